@@ -34,9 +34,17 @@ def common_arguments(site: Site, host: dict[str, Any]) -> list[str]:
     """
     known = site.get("access", "known_hosts")
     options = ["-o", f"UserKnownHostsFile={_expanded(known)}"] if known else []
+    command = jump_command(site, host)
+    return [*options, "-o", f"ProxyCommand={command}"] if command else options
+
+
+def jump_command(site: Site, host: dict[str, Any]) -> str:
+    """Return the command over whose output a host is reached through its jump host; empty where there is none."""
     jump = host.get("jump", site.get("access", "jump", default=DIRECT))
     if jump == DIRECT:
-        return options
+        return ""
+    known = site.get("access", "known_hosts")
+    options = ["-o", f"UserKnownHostsFile={_expanded(known)}"] if known else []
     user = jump.get("user", site.get("access", "user"))
     key = jump.get("key_file", site.get("access", "key_file"))
     words = [
@@ -45,7 +53,7 @@ def common_arguments(site: Site, host: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
     # `ssh` puts the host into %h and its port into %p, and takes %% for a percent sign of a path.
     command = [*(word.replace("%", "%%") for word in words), "-W", "[%h]:%p", "--", jump["address"]]
-    return [*options, "-o", f"ProxyCommand={shlex.join(command)}"]
+    return shlex.join(command)
 
 
 def _expanded(path: str) -> str:

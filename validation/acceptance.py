@@ -48,20 +48,28 @@ class Acceptance:
         return reasons[0] if reasons and all(reasons) else ""
 
     def select(self, scenarios: Sequence[LoadedScenario]) -> list[LoadedScenario]:
-        """The scenarios that the chosen parts need, and all that they continue. Raises CatalogueError if none is."""
+        """The scenarios that the chosen parts need, and all that they continue. Raises CatalogueError if none is.
+
+        Checks of hosts where there are none are left out; the requirements say why.
+        """
+        applying = [
+            scenario
+            for scenario in scenarios
+            if not scenario.scenario.layers or not all(self.excludes(check.id) for check in plan([scenario]))
+        ]
         if not self.parts:
-            return list(scenarios)
+            return applying
         patterns = [
             pattern.partition("/")[0]
             for requirement in self.catalogue.part_requirements(self.parts)
             for pattern in requirement.checks
         ]
-        names = {s.id for s in scenarios if any(fnmatchcase(s.id, pattern) for pattern in patterns)}
+        names = {s.id for s in applying if any(fnmatchcase(s.id, pattern) for pattern in patterns)}
         if not names:
             raise CatalogueError(
                 f"no scenario proves anything of {', '.join(self.parts)}: no check of it exists yet"
             )
-        return with_predecessors(list(scenarios), names)
+        return with_predecessors(applying, names)
 
     def checks(self, requirement: Requirement) -> list[str]:
         """The ids of the checks that prove the requirement."""

@@ -6,20 +6,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from orchestrator.distribution import require_extra
 from orchestrator.errors import MusterError, UsageError
 from orchestrator.progress import terminal_reporter
 from validation.acceptance import open_acceptance
+from validation.layers.checks import TESTS, describe_tests
 from validation.plan import plan
 from validation.plan_document import document
 from validation.scenario.loader import find, load, select
-from validation.targets.kinds import IMAGE, LAB, PROCESS, TARGETS
+from validation.targets.kinds import CLUSTER, IMAGE, LAB, PROCESS, TARGETS
 
 if TYPE_CHECKING:
     from validation.acceptance import Acceptance
     from validation.report.record import Report
     from validation.scenario.loader import LoadedScenario
+    from validation.session import Settings
+    from validation.targets.hosts import SiteHosts
     from validation.targets.operator_deployment import OperatorImage
 
 
@@ -75,6 +79,28 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="A part of the catalogue that the verdict is about, such as fairness. Default: all. Repeatable.",
 )
+@click.option(
+    "--site",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="DIR",
+    help="The site file: its hosts with GPUs are examined over SSH, with tools that change nothing. Implies "
+    "--target cluster.",
+)
+@click.option(
+    "--host-test",
+    "host_tests",
+    multiple=True,
+    type=click.Choice(TESTS),
+    help=f"A test that puts a load on the hosts, or writes: {describe_tests()}. Repeatable.",
+)
+@click.option(
+    "--mount",
+    "mounts",
+    multiple=True,
+    metavar="DIR",
+    help="Where every host mounts the storage, for --site. Repeatable.",
+)
+@click.option("--golden", default="", metavar="HOST", help="The host of the site that the others must equal.")
 @click.option("--fail-fast", is_flag=True, help="Run nothing more after the first step that does not pass.")
 @click.option(
     "--patience",
@@ -99,10 +125,11 @@ def validate(ctx: click.Context, /, pattern: str, paths: tuple[Path, ...], **opt
     is never green. The exit code is 0 only if the verdict is PASS, or WAIVED where deviations were accepted.
     """
     try:
+        _imply_cluster(ctx, options)
         acceptance = open_acceptance(options["profile"], options["parts"], options["target"])
         scenarios = acceptance.select(select(load(find(list(paths))), pattern))
         if options["collect_only"]:
-            _print_plan(acceptance, scenarios, as_json=options["as_json"])
+            _print_plan(acceptance, scenarios, _chosen_hosts(options), as_json=options["as_json"])
             return
         report, directory = _run(scenarios, options)
     except MusterError as error:
@@ -115,31 +142,55 @@ def validate(ctx: click.Context, /, pattern: str, paths: tuple[Path, ...], **opt
     ctx.exit(exit_code(report))
 
 
+def _imply_cluster(ctx: click.Context, options: dict[str, Any]) -> None:
+    """Hosts are those of a cluster, unless another target was chosen, which is then refused."""
+    if options["site"] is not None:
+        require_extra("validation", "deployment")
+        if ctx.get_parameter_source("target") == ParameterSource.DEFAULT:
+            options["target"] = CLUSTER
+        elif options["target"] != CLUSTER:
+            raise UsageError(f"--site is for --target {CLUSTER}: a {options['target']} has no hosts")
+
+
+def _chosen_hosts(options: dict[str, Any]) -> "SiteHosts | None":
+    from validation.session import site_hosts
+
+    return site_hosts(_settings(options))
+
+
 def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[Report, Path]":
     require_extra("validation", *(["deployment"] if options["target"] == LAB else []))  # the lab is a site
     from validation.pytest_run import run
-    from validation.session import Settings
 
     image = _operator_image(options)
     reporter = terminal_reporter()
-    settings = Settings(
+    settings = _settings(options)
+    settings.image, settings.progress = image, reporter
+    reporter(f"{len(scenarios)} scenarios, {len(plan(scenarios))} checks, target: {settings.target}")
+    try:
+        return run([str(scenario.path) for scenario in scenarios], settings)
+    finally:
+        reporter.close()
+
+
+def _settings(options: dict[str, Any]) -> "Settings":
+    from validation.session import Settings
+
+    return Settings(
         target=options["target"],
         kubeconfig=options["kubeconfig"],
-        image=image,
         out=options["out"],
         profile=options["profile"],
         parts=options["parts"],
         waivers=options["waivers"],
         patience_percent=round(options["patience"] * 100),
         fail_fast=options["fail_fast"],
-        progress=reporter,
+        site=options["site"],
+        host_tests=options["host_tests"],
+        mounts=options["mounts"],
+        golden=options["golden"],
         argv=["muster", *sys.argv[1:]],
     )
-    reporter(f"{len(scenarios)} scenarios, {len(plan(scenarios))} checks, target: {settings.target}")
-    try:
-        return run([str(scenario.path) for scenario in scenarios], settings)
-    finally:
-        reporter.close()
 
 
 def _operator_image(options: dict[str, Any]) -> "OperatorImage | None":
@@ -157,14 +208,16 @@ def _operator_image(options: dict[str, Any]) -> "OperatorImage | None":
     return find_image(options["image"])
 
 
-def _print_plan(acceptance: "Acceptance", scenarios: "list[LoadedScenario]", *, as_json: bool) -> None:
+def _print_plan(
+    acceptance: "Acceptance", scenarios: "list[LoadedScenario]", hosts: "SiteHosts | None", *, as_json: bool
+) -> None:
     checks = plan(scenarios)
     if as_json:
         proven = acceptance.catalogue.proven_by
         lines = [{"id": check.id, "title": check.title, "requirements": proven(check.id)} for check in checks]
         click.echo(json.dumps(lines, indent=1))
         return
-    click.echo(document(acceptance, checks))
+    click.echo(document(acceptance, checks, hosts.scope.site if hosts is not None else None))
 
 
 def _print_summary(report: "Report", directory: Path, *, as_json: bool) -> None:

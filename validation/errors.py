@@ -35,3 +35,13 @@ class WaiverError(ValidationError):
 
 class LayerError(ValidationError):
     """What a tool of a host printed is not what it prints."""
+
+
+class HostError(ValidationError):
+    """A host of the site cannot be examined."""
+
+    exit_code = 2
+
+
+class UnreachableHostError(HostError):
+    """A host cannot be reached or logged in to. The message says what to do about it."""

@@ -3,8 +3,10 @@
 import inspect
 from dataclasses import dataclass
 
+from validation.errors import ScenarioError
 from validation.judge.invariants import INVARIANTS
 from validation.judge.training_job import MOUNTS, RESNET50
+from validation.layers.checks import LAYERS
 from validation.scenario.loader import LoadedScenario, LoadedStep, chains
 
 TRAINING_TITLES = {
@@ -15,7 +17,7 @@ TRAINING_TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A step of a scenario, the result of its training job, or an invariant over all of it.
+    """A step of a scenario, the result of its training job, an invariant over all of it, or a layer of the hosts.
 
     `group` numbers the scenarios that share a state.
     """
@@ -25,10 +27,11 @@ class Check:
     step: LoadedStep | None = None
     training: str = ""
     invariant: str = ""
+    layer: str = ""
 
     @property
     def id(self) -> str:
-        """`<scenario>/<step>`, `<scenario>/training/<name>` or `<scenario>/invariant/<name>`."""
+        """`<scenario>/<step>`, or `<scenario>/training/<name>`, `…/invariant/<name>`, `…/layer/<name>`."""
         return f"{self.scenario.id}/{self.name}"
 
     @property
@@ -36,6 +39,8 @@ class Check:
         """The id without the scenario."""
         if self.step is not None:
             return self.step.id
+        if self.layer:
+            return f"layer/{self.layer}"
         return f"training/{self.training}" if self.training else f"invariant/{self.invariant}"
 
     @property
@@ -45,6 +50,8 @@ class Check:
             return self.step.title
         if self.training:
             return TRAINING_TITLES[self.training]
+        if self.layer:
+            return LAYERS[self.layer].title
         summary, _, _ = (inspect.getdoc(INVARIANTS[self.invariant]) or "").partition("\n\n")
         return " ".join(summary.split())
 
@@ -54,8 +61,18 @@ def plan(scenarios: list[LoadedScenario]) -> list[Check]:
     checks: list[Check] = []
     for number, group in enumerate(chains(scenarios)):
         for scenario in group:
+            if scenario.scenario.layers:
+                checks += _layers(number, scenario)
+                continue
             checks += [Check(number, scenario, step=step) for step in scenario.steps]
             if scenario.training is not None:
                 checks += [Check(number, scenario, training=name) for name in scenario.training.job.checks]
             checks += [Check(number, scenario, invariant=name) for name in INVARIANTS]
     return checks
+
+
+def _layers(number: int, scenario: LoadedScenario) -> list[Check]:
+    unknown = next((name for name in scenario.scenario.layers if name not in LAYERS), None)
+    if unknown is not None:
+        raise ScenarioError(f"{scenario.path}: there is no layer `{unknown}`; there are: {', '.join(LAYERS)}")
+    return [Check(number, scenario, layer=name) for name in scenario.scenario.layers]

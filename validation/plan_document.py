@@ -5,13 +5,17 @@ from collections.abc import Sequence
 
 from validation.acceptance import Acceptance
 from validation.judge.evidence import Evidence
+from validation.judge.host_layer import HostSite
 from validation.judge.training import LEAST_BATCHES
+from validation.judge.units import spell
+from validation.layers.checks import LAYERS, Layer
+from validation.layers.tools import TOOLS
 from validation.plan import Check
 from validation.report.text import expected_lines
 
 
-def document(acceptance: Acceptance, checks: Sequence[Check]) -> str:
-    """The plan as Markdown."""
+def document(acceptance: Acceptance, checks: Sequence[Check], site: HostSite | None = None) -> str:
+    """The plan as Markdown; `site` is what is declared of the hosts, None where no site was chosen."""
     parts = ", ".join(acceptance.parts) or "the whole catalogue"
     lines = [
         "# Plan of the acceptance test",
@@ -20,8 +24,8 @@ def document(acceptance: Acceptance, checks: Sequence[Check]) -> str:
         f"- about: {parts}",
         f"- catalogue: {len(acceptance.catalogue.requirements)} requirements, sha256 {acceptance.catalogue.sha256}",
         f"- checks: {len(checks)}",
-        *_requirements(acceptance, {check.id for check in checks}),
-        *_checks(checks),
+        *_requirements(acceptance, {check.id for check in checks if _runs(check, site)}),
+        *_checks(checks, site),
         "## Signature",
         "",
         "For the customer: ______________________   For the supplier: ______________________   Date: ____________",
@@ -61,7 +65,7 @@ def _requirements(acceptance: Acceptance, check_ids: set[str]) -> list[str]:
     ]
 
 
-def _checks(checks: Sequence[Check]) -> list[str]:
+def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
     lines = ["## Checks, in this order", ""]
     for check in checks:
         lines += [f"### {check.id}", "", check.title, ""]
@@ -73,6 +77,9 @@ def _checks(checks: Sequence[Check]) -> list[str]:
                 f"- least evidence: {_evidence(check.scenario.least)}, and {LEAST_BATCHES} batches",
                 "",
             ]
+            continue
+        if check.layer:
+            lines += _layer(LAYERS[check.layer], site)
             continue
         if check.step is None:
             lines += [f"- least evidence: {_evidence(check.scenario.least)}, and a subject", ""]
@@ -87,6 +94,34 @@ def _checks(checks: Sequence[Check]) -> list[str]:
             "",
         ]
     return lines
+
+
+def _layer(layer: Layer, site: HostSite | None) -> list[str]:
+    """What is run on the hosts, and for how long."""
+    lines = [f"- source: {layer.source}"]
+    if site is None:
+        return [*lines, "- not run: --site names the hosts", ""]
+    if layer.test and layer.test not in site.tests:
+        lasts = spell(layer.usual_seconds())
+        return [
+            *lines,
+            f"- not run, as it puts a load on the hosts for about {lasts}: --host-test {layer.test}",
+            "",
+        ]
+    names = ", ".join(host.name for host in site.hosts)
+    lines.append(f"- on {names}, for about {spell(layer.usual_seconds())}")
+    if site.hosts:
+        commands = [TOOLS[tool].command(site, site.hosts[0]) for tool in layer.tools]
+        lines += ["", *(f"    {site.hosts[0].name}$ {command}" for command in commands if command)]
+    return [*lines, ""]
+
+
+def _runs(check: Check, site: HostSite | None) -> bool:
+    """Whether the check is run: one of hosts only with a site, and one that puts a load on them if it was chosen."""
+    if not check.layer:
+        return True
+    test = LAYERS[check.layer].test
+    return site is not None and (not test or test in site.tests)
 
 
 def _evidence(evidence: Evidence) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 from orchestrator.errors import MusterError
 from validation.judge.verdict import ACCEPTABLE, Verdict
+from validation.layers.checks import TESTS
 from validation.plan import Check, plan
 from validation.plan_document import document
 from validation.scenario.loader import SUFFIX, LoadedScenario, find, load, with_predecessors
@@ -88,6 +89,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--muster-part", action="append", default=[], help="a part of the catalogue (default: all)"
     )
+    group.addoption(
+        "--muster-site", type=Path, help="site file or directory, whose hosts are examined over SSH"
+    )
+    group.addoption(
+        "--muster-host-test",
+        action="append",
+        default=[],
+        choices=TESTS,
+        help="a test that puts a load on the hosts",
+    )
+    group.addoption("--muster-mount", action="append", default=[], help="where every host mounts the storage")
+    group.addoption("--muster-golden", default="", help="the host that the others must equal")
     group.addoption("--muster-waivers", type=Path, help="file of accepted deviations")
 
 
@@ -154,7 +167,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if opened is None:
         return
     if config.option.collectonly:
-        terminalreporter.write_line(document(opened.acceptance, opened.selected))
+        terminalreporter.write_line(document(opened.acceptance, opened.selected, opened.site))
     elif opened.report is not None:
         terminalreporter.write_line(f"{opened.report.headline}\n{opened.report.summary}")
         terminalreporter.write_line(f"report: {opened.directory / 'report.html'}")
@@ -178,5 +191,9 @@ def _settings(config: pytest.Config) -> Settings:
         profile=config.getoption("--muster-profile"),
         parts=config.getoption("--muster-part"),
         waivers=config.getoption("--muster-waivers"),
+        site=config.getoption("--muster-site"),
+        host_tests=config.getoption("--muster-host-test"),
+        mounts=config.getoption("--muster-mount"),
+        golden=config.getoption("--muster-golden"),
         argv=["pytest", *config.invocation_params.args],
     )

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,10 +25,11 @@ from validation.judge.convergence import Convergence, ConvergenceResult
 from validation.judge.invariants import INVARIANTS
 from validation.judge.timeline import Timeline
 from validation.judge.training_job import TrainingJob, outputs_of
-from validation.judge.units import seconds
+from validation.judge.units import seconds, spell
 from validation.judge.verdict import Verdict
 from validation.judge.waivers import Waiver
 from validation.judge.witnesses import unsettled
+from validation.layers.checks import AFTER, LAYERS
 from validation.plan import Check
 from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
@@ -36,6 +37,9 @@ from validation.scenario.commands import Action, Submit
 from validation.scenario.loader import LoadedScenario, LoadedStep, demands
 from validation.targets.base import Target
 from validation.targets.recorder import Recorder
+
+if TYPE_CHECKING:
+    from validation.targets.hosts import SiteHosts
 
 SETUP_MS = 60_000
 CLEANUP_MS = 60_000
@@ -65,6 +69,7 @@ class ValidationRun:
         *,
         progress: Reporter,
         recorder: Recorder,
+        hosts: "SiteHosts | None" = None,
     ) -> None:
         self.target = target
         self.checks = list(checks)
@@ -72,6 +77,7 @@ class ValidationRun:
         self.options = options
         self.progress = progress
         self.recorder = recorder
+        self.hosts = hosts
         self.results: dict[str, record.CheckResult] = {}
         self.interrupted = ""
         self._began: dict[str, int] = {}
@@ -124,6 +130,8 @@ class ValidationRun:
             if self._group is not None and not self.target.disposable:
                 await self._leave()
         finally:
+            if self.hosts is not None:
+                self.hosts.close()
             await self._watch.aclose()
             await self.target.stop()
 
@@ -146,7 +154,8 @@ class ValidationRun:
         return result
 
     def _judge(self, result: record.CheckResult) -> Judgement:
-        judgement = judge_result(result, self._timeline)
+        scope = self.hosts.scope if self.hosts is not None else msgspec.UNSET
+        judgement = judge_result(result, self._timeline, scope)
         judgement = waive(judgement, result.id, self.options.waivers, self.options.today)
         result.verdict, result.reason = judgement.verdict, judgement.reason
         result.required = judgement.required
@@ -158,6 +167,8 @@ class ValidationRun:
         started = check.scenario.id in self._began
         if not_applicable:
             return Circumstances(not_applicable=not_applicable)
+        if check.layer:
+            return await self._examine(check.layer, result)
         if self._blocked and (check.step is not None or check.training or not started):
             return Circumstances(blocked_by=self._blocked)
         if check.step is not None:
@@ -172,6 +183,31 @@ class ValidationRun:
             started_ms = self._began[check.scenario.id]
             start, end = self._group_from, len(self.recorder.events)
             result.volatile.window = Window(start, start, end, started_ms, self.recorder.now_ms())
+        return Circumstances()
+
+    async def _examine(self, layer: str, result: record.CheckResult) -> Circumstances:
+        """Run the tools of a layer on all hosts; what puts a load on them if it was chosen, and nothing failed."""
+        check = LAYERS[layer]
+        if self.hosts is None:
+            return Circumstances(unfinished="not run: --site names the hosts")
+        if check.test and check.test not in self.hosts.scope.site.tests:
+            lasts = spell(check.usual_seconds())
+            return Circumstances(
+                unfinished=f"not run, as it puts a load on the hosts for about {lasts}: --host-test {check.test}"
+            )
+        failed = next((other for other in self.results.values() if other.verdict == Verdict.FAIL), None)
+        if self.options.fail_fast and self._blocked:
+            return Circumstances(blocked_by=self._blocked)
+        if check.test and failed is not None:
+            return Circumstances(blocked_by=f"{failed.id} is {failed.verdict}")
+        self.progress(f"{result.id}: {check.title} (about {spell(check.usual_seconds())})")
+        start, started_ms = len(self.recorder.events), self.recorder.now_ms()
+        try:
+            for tool in check.tools:
+                await self.hosts.run(tool, self.recorder, again=layer in AFTER)
+        finally:
+            end, ended_ms = len(self.recorder.events), self.recorder.now_ms()
+            result.volatile.window = Window(self._group_from, start, end, started_ms, ended_ms)
         return Circumstances()
 
     async def _hear_witnesses(self, scenario: str) -> None:
@@ -203,6 +239,9 @@ class ValidationRun:
             await self._leave()
         self._group = check.group
         self._history = []
+        if check.layer:
+            self._group_from = 0
+            return
         self._blocked = self._unusable or (self._blocked if self.options.fail_fast else "")
         if self._blocked:
             return

@@ -17,6 +17,8 @@ from orchestrator.progress import Reporter
 from validation.acceptance import Acceptance, open_acceptance
 from validation.catalogue.catalogue import PATH as CATALOGUE
 from validation.catalogue.waivers import load_waivers
+from validation.errors import HostError
+from validation.judge.host_layer import HostSite
 from validation.judge.verdict import ACCEPTABLE_RUNS
 from validation.plan import Check, plan
 from validation.report.assemble import assemble
@@ -28,7 +30,7 @@ from validation.scenario.loader import LoadedScenario
 from validation.summary import opening
 from validation.targets.base import Target
 from validation.targets.cluster import ClusterTarget
-from validation.targets.kinds import LAB, PLANNER
+from validation.targets.kinds import CLUSTER, LAB, PLANNER
 from validation.targets.lab import LabOperator, LabTarget
 from validation.targets.operator_deployment import OperatorDeployment, OperatorImage
 from validation.targets.operator_process import OperatorProcess, changed_operator
@@ -37,6 +39,7 @@ from validation.targets.recorder import Recorder
 
 if TYPE_CHECKING:
     from validation.judge.waivers import Waiver
+    from validation.targets.hosts import SiteHosts
 
 INTERRUPTED = 130
 
@@ -57,14 +60,20 @@ def run_id(target: str) -> str:
 class Settings:
     """What a user may choose. `out` None: `reports/<run id>` below the working directory.
 
-    `profile` empty: that of the target; `parts` none: the whole catalogue. `image` is that of the lab's operator; None:
+    `profile` empty: that of the target; `parts` none: the whole catalogue. `site` names the hosts,
+    `host_tests` the loads that may be put on them, `mounts` where they mount the storage, `golden` the host that the
+    others must equal. `image` is that of the lab's operator; None:
     the operator of this installation, as a process. `open_target` provides another target than `target` names,
-    `open_recorder` another recorder.
+    `open_recorder` another recorder, `open_hosts` other hosts.
     """
 
     target: str = LAB
     kubeconfig: Path | None = None
     image: OperatorImage | None = None
+    site: Path | None = None
+    host_tests: Sequence[str] = ()
+    mounts: Sequence[str] = ()
+    golden: str = ""
     out: Path | None = None
     profile: str = ""
     parts: Sequence[str] = ()
@@ -73,6 +82,7 @@ class Settings:
     fail_fast: bool = False
     open_target: Callable[[], Target] | None = None
     open_recorder: Callable[[], Recorder] | None = None
+    open_hosts: "Callable[[], SiteHosts] | None" = None
     catalogue: Path = CATALOGUE
     progress: Reporter = field(default_factory=lambda: Reporter(lambda _: None))
     argv: list[str] = field(default_factory=list)
@@ -81,6 +91,23 @@ class Settings:
 def acceptance_of(settings: Settings) -> Acceptance:
     """What a run with these settings has to prove. Raises CatalogueError."""
     return open_acceptance(settings.profile, settings.parts, settings.target, settings.catalogue)
+
+
+def site_hosts(settings: Settings) -> "SiteHosts | None":
+    """The hosts of the site; None where no site was chosen. Raises HostError, SiteError."""
+    if settings.open_hosts is not None:
+        return settings.open_hosts()
+    if settings.site is None:
+        if settings.host_tests or settings.mounts or settings.golden:
+            raise HostError(
+                "--host-test, --mount and --golden are about the hosts of a site: --site names it"
+            )
+        return None
+    if settings.target != CLUSTER:
+        raise HostError(f"--site is for --target {CLUSTER}: a {settings.target} has no hosts")
+    from validation.targets.hosts import read_site  # noqa: PLC0415 - needs the extra deployment
+
+    return read_site(settings.site, golden=settings.golden, tests=settings.host_tests, mounts=settings.mounts)
 
 
 class ValidationSession:
@@ -105,7 +132,13 @@ class ValidationSession:
             self._options(),
             progress=settings.progress,
             recorder=self._make_recorder(),
+            hosts=site_hosts(settings),
         )
+
+    @property
+    def site(self) -> HostSite | None:
+        """What the site declares of its hosts; None where no site was chosen."""
+        return self._run.hosts.scope.site if self._run.hosts is not None else None
 
     def run(self, check: Check) -> CheckResult:
         """Run a check, and before it those steps of its group that come before it and have not run yet."""

@@ -3,6 +3,8 @@
 import platform
 from importlib.metadata import PackageNotFoundError
 
+import msgspec
+
 from orchestrator.distribution import installed_version
 from validation.acceptance import Acceptance, foreign
 from validation.catalogue.kill_matrix import load_mutants
@@ -11,7 +13,7 @@ from validation.plan import Check
 from validation.report import record
 from validation.report.log import NAME, Opened
 from validation.report.rejudge import coverage
-from validation.run import Options, ValidationRun
+from validation.run import ValidationRun
 from validation.scenario.loader import LoadedScenario
 
 
@@ -23,7 +25,7 @@ def opening(run: ValidationRun, selected: list[Check], started: record.Run, devi
         acceptance=Verdict.INCONCLUSIVE,
         headline="",
         summary="",
-        scope=_scope(run.acceptance, run.options, [*deviations, *foreign(scenarios)]),
+        scope=_scope(run, [*deviations, *foreign(scenarios)]),
         requirements=_requirements(run.acceptance),
         tool=record.Tool("muster", _version(), platform.python_version(), platform.platform(terse=True)),
         target={"kind": run.target.kind},
@@ -38,7 +40,8 @@ def opening(run: ValidationRun, selected: list[Check], started: record.Run, devi
     return Opened(report, [check.id for check in selected])
 
 
-def _scope(acceptance: Acceptance, options: Options, deviations: list[str]) -> record.Scope:
+def _scope(run: ValidationRun, deviations: list[str]) -> record.Scope:
+    acceptance, options = run.acceptance, run.options
     return record.Scope(
         catalogue_sha256=acceptance.catalogue.sha256,
         profile=acceptance.profile.id,
@@ -49,6 +52,7 @@ def _scope(acceptance: Acceptance, options: Options, deviations: list[str]) -> r
         fail_fast=options.fail_fast,
         deviations=deviations,
         waivers=list(options.waivers),
+        hosts=run.hosts.scope if run.hosts is not None else msgspec.UNSET,
     )
 
 

@@ -57,8 +57,8 @@ def generate(path: Path) -> None:
 
 
 @contextmanager
-def sshd(directory: Path) -> Iterator[Sshd]:
-    """Run a server for the time of a test; skips the test where there is none."""
+def sshd(directory: Path, path: str = "") -> Iterator[Sshd]:
+    """Run a server for the time of a test, with that PATH for commands; skips the test where there is none."""
     program = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
     if program is None:
         pytest.skip("there is no sshd: install openssh-server")
@@ -66,7 +66,8 @@ def sshd(directory: Path) -> Iterator[Sshd]:
         generate(directory / name)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    (directory / "config").write_text(_CONFIG.format(port=port, directory=directory))
+    programs = f"SetEnv PATH={path}\n" if path else ""
+    (directory / "config").write_text(_CONFIG.format(port=port, directory=directory) + programs)
     Path("/run/sshd").mkdir(exist_ok=True)
     command = [program, "-D", "-f", str(directory / "config"), "-E", str(directory / "log")]
     running = subprocess.Popen(command)

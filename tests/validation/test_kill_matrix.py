@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.validation.host_defects import HOST_DEFECTS, NAMES
+from tests.validation.host_doubles import FakeHosts
 from tests.validation.mutant_targets import TARGETS, evicts_in
 from tests.validation.replay import GANG, TR4858, VICTIM, run_command, settings
 from tests.validation.training_targets import NETAPP1, SMALL
@@ -35,7 +37,7 @@ def test_every_check_that_ships_has_a_defect_that_it_notices() -> None:
 
 
 def test_every_defect_of_the_matrix_is_put_in() -> None:
-    assert {*TARGETS, SOMEBODY_ELSE} == set(MUTANTS)
+    assert {*TARGETS, *HOST_DEFECTS, SOMEBODY_ELSE} == set(MUTANTS)
     assert all(mutant.killers(shipped_check_ids()) for mutant in MUTANTS.values())
 
 
@@ -51,6 +53,30 @@ def test_the_named_check_is_the_one_that_fails(name: str, tmp_path: Path) -> Non
     assert sorted(set(of_run) & set(failed(report))) == sorted(of_run)
     if name in TRANSIENT:  # no step sees it: an invariant alone is what notices
         assert all("/invariant/" in check for check in failed(report))
+
+
+@pytest.mark.parametrize("name", sorted(HOST_DEFECTS))
+def test_a_defect_of_a_host_is_noticed_with_the_name_of_the_host(name: str, tmp_path: Path) -> None:
+    chosen = settings(tmp_path / "r", profile="current", patience_percent=10, open_hosts=HOST_DEFECTS[name])
+    code, report = run_command([SHIPPED / "hosts", VICTIM, SHIPPED / "hosts-after"], chosen)
+    assert code == 1
+    assert report is not None
+    killers = MUTANTS[name].killers(shipped_check_ids())
+    reasons = {step.id: step.reason for step in report.steps if step.id in killers}
+    assert set(killers) <= set(failed(report))
+    assert all("n2" in reason for reason in reasons.values()), reasons
+    assert "n2" in report.summary
+
+
+def test_whole_hosts_are_without_a_failure(tmp_path: Path) -> None:
+    chosen = settings(
+        tmp_path / "r", profile="current", patience_percent=10, open_hosts=lambda: FakeHosts(names=NAMES)
+    )
+    _, report = run_command([SHIPPED / "hosts", VICTIM, SHIPPED / "hosts-after"], chosen)
+    assert failed(report) == []
+    assert report is not None
+    layers = {step.id: step.verdict for step in report.steps if "/layer/" in step.id}
+    assert {name for name, verdict in layers.items() if verdict != "PASS"} == {"hosts/layer/fabric"}
 
 
 def steps() -> list[tuple[str, int, Path]]:

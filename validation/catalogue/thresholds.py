@@ -1,5 +1,6 @@
 """Reads what measurements are compared with."""
 
+import hashlib
 from pathlib import Path
 from typing import Literal
 
@@ -7,7 +8,7 @@ import msgspec
 
 from orchestrator import document
 from validation.errors import CatalogueError
-from validation.judge.hosts import Threshold
+from validation.judge.hosts import System, Threshold
 from validation.judge.training import RateThreshold, RatioThreshold
 
 PATH = Path(__file__).parent / "thresholds.yaml"
@@ -20,6 +21,7 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename
     kind: Literal["Thresholds"]
     training_rates: list[RateThreshold]
     training_ratios: list[RatioThreshold]
+    systems: list[System]
     hosts: list[Threshold]
 
     def ratio(self, of: str) -> RatioThreshold:
@@ -37,3 +39,8 @@ class _Document(document.Document):
 def load_thresholds(path: Path = PATH) -> Thresholds:
     """The thresholds. Raises CatalogueError that names file and line."""
     return _Document(path).convert(Thresholds)
+
+
+def figures_sha256(path: Path = PATH) -> str:
+    """The digest of the file. Raises CatalogueError."""
+    return hashlib.sha256(_Document(path).text.encode()).hexdigest()

@@ -167,5 +167,24 @@ class OutputSeen(
     container: str = ""
 
 
-Event = NodeSeen | ProjectSet | CommandRun | PodSeen | GpusSeen | WatchSeen | OutputSeen
+class ToolRan(
+    msgspec.Struct, frozen=True, tag="tool", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
+    """A tool ended on a host: the command as the host ran it, and all that it printed.
+
+    `problem` says why nothing is known of it: the host was not reached, or the tool did not end in time. `exit_code` is
+    -1 then. That of a tool that the host does not have is 127, as of every shell.
+    """
+
+    t_ms: int
+    host: str
+    tool: str
+    command: str
+    exit_code: int
+    output: str = ""
+    error_output: str = ""
+    problem: str = ""
+
+
+Event = NodeSeen | ProjectSet | CommandRun | PodSeen | GpusSeen | WatchSeen | OutputSeen | ToolRan
 Events = Sequence[Event]

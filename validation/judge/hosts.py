@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from ipaddress import ip_address, ip_network
 from typing import Final
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from validation.judge.check_verdict import Judgement
 from validation.judge.verdict import Verdict
 
+NO_HOST: Final = Judgement(Verdict.ERROR, "no host answered")
 NAMED: Final = 4
 """So many faults are named in a reason; the others are counted."""
 
@@ -76,6 +78,13 @@ class NcclRun(_Fact, frozen=True):
     is_whole: bool
 
 
+class Interface(_Fact, frozen=True):
+    """A network interface of a host."""
+
+    mtu: int
+    addresses: list[str] = []
+
+
 class Port(_Fact, frozen=True):
     """A port of an RDMA adapter."""
 
@@ -94,6 +103,40 @@ class FioJob(_Fact, frozen=True):
     error: int
     read_bytes_per_second: int
     write_bytes_per_second: int
+
+
+class Mount(_Fact, frozen=True):
+    """An NFS mount of a host."""
+
+    source: str
+    filesystem: str
+    options: list[str]
+
+
+class BurnIn(_Fact, frozen=True):
+    """How a load on all GPUs ended: those with wrong results, of how many, and the rate of each at the end."""
+
+    faulty: list[int]
+    gpus: int
+    gflops: list[int]
+
+
+class System(_Fact, frozen=True):
+    """What a host of this model has when it is whole, and who says so. `gpu` is a part of the name of its GPUs.
+
+    `pcie_generation` and `pcie_width` are those of the link of a GPU under load.
+    """
+
+    model: str
+    gpu: str
+    gpus: int
+    fabric: str
+    nvlinks: int
+    pcie_generation: int
+    pcie_width: int
+    source: str
+    date: str
+    confidence: str
 
 
 class Threshold(_Fact, frozen=True):
@@ -130,7 +173,7 @@ def judge_inventory(hosts: Mapping[str, HostGpus], *, expected_hosts: int, gpus_
                 wrong.append(f"{name} and {owners[gpu.uuid]} show the same GPU {gpu.uuid}")
     if len(hosts) != expected_hosts:
         wrong.append(f"{len(hosts)} of {expected_hosts} hosts answered")
-    return _of(wrong)
+    return of_faults(wrong)
 
 
 def judge_equality(hosts: Mapping[str, HostGpus], golden: HostGpus | None = None) -> Judgement:
@@ -151,7 +194,7 @@ def judge_equality(hosts: Mapping[str, HostGpus], golden: HostGpus | None = None
     for what, read in facts.items():
         values = [(place, read(gpu)) for place, gpu in _all_gpus(hosts)]
         wrong += _odd(what, values, read(golden.gpus[0]) if golden is not None and golden.gpus else None)
-    return _of(wrong)
+    return of_faults(wrong)
 
 
 def judge_memory_errors(hosts: Mapping[str, HostGpus]) -> Judgement:
@@ -170,10 +213,10 @@ def judge_memory_errors(hosts: Mapping[str, HostGpus]) -> Judgement:
     for what, read in _MEMORY_FLAGS.items():
         wrong += [f"{place}: {what}" for place, gpu in gpus if read(gpu)]
     if wrong:
-        return _of(wrong)
+        return of_faults(wrong)
     unknown = [place for place, gpu in gpus if not gpu.ecc_enabled or gpu.uncorrected_errors is None]
     if unknown:
-        return Judgement(Verdict.INCONCLUSIVE, f"ECC is off, so nothing counts errors: {_some(unknown)}")
+        return Judgement(Verdict.INCONCLUSIVE, f"ECC is off, so nothing counts errors: {some(unknown)}")
     return Judgement(Verdict.PASS)
 
 
@@ -187,8 +230,8 @@ _MEMORY_FLAGS: Final[dict[str, Callable[[HostGpu], bool | None]]] = {
 def judge_faults(hosts: Mapping[str, HostGpus], xids: Mapping[str, Sequence[Xid]]) -> Judgement:
     """Whether no kernel log has an Xid, and hardware holds no clock down. A host without its log is an error."""
     silent = sorted(set(hosts) - set(xids))
-    if silent or not hosts:
-        return Judgement(Verdict.ERROR, f"no kernel log of {_some(silent)}" if silent else "no host answered")
+    if silent or not (hosts or xids):
+        return Judgement(Verdict.ERROR, f"no kernel log of {some(silent)}" if silent else "no host answered")
     wrong = [
         f"{name}: Xid {code} on {bus_id} ({count} times)"
         for name in sorted(xids)
@@ -199,7 +242,7 @@ def judge_faults(hosts: Mapping[str, HostGpus], xids: Mapping[str, Sequence[Xid]
         for place, gpu in _all_gpus(hosts)
         if gpu.throttles
     ]
-    return _of(wrong)
+    return of_faults(wrong)
 
 
 def judge_pcie(hosts: Mapping[str, HostGpus], *, generation: int, width: int) -> Judgement:
@@ -219,10 +262,10 @@ def judge_pcie(hosts: Mapping[str, HostGpus], *, generation: int, width: int) ->
         if not gpu.is_idle
     ]
     if wrong:
-        return _of(wrong)
+        return of_faults(wrong)
     if slow:
         places = [place for place, _ in slow]
-        return Judgement(Verdict.INCONCLUSIVE, f"idle, so its link may rest: {_some(places)}")
+        return Judgement(Verdict.INCONCLUSIVE, f"idle, so its link may rest: {some(places)}")
     return Judgement(Verdict.PASS)
 
 
@@ -262,22 +305,59 @@ def judge_ports(hosts: Mapping[str, Sequence[Port]], *, ports: int, rate_gbits: 
             for port in of_host
             if (port.state, port.physical_state) != ("Active", "LinkUp") or port.rate_gbits < rate_gbits
         ]
-    return _of(wrong)
+    return of_faults(wrong)
 
 
-def judge_mtu(hosts: Mapping[str, Mapping[str, int]], interfaces: Sequence[str], least: int) -> Judgement:
-    """Whether each of these interfaces is there on each host, and takes frames of that size."""
-    if not hosts or not interfaces:
-        return Judgement(Verdict.ERROR, "no host answered" if interfaces else "no interface was declared")
+def judge_mtu(hosts: Mapping[str, Mapping[str, Interface]], networks: Sequence[str], least: int) -> Judgement:
+    """Whether each host has an interface in each of these networks, and all of them take frames of that size."""
+    if not hosts:
+        return NO_HOST
+    if not networks or not least:
+        return Judgement(
+            Verdict.INCONCLUSIVE, "the site file has no network.mtu, or no storage.ontap.export_cidrs"
+        )
     wrong = []
-    for name, mtus in sorted(hosts.items()):
-        for interface in interfaces:
-            mtu = mtus.get(interface)
-            if mtu is None or mtu < least:
-                wrong.append(
-                    f"{name} {interface}: " + ("is not there" if mtu is None else f"MTU {mtu} of {least}")
-                )
-    return _of(wrong)
+    for name, interfaces in sorted(hosts.items()):
+        for network in networks:
+            inside = {i: face for i, face in interfaces.items() if _is_inside(face.addresses, network)}
+            if not inside:
+                wrong.append(f"{name} has no address in {network}")
+            wrong += [
+                f"{name} {interface}: MTU {face.mtu} of {least}"
+                for interface, face in sorted(inside.items())
+                if face.mtu < least
+            ]
+    return of_faults(wrong)
+
+
+def judge_driver(drivers: Mapping[str, str], branch: str) -> Judgement:
+    """Whether every driver is of the branch that the site declares, such as 580 or 580.82."""
+    if not branch:
+        return Judgement(Verdict.INCONCLUSIVE, "the site file has no versions.driver")
+    return of_faults(
+        [
+            f"the driver of {name} is {driver}, not of {branch}"
+            for name, driver in sorted(drivers.items())
+            if driver != branch and not driver.startswith(f"{branch}.")
+        ]
+    )
+
+
+def judge_kubelets(hosts: Mapping[str, int], nodes: Mapping[str, int]) -> Judgement:
+    """Whether Kubernetes has as many GPUs on each host as the driver there shows, and none on another host."""
+    if not nodes:
+        return Judgement(Verdict.INCONCLUSIVE, "no scenario ran on the cluster, so its nodes are not known")
+    wrong = [
+        f"the driver of {name} shows {gpus} GPUs, Kubernetes has {nodes.get(name, 0)} there"
+        for name, gpus in sorted(hosts.items())
+        if nodes.get(name, 0) != gpus
+    ]
+    wrong += [
+        f"{name} has {gpus} GPUs in Kubernetes, and is no host with GPUs of the site file"
+        for name, gpus in sorted(nodes.items())
+        if gpus and name not in hosts
+    ]
+    return of_faults(wrong)
 
 
 def judge_fio(hosts: Mapping[str, Sequence[FioJob]], *, read_bytes_per_second: int) -> Judgement:
@@ -292,8 +372,19 @@ def judge_fio(hosts: Mapping[str, Sequence[FioJob]], *, read_bytes_per_second: i
     ]
     total = sum(job.read_bytes_per_second for jobs in hosts.values() for job in jobs)
     if total < read_bytes_per_second:
-        wrong.append(f"{total / 1e9:.2f} GB/s in all, at least {read_bytes_per_second / 1e9:.2f}")
-    return _of(wrong)
+        rates = {name: sum(job.read_bytes_per_second for job in jobs) for name, jobs in hosts.items()}
+        slowest = ", ".join(
+            f"{name} {rates[name] / 1e9:.2f}" for name in sorted(rates, key=rates.__getitem__)
+        )
+        wrong.append(f"{total / 1e9:.2f} GB/s in all, at least {read_bytes_per_second / 1e9:.2f}: {slowest}")
+    return of_faults(wrong)
+
+
+def site_threshold(
+    thresholds: Iterable[Threshold], metric: str, models: Sequence[str], fabric: str
+) -> Threshold | None:
+    """The threshold of a figure of all hosts together; None for no GPU."""
+    return find_threshold(thresholds, metric, models, fabric) if models else None
 
 
 def find_threshold(
@@ -315,6 +406,11 @@ def _all_gpus(hosts: Mapping[str, HostGpus]) -> list[tuple[str, HostGpu]]:
     return [(f"{name} {gpu.bus_id}", gpu) for name, host in sorted(hosts.items()) for gpu in host.gpus]
 
 
+def _is_inside(addresses: Sequence[str], network: str) -> bool:
+    around = ip_network(network, strict=False)
+    return any(ip_address(address) in around for address in addresses)
+
+
 def _odd(what: str, values: Sequence[tuple[str, object]], expected: object) -> list[str]:
     """Those that differ from what is expected or, without that, from what most have."""
     if not values:
@@ -327,10 +423,12 @@ def _nothing() -> Judgement:
     return Judgement(Verdict.ERROR, "no host answered with a GPU")
 
 
-def _of(wrong: Sequence[str]) -> Judgement:
-    return Judgement(Verdict.FAIL, _some(wrong)) if wrong else Judgement(Verdict.PASS)
+def of_faults(wrong: Sequence[str]) -> Judgement:
+    """FAIL by these faults; PASS without one."""
+    return Judgement(Verdict.FAIL, some(wrong)) if wrong else Judgement(Verdict.PASS)
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
+    """The first of them, and how many there are beside."""
     more = f"; {len(names) - NAMED} more" if len(names) > NAMED else ""
     return "; ".join(names[:NAMED]) + more

@@ -9,3 +9,8 @@ def gpus(milli: int) -> str:
 def seconds(milliseconds: int) -> str:
     """Milliseconds as seconds: `12.3 s`."""
     return f"{milliseconds / 1000:.1f} s"
+
+
+def spell(seconds: int) -> str:
+    """About so long, for people: `60 s`, `3 minutes`."""
+    return f"{seconds} s" if seconds < 90 else f"{round(seconds / 60)} minutes"

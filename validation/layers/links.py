@@ -1,16 +1,22 @@
-"""Reads the network of a host: ports of RDMA adapters (`ibstat`) and interfaces (`ip -json link`)."""
+"""Reads the network of a host: ports of RDMA adapters (`ibstat`) and interfaces (`ip -json address`)."""
 
 import re
+from ipaddress import ip_address
 
 import msgspec
 
 from validation.errors import LayerError
-from validation.judge.hosts import Port
+from validation.judge.hosts import Interface, Port
+
+
+class _Address(msgspec.Struct, frozen=True):
+    local: str = ""
 
 
 class _Interface(msgspec.Struct, frozen=True):
     ifname: str
     mtu: int
+    addr_info: list[_Address] = []
 
 
 def read_ibstat(text: str) -> list[Port]:
@@ -30,13 +36,21 @@ def read_ibstat(text: str) -> list[Port]:
     return [_port(port) for port in ports]
 
 
-def read_mtus(text: str) -> dict[str, int]:
-    """The MTU of each interface. Raises LayerError."""
+def read_networks(text: str) -> dict[str, Interface]:
+    """The interfaces by name, of `ip -json address`; `ip -json link` has no addresses. Raises LayerError."""
     try:
         interfaces = msgspec.json.decode(text, type=list[_Interface])
     except msgspec.DecodeError as error:
-        raise LayerError(f"ip -json link: {error}") from error
-    return {interface.ifname: interface.mtu for interface in interfaces}
+        raise LayerError(f"ip -json: {error}") from error
+    try:
+        return {
+            face.ifname: Interface(
+                face.mtu, [str(ip_address(info.local)) for info in face.addr_info if info.local]
+            )
+            for face in interfaces
+        }
+    except ValueError as error:
+        raise LayerError(f"ip -json: {error}") from error
 
 
 def _port(fields: dict[str, str]) -> Port:

@@ -75,7 +75,18 @@ def _requirements(report: Report) -> list[str]:
 
 
 def _checks(checks: list[CheckResult]) -> list[str]:
-    """The steps of a scenario, what its training job left, then its invariants."""
+    """The layers of the hosts, or the steps of a scenario, what its training job left, then its invariants."""
+    layers = [check for check in checks if check.kind == "layer"]
+    if layers:
+        lines = ["| verdict | layer of the hosts | what was measured, or why |", "|---|---|---|"]
+        return lines + [
+            _row(
+                check.verdict if check.required else "no subject",
+                check.title,
+                "<br>".join(text.reason_lines(check)),
+            )
+            for check in layers
+        ]
     lines = ["| verdict | step | expected | oracle | actual | time to state |", "|---|---|---|---|---|---|"]
     lines += [
         _row(

@@ -19,6 +19,7 @@ from validation.judge.convergence import Convergence
 from validation.judge.evidence import Evidence
 from validation.judge.expectation import Actual, Expectation
 from validation.judge.history import Violation
+from validation.judge.host_layer import HostScope
 from validation.judge.oracle import Demand
 from validation.judge.training_job import TrainingJob
 from validation.judge.waivers import Waiver
@@ -76,7 +77,7 @@ class CheckTrace(_Record):
 
 
 class CheckResult(_Record):
-    """A check of the run and its verdict: a step of a scenario, the result of its `job`, or an invariant over it.
+    """A check of the run and its verdict: a step of a scenario, the result of its `job`, an invariant, or a layer.
 
     One that is not `required` counts for nothing: an invariant that nothing was subject to. `least` is the evidence
     below which there is no verdict. `oracle_differences` are those that no erratum excuses.
@@ -137,7 +138,8 @@ class RequirementResult(_Record):
 class Scope(_Record):
     """What the run is about: a profile of the catalogue, by the digest of its file, and parts of it, none for all.
 
-    `deviations` say why the run cannot be an acceptance. `waivers` were accepted before it, `today` is its day.
+    `deviations` say why the run cannot be an acceptance. `waivers` were accepted before it, `today` is its day. `hosts`
+    is what the layers below Kubernetes are judged by; the key is absent where no site file named hosts.
     """
 
     catalogue_sha256: str
@@ -149,6 +151,7 @@ class Scope(_Record):
     fail_fast: bool = False
     deviations: list[str] = []
     waivers: list[Waiver] = []
+    hosts: HostScope | msgspec.UnsetType = msgspec.UNSET
 
 
 class ScenarioTrace(_Record):

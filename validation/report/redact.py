@@ -28,7 +28,7 @@ _OURS: Final = {
     "catalogueSha256",
 }
 """Keys whose words are the format's own, whatever a project is called."""
-_BY_NAME: Final = {"allocatedMilli", "quotasMilli", "fairShareGpus", "devices"}
+_BY_NAME: Final = {"allocatedMilli", "quotasMilli", "fairShareGpus", "devices", "away"}
 """Keys of objects whose keys are names."""
 _PATH: Final = re.compile(r"[~.]?/\S*")
 
@@ -92,6 +92,8 @@ def _replacement(entries: Iterable[log.Entry]) -> Callable[[str], str]:
         name for report in reports for scenario in report.scenarios for name in scenario.quotas_milli
     }
     nodes = {event.node for event in events if isinstance(event, NodeSeen)}
+    sites = [report.scope.hosts.site for report in reports if report.scope.hosts is not msgspec.UNSET]
+    nodes |= {name for site in sites for name in (*(host.name for host in site.hosts), *site.away)}
     owners = {waiver.owner for report in reports for waiver in report.scope.waivers}
     new: dict[str, str] = {}
     for kind, names in (("host", nodes), ("person", owners), ("project", projects)):

@@ -9,17 +9,20 @@ from validation.judge import oracle
 from validation.judge.check_verdict import Judgement, StepCheck, judge_invariant, judge_step, waive
 from validation.judge.events import Event
 from validation.judge.expectation import contradictions
+from validation.judge.host_layer import HostScope
 from validation.judge.requirements import RequirementFacts, RunJudgement, judge_requirement, judge_run
 from validation.judge.requirements import Scope as JudgedScope
 from validation.judge.state import evictions
 from validation.judge.timeline import Timeline
 from validation.judge.training_job import JobCheck, judge_job
 from validation.judge.verdict import Verdict
+from validation.layers.checks import LAYERS, judge_layer
 from validation.report import record
 from validation.report.series import points
 from validation.scenario.loader import LoadedScenario, LoadedStep
 
 INVARIANT = "/invariant/"
+LAYER = "/layer/"
 TRAINING = "/training/"
 
 
@@ -36,6 +39,8 @@ def empty_result(
         verdict=Verdict.INCONCLUSIVE,
         least=step.least if step is not None else scenario.least,
     )
+    if LAYER in check_id:
+        result.kind, result.source = "layer", LAYERS[check_id.partition(LAYER)[2]].source
     if TRAINING in check_id and scenario.training is not None:
         result.kind, result.source, result.job = "training", scenario.training.source, scenario.training.job
         result.within_ms = scenario.training.within_ms * patience_percent // 100
@@ -80,8 +85,10 @@ def step_check(result: record.CheckResult) -> StepCheck:
     )
 
 
-def judge_result(result: record.CheckResult, timeline: Timeline) -> Judgement:
-    """The judgement on a check, before waivers; what it rests on is written into `result`."""
+def judge_result(
+    result: record.CheckResult, timeline: Timeline, hosts: HostScope | msgspec.UnsetType
+) -> Judgement:
+    """The judgement on a check, before waivers; what it rests on is written into `result`. `hosts`: for layers."""
     trace = result.volatile
     if result.kind == "step":
         step = judge_step(step_check(result), result.circumstances, timeline, trace.window)
@@ -94,6 +101,12 @@ def judge_result(result: record.CheckResult, timeline: Timeline) -> Judgement:
         job = judge_job(check, result.circumstances, timeline, trace.window)
         trace.evidence, trace.causes = job.evidence, list(job.causes) or msgspec.UNSET
         return job.judgement
+    if result.kind == "layer":
+        layer = result.id.partition(LAYER)[2]
+        judgement, trace.evidence = judge_layer(
+            layer, hosts, result.circumstances, timeline.events, trace.window
+        )
+        return judgement
     name = result.id.partition(INVARIANT)[2]
     invariant = judge_invariant(name, result.circumstances, timeline, trace.window, least=result.least)
     trace.violations = list(invariant.violations)
@@ -138,7 +151,7 @@ def judge_record(report: record.Report, events: Sequence[Event]) -> None:
     """Judge every check by the events, then the run; all that is calculated is written into the record."""
     timeline = Timeline(events)
     for result in report.steps:
-        judgement = judge_result(result, timeline)
+        judgement = judge_result(result, timeline, report.scope.hosts)
         judgement = waive(judgement, result.id, report.scope.waivers, report.scope.today)
         result.verdict, result.reason = judgement.verdict, judgement.reason
         result.required = judgement.required

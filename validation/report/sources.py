@@ -5,7 +5,10 @@ A record can be judged from itself alone; whether it asks for what the documents
 
 from fnmatch import fnmatchcase
 
+import msgspec
+
 from validation.catalogue.catalogue import Catalogue, Profile, Requirement, load_catalogue
+from validation.catalogue.thresholds import figures_sha256, load_thresholds
 from validation.errors import CatalogueError
 from validation.report import manifest, record
 from validation.report.rejudge import empty_result
@@ -23,6 +26,7 @@ def differences(report: record.Report) -> list[str]:
     lines = []
     if catalogue.sha256 == report.scope.catalogue_sha256:
         lines += _requirements(report, catalogue)
+    lines += _figures(report)
     for scenario in load(find()) if not report.redacted else ():
         entry = next((e for e in report.scenarios if e.id == scenario.id), None)
         if entry is not None and entry.sha256 == scenario.sha256:
@@ -43,9 +47,22 @@ def notes(report: record.Report) -> list[str]:
         for entry in report.scenarios
         if shipped.get(entry.id) != entry.sha256
     ]
+    if report.scope.hosts is not msgspec.UNSET and report.scope.hosts.figures_sha256 != figures_sha256():
+        lines.insert(0, "the figures of hosts are others here: they were taken from the record")
     if load_catalogue().sha256 != report.scope.catalogue_sha256:
         lines.insert(0, "the catalogue is another one here: the requirements were taken from the record")
     return lines
+
+
+def _figures(report: record.Report) -> list[str]:
+    """A line if the hosts were judged by other figures than the file of that digest has."""
+    hosts = report.scope.hosts
+    if hosts is msgspec.UNSET or hosts.figures_sha256 != figures_sha256():
+        return []
+    right = load_thresholds()
+    if hosts.systems == right.systems and hosts.thresholds == right.hosts:
+        return []
+    return ["scope.hosts: the figures are not as the file has them"]
 
 
 def _requirements(report: record.Report, catalogue: Catalogue) -> list[str]:

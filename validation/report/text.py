@@ -97,6 +97,8 @@ def evidence_line(step: "CheckResult") -> str:
     evidence, least = step.volatile.evidence, step.least
     if not evidence.nodes and not evidence.events:
         return ""
+    if step.kind == "layer":
+        return f"evidence: {evidence.nodes} hosts, {evidence.gpus} GPUs, {evidence.events} outputs"
     numbers = [
         f"{getattr(evidence, name)} {name}"
         + (f" of {getattr(least, name)}" if name in {"nodes", "gpus"} else "")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from validation.errors import ScenarioError
 from validation.judge import oracle
-from validation.judge.evidence import Evidence
+from validation.judge.evidence import NO_EVIDENCE, Evidence
 from validation.judge.expectation import Expectation
 from validation.judge.training_job import TrainingJob
 from validation.scenario.commands import Action, Delete, Submit, parse
@@ -16,8 +16,11 @@ from validation.scenario.schema import Cluster, Erratum, Scenario, Step, duratio
 
 SUFFIX = ".scenario.yaml"
 SHIPPED = Path(__file__).resolve().parent.parent / "scenarios"
-SUITES = (SHIPPED / "tr4858", SHIPPED / "muster")
-"""The reference first, then what protects the behaviour that the reference does not exercise."""
+SUITES = (SHIPPED / "hosts", SHIPPED / "tr4858", SHIPPED / "muster", SHIPPED / "hosts-after")
+"""The hosts, the reference, what protects the behaviour that the reference does not exercise, and the hosts again."""
+
+
+NO_CLUSTER = Cluster(profile="", nodes=0, gpus_per_node=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class LoadedScenario:
     @property
     def least(self) -> Evidence:
         """The least by which an invariant over it can be judged."""
+        if self.scenario.layers:
+            return NO_EVIDENCE
         return Evidence(self.cluster.nodes, self.cluster.nodes * self.cluster.gpus_per_node, 1, 1)
 
 
@@ -225,6 +230,8 @@ class _Builder:
         self.errata = {erratum.id: erratum for erratum in load_errata(document.path.parent)}
 
     def build(self) -> LoadedScenario:
+        if self.scenario.layers:
+            return self._layers()
         cluster = self._cluster()
         quotas = self._quotas(cluster)
         if not self.scenario.steps:
@@ -254,6 +261,16 @@ class _Builder:
             errata=tuple(self.errata[name] for name in dict.fromkeys(erratum_ids)),
             training=self._training(),
         )
+
+    def _layers(self) -> LoadedScenario:
+        """Checks of the hosts, which need no cluster."""
+        scenario = self.scenario
+        if scenario.steps or scenario.continues or scenario.projects or scenario.cluster or scenario.training:
+            raise self.document.error(("layers",), "a scenario with `layers` has nothing else")
+        if len(set(scenario.layers)) != len(scenario.layers):
+            raise self.document.error(("layers",), "a layer is there twice")
+        sha256 = hashlib.sha256(self.document.text.encode()).hexdigest()
+        return LoadedScenario(scenario, self.document.path, sha256, NO_CLUSTER, {}, (), ())
 
     def _training(self) -> LoadedTraining | None:
         """The job whose result is judged; it runs when the last step has ended."""

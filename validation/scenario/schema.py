@@ -84,16 +84,20 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """One `*.scenario.yaml`. With `continues`, it runs on the state that the named scenario leaves."""
+    """One `*.scenario.yaml`. With `continues`, it runs on the state that the named scenario leaves.
+
+    With `layers`, which are checks of the hosts below Kubernetes (`validation.layers.checks`), it has nothing else.
+    """
 
     api_version: Literal["muster.dev/v1alpha1"]
     kind: Literal["Scenario"]
     metadata: Metadata
-    steps: list[Step]
+    steps: list[Step] = []
     continues: str = ""
     cluster: Cluster | None = None
     projects: dict[str, Project] = {}
     training: Training | None = None
+    layers: list[str] = []
 
 
 class Erratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

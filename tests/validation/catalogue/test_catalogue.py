@@ -25,13 +25,15 @@ def test_every_check_that_a_requirement_names_is_there() -> None:
 
 
 def test_no_profile_excludes_what_a_check_proves() -> None:
-    """A check that ships runs everywhere, but for what needs containers, or an API server, where there is none."""
+    """A check that ships runs everywhere, but for what needs containers, hosts or an API server."""
     needs_containers = ("devices", "processes"), ("resnet50", "two-mounts", "workload")
     names = zip(("witnesses", "training"), needs_containers, strict=True)
     simulated = {
         (profile, f"{part}.{name}") for part, ids in names for profile in ("lab", "planner") for name in ids
     }
     simulated.add(("planner", "witnesses.evictions"))  # no API server deletes anything
+    on_hosts = {r.id for r in CATALOGUE.requirements if any(name.startswith("hosts") for name in r.checks)}
+    simulated |= {(profile, name) for profile in ("lab", "planner") for name in on_hosts}
     for profile in CATALOGUE.profiles:
         for requirement in CATALOGUE.requirements:
             excluded = bool(requirement.checks and profile.excludes(requirement))
@@ -58,7 +60,7 @@ def test_every_section_of_the_scenarios_is_in_it() -> None:
     proven = {name for check in shipped_check_ids() for name in CATALOGUE.proven_by(check)}
     sections = " ".join(r.section for r in CATALOGUE.requirements if r.id in proven)
     assert all(f"§4.{number}" in sections for number in (8, 9, 10))
-    assert len(load(find())) == 10
+    assert len(load(find())) == 12
 
 
 @pytest.mark.parametrize(

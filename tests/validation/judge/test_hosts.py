@@ -9,6 +9,7 @@ from validation.judge.hosts import (
     FioJob,
     HostGpu,
     HostGpus,
+    Interface,
     NcclRow,
     NcclRun,
     Port,
@@ -201,14 +202,14 @@ def test_ports() -> None:
 
 
 def test_mtu() -> None:
-    both = {"a": {"vlan7": 9000}, "b": {"vlan7": 9000, "eth0": 1500}}
-    check(judge_mtu(both, ["vlan7"], 9000), Verdict.PASS)
-    check(
-        judge_mtu(both | {"b": {"vlan7": 1500}}, ["vlan7"], 9000), Verdict.FAIL, "b vlan7: MTU 1500 of 9000"
-    )
-    check(judge_mtu(both, ["eth0"], 1500), Verdict.FAIL, "a eth0: is not there")
-    check(judge_mtu({}, ["vlan7"], 9000), Verdict.ERROR)
-    check(judge_mtu(both, [], 9000), Verdict.ERROR, "no interface was declared")
+    storage = Interface(9000, ["192.168.11.21", "fe80::1"])
+    both = {"a": {"vlan7": storage}, "b": {"vlan7": storage, "eth0": Interface(1500, ["10.0.0.1"])}}
+    check(judge_mtu(both, ["192.168.11.0/24"], 9000), Verdict.PASS)
+    small = both | {"b": {"vlan7": Interface(1500, ["192.168.11.22"])}}
+    check(judge_mtu(small, ["192.168.11.0/24"], 9000), Verdict.FAIL, "b vlan7: MTU 1500 of 9000")
+    check(judge_mtu(both, ["10.0.0.0/8"], 1500), Verdict.FAIL, "a has no address in 10.0.0.0/8")
+    check(judge_mtu({}, ["192.168.11.0/24"], 9000), Verdict.ERROR)
+    check(judge_mtu(both, [], 9000), Verdict.INCONCLUSIVE, "the site file has no network.mtu")
 
 
 def test_fio() -> None:

@@ -5,12 +5,16 @@ from pathlib import Path
 import pytest
 
 from validation.errors import LayerError
-from validation.judge.hosts import HostGpu, Port, Xid
+from validation.judge.hosts import BurnIn, HostGpu, Interface, Mount, Port, Xid
+from validation.layers.burn_in import read_burn_in
+from validation.layers.counters import read_counters, read_pings
 from validation.layers.fio import read_fio
 from validation.layers.kernel_log import read_xids
-from validation.layers.links import read_ibstat, read_mtus
+from validation.layers.links import read_ibstat, read_networks
+from validation.layers.mounts import read_mounts, read_written
 from validation.layers.nccl import read_nccl
 from validation.layers.nvidia_smi import read_nvidia_smi
+from validation.layers.nvlink import read_links, read_service, read_topology
 
 TOTAL = "<total>N/A</total>\n\t\t\t\t</double_bit>"
 RECORDED = Path(__file__).parent / "recorded"
@@ -162,10 +166,14 @@ def test_ibstat() -> None:
         read_ibstat("ibpanic: [2137592] main: stat of IB device 'mthca0' failed: No such file or directory")
 
 
-def test_mtus() -> None:
-    assert read_mtus(recorded("ip-link-6.1.json")) == {"lo": 65536, "eth0": 1400}
-    with pytest.raises(LayerError, match="ip -json link: "):
-        read_mtus("Object \"lnik\" is unknown, try \"ip help\".")  # fmt: skip
+def test_interfaces() -> None:
+    faces = read_networks(recorded("ip-address-6.1.json"))
+    assert faces["lo"] == Interface(65536, ["127.0.0.1", "::1"])
+    assert faces["eth0"].mtu == 1400
+    with pytest.raises(LayerError, match="ip -json"):
+        read_networks('[{"ifname": "a", "mtu": 1, "addr_info": [{"local": "none"}]}]')
+    with pytest.raises(LayerError, match="ip -json: "):
+        read_networks("Object \"lnik\" is unknown, try \"ip help\".")  # fmt: skip
 
 
 def test_fio() -> None:
@@ -182,3 +190,68 @@ def test_fio() -> None:
     assert warned == [job]
     with pytest.raises(LayerError, match="fio: "):
         read_fio("fio: failed to open /mnt/mount_0/t: Permission denied")
+
+
+def test_nvlinks_of_four_v100() -> None:
+    links = read_links(recorded("nvlink-418-4xv100.txt"))
+    assert links == {gpu: dict.fromkeys(range(6), True) for gpu in range(4)}
+    dead = read_links(recorded("nvlink-418-4xv100.txt").replace("25.781 GB/s", "<inactive>", 1))
+    assert dead[0][0] is False
+    assert read_links("GPU 0: T4 (UUID: GPU-1)\n\t Link 0: words that are new\n") == {0: {0: False}}
+    with pytest.raises(LayerError, match="no GPU"):
+        read_links("Failed to initialize NVML")
+
+
+def test_the_topology_of_a_dgx1_is_that_of_its_gpus_alone() -> None:
+    rows = read_topology(recorded("topology-dgx1.txt"))
+    assert list(rows) == [f"GPU{number}" for number in range(8)]
+    assert rows["GPU7"] == ["SYS", "SYS", "SYS", "NV1", "NV2", "NV1", "NV2", "X"]
+    assert read_topology("\x1b[4m\tGPU0\x1b[0m\nGPU0\t X \n") == {"GPU0": ["X"]}
+    with pytest.raises(LayerError, match="no matrix"):
+        read_topology("")
+
+
+def test_services() -> None:
+    assert (read_service("active\n"), read_service("inactive\n")) == ("active", "inactive")
+    with pytest.raises(LayerError, match="no state"):
+        read_service("System has not been booted with systemd as init system (PID 1).")
+
+
+def test_counters_of_links() -> None:
+    assert read_counters(recorded("counters-6.1.txt")) == {
+        "eth0 carrier_down_count": 1, "eth0 rx_errors": 0, "eth0 tx_errors": 0,
+    }  # fmt: skip
+    rdma = "/sys/class/infiniband/mlx5_0/ports/1/counters/link_downed:2\n"
+    assert read_counters(rdma) == {"mlx5_0/1 link_downed": 2}
+    for text in ("", "grep: /sys: Permission denied\n"):
+        with pytest.raises(LayerError):
+            read_counters(text)
+
+
+def test_pings() -> None:
+    assert read_pings(recorded("ping-20221126.txt")) == {"127.0.0.1": (3, 3), "192.0.2.1": (2, 0)}
+    with pytest.raises(LayerError, match="no statistics"):
+        read_pings("ping: a: Name or service not known")
+
+
+def test_mounts_and_those_below_them() -> None:
+    mounts = read_mounts(recorded("findmnt-2.38.json"))
+    assert mounts["/dev/shm"] == Mount("tmpfs", "tmpfs", ["rw", "relatime", "size=24683656k"])  # noqa: S108
+    assert "/sys/fs/cgroup" in mounts
+    assert read_mounts("") == {}
+    with pytest.raises(LayerError, match="findmnt"):
+        read_mounts("findmnt: unknown option")
+
+
+def test_what_hosts_wrote() -> None:
+    assert read_written("/mnt/a b n1\n/mnt/a b n2\n") == {"/mnt/a b": ["n1", "n2"]}
+    with pytest.raises(LayerError, match="no directory and host"):
+        read_written("dd: failed to open")
+
+
+def test_a_burn_in_and_one_that_was_cut() -> None:
+    text = recorded("gpu-burn-v100.txt")
+    assert read_burn_in(text) == BurnIn([], 1, [6108])
+    assert read_burn_in(text.replace("GPU 0: OK", "GPU 0: FAULTY")).faulty == [0]
+    with pytest.raises(LayerError, match="did not come to its end"):
+        read_burn_in(text[: text.index("Tested")])

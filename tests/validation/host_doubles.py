@@ -1,0 +1,179 @@
+"""Doubles of DGX-1 hosts: what their tools print, made of recorded output; and hosts that are not reached over SSH.
+
+Which element stands where is as in the recordings (layers/recorded/README.md); eight V100 were not recorded as XML, so
+the one GPU of a recording is there eight times, with names of its own.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from validation.catalogue.thresholds import figures_sha256, load_thresholds
+from validation.judge.events import ToolRan
+from validation.judge.host_layer import DeclaredHost, HostScope, HostSite
+from validation.layers.checks import TESTS
+from validation.layers.tools import Tool
+from validation.targets.hosts import SiteHosts
+
+RECORDED = Path(__file__).parent / "layers" / "recorded"
+MOUNTS = ["/mnt/mount_0", "/mnt/mount_1"]
+SERVERS = ["192.168.11.11", "192.168.11.12"]
+GPUS = 8
+NAMES = ("dgx1-1", "dgx1-2")
+
+
+class Output(NamedTuple):
+    """How a tool ends."""
+
+    text: str
+    code: int = 0
+
+
+def nvidia_smi(host: str) -> str:
+    """Eight V100 of a host."""
+    text = (RECORDED / "nvidia-smi-v11-t4.xml").read_text()
+    start, end = text.index("    <gpu id"), text.index("    </gpu>") + len("    </gpu>\n")
+    one = text[start:end].replace("Tesla T4", "Tesla V100-SXM2-32GB").replace("15360 MiB", "32510 MiB")
+    one = one.replace("<current_link_width>8x", "<current_link_width>16x")
+    gpus = [
+        re.sub(
+            r"<uuid>.*</uuid>",
+            f"<uuid>GPU-{host.encode().hex()}-{number}</uuid>",
+            one.replace("00:1E.0", f"{number:02X}:00.0"),
+        )
+        for number in range(GPUS)
+    ]
+    whole = text[:start] + "".join(gpus) + text[end:]
+    return whole.replace("<attached_gpus>1", f"<attached_gpus>{GPUS}").replace("515.105.01", "580.82.09")
+
+
+def nvlinks(links: int = 6) -> str:
+    """The links of eight GPUs."""
+    one, *_ = re.split(r"(?=^GPU)", (RECORDED / "nvlink-418-4xv100.txt").read_text(), flags=re.MULTILINE)[1:]
+    one += "".join(f"\t Link {number}: 25.781 GB/s\n" for number in range(6, links))
+    return "".join(one.replace("GPU 0:", f"GPU {number}:") for number in range(GPUS))
+
+
+def nccl(gbytes_per_second: float = 128.0) -> str:
+    """A run on eight V100, with the rows that `-b 1G -e 8G -f 2` has."""
+    text = (RECORDED / "nccl-8xh100.log").read_text()
+    devices = text.replace("NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-32GB")
+    rows = "".join(
+        f"  {size}  {size // 4}  float  sum  -1  " + f"100.0  73.0  {gbytes_per_second}  0  " * 2 + "\n"
+        for size in (1 << 30, 2 << 30, 4 << 30, 8 << 30)
+    )
+    lines = devices.splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if re.match(r"\d+\s+\d+\s+float", line))
+    last = max(number for number, line in enumerate(lines) if re.match(r"\d+\s+\d+\s+float", line))
+    return "".join([*lines[:first], rows, *lines[last + 1 :]])
+
+
+def fio(gbytes_per_second: float = 2.0) -> str:
+    """A run that reads so fast."""
+    output = json.loads((RECORDED / "fio-3.33.json").read_text())
+    output["jobs"] = output["jobs"][:1]
+    output["jobs"][0]["read"]["bw_bytes"] = int(gbytes_per_second * 10**9)
+    return json.dumps(output)
+
+
+def burn_in(gflops: int = 6000) -> str:
+    """An hour on eight GPUs."""
+    text = (RECORDED / "gpu-burn-v100.txt").read_text()
+    rates = "- ".join([f"3604 ({gflops} Gflop/s) "] * GPUS)
+    text = text.replace("proc'd: 3604 (6108 Gflop/s)", f"proc'd: {rates}")
+    verdicts = "".join(f"        GPU {number}: OK\n" for number in range(GPUS))
+    return text.replace("Tested 1 GPUs:\n        GPU 0: OK\n", f"Tested {GPUS} GPUs:\n{verdicts}")
+
+
+def interfaces(host: str) -> str:
+    """One interface, in the network of the storage."""
+    faces = json.loads((RECORDED / "ip-address-6.1.json").read_text())
+    faces[-1]["mtu"] = 9000
+    faces[-1]["addr_info"][0]["local"] = f"192.168.11.2{host[-1]}"
+    return json.dumps(faces)
+
+
+def pings() -> str:
+    """Every frame came back."""
+    text = (RECORDED / "ping-20221126.txt").read_text().split("PING 192.0.2.1")[0]
+    return "".join(text.replace("127.0.0.1", server) for server in SERVERS)
+
+
+def mounts() -> str:
+    """Two mounts of the same volume over two servers."""
+    return json.dumps(
+        {
+            "filesystems": [
+                {
+                    "source": f"{server}:/data",
+                    "target": mount,
+                    "fstype": "nfs",
+                    "options": f"rw,relatime,vers=3,rsize=65536,wsize=65536,hard,proto=tcp,addr={server}",
+                }
+                for server, mount in zip(SERVERS, MOUNTS, strict=True)
+            ]
+        }
+    )
+
+
+def outputs(host: str, names: tuple[str, ...] = NAMES) -> dict[str, Output]:
+    """By tool what a whole host prints."""
+    written = "".join(f"{mount} {host}\n" for mount in MOUNTS)
+    read = "".join(f"{mount} {name}\n" for mount in MOUNTS for name in names)
+    texts = {
+        "nvidia-smi": nvidia_smi(host),
+        "nvlink": nvlinks(),
+        "topology": (RECORDED / "topology-dgx1.txt").read_text(),
+        "kernel-log": "[    0.000000] Linux version 5.15.0\n",
+        "fabric-manager": "inactive\n",
+        "interfaces": interfaces(host),
+        "frames": pings(),
+        "counters": (RECORDED / "counters-6.1.txt").read_text(),
+        "mounts": mounts(),
+        "write": written,
+        "read": read,
+        "remove": "",
+        "nccl": nccl(),
+        "fio": fio(),
+        "burn-in": burn_in(),
+    }
+    return {tool: Output(text) for tool, text in texts.items()}
+
+
+class FakeHosts(SiteHosts):
+    """Two whole DGX-1. `changed` is by host and tool what is otherwise, `again` what only the later readings have."""
+
+    def __init__(
+        self,
+        changed: Mapping[tuple[str, str], Output | str] = {},
+        again: Mapping[tuple[str, str], Output | str] = {},
+        names: tuple[str, ...] = NAMES,
+        model: str = "dgx-1",
+    ) -> None:
+        hosts = [DeclaredHost(name, model, GPUS) for name in names]
+        site = HostSite(
+            hosts, {}, "580", 9000, ["192.168.11.0/24"], SERVERS, [], MOUNTS, ["vers=3"], "", list(TESTS)
+        )
+        figures = load_thresholds()
+        super().__init__(
+            HostScope(site, figures.systems, figures.hosts, figures_sha256()),
+            {},
+        )
+        self.outputs = {
+            (host.name, tool): out for host in hosts for tool, out in outputs(host.name, names).items()
+        }
+        self.changed = changed
+        self.later = again
+        self.runs: list[tuple[str, str]] = []
+
+    def _run(self, tool: Tool, host: str, line: str) -> ToolRan:
+        key = (host, tool.name)
+        output = self.changed.get(key, self.outputs[key])
+        if key in self.runs:
+            output = self.later.get(key, output)
+        self.runs.append(key)
+        if isinstance(output, str):
+            return ToolRan(0, host, tool.name, line, -1, problem=output)
+        return ToolRan(0, host, tool.name, line, output.code, output.text)

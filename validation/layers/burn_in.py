@@ -1,0 +1,21 @@
+"""Reads what gpu_burn prints: its last progress, and the verdict on each GPU."""
+
+import re
+from typing import Final
+
+from validation.errors import LayerError
+from validation.judge.hosts import BurnIn
+
+_VERDICT: Final = re.compile(r"^\s+GPU (\d+): (OK|FAULTY)\s*$", re.MULTILINE)
+_RATE: Final = re.compile(r"\((\d+) Gflop/s\)")
+
+
+def read_burn_in(text: str) -> BurnIn:
+    """How it ended. Raises LayerError if it did not come to its end: it has no exit code that would say so."""
+    ended = re.search(r"^Tested (\d+) GPUs:", text, re.MULTILINE)
+    verdicts = {int(gpu): verdict == "OK" for gpu, verdict in _VERDICT.findall(text)}
+    if ended is None or len(verdicts) != int(ended[1]):
+        raise LayerError(f"gpu_burn did not come to its end: {text.strip()[-100:]!r}")
+    progress = [line for line in re.split(r"[\r\n]", text) if "proc'd:" in line]
+    rates = [int(rate) for rate in _RATE.findall(progress[-1])] if progress else []
+    return BurnIn([gpu for gpu, ok in sorted(verdicts.items()) if not ok], len(verdicts), rates)

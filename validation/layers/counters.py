@@ -1,0 +1,36 @@
+"""Reads what a host counts of its links, and what `ping` says of full frames."""
+
+import re
+from typing import Final
+
+from validation.errors import LayerError
+
+_COUNTER: Final = re.compile(
+    r"/sys/class/(?:net/[^/]+/device/net/(?P<interface>[^/]+)/(?:statistics/)?"
+    r"|infiniband/(?P<adapter>[^/]+)/ports/(?P<port>\d+)/counters/)(?P<name>\w+):(?P<value>\d+)"
+)
+_PING: Final = re.compile(
+    r"--- (?P<address>\S+) ping statistics ---\s+(?P<sent>\d+) packets transmitted, (?P<received>\d+) received"
+)
+
+
+def read_counters(text: str) -> dict[str, int]:
+    """The counters by link and name. Raises LayerError if there is none, or a line is no counter."""
+    counters: dict[str, int] = {}
+    for line in text.splitlines():
+        match = _COUNTER.fullmatch(line.strip())
+        if match is None:
+            raise LayerError(f"this is no counter of a link: {line[:100]!r}")
+        link = match["interface"] or f"{match['adapter']}/{match['port']}"
+        counters[f"{link} {match['name']}"] = int(match["value"])
+    if not counters:
+        raise LayerError("there is no link with counters")
+    return counters
+
+
+def read_pings(text: str) -> dict[str, tuple[int, int]]:
+    """By address how many echo requests were sent, and how many answers came. Raises LayerError if there is none."""
+    pings = {match["address"]: (int(match["sent"]), int(match["received"])) for match in _PING.finditer(text)}
+    if not pings:
+        raise LayerError(f"ping: no statistics in its output: {text.strip()[:100]!r}")
+    return pings

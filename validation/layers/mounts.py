@@ -1,0 +1,45 @@
+"""Reads the NFS mounts of a host (`findmnt --json`), and what hosts wrote there and read."""
+
+import msgspec
+
+from validation.errors import LayerError
+from validation.judge.hosts import Mount
+
+
+class _Mount(msgspec.Struct, frozen=True):
+    source: str
+    target: str
+    fstype: str
+    options: str
+    children: "list[_Mount]" = []
+
+
+class _Output(msgspec.Struct, frozen=True):
+    filesystems: list[_Mount]
+
+
+def read_mounts(text: str) -> dict[str, Mount]:
+    """The mounts by directory; a host without one prints nothing. Raises LayerError."""
+    if not text.strip():
+        return {}
+    try:
+        waiting = msgspec.json.decode(text, type=_Output).filesystems
+    except msgspec.DecodeError as error:
+        raise LayerError(f"findmnt: {error}; its output: {text.strip()[:100]!r}") from error
+    mounts: dict[str, Mount] = {}
+    while waiting:
+        mount, *waiting = waiting
+        mounts[mount.target] = Mount(mount.source, mount.fstype, mount.options.split(","))
+        waiting = [*waiting, *mount.children]
+    return mounts
+
+
+def read_written(text: str) -> dict[str, list[str]]:
+    """By directory the hosts that a host wrote there, or read. Raises LayerError for another line."""
+    hosts: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        directory, space, host = line.rpartition(" ")
+        if not space or not directory.startswith("/"):
+            raise LayerError(f"no directory and host: {line[:100]!r}")
+        hosts.setdefault(directory, []).append(host)
+    return hosts

@@ -1,0 +1,151 @@
+"""The tools that hosts are examined with: the command of each, for how long it may run, and what its failure says."""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from validation.judge.host_layer import MISSING_TOOL, DeclaredHost, HostSite
+from validation.judge.verdict import Verdict
+
+PING_HEADER_BYTES: Final = 28
+"""What IPv4 and ICMP put before the payload of an echo request."""
+COUNTERS: Final = (
+    "/sys/class/net/*/device/net/*/carrier_down_count",
+    "/sys/class/net/*/device/net/*/statistics/rx_errors",
+    "/sys/class/net/*/device/net/*/statistics/tx_errors",
+    "/sys/class/net/*/device/net/*/statistics/rx_missed_errors",
+    "/sys/class/infiniband/*/ports/*/counters/link_downed",
+    "/sys/class/infiniband/*/ports/*/counters/symbol_error",
+    "/sys/class/infiniband/*/ports/*/counters/port_rcv_errors",
+)
+"""Of interfaces that are devices, and of RDMA ports; bonds and VLANs are made of those."""
+
+NCCL: Final = "nccl"
+FIO: Final = "fio"
+BURN_IN: Final = "burn-in"
+MOUNTS: Final = "mounts"
+BURN_SECONDS: Final = 3600
+FIO_SECONDS: Final = 300
+FIO_FILE: Final = ".muster-validate-fio"
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool. `command` makes the line for a host, empty where there is nothing to run; `program` must be there.
+
+    `failure` is the verdict on a host on which it ends with another exit code than 0, `usual_seconds` what it takes.
+    """
+
+    name: str
+    program: str
+    command: Callable[[HostSite, DeclaredHost], str]
+    seconds: int = 60
+    usual_seconds: int = 1
+    as_root: bool = False
+    failure: Verdict = Verdict.ERROR
+
+    def line(self, site: HostSite, host: DeclaredHost) -> str:
+        """The command for a shell of the host; empty if there is nothing to run. A missing program ends it with 127."""
+        command = self.command(site, host)
+        if not command:
+            return ""
+        root = '[ "$(id -u)" -eq 0 ] || s="sudo -n"; ' if self.as_root else ""
+        prefix = "$s " if self.as_root else ""
+        return (
+            f"{root}for p in {self.program}; do command -v $p >/dev/null && break; p=; done; "
+            f'[ "$p" ] || {{ echo "{self.program}: not found" >&2; exit {MISSING_TOOL}; }}; {prefix}{command}'
+        )
+
+
+def _fixed(command: str) -> Callable[[HostSite, DeclaredHost], str]:
+    return lambda _site, _host: command
+
+
+def _frames(site: HostSite, _host: DeclaredHost) -> str:
+    if not site.mtu or not site.servers:
+        return ""
+    payload = site.mtu - PING_HEADER_BYTES
+    servers = " ".join(shlex.quote(server) for server in site.servers)
+    return f"true; for a in {servers}; do ping -n -q -c 3 -W 2 -M do -s {payload} $a; done; true"
+
+
+def _nccl(_site: HostSite, host: DeclaredHost) -> str:
+    return f"all_reduce_perf -b 1G -e 8G -f 2 -g {host.gpus} -n 50 -w 20 -c 1" if host.gpus else ""
+
+
+def _fio(site: HostSite, _host: DeclaredHost) -> str:
+    """Files of 8 x 1 GiB in the first mount, of this host alone; they are taken away again."""
+    if not site.mounts:
+        return ""
+    directory = f'"$d"/{FIO_FILE}."$(uname -n)"'
+    return (
+        f"true; d={shlex.quote(site.mounts[0])}; mkdir -p {directory} && trap 'rm -rf {directory}' EXIT && "
+        f"fio --name=read --directory={directory} --rw=read --bs=1M --direct=1 --ioengine=libaio --iodepth=16 "
+        f"--numjobs=8 --size=1G --time_based --runtime={FIO_SECONDS} --group_reporting --output-format=json"
+    )
+
+
+def _of_mounts(action: str) -> Callable[[HostSite, DeclaredHost], str]:
+    """A line that does something in every mount, whose directory is $d; $f begins the names of our files there."""
+
+    def command(site: HostSite, _host: DeclaredHost) -> str:
+        if not site.mounts:
+            return ""
+        mounts = " ".join(shlex.quote(mount) for mount in site.mounts)
+        return f'true; for d in {mounts}; do f="$d/.muster-validate"; {action}; done; true'
+
+    return command
+
+
+_SMI: Final = Verdict.FAIL
+"""A driver that does not answer is a fault of the host."""
+
+TOOLS: Final = {
+    tool.name: tool
+    for tool in (
+        Tool(
+            "nvidia-smi",
+            "nvidia-smi",
+            _fixed("nvidia-smi -q -x"),
+            seconds=120,
+            usual_seconds=5,
+            failure=_SMI,
+        ),
+        Tool("nvlink", "nvidia-smi", _fixed("nvidia-smi nvlink -s"), usual_seconds=2, failure=_SMI),
+        Tool("topology", "nvidia-smi", _fixed("nvidia-smi topo -m"), usual_seconds=2, failure=_SMI),
+        Tool("kernel-log", "dmesg", _fixed("dmesg"), as_root=True),
+        Tool("fabric-manager", "systemctl", _fixed("systemctl is-active nvidia-fabricmanager; true")),
+        Tool("interfaces", "ip", _fixed("ip -json address")),
+        Tool("frames", "ping", _frames, usual_seconds=5),
+        Tool("counters", "grep", _fixed(f"grep -s -H . {' '.join(COUNTERS)}; true")),
+        Tool(
+            "mounts",
+            "findmnt",
+            _fixed("findmnt --json --types nfs,nfs4 --output SOURCE,TARGET,FSTYPE,OPTIONS; true"),
+        ),
+        Tool(
+            "write",
+            "dd",
+            _of_mounts('uname -n | dd of="$f.$(uname -n)" conv=fsync 2>/dev/null && echo "$d $(uname -n)"'),
+            failure=Verdict.FAIL,
+        ),
+        Tool(
+            "read",
+            "cat",
+            _of_mounts('for g in "$f".*; do echo "$d $(cat "$g")"; done'),
+            failure=Verdict.FAIL,
+        ),
+        Tool("remove", "rm", _of_mounts('rm -f "$f.$(uname -n)"')),
+        Tool("nccl", "all_reduce_perf", _nccl, seconds=900, usual_seconds=180, failure=Verdict.FAIL),
+        Tool("fio", "fio", _fio, seconds=900, usual_seconds=FIO_SECONDS + 60, failure=Verdict.FAIL),
+        Tool(
+            "burn-in",
+            "gpu_burn gpu-burn",
+            _fixed(f"$p -tc {BURN_SECONDS} 2>&1 | tail -c 65536"),
+            seconds=BURN_SECONDS + 600,
+            usual_seconds=BURN_SECONDS + 60,
+            failure=Verdict.FAIL,
+        ),
+    )
+}
