@@ -18,7 +18,8 @@ import msgspec
 import paramiko
 
 from deployment.matrix import gpus_of
-from deployment.site import Site, load
+from deployment.site import Site
+from deployment.site_file import load
 from deployment.ssh import jump_command
 from validation.catalogue.thresholds import figures_sha256, load_thresholds
 from validation.errors import HostError, UnreachableHostError
