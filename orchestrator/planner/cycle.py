@@ -18,7 +18,7 @@ from orchestrator.planner.actions.stale import evict_stale
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Plan, Snapshot
-from orchestrator.planner.preemption.nominations import restore_nominations
+from orchestrator.planner.preemption.nominations import restore_beside_freed, restore_nominations
 from orchestrator.planner.reasons.explainer import explain_all
 from orchestrator.planner.session import Session
 
@@ -38,6 +38,7 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("start_reserved",), start_reserved),
     (("consolidate", "reclaim", "preempt"), spare_who_can_stay),
     (("reclaim", "preempt"), move_to_what_later_claims_freed),
+    (("nominations",), restore_beside_freed),
     (("stale",), evict_stale),
 )
 """The steps in their order; those with two names do what the decision is not kept from."""

@@ -272,6 +272,11 @@ def test_the_pod_that_starts_first_gets_the_room_that_can_still_be_had() -> None
     assert [(each.pod, each.node) for each in decision.bindings] == [("w025-0", "n1")]
 
 
+def test_a_gang_keeps_its_room_where_this_decision_frees_one_for_its_other_pod() -> None:
+    decision = first_decision("room-of-a-gang-beside-what-was-freed")
+    assert [each.node for each in decision.nominations if each.workload == "w007"] == ["n2", "n1"]
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     nodes = {each.name: each for each in snapshot.nodes}

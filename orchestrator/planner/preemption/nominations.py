@@ -45,6 +45,16 @@ def restore_nominations(session: Session) -> None:
         _restore(session, workload, inherited, find_others=True)
 
 
+def restore_beside_freed(session: Session) -> None:
+    """Restore what could not be for lack of a place for another pod of its gang, beside what was freed since."""
+    for workload in sorted(
+        session.nominated_workloads(), key=lambda workload: (workload.created_at_us, workload.id)
+    ):
+        current = session.workload(workload.id)
+        if session.next_chunk(current) and not session.is_whole(current):
+            _restore(session, current, set(), find_others=True)
+
+
 def restore_untaken_places(session: Session, names: Iterable[str]) -> None:
     """Leave these workloads, which lost nominations, what nobody took of their rooms, as far as it makes a gang.
 
