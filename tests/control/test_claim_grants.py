@@ -27,7 +27,7 @@ from tests.cluster.waiting import ManualClock, until
 from tests.workloads import objects as workload_objects
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from tests.cluster.fake_api_server import Request
 
@@ -78,6 +78,7 @@ class ClaimServer:
             "status": {},
         }
         self.lost: set[int] = set()
+        self.after_write: dict[int, Callable[[], None]] = {}
         self.writes = 0
         self.bound: list[str] = []
         self.owners: list[tuple[str, ...]] = []
@@ -133,6 +134,12 @@ class ClaimServer:
         self.version += 1
         self.claim["status"] |= status
 
+    def delete(self) -> None:
+        """Its owner deletes it; with a finalizer it stays."""
+        assert self.claim is not None
+        self.version += 1
+        self.claim["metadata"]["deletionTimestamp"] = "2026-11-25T01:00:00Z"
+
     def object(self) -> dict[str, Any]:
         assert self.claim is not None
         metadata = {**self.claim["metadata"], "resourceVersion": str(self.version)}
@@ -143,6 +150,7 @@ class ClaimServer:
 
     def take(self, answer: Answer) -> Any:
         self.writes += 1
+        self.after_write.get(self.writes, lambda: None)()
         return CUT if self.writes in self.lost else answer
 
     def _patch(self, request: Request) -> Any:
@@ -314,6 +322,19 @@ async def test_a_claim_that_is_deleted_is_decided_again(world: World) -> None:
     world.begin(job())
     await world.settled()
     assert world.refused == 1
+    assert not world.held()
+
+
+async def test_a_claim_that_its_owner_deletes_while_it_is_reserved_gets_nothing(world: World) -> None:
+    """Its finalizer was just written, so it is still there, and stays until Kubernetes takes that off it."""
+    api = world.api
+    api.after_write[1] = api.delete
+    world.begin(job())
+    await world.settled()
+    assert world.refused == 1
+    assert not api.held
+    assert not api.users
+    assert not api.bound
     assert not world.held()
 
 

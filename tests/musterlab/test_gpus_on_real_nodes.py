@@ -275,6 +275,40 @@ def test_2000_random_actions_give_no_gpu_to_two_owners(parts_site: parts.Site, s
     act(parts_site, seed, count=500, restarts=RESTARTS * 4, settle=60)
 
 
+@pytest.mark.rare  # a minute, until the agent looks at its Node
+def test_a_node_that_is_registered_anew_gives_parts_of_its_gpus_again(
+    parts_site: parts.Site, eventually: Eventually
+) -> None:
+    """Its pods, their reservation and what the agent wrote are gone with it."""
+    lab = parts_site.lab
+    submit_parts(lab, before="-g 0.5")
+    uid = read(lab, "node", NODE)["metadata"]["uid"]
+    kubectl(lab, "delete", "job", "--all", "-n", PARTS, "--cascade=orphan")
+    kubectl(lab, "delete", "node", NODE)
+    parts_site.kill_kubelet()
+    kubectl(lab, "wait", "--for=create", f"node/{NODE}", "--timeout=60s")
+    kubectl(lab, "wait", "--for=condition=Ready", f"node/{NODE}", "--timeout=60s")
+    assert read(lab, "node", NODE)["metadata"]["uid"] != uid
+
+    def owner() -> str:
+        items = read(lab, "gpunodes")["items"]
+        return str(items[0]["metadata"]["ownerReferences"][0]["uid"]) if items else ""
+
+    eventually(
+        lambda: owner() == read(lab, "node", NODE)["metadata"]["uid"], "the agent writes for the new Node"
+    )
+    kubectl(lab, "delete", "pod", "--all", "-n", PARTS, "--now")
+    eventually(lambda: gpus_to_be_had(lab) == "8", "the plugin has registered again")
+    submit_parts(lab, after="-g 0.5")
+    (bound,) = read(lab, "pods", "-n", PARTS)["items"]
+    held = {device.holder.pod: device.device for device in parts_site.held()}
+    (reservation,) = reservations(lab)
+    assert bound["metadata"]["annotations"][names.GPU_UUIDS_ANNOTATION] == held[reservation]
+    kubectl(lab, "delete", "job", "--all", "-n", PARTS, "--cascade=orphan")
+    kubectl(lab, "delete", "pod", "--all", "-n", PARTS, "--now")
+    eventually(lambda: reservations(lab) == [], "no reservation is left")
+
+
 def test_the_driver_publishes_what_was_recorded(dra_lab: Lab) -> None:
     published = devices(dra_lab)
     sockets = [device["attributes"].pop("resource.kubernetes.io/pcieRoot")["string"] for device in published]
