@@ -26,6 +26,7 @@ from orchestrator.workloads.status import has_condition
 
 Manifest = dict[str, Any]
 
+_ENDED: Final = " (ended)"
 BOUND: Final = "Bound"
 READY: Final = "Ready"
 PENDING: Final = "Pending"
@@ -279,18 +280,30 @@ def _made_from(source: DataSource, since: str, datasets: Datasets) -> tuple[str,
 
 
 def _users(datasets: Datasets) -> dict[str, tuple[str, ...]]:
-    """Who mounts a claim, by the claim's name: pods that have not ended, and workloads that will have pods again."""
+    """Who holds a claim, by the claim's name: pods, and workloads that will have pods again.
+
+    A pod that has ended is among them if it was on a node: Kubernetes keeps the claim until that pod is deleted
+    (`podUsesPVCForDeletion` of its pvc-protection-controller, 1.36).
+    """
     users: dict[str, set[str]] = {}
     for pod in datasets.pods:
+        workload = pod.metadata.labels.get(WORKLOAD_LABEL)
+        name = f"job {workload}" if workload else f"pod {pod.metadata.name}"
         if pod.status.phase not in FINISHED:
-            workload = pod.metadata.labels.get(WORKLOAD_LABEL)
-            _note(users, f"job {workload}" if workload else f"pod {pod.metadata.name}", pod.spec)
+            _note(users, name, pod.spec)
+        elif pod.spec.node_name and not pod.metadata.deletion_timestamp:
+            _note(users, f"{name}{_ENDED}", pod.spec)
     for job in datasets.jobs:
         if not _has_ended(job):
             _note(users, f"job {job.metadata.name}", job.spec.template.spec)
     for stateful_set in datasets.stateful_sets:
         _note(users, f"job {stateful_set.metadata.name}", stateful_set.spec.template.spec)
-    return {claim: tuple(sorted(names)) for claim, names in users.items()}
+    return {claim: tuple(sorted(_without_repetitions(names))) for claim, names in users.items()}
+
+
+def _without_repetitions(names: set[str]) -> set[str]:
+    """Leave out of a job that has other pods those that have ended."""
+    return {name for name in names if not (name.endswith(_ENDED) and name.removesuffix(_ENDED) in names)}
 
 
 def _has_ended(job: Job) -> bool:

@@ -223,12 +223,17 @@ def test_what_was_made_from_an_earlier_volume_of_that_name_keeps_nobody(
 def test_a_volume_that_is_used_stays(
     force: tuple[str, ...], muster: Muster, storage: MemoryApiServer
 ) -> None:
-    storage.add(pod_with("data"), pod_with("data", phase="Succeeded", name="ended"))
+    on_node = pod_with("data", phase="Succeeded", name="reader-1")
+    on_node["spec"]["nodeName"] = "dgx1-1"
+    leaving = pod_with("data", phase="Succeeded", name="reader-2")
+    leaving["spec"]["nodeName"] = "dgx1-1"
+    leaving["metadata"]["deletionTimestamp"] = LATE
+    storage.add(pod_with("data"), pod_with("data", phase="Failed", name="never-started"), on_node, leaving)
     muster("submit", "later", "-i", "image", "--pvc", "data:/data")
     muster("suspend", "later")
     done = muster("data", "volume", "delete", "data", *force)
     assert done.code == 1
-    assert "is used by job later, pod reader: delete that first" in done.err
+    assert "is used by job later, pod reader, pod reader-1 (ended): delete that first" in done.err
 
 
 def test_the_list_shows_what_was_made_from_what(muster: Muster, storage: MemoryApiServer) -> None:
