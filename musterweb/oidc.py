@@ -324,30 +324,30 @@ class Renewal:
 
     def __init__(self, provider: Provider, tokens: Tokens, *, clock: Callable[[], float] = time.time) -> None:
         self._provider = provider
-        self._tokens = tokens
+        self.tokens = tokens
         self._clock = clock
 
     def token(self) -> str:
         """Return the ID token of the moment."""
-        return self._tokens.id_token
+        return self.tokens.id_token
 
     async def run(self) -> None:
         """Renew before each end, until the provider gives no more; then wait for the end."""
-        while self._tokens.refresh_token:
-            left_seconds = self._tokens.expires_at - self._clock()
+        while self.tokens.refresh_token:
+            left_seconds = self.tokens.expires_at - self._clock()
             await asyncio.sleep(max(left_seconds * 0.75, 1.0))
             try:
-                self._tokens = await self._provider.refresh(self._tokens)
+                self.tokens = await self._provider.refresh(self.tokens)
             except SignInNeeded:
                 break
             except ProviderAway:
-                if self._clock() >= self._tokens.expires_at:
+                if self._clock() >= self.tokens.expires_at:
                     break
-        await asyncio.sleep(max(self._tokens.expires_at - self._clock(), 0.0))
+        await asyncio.sleep(max(self.tokens.expires_at - self._clock(), 0.0))
 
     async def forget(self) -> None:
         """Let the provider forget what could be renewed. Raises ProviderAway."""
-        await self._provider.revoke(self._tokens)
+        await self._provider.revoke(self.tokens)
 
 
 def _usual_scopes(metadata: Metadata) -> tuple[str, ...]:
