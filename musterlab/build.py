@@ -1,8 +1,9 @@
 """Builds programs from the Go module proxy, as `go.mod` and `go.sum` pin them.
 
 There are four sets here: the control plane, what real nodes need, Kubernetes' own scheduler, which muster is measured
-beside, and an ingress controller; `musterlab.gpus` has a fifth. All but the first are built only when they are needed;
-containerd and Traefik have modules of their own, so that their dependencies do not move those of Kubernetes.
+beside, and an ingress controller; `musterlab.gpus` and `musterlab.storage` have one more each. All but the first are
+built only when they are needed; containerd, Traefik and the storage's sidecars have modules of their own, so that their
+dependencies do not move those of Kubernetes.
 """
 
 import contextlib
@@ -242,6 +243,11 @@ class Go:
         target = f"{output}/" if output.is_dir() else str(output)
         self._run(["build", "-v", *flags, "-o", target, *packages], compiling)
         return done
+
+    def module_folder(self, module: str) -> Path:
+        """Return where the sources of a module of the build list lie. Raises BinariesError."""
+        lines = self._run(["list", "-m", "-f", "{{.Dir}}", module], lambda _line: None)
+        return Path(lines[0])
 
     def check_version(self) -> None:
         """Raise BuildUnavailable if it is too old."""

@@ -1,8 +1,9 @@
-"""`muster lab`: build, up, down, status, env and gpu."""
+"""`muster lab`: build, up, down, status, env, storage and gpu."""
 
 import json
 import shlex
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,6 +184,28 @@ def env(name: str, state_dir: Path | None) -> None:
     existing = cluster.find(name, state_dir)
     click.echo(f"export KUBECONFIG={shlex.quote(str(existing.kubeconfig))}")
     click.echo(f"export PATH={shlex.quote(str(existing.kubectl_directory))}:$PATH")
+
+
+@lab.command()
+@lab_options
+@errors_as_lines
+def storage(name: str, state_dir: Path | None) -> None:
+    """Serve volumes, clones and snapshots to the real nodes of a lab, until interrupted. Programs are built once.
+
+    By Kubernetes' own CSI driver for tests, on all nodes the same volumes; its class is the default. What was made
+    stays with the lab, and can be mounted while this runs.
+    """
+    from musterlab import cluster
+    from musterlab.storage import serving
+
+    reporter = terminal_reporter()
+    try:
+        with serving.storage(cluster.find(name, state_dir), reporter):
+            threading.Event().wait()
+    except KeyboardInterrupt:
+        click.echo("storage is served no longer", err=True)
+    finally:
+        reporter.close()
 
 
 lab.add_command(gpu)

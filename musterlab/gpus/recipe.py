@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from musterlab import sources
 from musterlab.build import Go, Part, Recipe
-from musterlab.gpus import mock, sources
-from musterlab.gpus.sources import Source
+from musterlab.gpus import mock
+from musterlab.sources import Source
 from orchestrator.progress import Reporter
 
 DRIVER_VERSION = "550.163.01"

@@ -1,16 +1,40 @@
-"""A program in the network of the real nodes: `main(SPECIFICATION)`, with the standard library only."""
+"""A program in the network of the real nodes, or on one of them: `main(SPECIFICATION)`, standard library only."""
 
 import json
 import os
+import sys
 from pathlib import Path
 
 from musterlab.realnodes import kernel
 
 
 def main(specification: str) -> None:
-    """Become the program. The specification has its `command`, its `environment`, and where the `network` is told."""
+    """Become the program, or its parent until it ends; it dies with who started it.
+
+    The specification has its `command` and its `environment`, and either `network`, the file that says where the
+    network is, or `node`, the number of the process that made the node.
+    """
     content = json.loads(Path(specification).read_text())
-    namespace = json.loads(Path(content["network"]).read_text())["namespace"]
+    kernel.die_with_parent()
+    if "node" in content:
+        _enter_node(content["node"])
+    else:
+        _enter(json.loads(Path(content["network"]).read_text())["namespace"])
+    os.execve(content["command"][0], content["command"], content["environment"])  # noqa: S606 - no shell
+
+
+def _enter_node(process: int) -> None:
+    """Return as a child that sees the node's files and processes: without these its /proc has no `self`."""
+    processes = os.open(f"/proc/{process}/ns/pid_for_children", os.O_RDONLY | os.O_CLOEXEC)
+    _enter(f"/proc/{process}/ns/mnt")
+    kernel.enter(processes)
+    child = os.fork()
+    if child:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    kernel.die_with_parent()
+
+
+def _enter(namespace: str) -> None:
     descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
     kernel.enter(descriptor)
-    os.execve(content["command"][0], content["command"], content["environment"])  # noqa: S606 - no shell
+    os.close(descriptor)

@@ -32,7 +32,9 @@ PERSISTENT = {"containerd": "/var/lib/containerd", "kubelet": "/var/lib/kubelet"
 
 _SOCKET_SECONDS = 30.0
 _POLL_SECONDS = 0.01
-_OWN = frozenset({"dev", "etc", "lab", "lost+found", "proc", "run", "sys", "var"})
+OWN = frozenset({"dev", "etc", "lab", "lost+found", "proc", "run", "sys", "var"})
+"""Directories below the root of which a node does not have those of the machine."""
+
 _KERNEL_SETTINGS = {  # what the kubelet wants; it must find it, or it would change the whole machine
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -100,7 +102,7 @@ def _build_root(node: dict[str, Any]) -> None:
         target = root / entry.name
         if entry.is_symlink():
             target.symlink_to(Path(entry.path).readlink())
-        elif entry.is_dir() and entry.name not in _OWN:
+        elif entry.is_dir() and entry.name not in OWN:
             _bind(entry.path, target)
     _bind("/dev", root / "dev")
     _bind(node["etc"], root / "etc")

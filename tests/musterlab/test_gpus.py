@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from musterlab import build, profiles
+from musterlab import build, profiles, sources
 from musterlab.errors import BinariesError, StartError
-from musterlab.gpus import chart, mock, models, sources
+from musterlab.gpus import chart, mock, models
 from musterlab.gpus.models import Gpus
 from musterlab.gpus.recipe import GPU_PROGRAMS, SourcePart
 from orchestrator.errors import UsageError

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from deployment.matrix import deepops_row
 from musterlab.errors import BinariesError
-from musterlab.gpus.sources import DEVICE_PLUGIN, DRA_DRIVER, MOCK, Source
+from musterlab.sources import DEVICE_PLUGIN, DRA_DRIVER, HOST_PATH, MOCK, Source
 from tests.upstream.trees import DEEPOPS, TRIDENT_DEPLOY, TRIDENT_SOURCES
 
 KUBESPRAY_COMMITS = {"26.07": "1c9add48975060f45396b34d8e022c30d7f80dab"}
@@ -34,7 +34,7 @@ TRIDENT_DEPLOYS = {
 
 def sources() -> dict[str, Source]:
     """Return the commit of each archive but that of Trident's `deploy` folders, by its name."""
-    found = {source.archive: source for source in (MOCK, DEVICE_PLUGIN, DRA_DRIVER)}
+    found = {source.archive: source for source in (MOCK, DEVICE_PLUGIN, DRA_DRIVER, HOST_PATH)}
     for release, (outer, inner) in DEEPOPS.items():
         row = deepops_row(release)
         assert row

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from musterlab.gpus.sources import DRA_DRIVER
+from musterlab.sources import DRA_DRIVER
 from tests.upstream.trees import read_file
 
 CHART = "deployments/helm/dra-driver-nvidia-gpu"

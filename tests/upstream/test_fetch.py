@@ -7,7 +7,7 @@ import pytest
 
 from deployment.matrix import tables, within
 from musterlab.errors import BinariesError
-from musterlab.gpus.sources import Source
+from musterlab.sources import Source
 from tests.upstream import trees
 from tests.upstream.fetch import TRIDENT_DEPLOYS, digest, fetch, fetch_deploys, sources
 

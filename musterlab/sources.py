@@ -1,4 +1,4 @@
-"""What NVIDIA's programs are built from: an archive in the folder that `MUSTER_UPSTREAM` names, or fetched with git."""
+"""Sources of programs that the Go module proxy lacks: archives in the folder that `MUSTER_UPSTREAM` names, or git."""
 
 import os
 import shutil
@@ -89,4 +89,9 @@ DRA_DRIVER = Source(
     "dra-driver-nvidia-gpu",
     "https://github.com/kubernetes-sigs/dra-driver-nvidia-gpu",
     "95932046683719c43b6a0dd9613c2e5aad5d6703",
+)
+HOST_PATH = Source(
+    "csi-driver-host-path",
+    "https://github.com/kubernetes-csi/csi-driver-host-path",
+    "1f2b2e64d01e8dd93e1f2e8fa6efcda7280208f2",
 )

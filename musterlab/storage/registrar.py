@@ -1,0 +1,108 @@
+"""Tells kubelets of a CSI driver on their node: `python -m musterlab.storage.registrar NAME ENDPOINT SOCKET...`.
+
+It says what Kubernetes' node-driver-registrar says, which the Go module proxy does not have: the messages of
+`k8s.io/kubelet/pkg/apis/pluginregistration/v1/api.proto` (Kubernetes 1.36), at one socket for each kubelet.
+"""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from grpclib.const import Cardinality, Handler
+from grpclib.server import Server
+
+SUPPORTED_VERSIONS: Final = ("1.0.0",)
+_SERVICE: Final = "pluginregistration.Registration"
+_KIND: Final = descriptor_pb2.FieldDescriptorProto
+_FIELDS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
+    "InfoRequest": (),
+    "PluginInfo": (
+        ("type", _KIND.TYPE_STRING),
+        ("name", _KIND.TYPE_STRING),
+        ("endpoint", _KIND.TYPE_STRING),
+        ("supported_versions", _KIND.TYPE_STRING),
+    ),
+    "RegistrationStatus": (("plugin_registered", _KIND.TYPE_BOOL), ("error", _KIND.TYPE_STRING)),
+    "RegistrationStatusResponse": (),
+}
+"""By message the fields, numbered from 1."""
+
+
+def _message_classes() -> dict[str, Any]:
+    package = _SERVICE.partition(".")[0]
+    file = descriptor_pb2.FileDescriptorProto(name="registration.proto", package=package, syntax="proto3")
+    for message, fields in _FIELDS.items():
+        described = file.message_type.add(name=message)
+        for number, (name, kind) in enumerate(fields, 1):
+            label = _KIND.LABEL_REPEATED if name == "supported_versions" else _KIND.LABEL_OPTIONAL
+            described.field.add(name=name, number=number, type=kind, label=label)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
+        for name in _FIELDS
+    }
+
+
+MESSAGES: Final = _message_classes()
+
+
+class Registration:
+    """The service of one driver, whose socket is at `endpoint` as the kubelet has it."""
+
+    def __init__(self, name: str, endpoint: str) -> None:
+        self._info = MESSAGES["PluginInfo"](
+            type="CSIPlugin", name=name, endpoint=endpoint, supported_versions=SUPPORTED_VERSIONS
+        )
+        self.errors: asyncio.Queue[str] = asyncio.Queue()
+
+    def __mapping__(self) -> Mapping[str, Handler]:
+        """Return the service's two calls, as grpclib wants them."""
+        calls = {
+            "GetInfo": (self._get_info, "InfoRequest", "PluginInfo"),
+            "NotifyRegistrationStatus": (
+                self._take_status,
+                "RegistrationStatus",
+                "RegistrationStatusResponse",
+            ),
+        }
+        return {
+            f"/{_SERVICE}/{call}": Handler(
+                function, Cardinality.UNARY_UNARY, MESSAGES[request], MESSAGES[answer]
+            )
+            for call, (function, request, answer) in calls.items()
+        }
+
+    async def _get_info(self, stream: Any) -> None:
+        await stream.recv_message()
+        await stream.send_message(self._info)
+
+    async def _take_status(self, stream: Any) -> None:
+        status = await stream.recv_message()
+        if not status.plugin_registered:
+            self.errors.put_nowait(status.error)
+        await stream.send_message(MESSAGES["RegistrationStatusResponse"]())
+
+
+async def serve(name: str, endpoint: str, sockets: list[Path]) -> str:
+    """Serve at the sockets until a kubelet refuses the driver; return why."""
+    registration = Registration(name, endpoint)
+    servers = [Server([registration]) for _ in sockets]
+    try:
+        for path, server in zip(sockets, servers, strict=True):
+            path.unlink(missing_ok=True)
+            await server.start(path=str(path))
+        return await registration.errors.get()
+    finally:
+        for server in servers:
+            server.close()
+            await server.wait_closed()
+
+
+if __name__ == "__main__":
+    sys.exit(
+        f"the kubelet refuses it: {asyncio.run(serve(sys.argv[1], sys.argv[2], [*map(Path, sys.argv[3:])]))}"
+    )

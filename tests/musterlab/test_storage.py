@@ -1,0 +1,67 @@
+"""What a kubelet is told of the lab's storage driver, and where storage is refused in one line."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from grpclib.client import Channel, UnaryUnaryMethod
+
+from musterlab.errors import BinariesError, LabError
+from musterlab.storage import recipe, serving
+from musterlab.storage.registrar import MESSAGES, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+async def call(path: Path, name: str, request: Any, answer: str) -> Any:
+    channel = Channel(path=str(path))
+    try:
+        where = f"/pluginregistration.Registration/{name}"
+        return await UnaryUnaryMethod(channel, where, type(request), MESSAGES[answer])(request)
+    finally:
+        channel.close()
+
+
+async def until_there(path: Path) -> None:
+    async with asyncio.timeout(10):
+        while not path.exists():  # noqa: ASYNC110 - polls a file
+            await asyncio.sleep(0.01)
+
+
+async def test_kubelets_get_name_and_socket_and_a_refusal_ends_it(tmp_path: Path) -> None:
+    sockets = [tmp_path / "one", tmp_path / "two"]
+    serving_task = asyncio.create_task(serve("driver", "/plugins/csi.sock", sockets))
+    for path in sockets:
+        await until_there(path)
+        info = await call(path, "GetInfo", MESSAGES["InfoRequest"](), "PluginInfo")
+        assert (info.type, info.name, info.endpoint) == ("CSIPlugin", "driver", "/plugins/csi.sock")
+        assert list(info.supported_versions) == ["1.0.0"]
+        status = MESSAGES["RegistrationStatus"](plugin_registered=True)
+        await call(path, "NotifyRegistrationStatus", status, "RegistrationStatusResponse")
+    assert not serving_task.done()
+    status = MESSAGES["RegistrationStatus"](plugin_registered=False, error="no such version")
+    await call(sockets[1], "NotifyRegistrationStatus", status, "RegistrationStatusResponse")
+    assert await serving_task == "no such version"
+
+
+def test_what_a_node_has_of_its_own_is_no_place_for_volumes() -> None:
+    serving.check_visible(Path("/home/labs/storage"))
+    with pytest.raises(LabError, match="--state-dir"):
+        serving.check_visible(Path("/var/lib/labs/storage"))
+
+
+def test_sources_that_are_others_are_not_corrected() -> None:
+    whole = "".join(before for before, _ in recipe.CORRECTIONS)
+    assert recipe.corrected(whole) == "".join(after for _, after in recipe.CORRECTIONS)
+    changes: list[Callable[[str], str]] = [
+        lambda text: "",
+        lambda text: text + text,
+        lambda text: text.replace("sync.Mutex", "sync.RWMutex"),
+    ]
+    for change in changes:
+        with pytest.raises(BinariesError, match="not as expected"):
+            recipe.corrected(change(whole))

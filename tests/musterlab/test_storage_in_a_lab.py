@@ -1,0 +1,193 @@
+"""Bytes that are cloned, kept and restored by `muster data`: Kubernetes' own CSI driver on the real nodes of a lab.
+
+Nothing of it is a double but the registrar, which the real kubelet takes at its word: the API server, the kubelets,
+external-provisioner, external-snapshotter and the host path driver are the programs of others, the operator is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import musterlab.cluster
+from musterlab.errors import BinariesError
+from musterlab.storage.serving import storage
+from orchestrator.progress import Reporter
+from tests.cluster.waiting import DEADLINE_SECONDS
+from tests.control.operators import must, muster, operator, prepare
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterator
+
+    from musterlab.cluster import Lab
+
+pytestmark = [pytest.mark.rare, pytest.mark.lab, pytest.mark.real_nodes]
+
+PROJECT = "datasets"
+IMAGE = ("-i", "busybox")
+WRITE = "head -c 3000000 /dev/urandom > /data/bytes; mkdir /data/folder; echo kept > /data/folder/note"
+DIGEST = "cd /data; sha256sum bytes folder/note"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Two real nodes with storage, an operator, and a project that is the default one."""
+    folder = tmp_path_factory.mktemp("storage")
+    running = musterlab.cluster.start(
+        "storage", nodes=0, real_nodes=2, detach=False, state_dir=folder / "labs"
+    )
+    try:
+        try:
+            stored = storage(running, Reporter(print))
+            stored.__enter__()
+        except BinariesError as error:
+            pytest.skip(str(error))
+        try:
+            account = asyncio.run(prepare(running.kubeconfig, folder / "operator-kubeconfig"))
+            with operator(account, folder / "operator.log"):
+                must(running.kubeconfig, "project", "create", PROJECT, "-g", "16")
+                must(running.kubeconfig, "project", "set", PROJECT)
+                yield running
+        finally:
+            stored.__exit__(None, None, None)
+    finally:
+        running.stop()
+
+
+def data(lab: Lab, *words: str) -> str:
+    return must(lab.kubeconfig, "data", *words)
+
+
+def claims(lab: Lab) -> set[str]:
+    return {volume["name"] for volume in json.loads(data(lab, "volume", "list", "--json"))}
+
+
+def run(lab: Lab, name: str, script: str, *options: str) -> dict[str, Any]:
+    """Run a job to its end; it must succeed. Returns it as `muster get` has it, its output under `log`."""
+    config = lab.kubeconfig
+    words = (*IMAGE, *options, "--backoff-limit", "0", "--command", "--", "sh", "-ec", script)
+    must(config, "submit", name, *words)
+    job = until(lab, name, {"Succeeded", "Failed"})
+    job["log"] = must(config, "logs", name)
+    assert job["status"] == "Succeeded", job["log"]
+    return job
+
+
+def until(lab: Lab, name: str, statuses: set[str]) -> dict[str, Any]:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        job: dict[str, Any] = json.loads(must(lab.kubeconfig, "get", name, "-o", "json"))
+        if job["status"] in statuses:
+            return job
+        assert time.monotonic() < deadline, must(lab.kubeconfig, "describe", "job", name)
+        time.sleep(0.2)
+
+
+def until_deleted(lab: Lab, claim: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while claim in claims(lab):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def until_done(command: Callable[[], subprocess.CompletedProcess[str]]) -> None:
+    """Repeat a command that is refused as long as the pods of deleted jobs are not gone."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while (done := command()).returncode != 0:
+        assert "it is used by" in done.stderr
+        assert time.monotonic() < deadline, done.stderr
+
+
+def digest(lab: Lab, name: str, *options: str) -> str:
+    """What a job reads in the volume that it mounts at /data."""
+    log: str = run(lab, name, DIGEST, *options)["log"]
+    assert len(log.splitlines()) == 2
+    return log
+
+
+def test_what_a_snapshot_has_is_restored_after_a_damage(lab: Lab) -> None:
+    data(lab, "volume", "create", "images", "--size", "64Mi", "--access-mode", "ReadWriteMany")
+    run(lab, "write", WRITE, "--pvc", "images:/data")
+    written = digest(lab, "read", "--pvc", "images:/data")
+    data(lab, "snapshot", "create", "images", "monday")
+    data(lab, "volume", "clone", "images", "copy")
+    run(lab, "damage", "echo broken > /data/bytes; rm -r /data/folder", "--pvc", "images:/data")
+    assert run(lab, "look", "ls /data", "--pvc", "images:/data")["log"].split() == ["bytes"]
+
+    assert digest(lab, "read-copy", "--pvc", "copy:/data") == written
+    data(lab, "snapshot", "restore", "monday", "back")
+    assert digest(lab, "read-back", "--pvc", "back:/data") == written
+    refused = muster(lab.kubeconfig, "data", "snapshot", "restore", "monday", "--replace")
+    assert (
+        "it is used by job damage (ended), job look (ended), job read (ended), job write (ended)"
+        in refused.stderr
+    )
+    must(lab.kubeconfig, "delete", "damage", "look", "read", "write")
+    until_done(lambda: muster(lab.kubeconfig, "data", "snapshot", "restore", "monday", "--replace"))
+    assert digest(lab, "read-replaced", "--pvc", "images:/data") == written
+
+    refused = muster(lab.kubeconfig, "data", "snapshot", "delete", "monday")
+    assert refused.returncode == 1
+    assert "back" in refused.stderr
+    assert "images" in refused.stderr
+
+
+def test_a_job_of_another_node_reads_what_the_first_writes_while_it_runs(lab: Lab) -> None:
+    data(lab, "volume", "create", "shared", "--size", "16Mi", "--access-mode", "ReadWriteMany")
+    config = lab.kubeconfig
+    words = ("-g", "8", *IMAGE, "--pvc", "shared:/data", "--command", "--", "sh", "-ec")
+    must(config, "submit", "writer", *words, f"{WRITE}; {DIGEST}; touch /data/done; sleep 600")
+    waits = "while [ ! -e /data/done ]; do sleep 0.2; done; "
+    reader = run(lab, "reader", waits + DIGEST, "-g", "8", "--pvc", "shared:/data")
+    writer = until(lab, "writer", {"Running"})
+    assert must(config, "logs", "writer") == reader["log"]
+    assert {node for job in (writer, reader) for node in job["nodes"]} == {"dgx1-real-1", "dgx1-real-2"}
+    must(config, "delete", "writer")
+
+
+def test_a_clone_for_a_job_is_its_own_and_goes_with_it(lab: Lab) -> None:
+    data(lab, "volume", "create", "source", "--size", "16Mi")
+    run(lab, "fill", WRITE, "--pvc", "source:/data")
+    before = digest(lab, "before", "--pvc", "source:/data")
+    changed = f"{DIGEST}; echo changed > /data/bytes"
+    assert run(lab, "train", changed, "--clone-of", "source:/data")["log"] == before
+    assert digest(lab, "after", "--pvc", "source:/data") == before
+
+    refused = muster(lab.kubeconfig, "data", "volume", "delete", "source")
+    assert refused.returncode == 1
+    assert "it has clones: pvc-train-0" in refused.stderr
+    must(lab.kubeconfig, "delete", "train", "fill", "before", "after")
+    until_deleted(lab, "pvc-train-0")
+    until_done(lambda: muster(lab.kubeconfig, "data", "volume", "delete", "source"))
+    assert "source" not in claims(lab)
+
+
+def test_a_result_is_kept_when_its_job_has_succeeded(lab: Lab) -> None:
+    data(lab, "volume", "create", "results", "--size", "16Mi")
+    run(lab, "good", WRITE, "--pvc", "results:/data", "--snapshot-on-success")
+    result = digest(lab, "read-results", "--pvc", "results:/data")
+    run(lab, "worse", "echo worse > /data/bytes", "--pvc", "results:/data")
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not (taken := json.loads(must(lab.kubeconfig, "get", "good", "-o", "json"))["snapshots"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    data(lab, "snapshot", "restore", taken[0], "as-it-was")
+    assert digest(lab, "read-kept", "--pvc", "as-it-was:/data") == result
+
+
+def test_a_notebook_opens_on_a_clone_of_a_dataset(lab: Lab) -> None:
+    data(lab, "volume", "create", "notes", "--size", "16Mi")
+    run(lab, "fill-notes", WRITE, "--pvc", "notes:/data")
+    written = digest(lab, "read-notes", "--pvc", "notes:/data")
+    data(lab, "workspace", "create", "note", "--clone-of", "notes", "-g", "1")
+    until(lab, "note", {"Running"})
+    script = "cd /home/jovyan/work; sha256sum bytes folder/note"
+    assert must(lab.kubeconfig, "exec", "note", "--", "sh", "-c", script) == written
+    data(lab, "workspace", "delete", "note")
+    until_deleted(lab, "pvc-note-0")
+    assert "note" not in data(lab, "workspace", "list", "--no-headers")
