@@ -31,10 +31,7 @@ def restore_nominations(session: Session) -> None:
 
     Those whose places are all intact come first: pods that need another place must not take theirs.
     """
-    # If not all of the room is left, the youngest promises go; the order is the same in every decision.
-    nominated = sorted(
-        session.nominated_workloads(), key=lambda workload: (workload.created_at_us, workload.id)
-    )
+    nominated = _oldest_first(session)
     inherited: set[str] = set()
     for workload in nominated:
         _restore(session, workload, inherited, find_others=False)
@@ -45,11 +42,14 @@ def restore_nominations(session: Session) -> None:
         _restore(session, workload, inherited, find_others=True)
 
 
+def _oldest_first(session: Session) -> list[Workload]:
+    """If not all of the room is left, the youngest promises go; the order is the same in every decision."""
+    return sorted(session.nominated_workloads(), key=lambda workload: (workload.created_at_us, workload.id))
+
+
 def restore_beside_freed(session: Session) -> None:
     """Restore what could not be for lack of a place for another pod of its gang, beside what was freed since."""
-    for workload in sorted(
-        session.nominated_workloads(), key=lambda workload: (workload.created_at_us, workload.id)
-    ):
+    for workload in _oldest_first(session):
         current = session.workload(workload.id)
         if session.next_chunk(current) and not session.is_whole(current):
             _restore(session, current, set(), find_others=True)
