@@ -14,7 +14,7 @@ from orchestrator.planner.actions.preempt import preempt
 from orchestrator.planner.actions.remake import remake_lost_nominations
 from orchestrator.planner.actions.reserve import reserve, start_reserved
 from orchestrator.planner.actions.spare import spare_who_can_stay
-from orchestrator.planner.actions.stale import evict_stale
+from orchestrator.planner.actions.stale import evict_hopeless_stale, evict_stale
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Plan, Snapshot
@@ -25,6 +25,7 @@ from orchestrator.planner.session import Session
 ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("double_claims",), evict_double_holders),
     (("nominations",), restore_nominations),
+    (("stale",), evict_hopeless_stale),
     (("nominations",), remake_lost_nominations),
     (("unhealthy",), move_off_unhealthy),
     (("reserve",), reserve),

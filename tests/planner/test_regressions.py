@@ -277,6 +277,18 @@ def test_a_gang_keeps_its_room_where_this_decision_frees_one_for_its_other_pod()
     assert [each.node for each in decision.nominations if each.workload == "w007"] == ["n2", "n1"]
 
 
+def test_nobody_loses_a_room_to_claims_for_which_a_stale_gang_makes_way() -> None:
+    decision = first_decision("rooms-beside-a-stale-gang")
+    assert {each.rule for each in decision.evictions} == {"stale-gang"}
+    assert {each.workload for each in decision.bindings} == {"w022"}
+    assert {each.workload for each in decision.nominations} == {"w018", "w023"}
+
+
+def test_what_was_promised_to_a_moved_pod_of_a_stale_gang_ends_with_it() -> None:
+    decision = first_decision("rooms-beside-a-stale-gang")
+    assert "w014-2" not in {each.pod for each in decision.nominations}
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     nodes = {each.name: each for each in snapshot.nodes}
