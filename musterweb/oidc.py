@@ -78,14 +78,16 @@ class Metadata(msgspec.Struct, frozen=True):
         return (*needed, self.revocation_endpoint) if self.revocation_endpoint else needed
 
 
-class _Answer(msgspec.Struct, frozen=True):
-    id_token: str = ""
-    refresh_token: str = ""
+class TokenResponse(msgspec.Struct, frozen=True):
+    """What the provider answers a request for tokens, of which nothing is proved yet."""
+
+    id_token: str | None = None
+    refresh_token: str | None = None
 
 
 class _Problem(msgspec.Struct, frozen=True):
-    error: str = ""
-    error_description: str = ""
+    error: str | None = None
+    error_description: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +171,13 @@ class Provider:
         answer = await self._request_tokens(fields)
         return await self._prove(answer, {"nonce": {"essential": True, "value": nonce}})
 
-    async def refresh(self, tokens: Tokens) -> Tokens:
-        """Return newer tokens of the same person. Raises SignInNeeded where there are none, and ProviderAway."""
-        fields = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
-        answer = await self._request_tokens(fields)
-        renewed = await self._prove(answer, {"sub": {"essential": True, "value": tokens.subject}})
-        return renewed if renewed.refresh_token else replace(renewed, refresh_token=tokens.refresh_token)
+    async def refresh(self, refresh_token: str) -> TokenResponse:
+        """Return what the provider has that is newer. Raises SignInNeeded where there is nothing, and ProviderAway."""
+        return await self._request_tokens({"grant_type": "refresh_token", "refresh_token": refresh_token})
+
+    async def prove_renewed(self, answer: TokenResponse, subject: str) -> Tokens:
+        """Return the tokens in an answer to `refresh`. Raises SignInNeeded for another's, and ProviderAway."""
+        return await self._prove(answer, {"sub": {"essential": True, "value": subject}})
 
     async def revoke(self, tokens: Tokens) -> None:
         """Let the provider forget a refresh token, where it can. Raises ProviderAway."""
@@ -185,20 +188,22 @@ class Provider:
 
     # --- tokens -----------------------------------------------------------------------------------------
 
-    async def _request_tokens(self, fields: Mapping[str, str]) -> _Answer:
+    async def _request_tokens(self, fields: Mapping[str, str]) -> TokenResponse:
         metadata = await self._read_metadata()
         status, body = await self._post(metadata.token_endpoint, metadata, fields)
         if status in (400, 401, 403):
             raise SignInNeeded(f"the identity provider refuses it: {_problem_of(body)}")
         if status != 200:
             raise ProviderAway(f"{self.settings.name} answered {status}: {_problem_of(body)}")
-        answer = self._decode(body, _Answer)
+        return self._decode(body, TokenResponse)
+
+    async def _prove(self, answer: TokenResponse, required: Mapping[str, Any]) -> Tokens:
+        """Return tokens whose ID token is signed by the provider, for us, now, and as wanted.
+
+        Raises SignInNeeded, and ProviderAway where there is no ID token or nothing to prove it by.
+        """
         if not answer.id_token:
             raise ProviderAway(f"{self.settings.name} gave no ID token: is `openid` among the scopes?")
-        return answer
-
-    async def _prove(self, answer: _Answer, required: Mapping[str, Any]) -> Tokens:
-        """Return tokens whose ID token is signed by the provider, for us, now, and as wanted. Raises SignInNeeded."""
         registry = jwt.JWTClaimsRegistry(
             now=lambda: int(self._clock()),
             leeway=LEEWAY_SECONDS,
@@ -222,7 +227,7 @@ class Provider:
         party = claims.get("azp", self.settings.client_id if len(parties) == 1 else None)
         if party != self.settings.client_id:
             raise SignInNeeded("the identity provider's token is for somebody else (azp)")
-        return Tokens(answer.id_token, answer.refresh_token, str(claims["sub"]), float(claims["exp"]))
+        return Tokens(answer.id_token, answer.refresh_token or "", str(claims["sub"]), float(claims["exp"]))
 
     async def _verified(self, id_token: str) -> jwt.Token:
         """Return a token whose signature is right. Raises JoseError, ValueError."""
@@ -337,13 +342,23 @@ class Renewal:
             left_seconds = self.tokens.expires_at - self._clock()
             await asyncio.sleep(max(left_seconds * 0.75, 1.0))
             try:
-                self.tokens = await self._provider.refresh(self.tokens)
+                await self.renew()
             except SignInNeeded:
                 break
             except ProviderAway:
                 if self._clock() >= self.tokens.expires_at:
                     break
         await asyncio.sleep(max(self.tokens.expires_at - self._clock(), 0.0))
+
+    async def renew(self) -> None:
+        """Take newer tokens of the same person. Raises SignInNeeded where there are none, and ProviderAway."""
+        answer = await self._provider.refresh(self.tokens.refresh_token)
+        if answer.refresh_token:
+            # before anything can fail: where they rotate, the earlier one is worth nothing any more, and to show
+            # it again is taken as theft (RFC 9700, 4.14.2)
+            self.tokens = replace(self.tokens, refresh_token=answer.refresh_token)
+        proved = await self._provider.prove_renewed(answer, self.tokens.subject)
+        self.tokens = replace(proved, refresh_token=self.tokens.refresh_token)
 
     async def forget(self) -> None:
         """Let the provider forget what could be renewed. Raises ProviderAway."""
@@ -363,7 +378,8 @@ def _problem_of(body: bytes) -> str:
         problem = msgspec.json.decode(body, type=_Problem)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "it does not say why"
-    return f"{problem.error} {problem.error_description}".strip()[:_MAX_TEXT] or "it does not say why"
+    words = f"{problem.error or ''} {problem.error_description or ''}".strip()
+    return words[:_MAX_TEXT] or "it does not say why"
 
 
 def _one_line(error: Exception) -> str:

@@ -42,6 +42,7 @@ class Issuer:
     number: int = 0
     renews: bool = True
     on_token: Callable[[str], Any] = field(default=lambda _token: None)
+    refusal: Callable[[str, dict[str, str]], tuple[int, bytes] | None] = field(default=lambda *_: None)
 
     @property
     def url(self) -> str:
@@ -49,6 +50,8 @@ class Issuer:
 
     def answer(self, path: str, form: dict[str, str]) -> tuple[int, bytes]:
         self.requests.append((path, form))
+        if refusal := self.refusal(path, form):
+            return refusal
         if path in self.answers:
             return self.answers[path]
         if path == "/.well-known/openid-configuration":

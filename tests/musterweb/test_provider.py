@@ -9,7 +9,7 @@ import json
 import re
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import unescape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -18,7 +18,8 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
-from musterweb.oidc import Provider, Settings, challenge_of, is_safe_url
+from musterweb.errors import ProviderAway, SignInNeeded
+from musterweb.oidc import KEY_SECONDS, Provider, Renewal, Settings, challenge_of, is_safe_url
 from musterweb.provider_sign_in import CALLBACK, MAX_SECONDS
 from orchestrator.cluster.kubeconfig import load_server
 from tests.cluster.waiting import DEADLINE_SECONDS
@@ -366,6 +367,65 @@ def test_without_a_refresh_token_the_session_ends_with_the_token(site: Site) -> 
     browser = site.signed_in()
     assert browser.get("/jobs").status == 200
     until(lambda: browser.get("/jobs.csv").status == 401)
+
+
+def rotate(issuer: Issuer) -> None:
+    """Let a refresh token count once, as RFC 9700 wants of providers whose clients have no secret."""
+    used: set[str] = set()
+
+    def check(path: str, form: dict[str, str]) -> tuple[int, bytes] | None:
+        shown = form.get("refresh_token", "")
+        if path != "/token" or not shown:
+            return None
+        if shown in used:
+            return 400, b'{"error": "invalid_grant", "error_description": "used before"}'
+        used.add(shown)
+        return None
+
+    issuer.refusal = check
+
+
+@pytest.mark.parametrize("id_token", [b"", b'"id_token": null, ', b'"id_token": "x.y.z", '])
+async def test_a_rotated_refresh_token_is_the_one_that_counts(id_token: bytes) -> None:
+    with issuing() as issuer:
+        issuer.nonce = "n"
+        rotate(issuer)
+        provider = Provider(settings(issuer))
+        try:
+            renewal = Renewal(provider, await provider.exchange("c", "v", "n"))
+            first = renewal.tokens
+            rotated = b'{"access_token": "a", ' + id_token + b'"refresh_token": "rotated"}'
+            issuer.answers["/token"] = (200, rotated)
+            with pytest.raises((ProviderAway, SignInNeeded)):
+                await renewal.renew()
+            assert renewal.tokens == replace(first, refresh_token="rotated")
+            issuer.answers.clear()
+            await renewal.renew()
+            assert renewal.tokens.refresh_token == "r2"
+            await renewal.forget()
+            assert issuer.requests[-1][1]["token"] == "r2"
+        finally:
+            await provider.close()
+
+
+async def test_a_provider_whose_keys_are_away_for_a_moment_renews_afterwards() -> None:
+    now = [time.time()]
+    with issuing() as issuer:
+        issuer.nonce = "n"
+        rotate(issuer)
+        provider = Provider(settings(issuer), clock=lambda: now[0])
+        try:
+            renewal = Renewal(provider, await provider.exchange("c", "v", "n"))
+            issuer.key = RSAKey.generate_key(2048, {"kid": "second"})
+            issuer.answers["/keys"] = (503, b"")
+            now[0] += KEY_SECONDS + 1
+            with pytest.raises(ProviderAway):
+                await renewal.renew()
+            issuer.answers.clear()
+            await renewal.renew()
+            assert renewal.tokens.refresh_token == "r3"
+        finally:
+            await provider.close()
 
 
 def until(is_so: Callable[[], bool]) -> None:

@@ -90,10 +90,11 @@ async def test_a_real_provider_signs_in_renews_and_forgets() -> None:
             assert tokens.subject == "ada"
             with pytest.raises(SignInNeeded, match="not begun in this browser"):
                 await sign_in.finish(cookie, answer)
-            renewed = await provider.refresh(tokens)
+            await renewal.renew()
+            renewed = renewal.tokens
             assert (renewed.subject, bool(renewed.refresh_token)) == ("ada", True)
-            await provider.revoke(renewed)
+            await renewal.forget()
             with pytest.raises(SignInNeeded, match="invalid_grant"):
-                await provider.refresh(renewed)
+                await renewal.renew()
         finally:
             await provider.close()
