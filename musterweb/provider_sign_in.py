@@ -22,7 +22,10 @@ from musterweb.security import new_secret
 CALLBACK: Final = "/sign-in/callback"
 MAX_SECONDS: Final = 600
 MAX_USED: Final = 10_000
-"""So many answers of the last minutes are remembered, so that none counts twice."""
+"""So many answers of the last minutes are remembered, so that none counts twice; of more the oldest is forgotten.
+
+No code counts twice at the provider either (RFC 6749, 4.1.2), and whoever reaches the port can fill any list.
+"""
 MAX_PROJECT: Final = 253
 _MAX_TEXT: Final = 300
 _AGAIN: Final = "this sign-in was not begun in this browser, or too long ago: sign in again"
@@ -31,8 +34,11 @@ _AGAIN: Final = "this sign-in was not begun in this browser, or too long ago: si
 class ProviderSignIn:
     """See the module. `clock` gives seconds since the epoch."""
 
-    def __init__(self, provider: Provider, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, provider: Provider, *, clock: Callable[[], float] = time.time, max_used: int = MAX_USED
+    ) -> None:
         self.provider = provider
+        self._max_used = max_used
         self._clock = clock
         self._key = secrets.token_bytes(32)
         self._used: dict[str, float] = {}
@@ -54,7 +60,6 @@ class ProviderSignIn:
         state = self._derive("state", cookie)
         if not hmac.compare_digest(query.get("state", "").encode(), state.encode()):
             raise SignInNeeded(_AGAIN)
-        self._use(state)
         await self.provider.check_sender(query.get("iss"))
         if problem := query.get("error", ""):
             words = f"{problem} {query.get('error_description', '')}".strip()[:_MAX_TEXT]
@@ -62,6 +67,9 @@ class ProviderSignIn:
         code = query.get("code", "")
         if not code:
             raise SignInNeeded("the identity provider's answer has no code: sign in again")
+        self._use(
+            state
+        )  # not sooner: answers without a code cost nothing, and would push out those that counted
         tokens = await self.provider.exchange(
             code, self._derive("verifier", cookie), self._derive("nonce", cookie)
         )
@@ -84,8 +92,10 @@ class ProviderSignIn:
         """Raise SignInNeeded where this answer counted before."""
         now = self._clock()
         self._used = {used: at for used, at in self._used.items() if now - at <= MAX_SECONDS}
-        if state in self._used or len(self._used) >= MAX_USED:
+        if state in self._used:
             raise SignInNeeded(_AGAIN)
+        if len(self._used) >= self._max_used:
+            del self._used[next(iter(self._used))]
         self._used[state] = now
 
     def _derive(self, purpose: str, cookie: str) -> str:

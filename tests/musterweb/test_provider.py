@@ -20,7 +20,7 @@ from joserfc.jwk import RSAKey
 
 from musterweb.errors import ProviderAway, SignInNeeded
 from musterweb.oidc import KEY_SECONDS, Provider, Renewal, Settings, challenge_of, is_safe_url
-from musterweb.provider_sign_in import CALLBACK, MAX_SECONDS
+from musterweb.provider_sign_in import CALLBACK, MAX_SECONDS, ProviderSignIn
 from orchestrator.cluster.kubeconfig import load_server
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.musterweb.conftest import fill
@@ -192,6 +192,52 @@ def test_a_cookie_that_was_changed_is_none(site: Site, change: Callable[[str], s
     browser.cookies["muster-provider"] = change(browser.cookies["muster-provider"])
     refused(site.come_back(browser, query), BEGUN)
     assert not [path for path, _ in site.issuer.requests if path == "/token"]
+
+
+async def begun(sign_in: ProviderSignIn, issuer: Issuer) -> tuple[str, dict[str, str]]:
+    """What a browser and a provider have of a sign-in that was begun: the cookie, and an answer with a code."""
+    cookie, url = await sign_in.begin("")
+    query = dict(parse_qsl(urlsplit(url).query))
+    issuer.nonce = query["nonce"]
+    return cookie, {"state": query["state"], "code": "c"}
+
+
+async def test_answers_with_made_up_codes_keep_nobody_from_signing_in() -> None:
+    with issuing() as issuer:
+        provider = Provider(settings(issuer))
+        sign_in = ProviderSignIn(provider, max_used=3)
+        try:
+            issuer.answers["/token"] = (400, b'{"error": "invalid_grant"}')
+            for _ in range(5):
+                with pytest.raises(SignInNeeded, match="invalid_grant"):
+                    await sign_in.finish(*await begun(sign_in, issuer))
+            issuer.answers.clear()
+            cookie, answer = await begun(sign_in, issuer)
+            renewal, _project = await sign_in.finish(cookie, answer)
+            assert renewal.tokens.subject == "ada"
+            with pytest.raises(SignInNeeded, match=BEGUN):
+                await sign_in.finish(cookie, answer)
+        finally:
+            await provider.close()
+
+
+async def test_answers_without_a_code_push_out_none_that_counted() -> None:
+    with issuing() as issuer:
+        provider = Provider(settings(issuer))
+        sign_in = ProviderSignIn(provider, max_used=3)
+        try:
+            counted = await begun(sign_in, issuer)
+            await sign_in.finish(*counted)
+            for other in ({"error": "x"}, {"code": ""}) * 3:
+                cookie, answer = await begun(sign_in, issuer)
+                with pytest.raises(SignInNeeded, match=r"did not sign you in|has no code"):
+                    await sign_in.finish(cookie, answer | other)
+            with pytest.raises(SignInNeeded, match=BEGUN):
+                await sign_in.finish(*counted)
+            cookie, answer = await begun(sign_in, issuer)
+            assert (await sign_in.finish(cookie, answer))[0].tokens.subject == "ada"
+        finally:
+            await provider.close()
 
 
 def part(content: dict[str, Any] | bytes) -> str:
