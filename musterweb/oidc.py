@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -302,7 +303,8 @@ class Provider:
         try:
             if self._session is None:
                 self._session = self._open()
-            async with self._session.request(method, url, allow_redirects=False, **request) as response:
+            request |= {"allow_redirects": False, "proxy": _proxy_of(url)}
+            async with self._session.request(method, url, **request) as response:
                 body = await response.content.read(MAX_ANSWER_BYTES + 1)
                 while len(body) <= MAX_ANSWER_BYTES and (
                     more := await response.content.read(MAX_ANSWER_BYTES)
@@ -320,7 +322,8 @@ class Provider:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=context),
             timeout=aiohttp.ClientTimeout(LIMIT_SECONDS),
-            trust_env=True,
+            cookie_jar=aiohttp.DummyCookieJar(),  # else one person's cookies would go with the codes of all
+            trust_env=False,  # else a ~/.netrc of this account would be shown in the place of our secret
         )
 
 
@@ -363,6 +366,12 @@ class Renewal:
     async def forget(self) -> None:
         """Let the provider forget what could be renewed. Raises ProviderAway."""
         await self._provider.revoke(self.tokens)
+
+
+def _proxy_of(url: str) -> str | None:
+    """Return the proxy that the environment names for an address (`https_proxy`, `no_proxy` …), if any."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
 def _usual_scopes(metadata: Metadata) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ class Issuer:
     """Gives tokens of `subject` for any code. `claims` change those of the next tokens, None takes one away."""
 
     port: int
+    host: str = "127.0.0.1"
     subject: str = "ada"
     key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "first"}))
     signing_key: RSAKey | None = None
@@ -38,20 +39,22 @@ class Issuer:
     metadata: JSON = field(default_factory=dict)
     answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    cookie: str = ""
     nonce: str = ""
     number: int = 0
     renews: bool = True
     on_token: Callable[[str], Any] = field(default=lambda _token: None)
-    refusal: Callable[[str, dict[str, str]], tuple[int, bytes] | None] = field(default=lambda *_: None)
+    intercept: Callable[[str, dict[str, str]], tuple[int, bytes] | None] = field(default=lambda *_: None)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def answer(self, path: str, form: dict[str, str]) -> tuple[int, bytes]:
         self.requests.append((path, form))
-        if refusal := self.refusal(path, form):
-            return refusal
+        if special := self.intercept(path, form):
+            return special
         if path in self.answers:
             return self.answers[path]
         if path == "/.well-known/openid-configuration":
@@ -103,10 +106,13 @@ def issuing() -> Iterator[Issuer]:
         def do_GET(self) -> None:
             length = int(self.headers.get("Content-Length", 0))
             form = {name: values[0] for name, values in parse_qs(self.rfile.read(length).decode()).items()}
+            issuer.headers.append({name.lower(): value for name, value in self.headers.items()})
             status, body = issuer.answer(urlsplit(self.path).path, form)
             self.send_response(status)
             if status == 302:
                 self.send_header("Location", body.decode())
+            if issuer.cookie:
+                self.send_header("Set-Cookie", issuer.cookie)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

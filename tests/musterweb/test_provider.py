@@ -428,7 +428,7 @@ def rotate(issuer: Issuer) -> None:
         used.add(shown)
         return None
 
-    issuer.refusal = check
+    issuer.intercept = check
 
 
 @pytest.mark.parametrize("id_token", [b"", b'"id_token": null, ', b'"id_token": "x.y.z", '])
@@ -537,6 +537,54 @@ def test_a_secret_goes_in_a_header_and_to_the_provider_alone(
         form = next(form for path, form in issuer.requests if path == "/token")
         assert "client_id" not in form
         assert "s%c:t" not in browser.get("/sign-in").text
+
+
+@pytest.mark.parametrize("secret", ["", "s3cret"])
+async def test_neither_cookies_nor_a_netrc_go_to_the_provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login alice password hunter2\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    with issuing() as issuer:
+        issuer.host = "localhost"  # no cookies are kept for bare addresses
+        issuer.cookie = "SSO=of-the-first-person; Path=/"
+        issuer.nonce = "n"
+        provider = Provider(settings(issuer, client_secret=secret))
+        try:
+            for _ in range(2):
+                await provider.exchange("c", "v", "n")
+        finally:
+            await provider.close()
+        assert len(issuer.headers) == 4
+        assert not [headers for headers in issuer.headers if "cookie" in headers]
+        shown = {headers.get("authorization", "") for headers in issuer.headers}
+        expected = base64.b64encode(f"{CLIENT}:{secret}".encode()).decode()
+        assert shown == ({"", f"Basic {expected}"} if secret else {""})
+
+
+async def test_the_environment_names_a_proxy_and_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login alice password hunter2\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with issuing() as issuer, issuing() as proxy:
+        proxy.metadata = {"issuer": issuer.url}
+        monkeypatch.setenv("http_proxy", proxy.url.replace("//", "//bob:pw@"))
+        for excepted, server in (("", proxy), ("127.0.0.1", issuer)):
+            monkeypatch.setenv("no_proxy", excepted)
+            provider = Provider(settings(issuer))
+            try:
+                await provider.authorization_url("s", "n", "c")
+            finally:
+                await provider.close()
+            assert [path for path, _ in server.requests] == ["/.well-known/openid-configuration"]
+        assert len(proxy.requests) == 1
+        assert proxy.headers[0]["proxy-authorization"] == "Basic " + base64.b64encode(b"bob:pw").decode()
+        assert "authorization" not in proxy.headers[0]
 
 
 @pytest.mark.parametrize(
