@@ -5,14 +5,13 @@ token allows is decided there. Here is proved what the API server cannot know: t
 this very browser asked (its nonce), and that a renewed one is the same person's.
 """
 
-import asyncio
 import base64
 import hashlib
-import json
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -22,7 +21,7 @@ import aiohttp
 import msgspec
 from joserfc import jwt
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
+from joserfc.jwk import JWKRegistry, KeySet
 
 from musterweb.errors import ProviderAway, SignInNeeded
 from musterweb.security import is_loopback
@@ -61,16 +60,16 @@ class Settings:
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What the provider says of itself (OpenID Connect Discovery 1.0), as far as it is used."""
+    """What the provider says of itself (OpenID Connect Discovery 1.0), as far as it is used; null is as if absent."""
 
     issuer: str
     authorization_endpoint: str
     token_endpoint: str
     jwks_uri: str
-    revocation_endpoint: str = ""
+    revocation_endpoint: str | None = None
     scopes_supported: tuple[str, ...] | None = None
-    token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
-    authorization_response_iss_parameter_supported: bool = False
+    token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
+    authorization_response_iss_parameter_supported: bool | None = None
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -84,6 +83,10 @@ class TokenResponse(msgspec.Struct, frozen=True):
 
     id_token: str | None = None
     refresh_token: str | None = None
+
+
+class _Keys(msgspec.Struct, frozen=True):
+    keys: tuple[dict[str, Any], ...]
 
 
 class _Problem(msgspec.Struct, frozen=True):
@@ -247,8 +250,8 @@ class Provider:
             metadata = await self._read_metadata()
             document = await self._get(metadata.jwks_uri)
             try:
-                keys = KeySet.import_key_set(json.loads(document))
-            except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
+                keys = _usable_keys(document)
+            except (ValueError, RecursionError) as error:
                 raise ProviderAway(
                     f"the keys of {self.settings.name} cannot be read: {_one_line(error)}"
                 ) from error
@@ -288,7 +291,7 @@ class Provider:
         """Send a form as the client that we are."""
         sent, headers = dict(fields), {}
         identity, secret = self.settings.client_id, self.settings.client_secret
-        methods = metadata.token_endpoint_auth_methods_supported
+        methods = metadata.token_endpoint_auth_methods_supported or ("client_secret_basic",)
         if not secret:
             sent["client_id"] = identity
         elif "client_secret_basic" in methods or "client_secret_post" not in methods:
@@ -327,51 +330,25 @@ class Provider:
         )
 
 
-class Renewal:
-    """Keeps one person's ID token current for as long as they are signed in."""
-
-    def __init__(self, provider: Provider, tokens: Tokens, *, clock: Callable[[], float] = time.time) -> None:
-        self._provider = provider
-        self.tokens = tokens
-        self._clock = clock
-
-    def token(self) -> str:
-        """Return the ID token of the moment."""
-        return self.tokens.id_token
-
-    async def run(self) -> None:
-        """Renew before each end, until the provider gives no more; then wait for the end."""
-        while self.tokens.refresh_token:
-            left_seconds = self.tokens.expires_at - self._clock()
-            await asyncio.sleep(max(left_seconds * 0.75, 1.0))
-            try:
-                await self.renew()
-            except SignInNeeded:
-                break
-            except ProviderAway:
-                if self._clock() >= self.tokens.expires_at:
-                    break
-        await asyncio.sleep(max(self.tokens.expires_at - self._clock(), 0.0))
-
-    async def renew(self) -> None:
-        """Take newer tokens of the same person. Raises SignInNeeded where there are none, and ProviderAway."""
-        answer = await self._provider.refresh(self.tokens.refresh_token)
-        if answer.refresh_token:
-            # before anything can fail: where they rotate, the earlier one is worth nothing any more, and to show
-            # it again is taken as theft (RFC 9700, 4.14.2)
-            self.tokens = replace(self.tokens, refresh_token=answer.refresh_token)
-        proved = await self._provider.prove_renewed(answer, self.tokens.subject)
-        self.tokens = replace(proved, refresh_token=self.tokens.refresh_token)
-
-    async def forget(self) -> None:
-        """Let the provider forget what could be renewed. Raises ProviderAway."""
-        await self._provider.revoke(self.tokens)
-
-
 def _proxy_of(url: str) -> str | None:
     """Return the proxy that the environment names for an address (`https_proxy`, `no_proxy` …), if any."""
     parts = urlsplit(url)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+
+
+def _usable_keys(document: bytes) -> KeySet:
+    """Return the keys of a set that can be used. Raises ValueError where there are none, RecursionError.
+
+    One with an unknown curve, or without a part, is no reason to refuse the others (RFC 7517, 5).
+    """
+    usable = []
+    for key in msgspec.json.decode(document, type=_Keys).keys:
+        # KeyError is what the library has for a curve that it does not know, TypeError for a kind that is a list
+        with suppress(JoseError, ValueError, TypeError, KeyError):
+            usable.append(JWKRegistry.import_key(key))
+    if not usable:
+        raise ValueError("it has none that can be used")
+    return KeySet(usable)
 
 
 def _usual_scopes(metadata: Metadata) -> tuple[str, ...]:

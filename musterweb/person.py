@@ -38,7 +38,7 @@ from orchestrator.errors import MusterError
 from orchestrator.workloads.view import newest_first
 
 if TYPE_CHECKING:
-    from musterweb.oidc import Renewal
+    from musterweb.renewal import Renewal
 
 log = logging.getLogger(__name__)
 

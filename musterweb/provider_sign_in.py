@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from musterweb.errors import SignInNeeded
-from musterweb.oidc import Provider, Renewal, challenge_of
+from musterweb.oidc import Provider, challenge_of
+from musterweb.renewal import Renewal
 from musterweb.security import new_secret
 
 CALLBACK: Final = "/sign-in/callback"
@@ -67,9 +68,8 @@ class ProviderSignIn:
         code = query.get("code", "")
         if not code:
             raise SignInNeeded("the identity provider's answer has no code: sign in again")
-        self._use(
-            state
-        )  # not sooner: answers without a code cost nothing, and would push out those that counted
+        # not sooner: answers without a code cost nothing, and would push out those that counted
+        self._use(state)
         tokens = await self.provider.exchange(
             code, self._derive("verifier", cookie), self._derive("nonce", cookie)
         )

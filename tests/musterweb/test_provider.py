@@ -19,8 +19,9 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from musterweb.errors import ProviderAway, SignInNeeded
-from musterweb.oidc import KEY_SECONDS, Provider, Renewal, Settings, challenge_of, is_safe_url
+from musterweb.oidc import KEY_SECONDS, Provider, Settings, challenge_of, is_safe_url
 from musterweb.provider_sign_in import CALLBACK, MAX_SECONDS, ProviderSignIn
+from musterweb.renewal import Renewal
 from orchestrator.cluster.kubeconfig import load_server
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.musterweb.conftest import fill
@@ -489,6 +490,49 @@ BAD_METADATA: dict[str, dict[str, Any]] = {
     "no address": {"token_endpoint": "https://"},
     "a number": {"token_endpoint": 7},
 }
+
+
+ODD_KEYS: dict[str, Any] = {
+    "an unknown kind": {"kty": "AKP", "alg": "ML-DSA-65", "kid": "odd", "pub": "AAAA"},
+    "an unknown curve": {"kty": "EC", "crv": "P-999", "kid": "odd", "x": "AA", "y": "AA"},
+    "an unknown curve of Edwards": {"kty": "OKP", "crv": "NEW", "kid": "odd", "x": "AAAA"},
+    "a point beside the curve": {"kty": "EC", "crv": "P-256", "kid": "odd", "x": "AA", "y": "AA"},
+    "without n": {"kty": "RSA", "kid": "odd", "e": "AQAB"},
+    "an n that is none": {"kty": "RSA", "kid": "odd", "e": "AQAB", "n": "!!"},
+    "a kind that is a list": {"kty": ["RSA"], "kid": "odd"},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("odd", ODD_KEYS.values(), ids=ODD_KEYS)
+def test_a_key_that_cannot_be_used_is_passed_over(site: Site, odd: Any) -> None:
+    usable = site.issuer.key.as_dict(private=False)
+    site.issuer.answers["/keys"] = (200, json.dumps({"keys": [odd, usable]}).encode())
+    assert "a-train" in site.signed_in().get("/jobs").text
+
+
+@pytest.mark.parametrize("odd", ODD_KEYS.values(), ids=ODD_KEYS)
+def test_without_one_key_that_can_be_used_nobody_signs_in(site: Site, odd: Any) -> None:
+    site.issuer.answers["/keys"] = (200, json.dumps({"keys": [odd]}).encode())
+    browser = site.browser()
+    answer = site.come_back(browser, site.leave(browser))
+    assert answer.status == 502
+    assert "the keys of 127.0.0.1" in answer.words
+
+
+def test_null_in_the_metadata_is_as_if_absent(site: Site) -> None:
+    site.issuer.metadata = dict.fromkeys(
+        (
+            "revocation_endpoint",
+            "scopes_supported",
+            "token_endpoint_auth_methods_supported",
+            "authorization_response_iss_parameter_supported",
+        )
+    )
+    browser = site.browser()
+    query = site.leave(browser)
+    assert query["scope"] == "openid profile email"
+    assert place(site.come_back(browser, query)) == "/"
 
 
 @pytest.mark.parametrize("metadata", BAD_METADATA.values(), ids=BAD_METADATA)

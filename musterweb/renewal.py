@@ -1,0 +1,50 @@
+"""Keeps what a person signed in with at an identity provider current, until they sign out."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from musterweb.errors import ProviderAway, SignInNeeded
+from musterweb.oidc import Provider, Tokens
+
+
+class Renewal:
+    """Keeps one person's ID token current for as long as they are signed in."""
+
+    def __init__(self, provider: Provider, tokens: Tokens, *, clock: Callable[[], float] = time.time) -> None:
+        self._provider = provider
+        self.tokens = tokens
+        self._clock = clock
+
+    def token(self) -> str:
+        """Return the ID token of the moment."""
+        return self.tokens.id_token
+
+    async def run(self) -> None:
+        """Renew before each end, until the provider gives no more; then wait for the end."""
+        while self.tokens.refresh_token:
+            left_seconds = self.tokens.expires_at - self._clock()
+            await asyncio.sleep(max(left_seconds * 0.75, 1.0))
+            try:
+                await self.renew()
+            except SignInNeeded:
+                break
+            except ProviderAway:
+                if self._clock() >= self.tokens.expires_at:
+                    break
+        await asyncio.sleep(max(self.tokens.expires_at - self._clock(), 0.0))
+
+    async def renew(self) -> None:
+        """Take newer tokens of the same person. Raises SignInNeeded where there are none, and ProviderAway."""
+        answer = await self._provider.refresh(self.tokens.refresh_token)
+        if answer.refresh_token:
+            # before anything can fail: where they rotate, the earlier one is worth nothing any more, and to show
+            # it again is taken as theft (RFC 9700, 4.14.2)
+            self.tokens = replace(self.tokens, refresh_token=answer.refresh_token)
+        proved = await self._provider.prove_renewed(answer, self.tokens.subject)
+        self.tokens = replace(proved, refresh_token=self.tokens.refresh_token)
+
+    async def forget(self) -> None:
+        """Let the provider forget what could be renewed. Raises ProviderAway."""
+        await self._provider.revoke(self.tokens)
