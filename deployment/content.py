@@ -57,15 +57,16 @@ def find() -> Content:
 
 
 def role_defaults(role: str) -> dict[str, Any]:
-    """The defaults of a role's variables: of the content in force, or of muster's own where that has no such role.
+    """The defaults of a role's variables: muster's own, and over them those of the content in force.
 
     Raises ConfigurationError.
     """
-    for root in [find().root, *_SHIPPED]:
+    defaults: dict[str, Any] = {}
+    for root in [*reversed(_SHIPPED), find().root]:
         path = root / "roles" / role / "defaults" / "main.yml"
         if path.is_file():
-            return _read(path)
-    return {}
+            defaults |= _read(path)
+    return defaults
 
 
 @cache

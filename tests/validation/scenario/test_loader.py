@@ -6,7 +6,7 @@ import pytest
 
 from validation.errors import ScenarioError
 from validation.judge.expectation import contradictions
-from validation.scenario.loader import chains, find, load, load_errata, select
+from validation.scenario.loader import SHIPPED, chains, find, load, load_errata, select
 
 GOOD = """\
 apiVersion: muster.dev/v1alpha1
@@ -113,15 +113,17 @@ def test_selecting_a_scenario_pulls_those_it_continues() -> None:
         "tr4858-4.10",
     ]
     assert [scenario.id for scenario in select(scenarios, "muster-gang")] == ["muster-gang"]
-    with pytest.raises(ScenarioError, match=r"no scenario matches `x`; there are: tr4858-4\.8"):
+    with pytest.raises(ScenarioError, match=r"no scenario matches `x`; there are: hosts, tr4858-4\.8"):
         select(scenarios, "x")
 
 
 def test_the_shipped_scenarios_are_one_chain_of_the_paper_and_isolated_ones_of_ours() -> None:
     groups = [[scenario.id for scenario in group] for group in chains(load(find()))]
-    assert groups[0] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]
-    assert all(len(group) == 1 for group in groups[1:])
-    assert len(groups) == 8
+    assert groups[0] == ["hosts"]
+    assert groups[1] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]
+    assert all(len(group) == 1 for group in groups[2:])
+    assert groups[-1] == ["hosts-after"]
+    assert len(groups) == 10
 
 
 def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:
@@ -172,7 +174,7 @@ def test_the_commands_of_the_paper_are_all_there() -> None:
 
 
 def test_every_erratum_is_complete_and_most_are_cited() -> None:
-    errata = load_errata(find()[0].parent)
+    errata = load_errata(SHIPPED / "tr4858")
     assert [erratum.id for erratum in errata] == [f"E{number}" for number in range(1, 10)]
     cited = {erratum.id for scenario in load(find()) for erratum in scenario.errata}
     assert cited == {erratum.id for erratum in errata} - {"E5"}
