@@ -182,7 +182,7 @@ def test_a_tool_that_is_missing_is_inconclusive_with_the_host(site: Site, tmp_pa
     assert after["faults"] == ("INCONCLUSIVE", "dgx1-2 has no nvidia-smi; dgx1-1 has no dmesg")
 
 
-@pytest.mark.parametrize("how", ["unknown key", "other key", "refused", "no key file", "gone"])
+@pytest.mark.parametrize("how", ["unknown key", "other key", "odd line", "refused", "no key file", "gone"])
 def test_a_host_that_cannot_be_reached_is_an_error_that_names_the_fix(
     site: Site, tmp_path: Path, how: str
 ) -> None:
@@ -193,6 +193,8 @@ def test_a_host_that_cannot_be_reached_is_an_error_that_names_the_fix(
             site.known.write_text(good)
         case "other key":
             site.known.write_text(good + server.another_key(tmp_path))
+        case "odd line":
+            site.known.write_text(good + "dgx1-2 ssh-ed25519 AAAAB3\n")
         case "refused":
             (tmp_path / "dgx1-2" / "id_ed25519.pub").write_text("")
         case "no key file":
@@ -202,6 +204,7 @@ def test_a_host_that_cannot_be_reached_is_an_error_that_names_the_fix(
     words = {
         "unknown key": "is not known: compare it at the console",
         "other key": "is not the known one",
+        "odd line": "has a line that cannot be read",
         "refused": "does not accept the key",
         "no key file": "there is no key file",
         "gone": "cannot be reached",
@@ -209,7 +212,9 @@ def test_a_host_that_cannot_be_reached_is_an_error_that_names_the_fix(
     done = site.validate(tmp_path / "r")
     assert done.returncode == 1
     verdict, reason = steps(tmp_path / "r")["gpus"]
-    assert (verdict, reason[:8]) == ("ERROR", "dgx1-2: " if how != "no key file" else "dgx1-1: "), reason
+    assert (verdict, reason[:8]) == (
+        "ERROR", "dgx1-1: " if how in ("no key file", "odd line") else "dgx1-2: ",
+    ), reason  # fmt: skip
     assert words in reason
     assert verify(tmp_path / "r").problems == []
 
@@ -316,6 +321,7 @@ def test_the_plan_says_what_is_run_and_for_how_long(site: Site) -> None:
     [
         (("--golden", "dgx9"), "--golden dgx9: no such host; there are: dgx1-1, dgx1-2"),
         (("--target", "lab"), "--site is for --target cluster"),
+        (("--mount", "data"), "--mount data: not the path of a directory"),
         (("--host-test", "everything"), "'everything' is not one of"),
     ],
 )

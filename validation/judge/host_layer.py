@@ -29,6 +29,7 @@ class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     which the storage is reached, `servers` its addresses there,
     `other_vlans` those without storage. `mounts` are the directories at which the hosts mount
     it, `golden` the host that the others must equal, `tests` the loads that may be put on them.
+    `nonce` is of this run alone, in the names of our files on the mounts: nobody can lay others there before.
     """
 
     hosts: list[DeclaredHost] = []
@@ -42,6 +43,7 @@ class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     mount_options: list[str] = []
     golden: str = ""
     tests: list[str] = []
+    nonce: str = ""
 
 
 class HostScope(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

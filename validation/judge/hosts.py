@@ -52,11 +52,20 @@ class HostGpus(_Fact, frozen=True):
 
 
 class Xid(_Fact, frozen=True):
-    """An error of the driver in the kernel's log."""
+    """An error of the driver in the kernel's log.
+
+    `kind` is Xid, SXid of an NVSwitch, or what the driver says without a code (0).
+    """
 
     code: int
     bus_id: str
     text: str
+    kind: str = "Xid"
+
+    @property
+    def name(self) -> str:
+        """What people look it up by."""
+        return f"{self.kind} {self.code}" if self.code else self.kind
 
 
 class NcclRow(_Fact, frozen=True):
@@ -233,9 +242,9 @@ def judge_faults(hosts: Mapping[str, HostGpus], xids: Mapping[str, Sequence[Xid]
     if silent or not (hosts or xids):
         return Judgement(Verdict.ERROR, f"no kernel log of {some(silent)}" if silent else "no host answered")
     wrong = [
-        f"{name}: Xid {code} on {bus_id} ({count} times)"
+        f"{name}: {error} on {bus_id} ({count} times)"
         for name in sorted(xids)
-        for (code, bus_id), count in sorted(Counter((xid.code, xid.bus_id) for xid in xids[name]).items())
+        for (error, bus_id), count in sorted(Counter((xid.name, xid.bus_id) for xid in xids[name]).items())
     ]
     wrong += [
         f"{place} is throttled: {', '.join(gpu.throttles)}"

@@ -13,7 +13,9 @@ _RATE: Final = re.compile(r"\((\d+) Gflop/s\)")
 def read_burn_in(text: str) -> BurnIn:
     """How it ended. Raises LayerError if it did not come to its end: it has no exit code that would say so."""
     ended = re.search(r"^Tested (\d+) GPUs:", text, re.MULTILINE)
-    verdicts = {int(gpu): verdict == "OK" for gpu, verdict in _VERDICT.findall(text)}
+    verdicts: dict[int, bool] = {}
+    for gpu, verdict in _VERDICT.findall(text):
+        verdicts[int(gpu)] = verdicts.get(int(gpu), True) and verdict == "OK"
     if ended is None or len(verdicts) != int(ended[1]):
         raise LayerError(f"gpu_burn did not come to its end: {text.strip()[-100:]!r}")
     progress = [line for line in re.split(r"[\r\n]", text) if "proc'd:" in line]

@@ -101,8 +101,15 @@ def _problem(tool: str, host: DeclaredHost, runs: Sequence[ToolRan]) -> Judgemen
     if last.exit_code:
         words = (last.error_output.strip() or last.output.strip()).splitlines()
         reason = f"{host.name}: {tool} ended with exit code {last.exit_code}"
-        return Judgement(tools.TOOLS[tool].failure, f"{reason}: {words[-1][:200]}" if words else reason)
+        return Judgement(
+            tools.TOOLS[tool].failure, f"{reason}: {_printable(words[-1][:200])}" if words else reason
+        )
     return None
+
+
+def _printable(text: str) -> str:
+    """Return the text with ? for what a terminal would obey, and XML cannot hold."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 @dataclass(frozen=True, slots=True)

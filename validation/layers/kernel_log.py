@@ -6,7 +6,15 @@ from typing import Final
 from validation.errors import LayerError
 from validation.judge.hosts import Xid
 
-_XID: Final = re.compile(r"NVRM: Xid \(PCI:(?P<bus_id>[0-9a-fA-F:.]+)\): (?P<code>\d+)(?:,\s*(?P<text>.*))?$")
+_BUS_ID: Final = r"(?P<bus_id>[0-9a-fA-F]+:[0-9a-fA-F:.]+)"
+_PATTERNS: Final = (
+    ("Xid", re.compile(rf"NVRM: Xid \(PCI:{_BUS_ID}\): (?P<code>\d+)(?:,\s*(?P<text>.*))?$")),
+    # Of an NVSwitch. Those that are not fatal may be ignored, says the guide of the fabric manager.
+    ("SXid", re.compile(rf"SXid \(PCI:{_BUS_ID}\): (?P<code>\d+), (?P<text>Fatal\b.*)$")),
+    ("off the bus", re.compile(rf"NVRM: .*GPU (?:at (?:PCI:)?)?{_BUS_ID}:? .*(?P<text>fallen off the bus)")),
+    ("RmInitAdapter failed", re.compile(rf"NVRM: GPU {_BUS_ID}: (?P<text>RmInitAdapter failed.*)$")),
+)
+"""What each is called, and how its line is written."""
 
 
 def read_log(text: str) -> list[Xid]:
@@ -17,10 +25,13 @@ def read_log(text: str) -> list[Xid]:
 
 
 def read_xids(text: str) -> list[Xid]:
-    """The Xids of the log, in order."""
-    matches = (_XID.search(line.rstrip()) for line in text.splitlines())
-    return [
-        Xid(int(match["code"]), match["bus_id"].lower(), match["text"] or "")
-        for match in matches
-        if match is not None
-    ]
+    """The errors of the driver in the log, in order; what is no Xid has its name for `kind`."""
+    xids = []
+    for line in text.splitlines():
+        matches = ((kind, pattern.search(line.rstrip())) for kind, pattern in _PATTERNS)
+        kind, match = next(((kind, match) for kind, match in matches if match is not None), ("", None))
+        if match is not None:
+            groups = match.groupdict()
+            bus_id = groups["bus_id"].rstrip(":.").lower()
+            xids.append(Xid(int(groups.get("code") or 0), bus_id, groups["text"] or "", kind))
+    return xids

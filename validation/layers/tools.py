@@ -27,7 +27,8 @@ BURN_IN: Final = "burn-in"
 MOUNTS: Final = "mounts"
 BURN_SECONDS: Final = 3600
 FIO_SECONDS: Final = 300
-FIO_FILE: Final = ".muster-validate-fio"
+OUR_FILES: Final = ".muster-validate"
+"""How the names of our files on mounts begin; the nonce of the run follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,9 @@ def _fio(site: HostSite, _host: DeclaredHost) -> str:
     """Files of 8 x 1 GiB in the first mount, of this host alone; they are taken away again."""
     if not site.mounts:
         return ""
-    directory = f'"$d"/{FIO_FILE}."$(uname -n)"'
+    directory = f'"$d"/{OUR_FILES}-fio-{site.nonce}."$(uname -n)"'
     return (
-        f"true; d={shlex.quote(site.mounts[0])}; mkdir -p {directory} && trap 'rm -rf {directory}' EXIT && "
+        f"true; d={shlex.quote(site.mounts[0])}; mkdir {directory} && trap 'rm -rf {directory}' EXIT && "
         f"fio --name=read --directory={directory} --rw=read --bs=1M --direct=1 --ioengine=libaio --iodepth=16 "
         f"--numjobs=8 --size=1G --time_based --runtime={FIO_SECONDS} --group_reporting --output-format=json"
     )
@@ -93,7 +94,7 @@ def _of_mounts(action: str) -> Callable[[HostSite, DeclaredHost], str]:
         if not site.mounts:
             return ""
         mounts = " ".join(shlex.quote(mount) for mount in site.mounts)
-        return f'true; for d in {mounts}; do f="$d/.muster-validate"; {action}; done; true'
+        return f'true; for d in {mounts}; do f="$d/{OUR_FILES}-{site.nonce}"; {action}; done; true'
 
     return command
 
@@ -127,7 +128,9 @@ TOOLS: Final = {
         Tool(
             "write",
             "dd",
-            _of_mounts('uname -n | dd of="$f.$(uname -n)" conv=fsync 2>/dev/null && echo "$d $(uname -n)"'),
+            _of_mounts(
+                'uname -n | dd of="$f.$(uname -n)" conv=excl,fsync 2>/dev/null && echo "$d $(uname -n)"'
+            ),
             failure=Verdict.FAIL,
         ),
         Tool(

@@ -5,11 +5,13 @@ Host keys must be known, as for `muster install`; a jump host is reached by the 
 
 import asyncio
 import contextlib
+import secrets
 import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -61,6 +63,7 @@ class SiteHosts:
     access: Mapping[str, Access]
     _connections: dict[str, "_Connection"] = field(default_factory=dict)
     _ran: set[str] = field(default_factory=set)
+    _is_closed: bool = False
 
     async def run(self, tool: str, recorder: Recorder, *, again: bool) -> None:
         """Run the tool on all hosts at once, unless it ran already and not `again`; record how it ended on each.
@@ -72,9 +75,12 @@ class SiteHosts:
         self._ran.add(tool)
         site = self.scope.site
         lines = {host.name: TOOLS[tool].line(site, host) for host in site.hosts}
+        # a thread for each host: loads are put on all hosts at the same time
+        threads = ThreadPoolExecutor(max(1, len(site.hosts)))
+        loop = asyncio.get_running_loop()
 
         async def run_on(host: DeclaredHost) -> None:
-            event = await asyncio.to_thread(self._run, TOOLS[tool], host.name, lines[host.name])
+            event = await loop.run_in_executor(threads, self._run, TOOLS[tool], host.name, lines[host.name])
             recorder.record(msgspec.structs.replace(event, t_ms=recorder.now_ms()))
 
         try:
@@ -82,25 +88,32 @@ class SiteHosts:
         except asyncio.CancelledError:
             self.close()
             raise
+        finally:
+            threads.shutdown(wait=False)
 
     def close(self) -> None:
         """End what runs, and the connections."""
+        self._is_closed = True
         connections, self._connections = list(self._connections.values()), {}
         for connection in connections:
             connection.close()
 
+    def _connection(self, host: str) -> "_Connection":
+        if self._is_closed:
+            raise HostError("the run was ended")
+        return self._connections.setdefault(host, _Connection(self.access[host]))
+
     def _run(self, tool: Tool, host: str, line: str) -> ToolRan:
         """Run a line on a host. What prevented it is in the event."""
         try:
-            connection = self._connections.setdefault(host, _Connection(self.access[host]))
-            code, output, errors = connection.run(line, tool.seconds)
+            code, output, errors = self._connection(host).run(line, tool.seconds)
         except HostError as error:
             return ToolRan(0, host, tool.name, line, -1, problem=str(error))
         return ToolRan(0, host, tool.name, line, code, output, errors)
 
 
 def read_site(
-    path: Path, *, golden: str = "", tests: Iterable[str] = (), mounts: Iterable[str] = ()
+    path: Path, *, golden: str = "", tests: Iterable[str] = (), mounts: Sequence[str] = ()
 ) -> SiteHosts:
     """The hosts with GPUs of a site file. Raises SiteError, and HostError for one without such a host."""
     site = load(path)
@@ -112,6 +125,8 @@ def read_site(
     foreign = next((n for n, host in gpu_hosts.items() if host.get("connection", "ssh") != "ssh"), None)
     if foreign is not None:
         raise HostError(f"{path}: {foreign} is not reached over SSH, so its tools cannot be run")
+    if wrong := [mount for mount in mounts if not mount.startswith("/")]:
+        raise HostError(f"--mount {wrong[0]}: not the path of a directory, which begins with /")
     declared = [
         DeclaredHost(name, host["model"], gpus_of(host) or 0)
         for name, host in gpu_hosts.items()
@@ -126,6 +141,7 @@ def read_site(
         golden=golden,
         tests=sorted(set(tests)),
         mounts=list(mounts),
+        nonce=secrets.token_hex(8),
     )
     scope = HostScope(
         host_site,
@@ -203,6 +219,9 @@ class _Connection:
             except UnreachableHostError as error:
                 self._unreachable = str(error)
                 raise
+            if self._closed:  # meanwhile
+                self._client.close()
+                raise HostError("the run was ended")
         return self._client
 
 
@@ -211,9 +230,16 @@ def _connect(access: Access) -> paramiko.SSHClient:
     where = f"{access.address} port {access.port}"
     client = paramiko.SSHClient()
     client.set_missing_host_key_policy(paramiko.RejectPolicy())
-    try:
-        for path in _known_hosts(access):
+    for path in _known_hosts(access):
+        try:
             client.load_system_host_keys(str(path))
+        except (paramiko.hostkeys.InvalidHostKey, UnicodeDecodeError, OSError) as error:
+            line = getattr(error, "line", "")
+            raise UnreachableHostError(
+                f"{path} has a line that cannot be read{f' ({line.strip()[:60]!r})' if line else ''}: "
+                "name a file of plain host keys with access.known_hosts"
+            ) from error
+    try:
         client.connect(
             access.address,
             port=access.port,

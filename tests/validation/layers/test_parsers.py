@@ -119,6 +119,29 @@ def test_xids_and_nothing_else_of_the_kernels_log() -> None:
     assert read_xids("nothing of it\n") == []
 
 
+@pytest.mark.parametrize(
+    ("line", "name", "bus_id"),
+    [
+        # as the guide of the fabric manager has it
+        (
+            "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
+            "SXid 20034",
+            "0000:c1:00.0",
+        ),
+        (
+            "NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0xffff:1863)",
+            "RmInitAdapter failed",
+            "0000:01:00.0",
+        ),
+        ("NVRM: GPU at 0000:01:00.0 has fallen off the bus.", "off the bus", "0000:01:00.0"),
+    ],
+)
+def test_what_the_driver_says_without_an_xid(line: str, name: str, bus_id: str) -> None:
+    (error,) = read_xids(f"[  6.0] {line}\n[  6.1] {line.replace('Fatal', 'Non-fatal')}\n")[:1]
+    assert (error.name, error.bus_id) == (name, bus_id)
+    assert len(read_xids(line.replace("Fatal", "Non-fatal"))) == (0 if "SXid" in line else 1)
+
+
 def test_nccl_on_two_hosts() -> None:
     run = read_nccl(recorded("nccl-16xh100.log"))
     assert (run.version, len(run.devices), run.hosts, run.is_whole) == ("", 16, 2, True)
@@ -253,5 +276,6 @@ def test_a_burn_in_and_one_that_was_cut() -> None:
     text = recorded("gpu-burn-v100.txt")
     assert read_burn_in(text) == BurnIn([], 1, [6108])
     assert read_burn_in(text.replace("GPU 0: OK", "GPU 0: FAULTY")).faulty == [0]
+    assert read_burn_in(text.replace("GPU 0: OK", "GPU 0: FAULTY\n        GPU 0: OK")).faulty == [0]
     with pytest.raises(LayerError, match="did not come to its end"):
         read_burn_in(text[: text.index("Tested")])
