@@ -193,7 +193,7 @@ class _Connection:
         self._lock = threading.Lock()
         self._client: paramiko.SSHClient | None = None
         self._unreachable = ""
-        self._closed = False
+        self._closed = threading.Event()
 
     def run(self, line: str, seconds: int) -> tuple[int, str, str]:
         """Exit code and output of the line. Raises HostError."""
@@ -202,13 +202,13 @@ class _Connection:
 
     def close(self) -> None:
         """Close it; a command that runs is ended on the host, as its input ends."""
-        self._closed = True
+        self._closed.set()
         if self._client is not None:
             self._client.close()
 
     def _opened(self) -> paramiko.SSHClient:
         """The client. A host that was not reached is not tried again: every tool would wait for it anew."""
-        if self._closed:
+        if self._closed.is_set():
             raise HostError("the run was ended")
         if self._unreachable:
             raise UnreachableHostError(self._unreachable)
@@ -219,7 +219,7 @@ class _Connection:
             except UnreachableHostError as error:
                 self._unreachable = str(error)
                 raise
-            if self._closed:  # meanwhile
+            if self._closed.is_set():  # meanwhile
                 self._client.close()
                 raise HostError("the run was ended")
         return self._client
