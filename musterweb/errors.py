@@ -24,6 +24,10 @@ class SignInNeeded(WebError):
     status = 401
 
 
+class NotBegun(SignInNeeded):
+    """An identity provider's answer is none to the sign-in of this browser, if one was begun in it at all."""
+
+
 class Refused(WebError):
     """The request is not one that a page of ours makes."""
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from musterweb.errors import SignInNeeded
+from musterweb.errors import NotBegun, SignInNeeded
 from musterweb.oidc import Provider, challenge_of
 from musterweb.renewal import Renewal
 from musterweb.security import new_secret
@@ -56,11 +56,14 @@ class ProviderSignIn:
         return cookie, url
 
     async def finish(self, cookie: str, query: Mapping[str, str]) -> tuple[Renewal, str]:
-        """Return what keeps the token of the provider's answer, and the project. Raises SignInNeeded, ProviderAway."""
+        """Return what keeps the token of the provider's answer, and the project.
+
+        Raises NotBegun where the state is not this browser's, SignInNeeded, ProviderAway.
+        """
         project = self._check_cookie(cookie)
         state = self._derive("state", cookie)
         if not hmac.compare_digest(query.get("state", "").encode(), state.encode()):
-            raise SignInNeeded(_AGAIN)
+            raise NotBegun(_AGAIN)
         await self.provider.check_sender(query.get("iss"))
         if problem := query.get("error", ""):
             words = f"{problem} {query.get('error_description', '')}".strip()[:_MAX_TEXT]
@@ -76,17 +79,17 @@ class ProviderSignIn:
         return Renewal(self.provider, tokens, clock=self._clock), project
 
     def _check_cookie(self, cookie: str) -> str:
-        """Return the project that the browser began with. Raises SignInNeeded."""
+        """Return the project that the browser began with. Raises NotBegun."""
         began, _, rest = cookie.partition(".")
         _, _, encoded = rest.partition(".")
         if not (began.isascii() and began.isdigit() and len(began) < 16):
-            raise SignInNeeded(_AGAIN)
+            raise NotBegun(_AGAIN)
         if not 0 <= self._clock() - int(began) <= MAX_SECONDS:
-            raise SignInNeeded(_AGAIN)
+            raise NotBegun(_AGAIN)
         try:
             return base64.urlsafe_b64decode(encoded.encode()).decode()
         except (binascii.Error, ValueError) as error:
-            raise SignInNeeded(_AGAIN) from error
+            raise NotBegun(_AGAIN) from error
 
     def _use(self, state: str) -> None:
         """Raise SignInNeeded where this answer counted before."""

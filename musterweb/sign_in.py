@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from musterweb.errors import NotThere, SignInNeeded, TooMany, WebError
+from musterweb.errors import NotBegun, NotThere, SignInNeeded, TooMany, WebError
 from musterweb.person import Person, sign_in
 from musterweb.provider_sign_in import CALLBACK, ProviderSignIn
 from musterweb.security import cookie_name, drop_cookie, new_secret, read_form, set_cookie
@@ -101,6 +101,9 @@ class SignIn:
         except MusterError as error:
             return self._refused(request, error)
         response = self._leading_on(url, f"Go on to {provider.provider.settings.name}")
+        # here, since no strict cookie comes along to the callback: the earlier session could not be ended there
+        if self._end_earlier(request):
+            drop_cookie(response, self._session_cookie, is_secure=self._is_secure)
         set_cookie(response, self._provider_cookie, cookie, is_secure=self._is_secure, same_site="lax")
         return response
 
@@ -120,6 +123,9 @@ class SignIn:
             # a page, since a browser that comes from another site shows no strict cookie before it opens one of ours
             response = self._leading_on("/", "Go on to the overview")
             await self._begin(request, response, person)
+        except NotBegun as error:
+            # any site can lead a browser here: the sign-in that runs in it, if one does, goes on
+            return self._refused(request, error)
         except MusterError as error:
             response = self._refused(request, error)
         drop_cookie(response, self._provider_cookie, is_secure=self._is_secure)
@@ -137,8 +143,7 @@ class SignIn:
 
     async def _begin(self, request: Request, response: Response, person: Person) -> None:
         """Begin the session of a person in this browser, in the place of an earlier one. Raises TooMany."""
-        if old := request.cookies.get(self._session_cookie):
-            self._sessions.remove(old)
+        self._end_earlier(request)
         try:
             secret = self._sessions.add(person)
         except TooMany:
@@ -146,6 +151,12 @@ class SignIn:
             raise
         set_cookie(response, self._session_cookie, secret, is_secure=self._is_secure)
         drop_cookie(response, self._form_cookie, is_secure=self._is_secure)
+
+    def _end_earlier(self, request: Request) -> bool:
+        """End the session that this browser shows; return whether it shows one."""
+        secret = request.cookies.get(self._session_cookie, "")
+        self._sessions.remove(secret)
+        return bool(secret)
 
     def _refused(self, request: Request, error: MusterError) -> Response:
         return self.page(request, str(error), error.status if isinstance(error, WebError) else 502)

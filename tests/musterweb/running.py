@@ -106,10 +106,11 @@ class Answer:
 
 @dataclass
 class Browser:
-    """Keeps cookies, follows nothing by itself."""
+    """Keeps cookies, follows nothing by itself. `strict` are the cookies that no other site's link brings along."""
 
     port: int
     cookies: dict[str, str] = field(default_factory=dict)
+    strict: set[str] = field(default_factory=set)
 
     @property
     def origin(self) -> str:
@@ -121,10 +122,15 @@ class Browser:
     def post(self, path: str, fields: Mapping[str, str], **headers: str) -> Answer:
         return self.request("POST", path, urlencode(fields), **{"Origin": self.origin, **headers})
 
+    def arrive(self, path: str) -> Answer:
+        """Open a page by the link or redirection of another site."""
+        return self.get(path, **{"Sec-Fetch-Site": "cross-site"})
+
     def request(self, method: str, path: str, body: str = "", **headers: str) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_SECONDS)
         sent = {"Content-Type": "application/x-www-form-urlencoded"} if body else {}
-        sent |= {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
+        shown = set(self.cookies) - (self.strict if headers.get("Sec-Fetch-Site") == "cross-site" else set())
+        sent |= {"Cookie": "; ".join(f"{name}={self.cookies[name]}" for name in sorted(shown))}
         connection.request(method, path, body or None, {**sent, **headers})
         response = connection.getresponse()
         text = response.read().decode()
@@ -132,6 +138,7 @@ class Browser:
         for cookie in cookies:
             name, _, value = cookie.partition(";")[0].partition("=")
             self.cookies[name] = value.strip('"')
+            (self.strict.add if "samesite=strict" in cookie.lower() else self.strict.discard)(name)
         connection.close()
         return Answer(response.status, dict(response.getheaders()), text, cookies)
 

@@ -22,6 +22,7 @@ from musterweb.errors import ProviderAway, SignInNeeded
 from musterweb.oidc import KEY_SECONDS, Provider, Settings, challenge_of, is_safe_url
 from musterweb.provider_sign_in import CALLBACK, MAX_SECONDS, ProviderSignIn
 from musterweb.renewal import Renewal
+from musterweb.sessions import Sessions
 from orchestrator.cluster.kubeconfig import load_server
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.musterweb.conftest import fill
@@ -45,6 +46,7 @@ class Site:
     port: int
     issuer: Issuer
     people: People
+    sessions: Sessions
 
     def browser(self) -> Browser:
         return Browser(self.port)
@@ -59,7 +61,7 @@ class Site:
         return query
 
     def come_back(self, browser: Browser, query: dict[str, str], **other: str) -> Answer:
-        return browser.get(f"{CALLBACK}?{urlencode({'code': 'c', 'state': query['state'], **other})}")
+        return browser.arrive(f"{CALLBACK}?{urlencode({'code': 'c', 'state': query['state'], **other})}")
 
     def signed_in(self, project: str = "") -> Browser:
         browser = self.browser()
@@ -82,8 +84,9 @@ def settings(issuer: Issuer, **more: Any) -> Settings:
 @contextmanager
 def site_of(kubeconfig: Path, people: People, issuer: Issuer, **more: Any) -> Iterator[Site]:
     issuer.on_token = lambda token: people.by_token.setdefault(token, Someone("ada"))
-    with serving(load_server(kubeconfig), provider=Provider(settings(issuer, **more))) as port:
-        yield Site(port, issuer, people)
+    sessions = Sessions()
+    with serving(load_server(kubeconfig), sessions, provider=Provider(settings(issuer, **more))) as port:
+        yield Site(port, issuer, people, sessions)
 
 
 @pytest.fixture
@@ -172,6 +175,42 @@ def test_an_answer_counts_once_and_in_the_browser_that_began(site: Site) -> None
     assert site.come_back(browser, query).status == 200
     browser.cookies = began
     refused(site.come_back(browser, query), BEGUN)
+
+
+def test_signing_in_again_ends_the_earlier_session(site: Site) -> None:
+    browser = site.signed_in()
+    earlier = site.browser()
+    earlier.cookies = dict(browser.cookies)
+    assert earlier.get("/jobs.csv").status == 200
+    query = site.leave(browser)
+    assert earlier.get("/jobs.csv").status == 401
+    assert place(site.come_back(browser, query)) == "/"
+    assert browser.get("/jobs.csv").status == 200
+    assert len(site.sessions) == 1
+    until(lambda: ("/revoke", "r1") in [(path, form.get("token")) for path, form in site.issuer.requests])
+
+
+def test_who_cannot_go_to_the_provider_stays_signed_in(site: Site) -> None:
+    browser = site.signed_in()
+    form_token = browser.get("/sign-in").field("form_token")
+    assert browser.post("/sign-in/provider", {"form_token": "x"}).status == 403
+    assert (
+        browser.post("/sign-in/provider", {"form_token": form_token}, Origin="https://a.example").status
+        == 403
+    )
+    assert browser.get("/jobs.csv").status == 200
+
+
+def test_another_site_cannot_end_a_sign_in_that_runs(site: Site) -> None:
+    browser = site.browser()
+    query = site.leave(browser)
+    for other in (f"{CALLBACK}?state=x&code=y", f"{CALLBACK}?error=x", CALLBACK):
+        refused(browser.arrive(other), BEGUN)
+    answer = site.come_back(browser, query)
+    assert place(answer) == "/"
+    assert [
+        cookie for cookie in answer.cookies if cookie.startswith("muster-provider=") and "Max-Age=0" in cookie
+    ]
 
 
 @pytest.mark.parametrize(
