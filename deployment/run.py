@@ -113,7 +113,9 @@ class Run:
         mine = [
             decision.stage.definition
             for decision in decisions
-            if decision.verb == RUN and (upgrades or decision.stage.definition.is_upgraded_by_install)
+            if decision.verb == RUN
+            and decision.stage.definition.has_steps
+            and (upgrades or decision.stage.definition.is_upgraded_by_install)
         ]
         if not mine or self.request.action not in {INSTALL, UPGRADE}:
             return [], ""

@@ -87,6 +87,11 @@ class StageDefinition:
         """Return the releases that run in the cluster, by host or component; none where nothing is installed."""
         return {}
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether an upgrade can change a release of the stage, for which the cluster has to be read."""
+        return type(self).steps is not StageDefinition.steps
+
     def steps(self, site: Site, installed: Mapping[str, str]) -> Iterator[Step]:
         """Yield the changes from the releases that run to those of the site file."""
         yield from ()
