@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from orchestrator.progress import printable
 from validation.errors import LayerError
 from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun
 from validation.judge.events import Event, NodeSeen, ToolRan
@@ -102,14 +103,9 @@ def _problem(tool: str, host: DeclaredHost, runs: Sequence[ToolRan]) -> Judgemen
         words = (last.error_output.strip() or last.output.strip()).splitlines()
         reason = f"{host.name}: {tool} ended with exit code {last.exit_code}"
         return Judgement(
-            tools.TOOLS[tool].failure, f"{reason}: {_printable(words[-1][:200])}" if words else reason
+            tools.TOOLS[tool].failure, f"{reason}: {printable(words[-1][:200])}" if words else reason
         )
     return None
-
-
-def _printable(text: str) -> str:
-    """Return the text with ? for what a terminal would obey, and XML cannot hold."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 @dataclass(frozen=True, slots=True)

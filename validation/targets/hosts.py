@@ -233,7 +233,9 @@ def _connect(access: Access) -> paramiko.SSHClient:
     for path in _known_hosts(access):
         try:
             client.load_system_host_keys(str(path))
-        except (paramiko.hostkeys.InvalidHostKey, UnicodeDecodeError, OSError) as error:
+        except OSError as error:
+            raise UnreachableHostError(f"{path} cannot be read: {error.strerror or error}") from error
+        except (paramiko.hostkeys.InvalidHostKey, UnicodeDecodeError) as error:
             line = getattr(error, "line", "")
             raise UnreachableHostError(
                 f"{path} has a line that cannot be read{f' ({line.strip()[:60]!r})' if line else ''}: "
