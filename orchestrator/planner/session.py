@@ -435,6 +435,11 @@ class Session:
         """Whether what was granted to the workload was its own since an earlier decision."""
         return workload.id in self._bound_nominees
 
+    def is_bound_to(self, pod: Pod, node: str, devices: tuple[int, ...]) -> bool:
+        """Whether this decision binds the pod to that place."""
+        binding = self._bindings.get(pod.id)
+        return binding is not None and (binding.node, binding.devices) == (node, devices)
+
     def count_granted(self) -> int:
         """How many workloads there are that `granted` would name, over all projects."""
         return sum(map(len, self._granted.values()))
@@ -452,11 +457,13 @@ class Session:
     def cancel(self, workload: Workload) -> None:
         """Take what was granted to the workload, and was suspended, out of the plan: it waits again."""
         self.kinds.clear()
-        for placed in reversed(self._granted[workload.project].pop(workload.id)):
-            self._chunks[workload.id].append(tuple(pod for pod, _ in placed))
+        for placed in self._granted[workload.project].pop(workload.id):
             for pod, _ in placed:
                 del self._bindings[pod.id]
-        self._stages[workload.id] = _stage(self.workload(workload.id))
+        current = self._as_decided(self.workload(workload.id))
+        # Nominees are bound together, and pods that grow one by one wait one by one again.
+        self._chunks[workload.id] = start_chunks(current)[::-1]
+        self._stages[workload.id] = _stage(current)
 
     def waits_for(self, workload: Workload, codes: Collection[Waiting]) -> bool:
         """Whether the workload waits for one of these reasons, or for one that is not known yet."""

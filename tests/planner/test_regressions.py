@@ -289,6 +289,37 @@ def test_what_was_promised_to_a_moved_pod_of_a_stale_gang_ends_with_it() -> None
     assert "w014-2" not in {each.pod for each in decision.nominations}
 
 
+def test_who_comes_within_its_quota_by_an_eviction_has_its_turn_before_who_has_no_claim() -> None:
+    decision = first_decision("within-quota-by-an-eviction")
+    assert {each.beneficiary for each in decision.evictions} == {"w011", "w004"}
+    assert [each.node for each in decision.nominations if each.workload == "w004"] == ["n1"]
+
+
+def test_nobody_loses_a_room_because_less_urgent_work_of_its_project_got_some_meanwhile() -> None:
+    path = Path(__file__).with_name("regressions") / "room-taken-for-what-started-behind.yaml"
+    run = settle(load(path), max_decisions=40, grace_decisions=5)
+    assert [each.beneficiary for step in run.steps for each in step.evictions if each.pod == "w013-0"] == [
+        "w020"
+    ]
+    assert sum(each.beneficiary == "w020" for step in run.steps[1:] for each in step.evictions) == 0
+
+
+def test_a_quota_is_had_where_nearly_everything_is_packed_anew() -> None:
+    path = Path(__file__).with_name("regressions") / "quota-needs-all-packed-anew.yaml"
+    after = settle(load(path), max_decisions=20).after
+    assert all(pod.state is PodState.ALLOCATED for workload in after.workloads for pod in workload.pods)
+
+
+def test_who_was_to_start_elsewhere_and_cannot_keeps_its_own_room() -> None:
+    decision = first_decision("room-of-its-own-after-a-better-start")
+    assert [each.node for each in decision.nominations if each.workload == "w009"] == ["n1"] * 3
+
+
+def test_who_gave_its_room_to_others_starts_where_it_was_given_another() -> None:
+    decision = first_decision("room-passed-on-by-a-nominee")
+    assert {each.pod: each.node for each in decision.bindings}["w015-1"] == "n3"
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     nodes = {each.name: each for each in snapshot.nodes}

@@ -19,6 +19,7 @@ from orchestrator.planner.model import CAPACITY_REASONS, Amounts, Waiting, Workl
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.candidates import Candidates, Piece
+from orchestrator.planner.preemption.nominations import restore_untaken_places
 from orchestrator.planner.preemption.search import preempt_for
 from orchestrator.planner.preemption.victim_selection import Losses, Order, VictimSelector
 from orchestrator.planner.preemption.victims import EvictionReason, is_protected
@@ -156,7 +157,11 @@ def preempt_lower_for(
     owner = (workload.project, workload.priority)
     if hopeless.includes(session, workload, chunk, owner):
         return False
-    granted = [other for other in session.granted(workload.project) if other.priority < workload.priority]
+    granted = [
+        other
+        for other in session.granted(workload.project)
+        if other.priority < workload.priority and not _has_passed_on_its_room(session, other)
+    ]
     checkpoint = session.ledger.checkpoint()
     for other in granted:
         session.suspend(other)
@@ -174,9 +179,27 @@ def preempt_lower_for(
     # only now: nobody loses a promised room to those who come after it.
     nominees = [other for other in granted if session.is_bound_nominee(other)]
     _start_again(session, nominees)
+    # Who was to start elsewhere and cannot has its own room still, as far as nobody took it.
+    restore_untaken_places(session, [other.id for other in nominees])
     promise_places(session, workload, losses, move_elsewhere(session, losses))
     _start_again(session, [other for other in granted if not session.is_bound_nominee(other)])
     return True
+
+
+def _has_passed_on_its_room(session: Session, nominee: Workload) -> bool:
+    """Whether it starts elsewhere and others were given the room that it had been promised.
+
+    Those may have no better claim to it: it starts, and may be evicted like all that runs from the next decision on.
+    """
+    if not session.is_bound_nominee(nominee):
+        return False
+    return any(
+        pod.nominated_node is not None
+        and not session.is_bound_to(pod, pod.nominated_node, pod.nominated_devices)
+        and session.placer.keep(nominee, pod, pod.nominated_node, pod.nominated_devices) is None
+        for chunk in session.granted_chunks(nominee)
+        for pod in chunk
+    )
 
 
 def _least_urgent(

@@ -109,7 +109,7 @@ class Homes:
         if known is None or known[0] != account.version:
             known = self._free[position] = (
                 account.version,
-                (_free_rest(account), tuple(_free_milli(account))),
+                (free_rest_of(account), tuple(free_milli_of_devices(account))),
             )
         return known[1]
 
@@ -171,7 +171,7 @@ def _kind(item: Lifted) -> tuple[object, ...]:
 
 def _crowd(account: NodeAccount, homes: Mapping[int, _Home]) -> Collection[int]:
     """Those of the pods, by index, that ask together for more of something than the node has."""
-    free_milli = _free_milli(account)
+    free_milli = free_milli_of_devices(account)
     on_device: dict[int, list[int]] = {}
     for index, home in homes.items():
         for device in home.devices:
@@ -181,7 +181,7 @@ def _crowd(account: NodeAccount, homes: Mapping[int, _Home]) -> Collection[int]:
     for device, there in on_device.items():
         if sum([homes[index].share_milli for index in there]) > free_milli[device]:
             return there
-    for resource, free in enumerate(_free_rest(account)):
+    for resource, free in enumerate(free_rest_of(account)):
         if sum([home.rest[resource] for home in homes.values()]) > free:
             return [index for index, home in homes.items() if home.rest[resource]]
     return ()
@@ -217,13 +217,13 @@ def _count_lost(free: Free, homes: Collection[_Home]) -> int:
     return lost
 
 
-def _free_milli(account: NodeAccount) -> list[int]:
+def free_milli_of_devices(account: NodeAccount) -> list[int]:
     """What is free of each device once all releases are through."""
     pairs = zip(account.used_milli, account.releasing_milli, strict=True)
     return [max(0, DEVICE_MILLI - used + releasing) for used, releasing in pairs]
 
 
-def _free_rest(account: NodeAccount) -> tuple[int, int, int]:
+def free_rest_of(account: NodeAccount) -> tuple[int, int, int]:
     """The pod slots, CPU and memory that are free once all releases are through."""
     node = account.node
     return (

@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.planner.gangs import Chunk, chunk_amounts
-from orchestrator.planner.model import Pod, PodState, Workload
+from orchestrator.planner.model import Amounts, Pod, PodState, Workload
+from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.session import Session
 
@@ -224,3 +225,24 @@ def _places(
         session.ledger.place(workload, pod, other.node, other.devices)
         placed.append((pod, other))
     return placed
+
+
+def held_behind(session: Session, nominee: Workload) -> Amounts:
+    """What less urgent work of the project was given or promised while the nominee waits for its room.
+
+    Nothing when it does not wait for one.
+    """
+    if not session.has_nomination(nominee):
+        return (0, 0, 0)
+    order = workload_order(nominee)
+    project = nominee.project
+    pods = [
+        pod
+        for other in session.waiting_nominees()
+        if other.project == project and workload_order(other) > order
+        for pod, _ in session.nominated_places(other)
+    ]
+    for other in session.granted(project):
+        if workload_order(other) > order:
+            pods += [pod for chunk in session.granted_chunks(other) for pod in chunk]
+    return chunk_amounts(pods)

@@ -22,12 +22,14 @@ from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import UNLIMITED, Amounts, Pod, Workload
 from orchestrator.planner.ordering import dominant_share, is_over_share
 from orchestrator.planner.preemption.candidates import Candidates, Piece
+from orchestrator.planner.preemption.nominations import held_behind
 from orchestrator.planner.preemption.reclaim_rules import (
     Figures,
     divergence_point,
     entitled_amounts,
     exceeds_where_requested,
     is_better_served,
+    minus,
     plus,
     restores_quota,
 )
@@ -220,7 +222,10 @@ class ReclaimPolicy:
         self, workload: Workload, requested: Amounts, victim: Victim
     ) -> EvictionReason | None:
         """The rule by which the victim may be taken now, or None. `requested` is not yet on the ledger."""
-        return self._reason(workload, requested, victim.workload.project, chunk_amounts(victim.pods))
+        behind = held_behind(self._session, victim.workload)
+        return self._reason(
+            workload, requested, victim.workload.project, chunk_amounts(victim.pods), behind=behind
+        )
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
         """Whether the cap on evictions is kept so far."""
@@ -265,12 +270,19 @@ class ReclaimPolicy:
         return not robbed
 
     def _reason(
-        self, workload: Workload, requested: Amounts, project: str, victim: Amounts | None = None
+        self,
+        workload: Workload,
+        requested: Amounts,
+        project: str,
+        victim: Amounts | None = None,
+        *,
+        behind: Amounts = (0, 0, 0),
     ) -> EvictionReason | None:
         """The rule by which the project may lose something, or what `victim` holds, now.
 
         A victim holds some of what its side holds too much of: work without GPUs does not go because others of its
-        side borrow GPUs. It would come back, and nothing would be settled.
+        side borrow GPUs. It would come back, and nothing would be settled. Nor does a victim that waits for its room
+        lose it because less urgent work of its project, which holds `behind`, got some meanwhile.
         """
         ours, theirs = self._divergence_point(workload.project, project)
         if ours is None or theirs is None:
@@ -284,7 +296,7 @@ class ReclaimPolicy:
                 f"{amount_text(their_side.quota[over], over)}; {ours} is within its own",
             )
         entitled = entitled_amounts(their_side)
-        over = self._exceeded(their_side.held, entitled, victim)
+        over = self._exceeded(minus(their_side.held, behind), entitled, victim)
         if over is not None:
             return EvictionReason(
                 "fair-share",

@@ -19,6 +19,7 @@ from orchestrator.planner.placement.topology import candidate_domains
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.homes import Homes, Lifted
 from orchestrator.planner.preemption.moving import MovePolicy
+from orchestrator.planner.preemption.packing import Packing, parcels_of, rooms_of
 from orchestrator.planner.preemption.search import sparing
 from orchestrator.planner.preemption.victim_selection import Losses, VictimSelector
 from orchestrator.planner.session import Session
@@ -34,6 +35,7 @@ _MAX_SETS = 6
 _MAX_DOMAINS = 4
 _MAX_COMBINATIONS = 70
 _WORK_OF_STEP = 40
+_WORK_OF_STATE = 20
 _WORK_OF_NODE = 8
 _Place = tuple[Lifted, Placement]
 
@@ -112,6 +114,8 @@ class _Repacking:
         items.sort(key=lambda item: (-item.pod.request.gpu_milli, item.piece is not None))
         places: list[_Place] = []
         fits = self._put_down_with_fewest_moves(items, places)
+        if not fits and self._is_memorized and self._tries > self._max_tries:
+            fits = self._pack_anew(items, places)
         # Everything that may go was lifted; who has most to lose is the first to be put back.
         spared = {id(piece) for piece in reversed(evicted) if self._put_back(piece)} if fits else set()
         self._ledger.rollback(checkpoint)
@@ -181,6 +185,35 @@ class _Repacking:
         self._sets.clear()
         allowed = sorted({*range(min(most, _FEW_MOVES) + 1), most})
         return any(self._put_down(chunk, places, moves) for moves in allowed)
+
+    def _pack_anew(self, items: Sequence[Lifted], places: list[_Place]) -> bool:
+        """Place all of them in any way at all, where the fewest moves could not be found in time."""
+        nodes = [self._ledger.nodes[position] for position in self._positions]
+        packing = Packing(parcels_of(items, nodes, self._may_be_on), rooms_of(items, nodes))
+        spots = packing.find()
+        self._session.work.spend(packing.state_count * _WORK_OF_STATE)
+        if spots is None:
+            return False
+        checkpoint = self._ledger.checkpoint()
+        moves = 0
+        for item, (room, devices) in zip(items, spots, strict=True):
+            name = nodes[room].node.name
+            where = self._session.placer.keep(item.workload, item.pod, name, devices)
+            is_home = item.piece is not None and (name, devices) == (item.pod.node, tuple(item.pod.devices))
+            moves += item.piece is not None and not is_home
+            is_open = is_home or self._may_have(item, nodes[room], devices)
+            if where is None or moves > self._policy.max_moves or not is_open:
+                self._ledger.rollback(checkpoint)
+                places.clear()
+                return False
+            self._ledger.place(item.workload, item.pod, where.node, where.devices)
+            if not is_home:
+                places.append((item, where))
+        return True
+
+    def _may_be_on(self, item: Lifted, account: NodeAccount) -> bool:
+        is_open = item.piece is not None or self._is_open(account.position)
+        return is_open and self._session.placer.accepts(account, item.workload, item.pod)
 
     def _put_down(self, waiting: tuple[Lifted, ...], places: list[_Place], moves: int) -> bool:
         """Place these pods, and those in whose place they come, so many of them at most; all others where they were.

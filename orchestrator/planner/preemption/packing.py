@@ -1,0 +1,225 @@
+"""Whether pods fit on a few nodes in any way at all: a search through all ways, on figures alone.
+
+Largest pods first, as what is left over is easiest to fill with small ones; each pod where it was, if it still can be.
+Ways that leave the same free are tried once.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+
+from orchestrator.planner.accounting.ledger import NodeAccount
+from orchestrator.planner.model import DEVICE_MILLI
+from orchestrator.planner.preemption.homes import Lifted, free_milli_of_devices, free_rest_of
+
+MAX_STATES = 5_000
+_MAX_COMBINATIONS = 70
+
+Rest = tuple[int, int, int]
+"""Pod slots, CPU in milli and memory in bytes."""
+Spot = tuple[int, tuple[int, ...]]
+"""A node by its place in the list of rooms, and indices of its devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a node has free: of each device in `gpu_milli`, and of the rest; `homes` counts who was on each device."""
+
+    free_milli: tuple[int, ...]
+    rest: Rest
+    homes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A pod to be put down. `share_milli`: what it takes of each of `count` devices, by room, None where it may not be.
+
+    `is_shared`: others may have the rest of its devices. `home` is where it was.
+    """
+
+    count: int
+    share_milli: tuple[int | None, ...]
+    is_shared: bool
+    rest: Rest
+    home: Spot | None
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """What the largest have most of: whole devices, then parts of several, then CPU and memory."""
+        whole = 0 if self.is_shared else self.count
+        share_milli = max((share for share in self.share_milli if share is not None), default=0)
+        return (whole, self.count, share_milli, *self.rest[1:])
+
+
+def rooms_of(items: Sequence[Lifted], nodes: Sequence[NodeAccount]) -> list[Room]:
+    """What is free on the nodes once all releases are through and the items, which are off the ledger, are gone."""
+    rooms = []
+    for account in nodes:
+        homes = [0] * account.node.gpu_count
+        for item in items:
+            if item.piece is not None and item.pod.node == account.node.name:
+                for device in item.pod.devices:
+                    homes[device] += 1
+        free_milli = free_milli_of_devices(account)
+        idle = [device for device, milli in enumerate(free_milli) if milli == DEVICE_MILLI]
+        # Which devices were lost nobody knows: those on which somebody was are there.
+        for device in sorted(idle, key=lambda device: (homes[device], -device))[: account.lost]:
+            free_milli[device] = 0
+        rooms.append(Room(tuple(free_milli), free_rest_of(account), tuple(homes)))
+    return rooms
+
+
+def parcels_of(
+    items: Sequence[Lifted],
+    nodes: Sequence[NodeAccount],
+    may_be_on: Callable[[Lifted, NodeAccount], bool],
+) -> list[Parcel]:
+    """The items as parcels, in their order; `may_be_on` says whether the node admits one."""
+    position = {account.node.name: index for index, account in enumerate(nodes)}
+    parcels = []
+    for item in items:
+        request = item.pod.request
+        home = None
+        if item.piece is not None and item.pod.node in position:
+            home = (position[item.pod.node], tuple(item.pod.devices))
+        shares = tuple(
+            account.share_milli(request) if may_be_on(item, account) else None for account in nodes
+        )
+        count = request.shared_devices if request.is_shared else request.gpu_count
+        rest = (1, request.cpu_milli, request.memory_bytes)
+        parcels.append(Parcel(count, shares, request.is_shared, rest, home))
+    return parcels
+
+
+class _TooManyStates(Exception):
+    """The search has come to more states than it may."""
+
+
+class Packing:
+    """A search for spots; `state_count` says how far it went."""
+
+    def __init__(self, parcels: Sequence[Parcel], rooms: Sequence[Room]) -> None:
+        self._order = sorted(range(len(parcels)), key=lambda index: parcels[index].size, reverse=True)
+        self._parcels = parcels
+        self._rooms = rooms
+        self._spots: dict[int, Spot] = {}
+        self._failed: set[object] = set()
+
+    @property
+    def state_count(self) -> int:
+        """How many states proved to lead nowhere."""
+        return len(self._failed)
+
+    def find(self) -> list[Spot] | None:
+        """A spot for every parcel, in their order; None when there is none, or none within MAX_STATES states."""
+        if not self._is_enough_in_all():
+            return None
+        try:
+            fits = self._put_down(0, list(self._rooms))
+        except _TooManyStates:
+            return None
+        if not fits:
+            return None
+        self._return_home()
+        return [self._spots[index] for index in range(len(self._parcels))]
+
+    def _is_enough_in_all(self) -> bool:
+        for resource in range(3):
+            free = sum(room.rest[resource] for room in self._rooms)
+            if sum(parcel.rest[resource] for parcel in self._parcels) > free:
+                return False
+        return True
+
+    def _put_down(self, turn: int, rooms: list[Room]) -> bool:
+        if turn == len(self._order):
+            return True
+        state = (turn, *((tuple(sorted(room.free_milli)), room.rest) for room in rooms))
+        if state in self._failed:
+            return False
+        if len(self._failed) >= MAX_STATES:
+            raise _TooManyStates
+        index = self._order[turn]
+        parcel = self._parcels[index]
+        for position, devices in _spots(parcel, rooms):
+            before = rooms[position]
+            rooms[position] = _less(before, parcel, devices, parcel.share_milli[position] or 0)
+            self._spots[index] = (position, devices)
+            if self._put_down(turn + 1, rooms):
+                return True
+            rooms[position] = before
+        self._failed.add(state)
+        return False
+
+    def _return_home(self) -> None:
+        """Let alike parcels exchange their spots where one of them gets back to where it was."""
+        holders: dict[object, dict[Spot, int]] = {}
+        for index, parcel in enumerate(self._parcels):
+            spot = self._spots[index]
+            alike = (parcel.count, parcel.share_milli, parcel.is_shared, parcel.rest)
+            holders.setdefault(alike, {}).setdefault(spot, index)
+        for index, parcel in enumerate(self._parcels):
+            alike = (parcel.count, parcel.share_milli, parcel.is_shared, parcel.rest)
+            home, spots = parcel.home, holders[alike]
+            other = None if home is None or self._spots[index] == home else spots.get(home)
+            if home is None or other is None or self._parcels[other].home == home:
+                continue
+            mine = self._spots[index]
+            self._spots[index], self._spots[other] = home, mine
+            spots[home] = index
+            if spots.get(mine) == index:
+                spots[mine] = other
+
+
+def _spots(parcel: Parcel, rooms: Sequence[Room]) -> Iterator[Spot]:
+    """Where the parcel fits, where it was first; of spots that leave the same free, one."""
+    home = parcel.home
+    if home is not None and _is_free(rooms[home[0]], parcel, home):
+        yield home
+    for position, room in enumerate(rooms):
+        share_milli = parcel.share_milli[position]
+        if share_milli is None or not _has_rest(room, parcel):
+            continue
+        for devices in _device_sets(room, parcel, share_milli):
+            if (position, devices) != home:
+                yield position, devices
+
+
+def _has_rest(room: Room, parcel: Parcel) -> bool:
+    return all(free >= amount for free, amount in zip(room.rest, parcel.rest, strict=True))
+
+
+def _is_free(room: Room, parcel: Parcel, spot: Spot) -> bool:
+    share_milli = parcel.share_milli[spot[0]]
+    if share_milli is None or not _has_rest(room, parcel):
+        return False
+    needed = share_milli if parcel.is_shared else DEVICE_MILLI
+    return all(device < len(room.free_milli) and room.free_milli[device] >= needed for device in spot[1])
+
+
+def _device_sets(room: Room, parcel: Parcel, share_milli: int) -> Iterator[tuple[int, ...]]:
+    """Sets of devices that differ in what is left of them; devices on which fewer were come first."""
+    if not parcel.count:
+        yield ()
+        return
+    needed = share_milli if parcel.is_shared else DEVICE_MILLI
+    usable = [device for device, free in enumerate(room.free_milli) if free >= needed]
+    usable.sort(key=lambda device: (room.homes[device], device))
+    if not parcel.is_shared:
+        if len(usable) >= parcel.count:
+            yield tuple(sorted(usable[: parcel.count]))
+        return
+    kinds: set[tuple[int, ...]] = set()
+    for chosen in islice(combinations(usable, parcel.count), _MAX_COMBINATIONS):
+        kind = tuple(sorted(room.free_milli[device] for device in chosen))
+        if kind not in kinds:
+            kinds.add(kind)
+            yield tuple(sorted(chosen))
+
+
+def _less(room: Room, parcel: Parcel, devices: Sequence[int], share_milli: int) -> Room:
+    free_milli = list(room.free_milli)
+    for device in devices:
+        free_milli[device] -= share_milli if parcel.is_shared else DEVICE_MILLI
+    slots, cpu_milli, memory_bytes = room.rest
+    used = parcel.rest
+    return Room(tuple(free_milli), (slots - used[0], cpu_milli - used[1], memory_bytes - used[2]), room.homes)
