@@ -320,6 +320,12 @@ def test_who_gave_its_room_to_others_starts_where_it_was_given_another() -> None
     assert {each.pod: each.node for each in decision.bindings}["w015-1"] == "n3"
 
 
+def test_shares_are_the_same_whether_work_waits_or_runs() -> None:
+    path = Path(__file__).with_name("regressions") / "share-that-rises-when-work-starts.yaml"
+    run = settle(load(path), max_decisions=20)
+    assert len({plan(snapshot).shares_gpu_milli["p1"] for snapshot in run.snapshots}) == 1
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     nodes = {each.name: each for each in snapshot.nodes}

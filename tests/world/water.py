@@ -158,13 +158,15 @@ def _demand(snapshot: Snapshot, tree: Tree, project: str) -> int | None:
         )
         for pod in (*allocated(workload), *leaving[len(pending(workload)) :]):
             held += pod.request.gpu_milli
-            node = nodes.get(pod.node or "")
-            if node is not None and not node.schedulable:
+            # as when it waited
+            where = frozenset(
+                node.name
+                for node in snapshot.nodes
+                if admits(node, pod, workload, tree.projects[project]) and could_hold(node, pod)
+            )
+            if pod.node in nodes and pod.node not in where:
                 outside += pod.request.gpu_milli
                 continue
-            where = frozenset(
-                node.name for node in snapshot.nodes if admits(node, pod, workload, tree.projects[project])
-            )
             by_nodes[where] = by_nodes.get(where, 0) + pod.request.gpu_milli
         for chunk in _chunks(workload):
             served = _served(snapshot, tree, workload, chunk)

@@ -6,6 +6,9 @@ not there yet would rise again when it comes, and give work to and fro. Of what 
   enough for that, or all of them together are too small for the chunk;
 - what may run only on some of the nodes counts at most what these have in total, with what runs there already.
 
+What runs is bound to the same nodes as when it waited: shares that rise when work starts would take it from others, and
+fall again when they take it back.
+
 Demand beyond that would inflate the project's fair share at the expense of those who could use it. Node sets that are
 nested in each other or disjoint are bounded exactly; sets that overlap otherwise, by their union.
 """
@@ -46,10 +49,11 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Running:
-    """Pods of one project with the same constraints."""
+    """Pods of one project with the same request and constraints, and the nodes that admit and could hold one."""
 
     types: tuple[str, ...]
     constraints: Constraints
+    request: Request
     nodes: NodeSet
     pods: int = 0
     amounts: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -59,12 +63,12 @@ class _Running:
 class _ProjectDemand:
     """What one project holds and what waits.
 
-    `last` is what was counted last of `running`. `outside` is held on nodes that would not admit it any more (cordoned,
+    `last` is what was counted last of `running`. `outside` is held on nodes that would not take it any more (cordoned,
     other labels): no bound concerns that. `total` is the answer, None while it has to be added up again.
     """
 
     pending: dict[Shape, _Pending] = field(default_factory=dict)
-    running: dict[tuple[tuple[str, ...], Constraints], _Running] = field(default_factory=dict)
+    running: dict[tuple[tuple[str, ...], Constraints, Request], _Running] = field(default_factory=dict)
     last: _Running | None = None
     held: list[int] = field(default_factory=lambda: [0, 0, 0])
     outside: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -138,21 +142,26 @@ class Demand:
         return demand
 
     def _count_running(self, mine: _ProjectDemand, types: tuple[str, ...], pod: Pod, sign: int) -> None:
-        gpu, cpu, memory = pod.request.amounts
+        request = pod.request
+        gpu, cpu, memory = request.amounts
         held = mine.held
         held[0] += sign * gpu
         held[1] += sign * cpu
         held[2] += sign * memory
         constraints, last = pod.constraints, mine.last
-        if last is not None and last.constraints is constraints and last.types == types:
+        if (
+            last is not None
+            and last.constraints is constraints
+            and last.request == request
+            and last.types == types
+        ):
             running = last  # nearly all pods of a project have the same: hashing theirs would cost more than all else
         else:
-            key = (types, constraints)
+            key = (types, constraints, request)
             known = mine.running.get(key)
             if known is None:
-                known = mine.running[key] = _Running(
-                    types, constraints, self._nodes.admitting(constraints, types)
-                )
+                nodes = self._nodes.admitting(constraints, types) & self._nodes.holding(request)
+                known = mine.running[key] = _Running(types, constraints, request, nodes)
             running = mine.last = known
         if not self._nodes.contains(running.nodes, pod.node):
             amounts = mine.outside
@@ -163,7 +172,7 @@ class Demand:
         amounts[1] += sign * cpu
         amounts[2] += sign * memory
         if not running.pods:
-            del mine.running[types, constraints]
+            del mine.running[types, constraints, request]
             mine.last = None
 
     def _count_pending(self, mine: _ProjectDemand, shape: Shape, sign: int) -> None:
