@@ -171,17 +171,19 @@ class Packing:
 
 
 def _spots(parcel: Parcel, rooms: Sequence[Room]) -> Iterator[Spot]:
-    """Where the parcel fits, where it was first; of spots that leave the same free, one."""
+    """Where the parcel fits, where it was first, then where fewer were; of spots that leave the same free, one."""
     home = parcel.home
     if home is not None and _is_free(rooms[home[0]], parcel, home):
         yield home
+    spots: list[tuple[int, Spot]] = []
     for position, room in enumerate(rooms):
         share_milli = parcel.share_milli[position]
         if share_milli is None or not _has_rest(room, parcel):
             continue
         for devices in _device_sets(room, parcel, share_milli):
             if (position, devices) != home:
-                yield position, devices
+                spots.append((sum([room.homes[device] for device in devices]), (position, devices)))
+    yield from (spot for _, spot in sorted(spots))
 
 
 def _has_rest(room: Room, parcel: Parcel) -> bool:
