@@ -180,9 +180,11 @@ def _spots(parcel: Parcel, rooms: Sequence[Room]) -> Iterator[Spot]:
         share_milli = parcel.share_milli[position]
         if share_milli is None or not _has_rest(room, parcel):
             continue
-        for devices in _device_sets(room, parcel, share_milli):
-            if (position, devices) != home:
-                spots.append((sum([room.homes[device] for device in devices]), (position, devices)))
+        spots += [
+            (sum([room.homes[device] for device in devices]), (position, devices))
+            for devices in _device_sets(room, parcel, share_milli)
+            if (position, devices) != home
+        ]
     yield from (spot for _, spot in sorted(spots))
 
 
