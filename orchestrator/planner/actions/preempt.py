@@ -160,7 +160,7 @@ def preempt_lower_for(
     granted = [
         other
         for other in session.granted(workload.project)
-        if other.priority < workload.priority and not _has_passed_on_its_room(session, other)
+        if other.priority < workload.priority and not _has_passed_on_its_place(session, other)
     ]
     checkpoint = session.ledger.checkpoint()
     for other in granted:
@@ -186,7 +186,7 @@ def preempt_lower_for(
     return True
 
 
-def _has_passed_on_its_room(session: Session, nominee: Workload) -> bool:
+def _has_passed_on_its_place(session: Session, nominee: Workload) -> bool:
     """Whether it starts elsewhere and others were given the room that it had been promised.
 
     Those may have no better claim to it: it starts, and may be evicted like all that runs from the next decision on.

@@ -18,11 +18,11 @@ _MAX_COMBINATIONS = 70
 Rest = tuple[int, int, int]
 """Pod slots, CPU in milli and memory in bytes."""
 Spot = tuple[int, tuple[int, ...]]
-"""A node by its place in the list of rooms, and indices of its devices."""
+"""A node by its place in the list of spaces, and indices of its devices."""
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Space:
     """What a node has free: of each device in `gpu_milli`, and of the rest; `homes` counts who was on each device."""
 
     free_milli: tuple[int, ...]
@@ -32,7 +32,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A pod to be put down. `share_milli`: what it takes of each of `count` devices, by room, None where it may not be.
+    """A pod to be put down. `share_milli`: what it takes of each of `count` devices, by space; None: not there.
 
     `is_shared`: others may have the rest of its devices. `home` is where it was.
     """
@@ -51,9 +51,9 @@ class Parcel:
         return (whole, self.count, share_milli, *self.rest[1:])
 
 
-def rooms_of(items: Sequence[Lifted], nodes: Sequence[NodeAccount]) -> list[Room]:
+def spaces_of(items: Sequence[Lifted], nodes: Sequence[NodeAccount]) -> list[Space]:
     """What is free on the nodes once all releases are through and the items, which are off the ledger, are gone."""
-    rooms = []
+    spaces = []
     for account in nodes:
         homes = [0] * account.node.gpu_count
         for item in items:
@@ -65,8 +65,8 @@ def rooms_of(items: Sequence[Lifted], nodes: Sequence[NodeAccount]) -> list[Room
         # Which devices were lost nobody knows: those on which somebody was are there.
         for device in sorted(idle, key=lambda device: (homes[device], -device))[: account.lost]:
             free_milli[device] = 0
-        rooms.append(Room(tuple(free_milli), free_rest_of(account), tuple(homes)))
-    return rooms
+        spaces.append(Space(tuple(free_milli), free_rest_of(account), tuple(homes)))
+    return spaces
 
 
 def parcels_of(
@@ -98,10 +98,10 @@ class _TooManyStates(Exception):
 class Packing:
     """A search for spots; `state_count` says how far it went."""
 
-    def __init__(self, parcels: Sequence[Parcel], rooms: Sequence[Room]) -> None:
+    def __init__(self, parcels: Sequence[Parcel], spaces: Sequence[Space]) -> None:
         self._order = sorted(range(len(parcels)), key=lambda index: parcels[index].size, reverse=True)
         self._parcels = parcels
-        self._rooms = rooms
+        self._spaces = spaces
         self._spots: dict[int, Spot] = {}
         self._failed: set[object] = set()
 
@@ -115,7 +115,7 @@ class Packing:
         if not self._is_enough_in_all():
             return None
         try:
-            fits = self._put_down(0, list(self._rooms))
+            fits = self._put_down(0, list(self._spaces))
         except _TooManyStates:
             return None
         if not fits:
@@ -125,28 +125,28 @@ class Packing:
 
     def _is_enough_in_all(self) -> bool:
         for resource in range(3):
-            free = sum(room.rest[resource] for room in self._rooms)
+            free = sum(space.rest[resource] for space in self._spaces)
             if sum(parcel.rest[resource] for parcel in self._parcels) > free:
                 return False
         return True
 
-    def _put_down(self, turn: int, rooms: list[Room]) -> bool:
+    def _put_down(self, turn: int, spaces: list[Space]) -> bool:
         if turn == len(self._order):
             return True
-        state = (turn, *((tuple(sorted(room.free_milli)), room.rest) for room in rooms))
+        state = (turn, *((tuple(sorted(space.free_milli)), space.rest) for space in spaces))
         if state in self._failed:
             return False
         if len(self._failed) >= MAX_STATES:
             raise _TooManyStates
         index = self._order[turn]
         parcel = self._parcels[index]
-        for position, devices in _spots(parcel, rooms):
-            before = rooms[position]
-            rooms[position] = _less(before, parcel, devices, parcel.share_milli[position] or 0)
+        for position, devices in _spots(parcel, spaces):
+            before = spaces[position]
+            spaces[position] = _less(before, parcel, devices, parcel.share_milli[position] or 0)
             self._spots[index] = (position, devices)
-            if self._put_down(turn + 1, rooms):
+            if self._put_down(turn + 1, spaces):
                 return True
-            rooms[position] = before
+            spaces[position] = before
         self._failed.add(state)
         return False
 
@@ -170,60 +170,62 @@ class Packing:
                 spots[mine] = other
 
 
-def _spots(parcel: Parcel, rooms: Sequence[Room]) -> Iterator[Spot]:
+def _spots(parcel: Parcel, spaces: Sequence[Space]) -> Iterator[Spot]:
     """Where the parcel fits, where it was first, then where fewer were; of spots that leave the same free, one."""
     home = parcel.home
-    if home is not None and _is_free(rooms[home[0]], parcel, home):
+    if home is not None and _is_free(spaces[home[0]], parcel, home):
         yield home
     spots: list[tuple[int, Spot]] = []
-    for position, room in enumerate(rooms):
+    for position, space in enumerate(spaces):
         share_milli = parcel.share_milli[position]
-        if share_milli is None or not _has_rest(room, parcel):
+        if share_milli is None or not _has_rest(space, parcel):
             continue
         spots += [
-            (sum([room.homes[device] for device in devices]), (position, devices))
-            for devices in _device_sets(room, parcel, share_milli)
+            (sum([space.homes[device] for device in devices]), (position, devices))
+            for devices in _device_sets(space, parcel, share_milli)
             if (position, devices) != home
         ]
     yield from (spot for _, spot in sorted(spots))
 
 
-def _has_rest(room: Room, parcel: Parcel) -> bool:
-    return all(free >= amount for free, amount in zip(room.rest, parcel.rest, strict=True))
+def _has_rest(space: Space, parcel: Parcel) -> bool:
+    return all(free >= amount for free, amount in zip(space.rest, parcel.rest, strict=True))
 
 
-def _is_free(room: Room, parcel: Parcel, spot: Spot) -> bool:
+def _is_free(space: Space, parcel: Parcel, spot: Spot) -> bool:
     share_milli = parcel.share_milli[spot[0]]
-    if share_milli is None or not _has_rest(room, parcel):
+    if share_milli is None or not _has_rest(space, parcel):
         return False
     needed = share_milli if parcel.is_shared else DEVICE_MILLI
-    return all(device < len(room.free_milli) and room.free_milli[device] >= needed for device in spot[1])
+    return all(device < len(space.free_milli) and space.free_milli[device] >= needed for device in spot[1])
 
 
-def _device_sets(room: Room, parcel: Parcel, share_milli: int) -> Iterator[tuple[int, ...]]:
+def _device_sets(space: Space, parcel: Parcel, share_milli: int) -> Iterator[tuple[int, ...]]:
     """Sets of devices that differ in what is left of them; devices on which fewer were come first."""
     if not parcel.count:
         yield ()
         return
     needed = share_milli if parcel.is_shared else DEVICE_MILLI
-    usable = [device for device, free in enumerate(room.free_milli) if free >= needed]
-    usable.sort(key=lambda device: (room.homes[device], device))
+    usable = [device for device, free in enumerate(space.free_milli) if free >= needed]
+    usable.sort(key=lambda device: (space.homes[device], device))
     if not parcel.is_shared:
         if len(usable) >= parcel.count:
             yield tuple(sorted(usable[: parcel.count]))
         return
     kinds: set[tuple[int, ...]] = set()
     for chosen in islice(combinations(usable, parcel.count), _MAX_COMBINATIONS):
-        kind = tuple(sorted(room.free_milli[device] for device in chosen))
+        kind = tuple(sorted(space.free_milli[device] for device in chosen))
         if kind not in kinds:
             kinds.add(kind)
             yield tuple(sorted(chosen))
 
 
-def _less(room: Room, parcel: Parcel, devices: Sequence[int], share_milli: int) -> Room:
-    free_milli = list(room.free_milli)
+def _less(space: Space, parcel: Parcel, devices: Sequence[int], share_milli: int) -> Space:
+    free_milli = list(space.free_milli)
     for device in devices:
         free_milli[device] -= share_milli if parcel.is_shared else DEVICE_MILLI
-    slots, cpu_milli, memory_bytes = room.rest
+    slots, cpu_milli, memory_bytes = space.rest
     used = parcel.rest
-    return Room(tuple(free_milli), (slots - used[0], cpu_milli - used[1], memory_bytes - used[2]), room.homes)
+    return Space(
+        tuple(free_milli), (slots - used[0], cpu_milli - used[1], memory_bytes - used[2]), space.homes
+    )

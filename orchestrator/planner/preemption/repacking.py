@@ -19,7 +19,7 @@ from orchestrator.planner.placement.topology import candidate_domains
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.homes import Homes, Lifted
 from orchestrator.planner.preemption.moving import MovePolicy
-from orchestrator.planner.preemption.packing import Packing, parcels_of, rooms_of
+from orchestrator.planner.preemption.packing import Packing, parcels_of, spaces_of
 from orchestrator.planner.preemption.search import sparing
 from orchestrator.planner.preemption.victim_selection import Losses, VictimSelector
 from orchestrator.planner.session import Session
@@ -189,19 +189,19 @@ class _Repacking:
     def _pack_anew(self, items: Sequence[Lifted], places: list[_Place]) -> bool:
         """Place all of them in any way at all, where the fewest moves could not be found in time."""
         nodes = [self._ledger.nodes[position] for position in self._positions]
-        packing = Packing(parcels_of(items, nodes, self._may_be_on), rooms_of(items, nodes))
+        packing = Packing(parcels_of(items, nodes, self._may_be_on), spaces_of(items, nodes))
         spots = packing.find()
         self._session.work.spend(packing.state_count * _WORK_OF_STATE)
         if spots is None:
             return False
         checkpoint = self._ledger.checkpoint()
         moves = 0
-        for item, (room, devices) in zip(items, spots, strict=True):
-            name = nodes[room].node.name
+        for item, (position, devices) in zip(items, spots, strict=True):
+            name = nodes[position].node.name
             where = self._session.placer.keep(item.workload, item.pod, name, devices)
             is_home = item.piece is not None and (name, devices) == (item.pod.node, tuple(item.pod.devices))
             moves += item.piece is not None and not is_home
-            is_open = is_home or self._may_have(item, nodes[room], devices)
+            is_open = is_home or self._may_have(item, nodes[position], devices)
             if where is None or moves > self._policy.max_moves or not is_open:
                 self._ledger.rollback(checkpoint)
                 places.clear()

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.planner.model import DEVICE_MILLI
-from orchestrator.planner.preemption.packing import Packing, Parcel, Room, Spot
+from orchestrator.planner.preemption.packing import Packing, Parcel, Space, Spot
 
-rooms = st.lists(
+spaces = st.lists(
     st.builds(
-        lambda free, cpu, slots: Room(tuple(free), (slots, cpu, 100), (0,) * len(free)),
+        lambda free, cpu, slots: Space(tuple(free), (slots, cpu, 100), (0,) * len(free)),
         st.lists(st.sampled_from([0, 300, 500, 700, 1000]), max_size=3),
         st.integers(0, 8),
         st.integers(0, 4),
@@ -21,8 +21,8 @@ rooms = st.lists(
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[list[Parcel], list[Room]]:
-    nodes = draw(rooms)
+def problems(draw: st.DrawFn) -> tuple[list[Parcel], list[Space]]:
+    nodes = draw(spaces)
     parcels = []
     for _ in range(draw(st.integers(1, 4))):
         is_shared = draw(st.booleans())
@@ -38,7 +38,7 @@ def problems(draw: st.DrawFn) -> tuple[list[Parcel], list[Room]]:
     return parcels, nodes
 
 
-def may_be(spots: list[Spot], parcels: list[Parcel], nodes: list[Room]) -> bool:
+def may_be(spots: list[Spot], parcels: list[Parcel], nodes: list[Space]) -> bool:
     for position, node in enumerate(nodes):
         here = [
             (parcel, devices) for parcel, (at, devices) in zip(parcels, spots, strict=True) if at == position
@@ -57,7 +57,7 @@ def may_be(spots: list[Spot], parcels: list[Parcel], nodes: list[Room]) -> bool:
     return True
 
 
-def every_spot(parcel: Parcel, nodes: list[Room]) -> list[Spot]:
+def every_spot(parcel: Parcel, nodes: list[Space]) -> list[Spot]:
     return [
         (position, devices)
         for position, node in enumerate(nodes)
@@ -67,7 +67,7 @@ def every_spot(parcel: Parcel, nodes: list[Room]) -> list[Spot]:
 
 @settings(max_examples=300, deadline=None)
 @given(problems())
-def test_spots_are_found_exactly_where_there_are_any(problem: tuple[list[Parcel], list[Room]]) -> None:
+def test_spots_are_found_exactly_where_there_are_any(problem: tuple[list[Parcel], list[Space]]) -> None:
     parcels, nodes = problem
     spots = Packing(parcels, nodes).find()
     if spots is not None:
@@ -81,7 +81,7 @@ def test_spots_are_found_exactly_where_there_are_any(problem: tuple[list[Parcel]
 
 
 def test_who_can_stay_where_it_was_does() -> None:
-    nodes = [Room((1000, 1000), (9, 9, 9), (1, 1)), Room((1000, 1000), (9, 9, 9), (0, 0))]
+    nodes = [Space((1000, 1000), (9, 9, 9), (1, 1)), Space((1000, 1000), (9, 9, 9), (0, 0))]
     waiting = Parcel(2, (DEVICE_MILLI, DEVICE_MILLI), is_shared=False, rest=(1, 1, 1), home=None)
     there = Parcel(1, (DEVICE_MILLI, DEVICE_MILLI), is_shared=False, rest=(1, 1, 1), home=(0, (1,)))
     assert Packing([there, waiting], nodes).find() == [(0, (1,)), (1, (0, 1))]
