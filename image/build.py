@@ -33,7 +33,9 @@ ARCHIVES: Final = ("http://deb.debian.org/debian", "http://deb.debian.org/debian
 SUITE: Final = "bookworm"
 RELEASE: Final = "Debian GNU/Linux 12 (bookworm)"
 PYTHON: Final = "3.11"
-DEBIAN_PACKAGES: Final = (f"python{PYTHON}-minimal", f"libpython{PYTHON}-stdlib", "libstdc++6")
+DEBIAN_PACKAGES: Final = (
+    f"python{PYTHON}-minimal", f"libpython{PYTHON}-stdlib", "libstdc++6", "ca-certificates",
+)  # fmt: skip
 EXTRAS: Final = ("web",)
 """Of muster's extras: what runs in a cluster is one image."""
 LIBRARY: Final = "usr/lib/muster/libmuster-gpu-memory.so"
@@ -49,7 +51,11 @@ CONFIG: Final = {
 """How containers start; the Containerfile says the same."""
 TRUST: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
-_LINKS: Final = {"usr/bin/python3": f"python{PYTHON}"}
+AUTHORITIES: Final = "etc/ssl/certs/ca-certificates.crt"
+"""The authorities of the web in one file: the pages prove the certificate of an identity provider by them."""
+_AUTHORITY_FILES: Final = "usr/share/ca-certificates/mozilla/"
+
+_LINKS: Final = {"usr/bin/python3": f"python{PYTHON}", "usr/lib/ssl/cert.pem": f"/{AUTHORITIES}"}
 _FILES: Final = {
     "etc/passwd": b"root:x:0:0:root:/root:/usr/sbin/nologin\nmuster:x:65532:65532:muster:/:/usr/sbin/nologin\n",
     "etc/group": b"root:x:0:\nmuster:x:65532:\n",
@@ -70,7 +76,15 @@ _LEFT_OUT: Final = (
     "var/lib/dpkg/parts", "var/lib/dpkg/triggers", "var/lib/dpkg/updates", "var/log", "var/tmp",
 )  # fmt: skip
 _UNUSED_PACKAGES: Final = {  # what others depend on for their installation, and nothing at run time: their programs
+    "debconf": (
+        "etc/debconf.conf",
+        "usr/bin/deb",
+        "usr/share/debconf",
+        "usr/share/perl5",
+        "usr/share/pixmaps",
+    ),
     "dpkg": ("usr/bin/dpkg", "usr/bin/update-alternatives"),
+    "openssl": ("usr/bin/c_rehash", "usr/bin/openssl", "usr/lib/ssl/misc"),
     "tar": ("bin/tar",),
 }
 COMPILED: Final = "--invalidation-mode unchecked-hash"
@@ -205,6 +219,7 @@ def layer_of(root: Path) -> bytes:
         tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as target,
     ):
         entries = {entry.name: (entry, content) for entry, content in _needed(source)}
+        entries = _with_one_file_of_authorities(entries)
         for entry, content in _added():
             entries[entry.name] = (entry, content)
         for _, (entry, content) in sorted(entries.items()):
@@ -214,6 +229,16 @@ def layer_of(root: Path) -> bytes:
             entry.pax_headers = {}
             target.addfile(entry, io.BytesIO(content))
     return buffer.getvalue()
+
+
+def _with_one_file_of_authorities(
+    entries: dict[str, tuple[tarfile.TarInfo, bytes]],
+) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
+    """Return the entries with the authorities' files joined, as the installation of ca-certificates would do it."""
+    names = sorted(name for name in entries if name.startswith(_AUTHORITY_FILES) and name.endswith(".crt"))
+    bundle = b"".join(entries[name][1].rstrip(b"\n") + b"\n" for name in names)
+    others = {name: entry for name, entry in entries.items() if name not in names}
+    return {**others, AUTHORITIES: (_entry(AUTHORITIES, tarfile.REGTYPE, 0o644, len(bundle)), bundle)}
 
 
 def _needed(source: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, bytes]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import secrets
 import signal
@@ -177,11 +178,13 @@ def start(
     real_nodes: int = 0,
     image_archives: Sequence[Path] = (),
     gpus: Gpus | None = None,
+    api_server_flags: Sequence[str] = (),
 ) -> Lab:
     """Start the lab `name`, or give the one that runs already. With `detach` it outlives this process.
 
     `nodes` counts the simulated nodes; those and the real ones have the profile. The real nodes pull the images of OCI
-    archives as if a registry had them, and have `gpus` by NVIDIA's programs.
+    archives as if a registry had them, and have `gpus` by NVIDIA's programs. `api_server_flags` are further ones of
+    kube-apiserver, or take the place of the lab's own; a lab that runs already keeps those that it was started with.
 
     Raises:
         LabConflict: a lab of that name exists, and is another one or does not work.
@@ -211,6 +214,7 @@ def start(
         image_archives=tuple(image_archives),
         gpus=gpus,
     )
+    spec = dataclasses.replace(spec, api_server_flags=tuple(api_server_flags))
     handle = asyncio.run(startup.launch(spec, reporter))
     if not detach:
         return Lab(directory, handle)

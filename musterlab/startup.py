@@ -40,6 +40,7 @@ class LabSpec:
     """A lab that is to be started. `node_counts` is what was asked for, `groups` the same with profiles read.
 
     `tools` are there if there are real nodes, which pull the images of `image_archives` beside the lab's own.
+    `api_server_flags` take the place of the lab's own of the same names.
     """
 
     directory: Path
@@ -50,6 +51,7 @@ class LabSpec:
     real_nodes: tuple[plan.RealNode, ...] = ()
     tools: Tools | None = None
     image_archives: tuple[Path, ...] = ()
+    api_server_flags: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> models.Gpus | None:
@@ -122,13 +124,16 @@ async def _attempt(spec: LabSpec, reporter: Reporter) -> SupervisorHandle:
 def _prepare(spec: LabSpec, lab_ports: components.Ports) -> None:
     directory, real = spec.directory, spec.real_nodes
     if spec.tools is None:
-        components.prepare(directory, spec.context, spec.binaries.paths, lab_ports)
+        components.prepare(
+            directory, spec.context, spec.binaries.paths, lab_ports, api_server_flags=spec.api_server_flags
+        )
         return
     folders = [str(folder) for folder in plan.cgroup_folders(directory, real)]
     (directory / supervisor.CGROUPS).write_text(json.dumps(folders))
     components.prepare(
         directory, spec.context, spec.binaries.paths, lab_ports,
-        api_server_flags=plan.api_server_flags(directory), more=plan.processes(directory, real),
+        api_server_flags=[*plan.api_server_flags(directory), *spec.api_server_flags],
+        more=plan.processes(directory, real),
     )  # fmt: skip
     plan.prepare(directory, real, lab_ports.api_server, spec.tools, spec.image_archives)
 

@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from musterweb import cluster_pages, job_pages, project_forms, report_pages
 from musterweb.analytics import analytics_page
 from musterweb.computing import compute
-from musterweb.errors import Refused, SignInNeeded, TooMany, WebError
+from musterweb.errors import Refused, SignInNeeded, TooMany, status_of
 from musterweb.events import follow, state_of
 from musterweb.history_model import History
 from musterweb.new_cluster import cluster_yaml, new_cluster_page
@@ -31,12 +31,10 @@ from musterweb.sessions import Session, Sessions
 from musterweb.sights import Sights
 from musterweb.sign_in import SignIn
 from musterweb.table import csv_text
-from orchestrator.client.jobs import NoSuchWorkload
-from orchestrator.client.projects import NoSuchProject
 from orchestrator.cluster.errors import ClusterError, Unauthorized
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.distribution import installed_version
-from orchestrator.errors import MusterError, UsageError
+from orchestrator.errors import MusterError
 
 log = logging.getLogger(__name__)
 
@@ -277,7 +275,7 @@ class Web:
         message = str(error)
         if isinstance(error, ClusterError) and session is not None:
             message = str(session.person.client.with_hint(error))
-        status = _status(error)
+        status = status_of(error)
         if session is None or request.url.path in ("/events", *FILES):
             return PlainTextResponse(f"{message}\n", status)
         page = Page("This cannot be shown", "problem.html.j2", {"message": message})
@@ -366,14 +364,3 @@ async def _healthy(_request: Request) -> Response:
 async def _mistake(_request: Request, error: Exception) -> Response:
     log.error("a page failed: %r", error)
     return PlainTextResponse("This is a mistake in muster, please report it; its log says more.\n", 500)
-
-
-def _status(error: Exception) -> int:
-    if isinstance(error, WebError):
-        return error.status
-    if isinstance(error, (NoSuchWorkload, NoSuchProject)):
-        return 404
-    if isinstance(error, UsageError):
-        return 400
-    status = error.status if isinstance(error, ClusterError) else 0
-    return status if status in (403, 404, 409) else 502

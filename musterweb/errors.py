@@ -9,7 +9,10 @@ WebError            root
 └── ProviderAway        the identity provider does not answer, or nothing that can be used
 """
 
-from orchestrator.errors import MusterError
+from orchestrator.client.jobs import NoSuchWorkload
+from orchestrator.client.projects import NoSuchProject
+from orchestrator.cluster.errors import ClusterError
+from orchestrator.errors import MusterError, UsageError
 
 
 class WebError(MusterError):
@@ -56,3 +59,15 @@ class NotThere(WebError):
     """There is nothing of that name to be shown, or nothing that can be read; the message says which."""
 
     status = 404
+
+
+def status_of(error: Exception) -> int:
+    """Return the HTTP status that says what kind of error it is."""
+    if isinstance(error, WebError):
+        return error.status
+    if isinstance(error, (NoSuchWorkload, NoSuchProject)):
+        return 404
+    if isinstance(error, UsageError):
+        return 400
+    status = error.status if isinstance(error, ClusterError) else 0
+    return status if status in (403, 404, 409) else 502

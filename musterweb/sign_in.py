@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from musterweb.errors import NotBegun, NotThere, SignInNeeded, TooMany, WebError
+from musterweb.errors import NotBegun, NotThere, SignInNeeded, TooMany, status_of
 from musterweb.person import Person, sign_in
 from musterweb.provider_sign_in import CALLBACK, ProviderSignIn
 from musterweb.security import cookie_name, drop_cookie, new_secret, read_form, set_cookie
@@ -159,7 +159,7 @@ class SignIn:
         return bool(secret)
 
     def _refused(self, request: Request, error: MusterError) -> Response:
-        return self.page(request, str(error), error.status if isinstance(error, WebError) else 502)
+        return self.page(request, str(error), status_of(error))
 
     def _leading_on(self, url: str, words: str) -> Response:
         return HTMLResponse(

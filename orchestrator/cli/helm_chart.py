@@ -17,9 +17,17 @@ from orchestrator.cli.operator_options import TOPOLOGY_LABEL, Count, Duration, c
 from orchestrator.control.operator_config import UNLIMITED
 from orchestrator.distribution import installed_version
 from orchestrator.errors import ConfigurationError, UsageError
-from orchestrator.manifests.render import ACTIONS, CONSTANTS, OPERATOR_ARGUMENTS, default_image
+from orchestrator.manifests.render import ACTIONS, CONSTANTS, OPERATOR_ARGUMENTS, WEB_OBJECTS, default_image
 from orchestrator.manifests.templating import Expression, fill_in
-from orchestrator.manifests.web import PROMETHEUS_URL
+from orchestrator.manifests.web import (
+    ARGUMENTS,
+    CHOSEN_ARGUMENTS,
+    OIDC_ISSUER,
+    OIDC_WORD,
+    PROMETHEUS_URL,
+    PUBLIC_URL,
+    WebDeployment,
+)
 from orchestrator.names import SYSTEM_NAMESPACE
 from orchestrator.workloads.name_rules import DOMAIN, LABEL_VALUE, MAX_DOMAIN_LENGTH, OBJECT_NAME
 from orchestrator.workloads.parsing import parse_duration_seconds
@@ -37,6 +45,12 @@ _PATTERNS: Final = {
     "web_certificate": OBJECT_NAME,
     "web_history_claim": f"({OBJECT_NAME})?",
     "web_prometheus": f"({PROMETHEUS_URL})?",
+    "web_public_url": f"({PUBLIC_URL})?",
+    "web_oidc_issuer": f"({OIDC_ISSUER})?",
+    "web_oidc_client_id": f"({OIDC_WORD})?",
+    "web_oidc_client_secret": f"({OBJECT_NAME})?",
+    "web_oidc_authority": f"({OBJECT_NAME})?",
+    "web_oidc_scope": OIDC_WORD,
 }
 _MAX_LENGTHS: Final = {"ingress_domain": MAX_DOMAIN_LENGTH}
 _ANNOTATION_WIDTH: Final = 118
@@ -65,7 +79,7 @@ def chart_files(parameters: Sequence[click.Option], values: Mapping[str, Any]) -
         file.name: file.read_text(encoding="utf-8").replace("@namespace@", SYSTEM_NAMESPACE)
         for file in (resources.files("orchestrator.manifests") / "chart").iterdir()
     }
-    fixed["_helpers.tpl"] += "\n" + _operator_arguments()
+    fixed["_helpers.tpl"] += "\n" + _operator_arguments() + "\n" + _web_arguments()
     templates = fill_in({**CONSTANTS, **_expressions()}) | fixed
     return {
         "Chart.yaml": _chart_yaml(),
@@ -77,7 +91,11 @@ def chart_files(parameters: Sequence[click.Option], values: Mapping[str, Any]) -
 
 def value_name(parameter: click.Option) -> str:
     """Return the name of the value for an option."""
-    first, *rest = (parameter.name or "").split("_")
+    return _camel_case(parameter.name or "")
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
@@ -178,16 +196,14 @@ def _expressions() -> dict[str, Expression]:
         "runtime_class": "agentRuntimeClass",
         "driver_root": "agentDriverRoot",
         "web": "web",
-        "web_certificate": "webCertificate",
-        "web_prometheus": "webPrometheus",
-        "web_history": "webHistory",
-        "web_history_claim": "webHistoryClaim",
+        **{f"web_{name}": _camel_case(f"web_{name}") for name in WEB_OBJECTS},
     }
     return {
         "cluster": Expression(".Values.cluster"),
         "image": Expression(f".Values.image | default {json.dumps(default_image())}"),
         "replicas": Expression(".Values.replicas | int64"),
         "operator_arguments": Expression('include "muster.operatorArguments" . | fromJsonArray'),
+        "web_arguments": Expression('include "muster.webArguments" . | fromJsonArray'),
         "actions": Expression(choice, choice),
         "max_grace_seconds": Expression('include "muster.seconds" .Values.maxCheckpointGrace'),
         "agent": Expression(agent, agent),
@@ -198,14 +214,31 @@ def _expressions() -> dict[str, Expression]:
 
 def _operator_arguments() -> str:
     """Return the Helm template that does what `OperatorConfig.arguments` does: a JSON list of options."""
-    words = " ".join(json.dumps(word) for word in OPERATOR_ARGUMENTS)
+    appended = [line for parameter in config_parameters() for line in _argument(parameter)]
+    return _arguments_template("operator", OPERATOR_ARGUMENTS, appended)
+
+
+def _web_arguments() -> str:
+    """Return the Helm template that does what `WebDeployment.arguments` does."""
+    appended = []
+    for name, texts in CHOSEN_ARGUMENTS.items():
+        chosen = f".Values.{_camel_case(f'web_{name}')}"
+        is_list = isinstance(getattr(WebDeployment(), name), tuple)
+        for text in texts:
+            when, value = (f"range {chosen}", ".") if is_list else (f"if {chosen}", chosen)
+            argument = f"(printf {json.dumps(text)} {value})" if "%s" in text else json.dumps(text)
+            appended.append(_append(when, argument))
+    return _arguments_template("web", ARGUMENTS, appended)
+
+
+def _arguments_template(name: str, words: Sequence[str], appended: Sequence[str]) -> str:
+    """Return the Helm template of a container's arguments: these words, and what is appended by the values."""
     lines = [
-        "{{- /* The arguments of the operator: what is not its default. */ -}}",
-        '{{- define "muster.operatorArguments" -}}',
-        f"{{{{- $arguments := list {words} -}}}}",
+        f"{{{{- /* The arguments of `muster {words[0]}`: what is not its default. */ -}}}}",
+        f'{{{{- define "muster.{name}Arguments" -}}}}',
+        f"{{{{- $arguments := list {' '.join(json.dumps(word) for word in words)} -}}}}",
+        *appended,
     ]
-    for parameter in config_parameters():
-        lines += _argument(parameter)
     return "\n".join([*lines, "{{- $arguments | toJson -}}", "{{- end -}}"]) + "\n"
 
 

@@ -64,16 +64,13 @@ def operator_yaml(
     agent_runtime_class: str,
     agent_driver_root: str,
     web: bool,
-    web_certificate: str,
-    web_prometheus: str,
-    web_history: bool,
-    web_history_claim: str,
     **config: Any,
 ) -> None:
     """Print what a cluster needs for muster: apply it with kubectl. Or write a Helm chart of it.
 
     Applying it again changes nothing. The operator is started with the choices made here.
     """
+    choices = {name: config.pop(name) for name in list(config) if name.startswith("web_")}
     text = operator_manifests(
         cluster,
         config_of(**config),
@@ -83,13 +80,7 @@ def operator_yaml(
         agent=agent,
         runtime_class=agent_runtime_class,
         driver_root=agent_driver_root,
-        web=web_of(
-            web=web,
-            web_certificate=web_certificate,
-            web_prometheus=web_prometheus,
-            web_history=web_history,
-            web_history_claim=web_history_claim,
-        ),
+        web=web_of(web=web, **choices),
     )
     if helm is None:
         click.echo(text, nl=False)

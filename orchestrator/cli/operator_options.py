@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -15,7 +16,14 @@ from orchestrator.control.operator_config import (
     OperatorConfig,
 )
 from orchestrator.errors import UsageError
-from orchestrator.manifests.web import DEFAULT_WEB_CERTIFICATE, PROMETHEUS_URL, WebDeployment
+from orchestrator.manifests.web import (
+    DEFAULT_WEB_CERTIFICATE,
+    OIDC_ISSUER,
+    OIDC_WORD,
+    PROMETHEUS_URL,
+    PUBLIC_URL,
+    WebDeployment,
+)
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 from orchestrator.workloads.name_rules import MAX_DOMAIN_LENGTH, is_domain, is_object_name
 from orchestrator.workloads.network import DEFAULT_INGRESS_CLASS
@@ -300,6 +308,43 @@ WEB_OPTIONS: Final = (
         default="",
         help="PersistentVolumeClaim in muster-system for the record, of 2Gi. Default: it ends with the pod.",
     ),
+    click.option(
+        "--web-public-url",
+        metavar="URL",
+        default="",
+        help="The address by which browsers come to the pages, as the OpenID Connect provider knows it.",
+    ),
+    click.option(
+        "--web-oidc-issuer",
+        metavar="URL",
+        default="",
+        help="Let people sign in at this OpenID Connect provider, whose ID tokens the API server takes.",
+    ),
+    click.option(
+        "--web-oidc-client-id",
+        metavar="ID",
+        default="",
+        help="Who the pages are to the provider; the API server's as well.",
+    ),
+    click.option(
+        "--web-oidc-client-secret",
+        metavar="NAME",
+        default="",
+        help="Secret in muster-system with the secret of the client, under client-secret. Default: a public client.",
+    ),
+    click.option(
+        "--web-oidc-authority",
+        metavar="NAME",
+        default="",
+        help="ConfigMap in muster-system with the authority of the provider's certificate, under ca.crt. "
+        "Default: the authorities of the image.",
+    ),
+    click.option(
+        "--web-oidc-scope",
+        metavar="SCOPE",
+        multiple=True,
+        help="What is asked for; repeatable. Default: openid, and profile, email, groups, offline_access if there are.",
+    ),
 )
 
 
@@ -310,25 +355,57 @@ def with_web_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def web_of(
-    *, web: bool, web_certificate: str, web_prometheus: str, web_history: bool, web_history_claim: str
-) -> WebDeployment | None:
-    """Return how the pages are deployed; None: not at all. Raises UsageError."""
+def web_of(*, web: bool, **choices: Any) -> WebDeployment | None:
+    """Return how the pages are deployed, by the values of `WEB_OPTIONS`; None: not at all. Raises UsageError."""
+    pages = WebDeployment(**{name.removeprefix("web_"): value for name, value in choices.items()})
     if not web:
-        if web_prometheus or web_history or web_history_claim:
-            raise UsageError("--web-prometheus and --web-history are for the pages: give --web too")
+        if replace(pages, certificate=DEFAULT_WEB_CERTIFICATE) != WebDeployment():
+            raise UsageError("--web-… is for the pages: give --web too")
         return None
-    if web_history and web_prometheus:
+    if pages.history and pages.prometheus:
         raise UsageError("--web-prometheus and --web-history are two places for the same: give one")
-    if web_history_claim and not web_history:
+    if pages.history_claim and not pages.history:
         raise UsageError("--web-history-claim keeps what --web-history records: give both")
-    if web_prometheus and not re.fullmatch(PROMETHEUS_URL, web_prometheus):
-        raise UsageError(
-            f"--web-prometheus {web_prometheus!r} is not possible: give a URL such as http://prometheus.monitoring:9090"
-        )
-    for option, name in (("--web-certificate", web_certificate), ("--web-history-claim", web_history_claim)):
+    _check_web_url("--web-prometheus", pages.prometheus, PROMETHEUS_URL, "http://prometheus.monitoring:9090")
+    _check_web_provider(pages)
+    for option, name in (
+        ("--web-certificate", pages.certificate),
+        ("--web-history-claim", pages.history_claim),
+        ("--web-oidc-client-secret", pages.oidc_client_secret),
+        ("--web-oidc-authority", pages.oidc_authority),
+    ):
         if not is_object_name(name) and (name or option == "--web-certificate"):
             raise UsageError(
                 f"{option} {name!r} is not possible: give the name of an object in muster-system"
             )
-    return WebDeployment(web_certificate, web_prometheus, web_history, web_history_claim)
+    return pages
+
+
+def _check_web_provider(pages: WebDeployment) -> None:
+    """Raise UsageError where people could not sign in at the provider."""
+    needed = {"--web-oidc-client-id": pages.oidc_client_id, "--web-public-url": pages.public_url}
+    if not pages.oidc_issuer:
+        if any((*needed.values(), pages.oidc_client_secret, pages.oidc_authority, pages.oidc_scope)):
+            raise UsageError(
+                "--web-oidc-… and --web-public-url are for people who sign in at a provider: give --web-oidc-issuer too"
+            )
+        return
+    if missing := [option for option, value in needed.items() if not value]:
+        raise UsageError(
+            f"--web-oidc-issuer needs {' and '.join(missing)}: the provider knows the pages by it"
+        )
+    _check_web_url("--web-oidc-issuer", pages.oidc_issuer, OIDC_ISSUER, "https://sso.example.com/realms/gpu")
+    _check_web_url("--web-public-url", pages.public_url, PUBLIC_URL, "https://muster.example.com")
+    for option, word in (
+        ("--web-oidc-client-id", pages.oidc_client_id),
+        *(("--web-oidc-scope", scope) for scope in pages.oidc_scope),
+    ):
+        if not re.fullmatch(OIDC_WORD, word):
+            raise UsageError(f"{option} {word!r} is not possible: give one word, such as muster")
+    if pages.oidc_scope and "openid" not in pages.oidc_scope:
+        raise UsageError("--web-oidc-scope: without openid a provider gives no ID token")
+
+
+def _check_web_url(option: str, url: str, pattern: str, example: str) -> None:
+    if url and not re.fullmatch(pattern, url):
+        raise UsageError(f"{option} {url!r} is not possible: give a URL such as {example}")

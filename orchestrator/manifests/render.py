@@ -108,6 +108,8 @@ NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
 INGRESS_WORDS: Final = ("/server-alias", "/host-aliases", "-snippet")
 """How annotations of Ingresses end that no project may have."""
 
+WEB_OBJECTS: Final = ("certificate", "history", "history_claim", "oidc_client_secret", "oidc_authority")
+"""Those choices for the pages by which their pod has a volume; in the templates `web_` stands before them."""
 
 OPERATOR_ARGUMENTS: Final = ("operator", "--health-port=8080")
 
@@ -189,10 +191,8 @@ def render(
             "driver_root": driver_root,
             "limits_gpu_memory": limits_gpu_memory,
             "web": web is not None,
-            "web_certificate": pages.certificate,
-            "web_prometheus": pages.prometheus,
-            "web_history": pages.has_history,
-            "web_history_claim": pages.history_claim,
+            "web_arguments": pages.arguments(),
+            **{f"web_{name}": getattr(pages, name) for name in WEB_OBJECTS},
         }
     ).values()
     texts = [part.strip() for part in parts]

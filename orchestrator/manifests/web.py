@@ -1,11 +1,35 @@
 """How `muster web` runs beside the operator."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 DEFAULT_WEB_CERTIFICATE: Final = "muster-web-tls"
 PROMETHEUS_URL: Final = r"https?://[A-Za-z0-9.\[\]:-]+(/[A-Za-z0-9_./~-]*)?"
 """What the address of a Prometheus may be: nothing in it has a meaning in YAML."""
+_PORT: Final = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+_SERVER: Final = rf"https://[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:{_PORT})?"
+PUBLIC_URL: Final = f"{_SERVER}/?"
+"""By which address browsers may come to the pages, which have a certificate in the cluster."""
+OIDC_ISSUER: Final = rf"{_SERVER}(/[A-Za-z0-9_.~%/-]*)?"
+"""What the address of an identity provider may be; `muster web` and the API server take no other."""
+OIDC_WORD: Final = r"[A-Za-z0-9_.~:/@+=*-]+"
+"""What the name of a client or a scope may be: nothing in it that Kubernetes replaces in arguments."""
+
+ARGUMENTS: Final = (
+    "web", "--listen=*:8443", "--tls-certificate=/certificate/tls.crt", "--tls-key=/certificate/tls.key",
+)  # fmt: skip
+CHOSEN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "prometheus": ("--prometheus=%s",),
+    "history": ("--history=/history/history.db", "--history-token=/history-token/token"),
+    "public_url": ("--public-url=%s",),
+    "oidc_issuer": ("--oidc-issuer=%s",),
+    "oidc_client_id": ("--oidc-client-id=%s",),
+    "oidc_client_secret": ("--oidc-client-secret=/provider-secret/client-secret",),
+    "oidc_authority": ("--oidc-authority=/provider-authority/ca.crt",),
+    "oidc_scope": ("--oidc-scope=%s",),
+}
+"""What a choice of the site adds to the arguments of `muster web`, by its field of `WebDeployment`; %s is its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +40,28 @@ class WebDeployment:
     """Name of the Secret with the certificate."""
     prometheus: str = ""
     """URL from which Analytics takes what was; "": none."""
-    has_history: bool = False
+    history: bool = False
     """Whether the pages record what was themselves."""
     history_claim: str = ""
     """Name of the claim that keeps the record; "": it ends with the pod."""
+    public_url: str = ""
+    """The address by which browsers come; an identity provider sends them back to it."""
+    oidc_issuer: str = ""
+    """URL of the identity provider; "": people sign in with a token alone."""
+    oidc_client_id: str = ""
+    """Who the pages are to the provider."""
+    oidc_client_secret: str = ""
+    """Name of the Secret whose key `client-secret` proves it; "": a public client."""
+    oidc_authority: str = ""
+    """Name of the ConfigMap whose key `ca.crt` is the authority of the provider's certificate; "": the system's."""
+    oidc_scope: tuple[str, ...] = ()
+    """What the provider is asked for; (): what `muster web` asks for by itself."""
+
+    def arguments(self) -> list[str]:
+        """Return the arguments of the container."""
+        arguments = list(ARGUMENTS)
+        for name, texts in CHOSEN_ARGUMENTS.items():
+            chosen = getattr(self, name)
+            for value in chosen if isinstance(chosen, tuple) else (chosen,):
+                arguments += [text.replace("%s", str(value)) for text in texts if value]
+        return arguments

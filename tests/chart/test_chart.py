@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from orchestrator.cli.helm_chart import value_name
 from orchestrator.cli.main import muster
 from orchestrator.cli.operator import operator_yaml
+from orchestrator.manifests.web import OIDC_ISSUER, OIDC_WORD, PUBLIC_URL
 from tests.chart.helm_program import helm
 
 pytestmark = pytest.mark.lab
@@ -104,6 +105,12 @@ VALUES = {
     "webPrometheus": st.sampled_from(["", "http://prometheus.monitoring:9090", "https://[fd00::1]/p/~x"]),
     "webHistory": BOOLEAN,
     "webHistoryClaim": st.just("") | NAME,
+    "webPublicUrl": st.from_regex(PUBLIC_URL, fullmatch=True),
+    "webOidcIssuer": st.from_regex(OIDC_ISSUER, fullmatch=True),
+    "webOidcClientId": st.from_regex(OIDC_WORD, fullmatch=True),
+    "webOidcClientSecret": st.just("") | NAME,
+    "webOidcAuthority": st.just("") | NAME,
+    "webOidcScope": st.lists(st.from_regex(OIDC_WORD, fullmatch=True), unique=True),
     "maxEvictions": st.none() | st.integers(0, 2**31 - 1),
     "notReadyGrace": DURATION,
     "reservationAfter": DURATION_OR_NEVER,
@@ -124,6 +131,14 @@ VALUES = {
     "maxProjectJobs": COUNT,
 }
 
+OF_PROVIDER = {name for name in VALUES if name.startswith(("webOidc", "webPublic"))}
+PROVIDER: dict[str, Any] = {
+    "web": True,
+    "webPublicUrl": "https://muster.example.com",
+    "webOidcIssuer": "https://sso.example.com/realms/gpu",
+    "webOidcClientId": "muster",
+}
+
 
 def possible(values: dict[str, Any]) -> dict[str, Any]:
     """The values without those that do not go with others."""
@@ -131,11 +146,15 @@ def possible(values: dict[str, Any]) -> dict[str, Any]:
     if values.get("gpuMemoryLimits") == "enforce" and values.get("policies") == "off":
         left_out.add("policies")
     if not values.get("web"):
-        left_out |= {"webPrometheus", "webHistory", "webHistoryClaim"}
+        left_out |= {"webPrometheus", "webHistory", "webHistoryClaim"} | OF_PROVIDER
     if values.get("webHistory"):
         left_out.add("webPrometheus")
     else:
         left_out.add("webHistoryClaim")
+    if not {"webOidcIssuer", "webOidcClientId", "webPublicUrl"} <= values.keys():
+        left_out |= OF_PROVIDER
+    if scopes := values.get("webOidcScope"):
+        values["webOidcScope"] = ["openid", *(scope for scope in scopes if scope != "openid")]
     return {name: value for name, value in values.items() if name not in left_out}
 
 
@@ -174,6 +193,8 @@ WHOLE: list[dict[str, Any]] = [
     {},
     {"web": True, "webHistory": True, "webHistoryClaim": "kept", "webCertificate": "123"},
     {"web": True, "webPrometheus": "http://prometheus.monitoring:9090", "image": "registry.example/muster:1"},
+    PROVIDER,
+    PROVIDER | {"webOidcScope": ["openid", "groups"], "webOidcClientSecret": "s", "webOidcAuthority": "a"},
     {"agentDriverRoot": "/", "gpuMemoryLimits": "enforce", "gpuMemoryGrace": "never", "policies": "audit"},
     {"replicas": 0, "agent": True, "policies": "off", "requireDevicesVariable": True, "maxEvictions": 0},
     {
@@ -211,6 +232,23 @@ REFUSED: list[dict[str, Any]] = [
     {"web": True, "webHistory": True, "webPrometheus": "http://p:9090"},
     {"web": True, "webPrometheus": "http://p:9090 # x"},
     {"web": True, "webCertificate": ""},
+    PROVIDER | {"web": False},
+    PROVIDER | {"webPublicUrl": ""},
+    PROVIDER | {"webPublicUrl": "http://muster.example.com"},
+    PROVIDER | {"webPublicUrl": "https://muster.example.com/pages"},
+    PROVIDER | {"webPublicUrl": "https://muster.example.com:65536"},
+    PROVIDER | {"webOidcIssuer": ""},
+    PROVIDER | {"webOidcIssuer": "http://127.0.0.1:5556"},
+    PROVIDER | {"webOidcIssuer": "https://ada:x@sso.example.com"},
+    PROVIDER | {"webOidcIssuer": "https://sso.example.com/?realm=gpu"},
+    PROVIDER | {"webOidcClientId": ""},
+    PROVIDER | {"webOidcClientId": "$(POD_IP)"},
+    PROVIDER | {"webOidcClientSecret": "A b"},
+    PROVIDER | {"webOidcAuthority": "../x"},
+    PROVIDER | {"webOidcScope": ["groups"]},
+    PROVIDER | {"webOidcScope": ["openid", "a b"]},
+    {"web": True, "webOidcScope": ["openid"]},
+    {"web": True, "webPublicUrl": "https://muster.example.com"},
     {"notReadyGrace": "soon"},
     {"notReadyGrace": ""},
     {"staleGrace": "never"},

@@ -1,12 +1,20 @@
 """The pages in the operator YAML: what their pod may do and has, and which choices there are."""
 
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
+from musterweb.command import web
+from musterweb.provider_options import provider_of
+from musterweb.provider_sign_in import CALLBACK
 from orchestrator.cli.main import muster
 from orchestrator.manifests.render import documents
+from orchestrator.manifests.web import OIDC_ISSUER, OIDC_WORD, PUBLIC_URL
 
 
 def run(*options: str) -> Result:
@@ -108,6 +116,85 @@ def test_only_its_own_history_lets_it_read_as_a_viewer_does(
     assert writable == ["history"]
 
 
+PROVIDER = (
+    "--web-oidc-issuer=https://sso.example.com/realms/gpu",
+    "--web-oidc-client-id=muster",
+    "--web-public-url=https://muster.example.com/",
+)
+
+
+def flags_of(*options: str) -> dict[str, Any]:
+    """What `muster web` makes of the arguments of its container: it refuses what it does not know."""
+    (container,) = pod_spec(*options)["containers"]
+    name, *arguments = container["args"]
+    assert name == web.name
+    return web.make_context("web", arguments).params
+
+
+@pytest.mark.parametrize("options", [(), ("--web-history",), ("--web-prometheus=http://p:9090",), PROVIDER])
+def test_its_arguments_are_those_of_the_command(options: tuple[str, ...]) -> None:
+    assert flags_of(*options)["listen"] == "*:8443"
+
+
+def test_a_provider_reaches_the_command_with_its_secret_and_authority_as_files() -> None:
+    more = ("--web-oidc-client-secret=web-client", "--web-oidc-authority=sso-authority")
+    scopes = ("--web-oidc-scope=openid", "--web-oidc-scope=groups")
+    flags = flags_of(*PROVIDER, *more, *scopes)
+    secret, authority = Path("/provider-secret/client-secret"), Path("/provider-authority/ca.crt")
+    assert {name: value for name, value in flags.items() if name.startswith(("oidc", "public"))} == {
+        "oidc_issuer": "https://sso.example.com/realms/gpu",
+        "oidc_client_id": "muster",
+        "oidc_client_secret": secret,
+        "oidc_authority": authority,
+        "oidc_scopes": ("openid", "groups"),
+        "public_url": "https://muster.example.com/",
+    }
+    spec = pod_spec(*PROVIDER, *more)
+    volumes = {entry.pop("name"): entry for entry in spec["volumes"]}
+    mounts = {mount["name"]: mount for mount in spec["containers"][0]["volumeMounts"]}
+    assert volumes["provider-secret"] == {
+        "secret": {
+            "secretName": "web-client",
+            "defaultMode": 0o440,
+            "items": [{"key": secret.name, "path": secret.name}],
+        }
+    }
+    assert volumes["provider-authority"] == {
+        "configMap": {"name": "sso-authority", "items": [{"key": authority.name, "path": authority.name}]}
+    }
+    for name, file in (("provider-secret", secret), ("provider-authority", authority)):
+        assert mounts[name] == {"name": name, "mountPath": str(file.parent), "readOnly": True}
+    # no secret is in the manifest itself, and a provider gives the pages no rights
+    assert set(objects("--web", *PROVIDER, *more)) == {
+        "ServiceAccount",
+        "Service",
+        "Deployment",
+        "NetworkPolicy",
+    }
+
+
+def test_a_public_client_of_a_known_authority_needs_no_more_files() -> None:
+    volumes = {entry["name"] for entry in pod_spec(*PROVIDER)["volumes"]}
+    assert volumes == {"authority", "certificate"}
+    assert flags_of(*PROVIDER)["oidc_scopes"] == ()
+
+
+@given(
+    issuer=st.from_regex(OIDC_ISSUER, fullmatch=True),
+    public_url=st.from_regex(PUBLIC_URL, fullmatch=True),
+    scope=st.from_regex(OIDC_WORD, fullmatch=True),
+)
+def test_what_is_a_possible_provider_here_is_one_for_the_command(
+    issuer: str, public_url: str, scope: str
+) -> None:
+    provider = provider_of(
+        issuer, scope, secret=None, authority=None, scopes=("openid", scope), public_url=public_url
+    )
+    assert provider is not None
+    assert urlsplit(provider.settings.redirect_url).path == CALLBACK
+    assert not set(f"{issuer}{public_url}{scope}") & set("$\"'\\ \n")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -120,6 +207,17 @@ def test_only_its_own_history_lets_it_read_as_a_viewer_does(
         (("--web", "--web-certificate", "A b"), "the name of an object"),
         (("--web", "--web-certificate", ""), "the name of an object"),
         (("--web", "--web-history", "--web-history-claim", "../x"), "the name of an object"),
+        (PROVIDER, "give --web too"),
+        (("--web", *PROVIDER[1:]), "give --web-oidc-issuer too"),
+        (("--web", "--web-oidc-authority=a"), "give --web-oidc-issuer too"),
+        (("--web", PROVIDER[0], PROVIDER[1]), "needs --web-public-url"),
+        (("--web", PROVIDER[0], PROVIDER[2]), "needs --web-oidc-client-id"),
+        (("--web", PROVIDER[0]), "needs --web-oidc-client-id and --web-public-url"),
+        (("--web", *PROVIDER, "--web-oidc-issuer=http://sso.example.com"), "give a URL such as https://sso"),
+        (("--web", *PROVIDER, "--web-public-url=https://a.example/x"), "give a URL such as https://muster"),
+        (("--web", *PROVIDER, "--web-oidc-client-id=$(X)"), "give one word"),
+        (("--web", *PROVIDER, "--web-oidc-scope=groups"), "without openid"),
+        (("--web", *PROVIDER, "--web-oidc-client-secret=A"), "the name of an object"),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: tuple[str, ...], words: str) -> None:

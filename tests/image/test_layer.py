@@ -16,6 +16,9 @@ ENTRIES = (
     ("./var/lib/dpkg/status.d/libc6", b"Package: libc6"),
     ("./var/lib/dpkg/status.d/dpkg", b"Package: dpkg"),
     ("./etc/resolv.conf", b"of the machine that built it"),
+    ("./usr/share/ca-certificates/mozilla/B.crt", b"authority B"),
+    ("./usr/share/ca-certificates/mozilla/A.crt", b"authority A\n"),
+    ("./usr/bin/openssl", b"a program for the installation"),
 )
 
 
@@ -46,9 +49,14 @@ def test_only_what_the_operator_needs_and_the_licences_are_in_the_layer(tmp_path
         second_name = archive.extractfile("usr/bin/a-second-name")
         assert second_name is not None
         assert second_name.read() == b"the interpreter"
+        authorities = archive.extractfile(build.AUTHORITIES)
+        assert authorities is not None
+        assert authorities.read() == b"authority A\nauthority B\n"
+    assert entries["usr/lib/ssl/cert.pem"].linkname == f"/{build.AUTHORITIES}"
     assert entries["tmp"].mode == 0o1777
     assert entries["usr/local/bin/muster"].mode == 0o755
     assert entries["usr/bin/python3"].linkname == "python3.11"
     assert {"usr/share/doc/libc6/copyright", "var/lib/dpkg/status.d/libc6"} <= set(entries)
     left_out = {"usr/share/man", "usr/share/doc/libc6/changelog.gz", "usr/bin/dpkg-deb", "etc/resolv.conf"}
+    left_out |= {"usr/bin/openssl", "usr/share/ca-certificates/mozilla/A.crt"}
     assert not (left_out | {"var/lib/dpkg/status.d/dpkg"}) & set(entries)

@@ -1,6 +1,6 @@
 """An identity provider on loopback that lies as a test says, with the messages of OpenID Connect Core 1.0.
 
-What a real one answers is in `test_provider_in_a_lab.py`.
+What a real one answers is in `test_real_provider.py`.
 """
 
 from __future__ import annotations

@@ -89,7 +89,6 @@ def test_it_serves_with_a_certificate_until_it_is_interrupted(
         assert said.startswith("Serving at https://")
         url = f"https://127.0.0.1:{urlsplit(said.split()[-1]).port}"
         context = ssl.create_default_context(cadata=authority.pem.decode())
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         with urllib.request.urlopen(f"{url}/sign-in", context=context) as answer:  # noqa: S310
             cookie = answer.headers["Set-Cookie"]
         assert cookie.startswith("__Host-muster-form=")
@@ -101,7 +100,6 @@ def test_it_serves_with_a_certificate_until_it_is_interrupted(
 async def test_a_renewed_certificate_is_taken_up_and_one_that_cannot_be_used_is_not(tmp_path: Path) -> None:
     authority = Authority()
     context = ssl.create_default_context(cadata=authority.pem.decode())
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     files = (tmp_path / "certificate.pem", tmp_path / "key.pem")
 
     def write(certificate: bytes, key: bytes) -> None:
