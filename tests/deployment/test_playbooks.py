@@ -1,16 +1,52 @@
 """Every playbook, with the roles that it imports, is what Ansible understands; none is out of reach of the others."""
 
 import os
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.deployment.conftest import SiteUnderTest
 from tests.deployment.running import ROOT, program
 
 pytestmark = [pytest.mark.installer, pytest.mark.quick]
 PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
+
+
+def test_whatever_never_fails_says_why() -> None:
+    """An error that is swallowed shows up later as another one, or never: the reason stands beside it."""
+    swallowing = [
+        (path.relative_to(ROOT), line.strip())
+        for folder in ("roles", "playbooks")
+        for path in sorted((ROOT / folder).rglob("*.yml"))
+        for line in path.read_text().splitlines()
+        if re.search(r"\b(failed_when: *(false|no)|ignore_errors: *(true|yes))\b", line, re.IGNORECASE)
+    ]
+    assert len(swallowing) > 10
+    assert [entry for entry in swallowing if not re.search(r" # \S+ \S+ \S+", entry[1])] == []
+
+
+def test_what_could_not_be_read_is_never_taken_for_what_is_not_there() -> None:
+    """A file that may not be read, and an API server that does not answer, are errors, not absent things."""
+    modules = {"ansible.builtin.slurp", "kubernetes.core.k8s_info"}
+    swallowing = [
+        (path.relative_to(ROOT), task["name"])
+        for path in sorted((ROOT / "roles").rglob("tasks/*.yml"))
+        for task in tasks_of(yaml.safe_load(path.read_text()))
+        if modules & set(task) and (task.get("failed_when") is False or task.get("ignore_errors"))
+    ]
+    assert swallowing == []
+
+
+def tasks_of(tasks: list[dict[str, Any]] | None) -> Iterator[dict[str, Any]]:
+    for task in tasks or []:
+        yield task
+        for part in ("block", "rescue", "always"):
+            yield from tasks_of(task.get(part))
 
 
 def test_ansible_understands_every_playbook_with_its_roles(site: SiteUnderTest, tmp_path: Path) -> None:
