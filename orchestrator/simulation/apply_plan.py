@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from orchestrator.planner.gangs import has_gang
 from orchestrator.planner.model import Binding, Plan, Pod, PodState, Snapshot, Workload
 from orchestrator.simulation.claims import carry_out_grants, claims_after, own_claims, release_claims
 
@@ -189,7 +190,9 @@ def _apply(
     runs = any(pod.state is PodState.ALLOCATED for pod in pods)
     runs_on = any(pod.state is PodState.ALLOCATED and pod.id not in bindings for pod in pods)
     started_us = (workload.started_at_us if runs_on else now_us) if runs else 0
-    return replace(workload, pods=pods, started_at_us=started_us)
+    after = replace(workload, pods=pods, started_at_us=started_us)
+    # as whoever reads the cluster sees it: a gang that is whole again has lost nobody
+    return replace(after, stale_since_us=0) if workload.stale_since_us and has_gang(after) else after
 
 
 def _running(pod: Pod, binding: Binding, now_us: int) -> Pod:

@@ -30,6 +30,15 @@ def test_a_workload_that_grows_keeps_its_start() -> None:
     assert (state(grown), grown.started_at_us) == (["allocated", "allocated"], 5)
 
 
+@pytest.mark.parametrize(("minimum", "stale_since_us"), [(2, 0), (3, 7)])
+def test_a_gang_that_is_whole_again_is_not_stale(minimum: int, stale_since_us: int) -> None:
+    gang = builders.workload("b-1", "team-b", 1000, pods=2, minimum=minimum)
+    first = replace(gang.pods[0], state=model.PodState.ALLOCATED, node="dgx1-1", devices=(0,))
+    before = a_snapshot(replace(gang, pods=(first, gang.pods[1]), started_at_us=5, stale_since_us=7))
+    bound = model.Plan((model.Binding(gang.pods[1].id, "b-1", "dgx1-1", (1,)),), (), {}, {}, {})
+    assert after_decision(before, bound).workloads[0].stale_since_us == stale_since_us
+
+
 def evicting(pod: model.Pod, node: str | None = None) -> model.Plan:
     nominations = () if node is None else (model.Binding(pod.id, "b-1", node, (2, 3)),)
     return model.Plan(
