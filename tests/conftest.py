@@ -13,10 +13,11 @@ from musterlab.errors import RealNodesUnavailable
 from musterlab.realnodes import requirements
 from orchestrator.cluster.kubeconfig import Access, load_access
 
-settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    # a random find belongs to the person who looks for it, not to whoever commits next
-    settings.load_profile("ci")
+# no example is too slow: machines are, when much else runs on them
+settings.register_profile("local", deadline=None)
+# a random find belongs to the person who looks for it, not to whoever commits next
+settings.register_profile("ci", derandomize=True, deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 def pytest_configure() -> None:

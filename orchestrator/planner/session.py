@@ -351,6 +351,10 @@ class Session:
             key=workload_order,
         )
 
+    def waits_for_its_place(self, workload: Workload) -> bool:
+        """Whether some of the workload waits for a place that an earlier decision nominated it to."""
+        return workload.id in self._nominees and workload.id in self._nominated_places
+
     def has_nomination(self, workload: Workload) -> bool:
         """Whether some of the workload waits for a place that it is nominated to."""
         return workload.id in self._nominated_places

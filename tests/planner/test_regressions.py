@@ -326,6 +326,15 @@ def test_shares_are_the_same_whether_work_waits_or_runs() -> None:
     assert len({plan(snapshot).shares_gpu_milli["p1"] for snapshot in run.snapshots}) == 1
 
 
+def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -> None:
+    path = Path(__file__).with_name("regressions") / "grows-before-its-first-pod-has-started.yaml"
+    run = settle(load(path), max_decisions=40, grace_decisions=5)
+    waits = False
+    for step in run.steps:
+        assert not (waits and any(each.beneficiary == "w008" for each in step.evictions))
+        waits = any(each.workload == "w008" for each in step.nominations)
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     nodes = {each.name: each for each in snapshot.nodes}

@@ -205,8 +205,16 @@ def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
 
 
 def _goes_first(step: Step, entry: Binding, loser: Workload) -> bool:
-    """Whether the taker has a better claim, or is moved for somebody who has one."""
+    """Whether the taker has a better claim, or is moved for somebody who has one, or takes from one who has one."""
     if _has_better_claim(step, entry, loser):
+        return True
+    if any(
+        _is_old(step, other)
+        and _has_better_claim(step, other, loser)
+        and _has_better_claim(step, entry, step.workloads[other.workload])
+        for other in _others(step, loser)
+        if other.node == entry.node and other.workload != entry.workload
+    ):
         return True
     movers = {eviction.beneficiary for eviction in step.plan.evictions if eviction.pod == entry.pod}
     return any(

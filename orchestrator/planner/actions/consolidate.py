@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.evicting import (
     carry_out,
+    may_evict_now,
     promise_places,
     waiting_for,
 )
@@ -43,7 +44,7 @@ def can_consolidate_for(session: Session, level: EntitlementTier) -> list[Worklo
         return []
     waiting = [
         workload
-        for workload in _served(waiting_for(session, CAPACITY_REASONS))
+        for workload in may_evict_now(session, _served(waiting_for(session, CAPACITY_REASONS)))
         if session.tier(workload, session.next_chunk(workload)) is level
     ]
     if not waiting:

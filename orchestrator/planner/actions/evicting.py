@@ -27,6 +27,14 @@ def waiting_for(session: Session, codes: Iterable[Waiting]) -> list[Workload]:
     ]
 
 
+def may_evict_now(session: Session, waiting: Iterable[Workload]) -> list[Workload]:
+    """Those of them that do not wait for a place which others make way for already.
+
+    Whoever was moved for the first pods of a job that grows would be evicted for the next ones, before those started.
+    """
+    return [workload for workload in waiting if not session.waits_for_its_place(workload)]
+
+
 def shape_of(session: Session, workload: Workload, chunk: Chunk) -> tuple[object, ...]:
     """What decides whether the chunk finds room, apart from whose it is."""
     return (

@@ -9,6 +9,7 @@ from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.evicting import (
     better_claims,
     carry_out,
+    may_evict_now,
     move_elsewhere,
     promise_places,
     waiting_for,
@@ -107,7 +108,7 @@ class PriorityPolicy:
 
 def preempt(session: Session) -> None:
     """For every workload that lacks room or stands at its project's limit, in the order of turns."""
-    waiting = waiting_for(session, (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT))
+    waiting = may_evict_now(session, waiting_for(session, (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT)))
     if not waiting:
         return
     lowest = _lowest_priorities(session, {workload.project for workload in waiting})

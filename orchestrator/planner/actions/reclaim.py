@@ -4,6 +4,7 @@ from orchestrator.planner.accounting.quota_checks import quota_violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.evicting import (
     carry_out,
+    may_evict_now,
     move_elsewhere,
     promise_places,
     waiting_for,
@@ -27,7 +28,9 @@ def can_reclaim_for(session: Session, level: EntitlementTier) -> list[Workload]:
     """Workloads that only lack room and for which others may be evicted, of that tier in their project."""
     return [
         workload
-        for workload in waiting_for(session, (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT))
+        for workload in may_evict_now(
+            session, waiting_for(session, (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT))
+        )
         if session.tier(workload, session.next_chunk(workload), levels=1) is level
     ]
 
