@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from deployment.digest import sha256_of
 from deployment.errors import JournalError, Locked
 
@@ -127,7 +129,7 @@ class Journal:
                 )
             elif entry["event"] == "ended":
                 stages[entry["stage"]] = StageRecord(
-                    entry["stage"], entry["result"], entry["at"], entry["action"], entry.get("digest", ""),
+                    entry["stage"], entry["result"], entry["at"], entry.get("action", ""), entry.get("digest", ""),
                     entry.get("inputs", {}), entry.get("log", ""), entry.get("versions", {}),
                     entry.get("left", []),
                 )  # fmt: skip
@@ -250,9 +252,49 @@ class Journal:
         )
 
 
+class _Options(msgspec.Struct):
+    last: str | None = None
+    limit: str = ""
+    extra: list[str] = []
+    bundle: str | None = None
+    bundle_sha256: str = ""
+    bundle_key: str | None = None
+    accept_irreversible: bool = False
+    accept_runtime_purge: bool = False
+
+
+class _Line(msgspec.Struct):
+    """The types of what is read of a line; a line may have more."""
+
+    event: str
+    at: str = ""
+    run: str = ""
+    action: str = ""
+    stage: str = ""
+    result: str = ""
+    digest: str = ""
+    log: str = ""
+    inputs: dict[str, str] = {}
+    versions: dict[str, str] = {}
+    files: dict[str, str] = {}
+    left: list[str] = []
+    options: _Options = msgspec.field(default_factory=_Options)
+
+
+_NEEDED: Final = {
+    "run": ("run", "action"),
+    "started": ("stage", "at", "action"),
+    "ended": ("stage", "result"),
+    "finished": ("run",),
+}
+"""By event, what a line must have. Lines of other events, of a newer muster, are passed over."""
+
+
 def _entry(line: bytes) -> dict[str, Any] | None:
+    """Return a line as it was written; None where it is none of a journal."""
     try:
-        entry = json.loads(line)
-    except ValueError:
+        shape = msgspec.json.decode(line, type=_Line)
+        entry: dict[str, Any] = json.loads(line)
+    except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) and isinstance(entry.get("event"), str) else None
+    return entry if all(getattr(shape, name) for name in _NEEDED.get(shape.event, ())) else None
