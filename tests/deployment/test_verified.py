@@ -158,3 +158,30 @@ def test_a_node_that_does_not_work_with_the_volume_is_named_with_the_reason(
     (failure,) = done.failures
     assert f"no read on n2: {why}." in " ".join(failure.split())
     assert "n1:" not in failure
+
+
+def node(name: str, **spec: object) -> Body:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def test_a_volume_is_not_proved_on_nodes_that_are_cordoned_and_verify_says_so(tmp_path: Path) -> None:
+    nodes = [node("a", unschedulable=True), node("b", unschedulable=True), node("c", unschedulable=True)]
+    chosen = [
+        {
+            "name": "Mount",
+            "ansible.builtin.include_tasks": str(ROOT / "roles" / "verify" / "tasks" / "mount.yml"),
+        }
+    ]
+    done = run(
+        tmp_path, [*chosen, *tasks_of("verify/tasks/storage.yml", "Say what is not proved")],
+        verify_found={"resources": nodes}, muster_hosts_left_out=["c"], verify_mount_seconds=60,
+        verify_mount_image="busybox",
+    )  # fmt: skip
+    assert done.code == 0, done.output
+    assert "no node has mounted a volume, for every node is cordoned" in done.output
+    done = run(
+        tmp_path, tasks_of("verify/tasks/storage.yml", "Say what is not proved"),
+        verify_mounted=["a"], verify_cordoned=["b"], verify_mount_seconds=60,
+    )  # fmt: skip
+    assert "storage: not proved on b, which is cordoned" in done.output
+    assert "no node has mounted" not in done.output
