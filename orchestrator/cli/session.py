@@ -22,6 +22,7 @@ FLAGS: Final = {
     "pod": "--pod",
     "ports": "--port",
     "size_bytes": "--size",
+    "storage_class": "--storage-class",
 }
 """The flag of each parameter of the client that an error may name; `submit_options` has those of a submission."""
 

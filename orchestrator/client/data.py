@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from orchestrator.client.data_checks import (
+    check_class_name,
+    check_name,
+    check_size,
+    check_within_project,
+    listed,
+)
 from orchestrator.client.data_errors import (
     DatasetInUse,
     DatasetNotReady,
@@ -40,7 +48,6 @@ from orchestrator.cluster.resources import (
 from orchestrator.errors import InvalidField
 from orchestrator.workloads import datasets
 from orchestrator.workloads.datasets import Datasets, DataSource, NewVolume, Snapshot, Volume
-from orchestrator.workloads.name_rules import is_object_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,7 +93,9 @@ class DataClient:
         `replaces` is the uid of the volume that has just made place for it: after that one it stays and is tried
         again. Raises VolumeExists, StorageQuotaExceeded, ProvisioningFailed, StillPending.
         """
-        _check_name("volume", volume.name)
+        check_name("volume", volume.name)
+        if volume.source is None and volume.storage_class:
+            await self._check_class_exists(volume.storage_class)
         created = await self._create(CLAIMS, datasets.claim_manifest(volume, scope.namespace), scope)
         if patience.seconds:
             wait = Wait(self._transport, patience.seconds, patience.report)
@@ -114,7 +123,7 @@ class DataClient:
         self, scope: Scope, source: str, name: str, *, size_bytes: int = 0, storage_class: str | None = None
     ) -> NewVolume:
         """Return the volume that is a clone of another, checked as far as it can be before it is created."""
-        _check_within_project(source)
+        check_within_project(source)
         origin = _volume(await self.volumes(scope), source, scope)
         if origin.status != datasets.BOUND:
             raise DatasetNotReady(
@@ -122,7 +131,7 @@ class DataClient:
                 "one that waits for its first pod is made when a job mounts it"
             )
         size_bytes = size_bytes or origin.size_bytes
-        _check_size(size_bytes, origin.size_bytes, f"the volume {source}")
+        check_size(size_bytes, origin.size_bytes, f"the volume {source}")
         await self._check_class(origin.storage_class, storage_class, f"the volume {source}")
         return NewVolume(
             name,
@@ -164,8 +173,8 @@ class DataClient:
 
         Raises NoSuchVolume, SnapshotsUnavailable, DatasetNotReady, ProvisioningFailed, StillPending.
         """
-        _check_name("snapshot", name)
-        _check_within_project(volume)
+        check_name("snapshot", name)
+        check_within_project(volume)
         held = await self._datasets(scope, with_snapshots=True)
         origin = _volume(datasets.volumes(held), volume, scope)
         if origin.status != datasets.BOUND:
@@ -208,7 +217,7 @@ class DataClient:
         held = await self._datasets(scope, with_snapshots=True)
         snapshot = _snapshot(datasets.snapshots(held), name, scope)
         target = target or snapshot.volume
-        _check_name("volume", target)
+        check_name("volume", target)
         if snapshot.status != datasets.READY:
             raise DatasetNotReady(
                 f"the snapshot {name} is {snapshot.status}: {snapshot.problem or 'wait until it is Ready'}"
@@ -222,7 +231,7 @@ class DataClient:
         size_bytes = size_bytes or max(least_bytes, old.size_bytes if old else 0)
         if not size_bytes:
             raise InvalidField("{size_bytes} is missing: the size of snapshot {name} is not known", name=name)
-        _check_size(size_bytes, least_bytes, f"the snapshot {name}")
+        check_size(size_bytes, least_bytes, f"the snapshot {name}")
         await self._check_class(model.storage_class if model else None, storage_class, f"the snapshot {name}")
         new = NewVolume(target, size_bytes, storage_class, source=DataSource(VOLUME_SNAPSHOTS.kind, name))
         if model is not None:
@@ -305,11 +314,24 @@ class DataClient:
             ) from error
         return created
 
+    async def _check_class_exists(self, name: str) -> None:
+        """Raise DatasetNotReady where the storage class of a new volume is not there, as far as classes can be read."""
+        check_class_name(name)
+        with suppress(Forbidden):
+            try:
+                await self._transport.get(STORAGE_CLASSES.path(name=name), StorageClass)
+            except NotFound as error:
+                raise DatasetNotReady(
+                    f"there is no storage class {name}: 'kubectl get storageclasses' lists them"
+                ) from error
+
     async def _check_class(self, of_source: str | None, wanted: str | None, what: str) -> None:
         """Check that a class can make a volume of a source. Raises DatasetNotReady.
 
         Who may not read storage classes learns it from the provisioner, while the volume is waited for.
         """
+        if wanted:
+            check_class_name(wanted)
         try:
             source, target = [
                 await self._transport.get(STORAGE_CLASSES.path(name=name), StorageClass) if name else None
@@ -340,7 +362,7 @@ def _volume(views: Sequence[Volume], name: str, scope: Scope) -> Volume:
         if volume.name == name:
             return volume
     raise NoSuchVolume(
-        f"project {scope.project} has no volume {name}; there are: {_known(views)}. "
+        f"project {scope.project} has no volume {name}; there are: {listed(views)}. "
         "Clones and snapshots stay within a project"
     )
 
@@ -349,44 +371,11 @@ def _snapshot(views: Sequence[Snapshot], name: str, scope: Scope) -> Snapshot:
     for snapshot in views:
         if snapshot.name == name:
             return snapshot
-    raise NoSuchSnapshot(f"project {scope.project} has no snapshot {name}; there are: {_known(views)}")
-
-
-def _known(views: Sequence[Volume] | Sequence[Snapshot]) -> str:
-    return ", ".join(view.name for view in views) or "none"
+    raise NoSuchSnapshot(f"project {scope.project} has no snapshot {name}; there are: {listed(views)}")
 
 
 def _exists(kind: str, name: str) -> VolumeExists:
     return VolumeExists(f"there is a {kind} {name} already: choose another name, or delete it first")
-
-
-def _check_name(kind: str, name: str) -> None:
-    if not is_object_name(name):
-        raise InvalidField(
-            f"the {kind} name {{name!r}} is not possible: use lower case letters, digits, '-' and '.'",
-            name=name,
-        )
-
-
-def _check_within_project(source: str) -> None:
-    """Raises InvalidField for a source of another project: its bytes are that project's to give away."""
-    if "/" in source:
-        raise InvalidField(
-            "{source!r} is not possible: clones and snapshots stay within a project; name a volume of it, or have "
-            "somebody of the other project copy the data",
-            source=source,
-        )
-    _check_name("volume", source)
-
-
-def _check_size(size_bytes: int, least_bytes: int, what: str) -> None:
-    if size_bytes < least_bytes:
-        raise InvalidField(
-            "{size_bytes} {size} is not possible: {what} needs at least {least}",
-            size=format_bytes(size_bytes),
-            what=what,
-            least=format_bytes(least_bytes),
-        )
 
 
 def _restore_command(new: NewVolume, scope: Scope) -> str:

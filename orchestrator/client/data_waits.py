@@ -94,6 +94,10 @@ class Wait:
                         break
                     await asyncio.sleep(pause_seconds)
                     pause_seconds = min(pause_seconds * 1.5, _MAX_PAUSE_SECONDS)
+        except asyncio.CancelledError:
+            word = _word(resource)
+            self._say(f"{word} {name} is still being made: 'muster data {word} delete {name}' gives it up")
+            raise
         except TimeoutError as error:
             if not problem:
                 raise _still_pending(resource, name, self._patience_seconds) from error

@@ -281,7 +281,7 @@ def _mounts_differ(submission: Submission) -> InvalidField | None:
     if not twice:
         return None
     return InvalidField(
-        "{path} is mounted twice: {volumes}, {claims}, {git}, {large_shm} and {home_directory} "
+        "{path} is mounted twice: {volumes}, {claims}, {clones}, {git}, {large_shm} and {home_directory} "
         "need paths of their own",
         path=twice[0],
     )

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from orchestrator.client.data_waits import Wait
+from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import VOLUME_SNAPSHOT_CLASSES, VOLUME_SNAPSHOTS, Resource
+from orchestrator.cluster.transport import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.cli.conftest import Outcome
     from tests.cli.memory_api_server import MemoryApiServer
@@ -161,6 +166,13 @@ def test_a_clone_is_as_large_and_of_the_same_class_as_its_source(
         (("volume", "clone", "data", "copy", "--storage-class", "local"), "kubernetes.io/no-provisioner"),
         (("volume", "clone", "data", "copy", "--storage-class", "none"), "there is no storage class none"),
         (("volume", "clone", "data", "Copy"), "the volume name 'Copy' is not possible"),
+        (
+            ("volume", "clone", "data", "copy", "--storage-class", "../../x"),
+            "--storage-class '../../x' is not",
+        ),
+        (("volume", "clone", "data", "c" * 254), "at most 253 of them"),
+        (("volume", "create", "x", "--size", "1Gi", "--storage-class", "--"), "--storage-class '--' is not"),
+        (("volume", "create", "x", "--size", "1Gi", "--storage-class", "none"), "is no storage class none"),
         (("volume", "create", "x", "--size", "0"), "--size '0' is not possible: it must be above 0"),
         (("volume", "create", "x", "--size", "ten"), "--size 'ten' is not an amount"),
         (("volume", "delete", "nowhere"), "has no volume nowhere"),
@@ -401,6 +413,34 @@ def test_what_takes_longer_stays_and_goes_on(muster: Muster, storage: MemoryApiS
     assert done.code == 1
     assert "is not ready after 1 seconds, and is still being made" in done.err
     assert storage.find("persistentvolumeclaims", "copy", NAMESPACE) is not None
+
+
+async def test_who_does_not_wait_to_the_end_is_told_how_to_give_it_up(
+    storage: MemoryApiServer, kubeconfig: Path
+) -> None:
+    storage.add(claim("slow", phase="Pending"))
+    lines: list[str] = []
+    is_waiting = asyncio.Event()
+
+    def report(line: str) -> None:
+        lines.append(line)
+        is_waiting.set()
+
+    async with Transport(load_access(kubeconfig)) as transport:
+        waiting = asyncio.create_task(Wait(transport, 60, report).for_volume(NAMESPACE, "slow", "uid"))
+        await is_waiting.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert lines[-1].endswith("'muster data volume delete slow' gives it up")
+    assert storage.find("persistentvolumeclaims", "slow", NAMESPACE) is not None
+
+
+def test_of_many_volumes_the_first_are_named(muster: Muster, storage: MemoryApiServer) -> None:
+    storage.add(*(claim(f"many-{number:03d}") for number in range(300)))
+    done = muster("data", "volume", "delete", "nowhere")
+    assert "many-018, and 281 more" in done.err
+    assert len(muster("data", "volume", "list", "--json").json) == 301
 
 
 def event(uid: str, reason: str, message: str, *, kind: str = "Warning") -> dict[str, Any]:
