@@ -145,6 +145,12 @@ def live(*, nodes: tuple[int, ...], as_json: bool) -> None:
     help="Before it, a quarter and half as many nodes and jobs, each in a lab of its own.",
 )
 @click.option(
+    "--metrics",
+    "with_metrics",
+    is_flag=True,
+    help="In each round once more with an operator whose metrics are read every second.",
+)
+@click.option(
     "--against",
     type=click.Choice(["kube-scheduler"]),
     help="Measure Kubernetes' own scheduler beside muster instead, with pods of one GPU.",
@@ -166,6 +172,7 @@ def lab(
     rate: float,
     rounds: int,
     growth: bool,
+    with_metrics: bool,
     against: str | None,
     pods: int | None,
     backlog: bool,
@@ -181,6 +188,8 @@ def lab(
     require_extra("bench")
     from musterbench.result import Result, with_growth
 
+    if against and with_metrics:
+        raise click.UsageError("--metrics does not go with --against")
     if not against and (pods or backlog):
         raise click.UsageError("--pods and --backlog go with --against; without it, give --jobs")
     _end_like_an_interrupt()
@@ -198,7 +207,9 @@ def lab(
         if against:
             _compare(nodes, pods, rounds, backlog=backlog, keep=keep)
         else:
-            _time_jobs(nodes or 100, jobs, gpus, rate, rounds, growth=growth, keep=keep)
+            _time_jobs(
+                nodes or 100, jobs, gpus, rate, rounds, growth=growth, with_metrics=with_metrics, keep=keep
+            )
     except BaseException:
         _print(results, as_json=as_json, show=show)
         raise
@@ -213,6 +224,7 @@ def _time_jobs(
     rounds: int,
     *,
     growth: bool,
+    with_metrics: bool,
     keep: Callable[[Any], None],
 ) -> None:
     import asyncio
@@ -221,8 +233,11 @@ def _time_jobs(
 
     for part in (4, 2, 1) if growth else (1,):
         asyncio.run(
-            run(nodes // part, jobs // part, gpus, rate=rate, rounds=rounds, progress=_say, on_result=keep)
-        )
+            run(
+                nodes // part, jobs // part, gpus, rate=rate, rounds=rounds, progress=_say, on_result=keep,
+                with_metrics=with_metrics,
+            )
+        )  # fmt: skip
 
 
 def _compare(

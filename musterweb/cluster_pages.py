@@ -30,6 +30,8 @@ HOLDING_COLUMNS: Final = (
 )  # fmt: skip
 WAITING_COLUMNS: Final = ("NAME", "GPUs", "WAITS BECAUSE", "PROJECT", "AGE", "USER", "TYPE")
 NODE_COLUMNS: Final = ("NAME", "STATUS", "GPU TYPE", "GPUs", "ALLOCATED", "FREE", "UNHEALTHY", "UTILIZATION")
+GPU_COLUMNS: Final = ("GPU", "PODS", "UTILIZATION", "MEMORY USAGE", "MEMORY", "IDLE TIME", "HEALTH", "UUID")
+"""Who holds a GPU comes first: on a phone the rest is out of sight."""
 NO_NODES: Final = "You may not list nodes and all pods: ask for muster-viewer, bound in the whole cluster."
 NO_PROJECTS: Final = "You may not list projects: ask for muster-user, bound in the whole cluster."
 NO_JOBS: Final = (
@@ -182,7 +184,8 @@ async def nodes_page(visit: Visit) -> Page:
     pager = Pager.of(visit, len(views), 50, "/nodes")
     tables = [
         Table(
-            f"node-{view.name}", view.name, GPU_HEADER, [gpu_row(gpu) for gpu in view.gpus],
+            f"node-{view.name}", view.name, GPU_COLUMNS,
+            [columns(GPU_HEADER, gpu_row(gpu), GPU_COLUMNS) for gpu in view.gpus],
             empty="Nobody says what its GPUs do: no agent of muster has written of this node.",
             note=_node_line(nodes.row(view, wide=True)),
         )
