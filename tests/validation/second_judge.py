@@ -12,6 +12,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))
+from second_judge_hosts import judge_layer  # type: ignore[import-not-found]
+
 Json = dict[str, Any]
 GRAVEST = ["ERROR", "FAIL", "INCONCLUSIVE", "BLOCKED", "WAIVED", "PASS"]
 
@@ -69,7 +72,7 @@ class World:
             else:
                 self.submitted -= jobs
                 self.deleted |= jobs
-        elif kind in {"gpus", "watch", "output"}:
+        elif kind in {"gpus", "watch", "output", "tool"}:
             return
         elif event["change"] == "deleted":
             self.pods.pop(event["uid"], None)
@@ -562,6 +565,8 @@ def judge(report: Json, events: list[Json]) -> Json:
                 verdict = judge_step(check, events, quotas[check["scenario"]])
             elif check["kind"] == "training":
                 verdict = judge_training(check, events)
+            elif check["kind"] == "layer":
+                verdict = judge_layer(check, scope, events)
             else:
                 verdict = judge_invariant(check, events)
         waived = any(w["id"] == check["id"] and scope["today"] <= w["expires"] for w in scope["waivers"])

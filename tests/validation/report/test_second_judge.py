@@ -2,8 +2,11 @@
 
 import ast
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from tests.validation.fake_target import (
@@ -13,6 +16,9 @@ from tests.validation.fake_target import (
     SwapsDevices,
     WitnessedTarget,
 )
+from tests.validation.host_defects import HOST_DEFECTS
+from tests.validation.host_defects import NAMES as NODES
+from tests.validation.host_doubles import NAMES, FakeHosts, Output
 from tests.validation.replay import (
     GANG,
     SECOND_JUDGE,
@@ -23,6 +29,7 @@ from tests.validation.replay import (
     settings,
 )
 from tests.validation.report.test_record import EvictsTheWrongOne, HoldsTwice
+from tests.validation.test_hosts_not_fooled import in_maintenance, without_hosts
 from tests.validation.test_not_fooled import Interrupted, LosesAGang, NeverBinds, NothingThere, waivers
 from validation.scenario.loader import SHIPPED
 
@@ -39,10 +46,57 @@ BUNDLES = [
     (FakeTarget, [GANG, VICTIM, INTERACTIVE]),
     *((liar, [VICTIM]) for liar in (WitnessedTarget, SwapsDevices, NeverStarts, HidesEvictions)),
 ]
+HOSTS = [SHIPPED / "hosts", VICTIM, SHIPPED / "hosts-after"]
+
+
+def of_site(**changed: Any) -> Callable[[], FakeHosts]:
+    """Whole hosts of a site file that is otherwise."""
+
+    def build() -> FakeHosts:
+        hosts = FakeHosts(names=NODES)
+        site = msgspec.structs.replace(hosts.scope.site, **changed)
+        hosts.scope = msgspec.structs.replace(hosts.scope, site=site)
+        return hosts
+
+    return build
+
+
+def ends(tool: str, output: Output | str) -> Callable[[], FakeHosts]:
+    """Hosts on the second of which the tool ends so."""
+    return lambda: FakeHosts({(NODES[1], tool): output}, names=NODES)
+
+
+HOST_BUNDLES: dict[str, Callable[[], FakeHosts]] = {
+    **HOST_DEFECTS,
+    "whole": lambda: FakeHosts(names=NODES),
+    "whole, other names": lambda: FakeHosts(names=NAMES),
+    "in maintenance": in_maintenance,
+    "no host": without_hosts,
+    "no mounts": of_site(mounts=[]),
+    "nothing declared": of_site(driver="", mtu=0, networks=[], servers=[], mount_options=[]),
+    "golden": of_site(golden=NODES[0]),
+    "golden of nobody": of_site(golden="n9"),
+    "other VLANs": of_site(other_vlans=["roce"]),
+    "options that mount shows otherwise": of_site(mount_options=["nfsvers=3", "intr", "hard"]),
+    "options that are missing": of_site(mount_options=["vers=4.1"]),
+    "model of which nothing is known": lambda: FakeHosts(names=NODES, model="dgx-2"),
+    **{
+        f"{tool} {how}": ends(tool, output)
+        for tool in ("nvidia-smi", "topology", "kernel-log", "counters", "write", "fio", "interfaces")
+        for how, output in (
+            ("fails", Output("failure", 3)),
+            ("is missing", Output("", 127)),
+            ("is not heard", "cannot be reached"),
+            ("is silent", Output("")),
+            ("says nonsense", Output('{"jobs": [{}]} <gpu/>')),
+        )
+    },
+}
 
 
 def test_the_second_judge_imports_nothing_of_ours() -> None:
-    tree = ast.parse(SECOND_JUDGE.read_text())
+    of_hosts = SECOND_JUDGE.with_name("second_judge_hosts.py")
+    tree = ast.parse(SECOND_JUDGE.read_text() + of_hosts.read_text())
     modules = {
         name
         for node in ast.walk(tree)
@@ -54,8 +108,15 @@ def test_the_second_judge_imports_nothing_of_ours() -> None:
             else []
         )
     }
-    assert {name.partition(".")[0] for name in modules} <= sys.stdlib_module_names
+    assert {name.partition(".")[0] for name in modules} <= {*sys.stdlib_module_names, of_hosts.stem}
     assert len(BUNDLES) == 24
+
+
+@pytest.mark.parametrize("name", HOST_BUNDLES)
+def test_two_judges_agree_on_every_verdict_on_hosts(name: str, tmp_path: Path) -> None:
+    chosen = settings(tmp_path / "r", profile="current", patience_percent=10, open_hosts=HOST_BUNDLES[name])
+    run_command(HOSTS, chosen)
+    assert_second_judge_agrees(tmp_path / "r")
 
 
 @pytest.mark.parametrize(
