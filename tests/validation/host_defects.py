@@ -39,6 +39,23 @@ def flapping() -> FakeHosts:
     return FakeHosts({}, later, names=NAMES)
 
 
+def booted_anew() -> FakeHosts:
+    """Hosts of which one was down while the run went on; nothing else shows it."""
+    text = doubles.outputs(SICK)["counters"].text
+    return FakeHosts({}, {(SICK, "counters"): Output(text, boot_id="b00710")}, names=NAMES)
+
+
+def of_another_model() -> FakeHosts:
+    """Hosts whose GPUs are equal, and all not those of a DGX-1."""
+    texts = {name: doubles.nvidia_smi(name).replace("V100-SXM2-32GB", "P100-SXM2-16GB") for name in NAMES}
+    return FakeHosts({(name, "nvidia-smi"): Output(text) for name, text in texts.items()}, names=NAMES)
+
+
+def ended_early(tool: str, ran_ms: int, text: str) -> Callable[[], FakeHosts]:
+    """Hosts on one of which a load did not take its time, and says that all is well."""
+    return lambda: FakeHosts({(SICK, tool): Output(text, ran_ms=ran_ms)}, names=NAMES)
+
+
 SWITCHED: Final = {(name, "nvlink"): Output(doubles.nvlinks(12)) for name in NAMES} | {
     ("n1", "fabric-manager"): Output("active\n")
 }
@@ -63,4 +80,9 @@ HOST_DEFECTS: Final[Mapping[str, Callable[[], FakeHosts]]] = {
     "slow-storage": hosts_with("fio", doubles.fio(0.9)),
     "wrong-results": hosts_with("burn-in", last(doubles.burn_in(), ": OK", ": FAULTY")),
     "flapping-link": flapping,
+    "booted-anew": booted_anew,
+    "gpus-of-another-model": of_another_model,
+    "short-burn-in": ended_early("burn-in", 12_000, doubles.burn_in()),
+    "short-fio": ended_early("fio", 12_000, doubles.fio()),
+    "fio-that-read-for-a-moment": ended_early("fio", 301_000, doubles.fio(read_ms=5_000)),
 }

@@ -29,6 +29,8 @@ class Output(NamedTuple):
 
     text: str
     code: int = 0
+    boot_id: str = "5a2e3f04"
+    ran_ms: int = 3_601_000
 
 
 def nvidia_smi(host: str) -> str:
@@ -70,11 +72,11 @@ def nccl(gbytes_per_second: float = 128.0) -> str:
     return "".join([*lines[:first], rows, *lines[last + 1 :]])
 
 
-def fio(gbytes_per_second: float = 2.0) -> str:
+def fio(gbytes_per_second: float = 2.0, read_ms: int = 300_000) -> str:
     """A run that reads so fast."""
     output = json.loads((RECORDED / "fio-3.33.json").read_text())
     output["jobs"] = output["jobs"][:1]
-    output["jobs"][0]["read"]["bw_bytes"] = int(gbytes_per_second * 10**9)
+    output["jobs"][0]["read"] |= {"bw_bytes": int(gbytes_per_second * 10**9), "runtime": read_ms}
     return json.dumps(output)
 
 
@@ -176,4 +178,6 @@ class FakeHosts(SiteHosts):
         self.runs.append(key)
         if isinstance(output, str):
             return ToolRan(0, host, tool.name, line, -1, problem=output)
-        return ToolRan(0, host, tool.name, line, output.code, output.text)
+        return ToolRan(
+            0, host, tool.name, line, output.code, output.text, boot_id=output.boot_id, ran_ms=output.ran_ms
+        )

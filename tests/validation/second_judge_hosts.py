@@ -49,6 +49,22 @@ class Hosts:
     def runs(self, tool: str, host: str) -> list[Json]:
         return [e for e in self.events if e["event"] == "tool" and (e["tool"], e["host"]) == (tool, host)]
 
+    def boots(self, needed: bool) -> Found:
+        """What boot ids say; `needed`: there must be one of each reading."""
+        heard = [e for e in self.events if e["event"] == "tool" and not e.get("problem")]
+        ids = {(e["host"], e.get("bootId", "")) for e in heard}
+        known = [host for host, boot_id in ids if boot_id]
+        if len(known) != len(set(known)):
+            return ["FAIL"]
+        return ["INCONCLUSIVE"] if needed and any(not boot_id for _, boot_id in ids) else []
+
+    def early(self, tool: str, least_ms: int) -> Found:
+        """Whether a load ended before its time."""
+        runs = [self.runs(tool, host["name"]) for host in self.site["hosts"]]
+        ended = [e for here in runs for e in here if not e.get("problem") and not e["exitCode"]]
+        last = {e["host"]: e.get("ranMs", 0) for e in ended}
+        return ["FAIL"] if any(ran < least_ms for ran in last.values()) else []
+
     def asks(self, tool: str, host: Json) -> bool:
         site = self.site
         if tool == "frames":
@@ -184,6 +200,12 @@ def equality(hosts: Hosts) -> Found:
             drivers.add(golden[0])
             facts += [golden[2][0].same] if golden[2] else []
         found += fails(len(drivers) > 1 or len(set(facts)) > 1)
+    for host in site["hosts"]:
+        system = hosts.system(host)
+        if host["name"] in cards and system is None:
+            found.append("INCONCLUSIVE")
+        elif host["name"] in cards and system:
+            found += fails(any(system["gpu"] not in card.same[0] for card in cards[host["name"]][2]))
     if not site["driver"]:
         return [*found, "INCONCLUSIVE"]
     return found + fails(any(f"{driver}.".find(f"{site['driver']}.") != 0 for driver, _, _ in cards.values()))
@@ -428,10 +450,10 @@ def nccl(hosts: Hosts) -> Found:
     return found
 
 
-def read_groups(text: str) -> list[tuple[int, int]]:
-    """The errno of each group of jobs, and the bytes that it read in a second."""
+def read_groups(text: str) -> list[tuple[int, int, int]]:
+    """The errno of each group of jobs, the bytes that it read in a second, and for how many ms."""
     jobs = json.loads(text[max(0, text.find("{")) :])["jobs"]
-    return [(job["error"], job["read"].get("bw_bytes", 0)) for job in jobs]
+    return [(job["error"], job["read"].get("bw_bytes", 0), job["read"].get("runtime", 0)) for job in jobs]
 
 
 def fio(hosts: Hosts) -> Found:
@@ -442,13 +464,16 @@ def fio(hosts: Hosts) -> Found:
         system = hosts.system(host)
         cards += [system["gpu"] if system else host["model"]] * host["gpus"]
     least = hosts.threshold("fio-read", cards, "nfs") if cards else None
+    early = hosts.early("fio", 300_000)
+    if any(min((ms for _, _, ms in here), default=0) < 299_000 for here in runs.values()):
+        early.append("FAIL")
     if least is None:
-        return ["INCONCLUSIVE"]
+        return ["INCONCLUSIVE", *early]
     if not all(runs.values()):
         return ["ERROR"]
     groups = [group for here in runs.values() for group in here]
-    slow = sum(rate for _, rate in groups) < int(least["atLeast"] * 10**9)
-    return fails(slow or any(errno for errno, _ in groups)) if runs else []
+    slow = sum(rate for _, rate, _ in groups) < int(least["atLeast"] * 10**9)
+    return [*early, *(fails(slow or any(errno for errno, _, _ in groups)) if runs else [])]
 
 
 def read_burn(text: str) -> tuple[dict[int, bool], int]:
@@ -466,14 +491,17 @@ def read_burn(text: str) -> tuple[dict[int, bool], int]:
 
 def burn_in(hosts: Hosts) -> Found:
     runs = hosts.printed("burn-in", read_burn)
+    early = hosts.early("burn-in", 3_600_000)
     if not runs:
-        return []
+        return early
     declared = {host["name"]: host["gpus"] for host in hosts.site["hosts"]}
     few = any(declared[name] and len(right) != declared[name] for name, (right, _) in runs.items())
     if few or not all(all(right.values()) for right, _ in runs.values()):
         return ["FAIL"]
     rates = [rate for _, rate in runs.values()]
-    return ["ERROR"] if not min(rates) else fails((max(rates) - min(rates)) * 100 > max(rates) * 5)
+    if not min(rates):
+        return ["ERROR"]
+    return early + fails((max(rates) - min(rates)) * 100 > max(rates) * 5)
 
 
 def read_counters(text: str) -> dict[str, int]:
@@ -530,6 +558,9 @@ LAYERS: dict[str, Callable[[Hosts], Found]] = {
 }
 
 
+AFTER = {"links", "faults-after", "kubelets"}
+
+
 def judge_layer(check: Json, scope: Json, events: list[Json]) -> str:
     """The gravest verdict of all hosts; NOTHING where there is no subject."""
     window = check["volatile"]["window"]
@@ -539,7 +570,7 @@ def judge_layer(check: Json, scope: Json, events: list[Json]) -> str:
     if name not in LAYERS:
         return "ERROR"
     hosts = Hosts(scope["hosts"], events[window["fromEvent"] : window["untilEvent"]])
-    site, found = hosts.site, LAYERS[name](hosts)
+    site, found = hosts.site, LAYERS[name](hosts) + hosts.boots(name in AFTER)
     names = [host["name"] for host in site["hosts"]]
     found = [*found, *hosts.bad, *("INCONCLUSIVE" for _ in site["away"])]
     if not names or (site["golden"] and site["golden"] not in names):

@@ -20,7 +20,7 @@ from tests.control.operators import MUSTER
 from tests.deployment.sshd import Sshd, sshd
 from tests.validation.host_defects import XID, without_a_gpu
 from tests.validation.host_doubles import NAMES, outputs
-from tests.validation.replay import run_pytest
+from tests.validation.replay import assert_second_judge_agrees, run_pytest
 from validation.judge.events import ToolRan
 from validation.report import log, record
 from validation.report.assemble import rejudge
@@ -342,3 +342,47 @@ def test_loads_without_a_site_are_refused() -> None:
     )
     assert done.returncode == 2
     assert "--site names it" in done.stderr
+
+
+def test_every_reading_has_the_boot_id_and_another_one_is_a_failure(site: Site, tmp_path: Path) -> None:
+    site.validate(tmp_path / "r")
+    ran = [event for event in log.read_log(tmp_path / "r").events if isinstance(event, ToolRan)]
+    assert {event.boot_id for event in ran} == {Path("/proc/sys/kernel/random/boot_id").read_text().strip()}
+    assert {event.error_output for event in ran} == {""}
+    booted = tmp_path / "booted"
+    site.hosts["dgx1-2"].install(
+        "cat",
+        f'case "$1" in /proc/sys/*) [ -e {booted} ] && echo second || echo first;; *) exec /bin/cat "$@";; esac',
+    )
+    site.hosts["dgx1-2"].install(
+        "findmnt", f"touch {booted}; exec cat {site.hosts['dgx1-2'].output}/mounts"
+    )  # it is booted anew after that
+    site.validate(tmp_path / "s", "--mount", "/mnt/mount_0")
+    after = steps(tmp_path / "s")
+    assert after["gpus"] == ("PASS", "")
+    assert after["links"] == ("FAIL", "booted anew between two readings: dgx1-2")
+    assert verify(tmp_path / "s").problems == []
+    assert_second_judge_agrees(tmp_path / "s")
+
+
+def test_a_load_that_ends_early_is_a_failure_whatever_it_prints(site: Site, tmp_path: Path) -> None:
+    site.validate(tmp_path / "r", "--host-test", "burn-in")
+    verdict, reason = steps(tmp_path / "r")["burn-in"]
+    assert verdict == "FAIL"
+    assert "dgx1-1: the load ended after 0 of 3600 s; dgx1-2: the load ended" in reason
+    assert_second_judge_agrees(tmp_path / "r")
+
+
+def test_secrets_that_tools_print_do_not_enter_the_record(site: Site, tmp_path: Path) -> None:
+    host = site.hosts["dgx1-2"]
+    (host.output / "kernel-log").write_text(
+        "[    0.000000] Command line: BOOT_IMAGE=/vmlinuz registry.password=hunter2 quiet\n"
+        "[    1.000000] cloud-init: proxy http://joe:s3cr%23t@proxy:3128/ Authorization: Bearer abc.def\n"
+    )
+    host.install("dmesg", f"echo 'api_key: nocturne' >&2; exec cat {host.output}/kernel-log")
+    site.validate(tmp_path / "r")
+    assert steps(tmp_path / "r")["faults"] == ("PASS", "")
+    words = b"".join(path.read_bytes() for path in (tmp_path / "r").rglob("*") if path.is_file())
+    assert not [secret for secret in (b"hunter2", b"s3cr", b"abc.def", b"nocturne") if secret in words]
+    assert b"registry.password=***" in words
+    assert verify(tmp_path / "r").problems == []

@@ -173,7 +173,8 @@ class ToolRan(
     """A tool ended on a host: the command as the host ran it, and all that it printed.
 
     `problem` says why nothing is known of it: the host was not reached, or the tool did not end in time. `exit_code` is
-    -1 then. That of a tool that the host does not have is 127, as of every shell.
+    -1 then. That of a tool that the host does not have is 127, as of every shell. `boot_id` is the kernel's own of the
+    host as the tool began, `ran_ms` the time until it ended, by the clock of who examined the host.
     """
 
     t_ms: int
@@ -184,6 +185,8 @@ class ToolRan(
     output: str = ""
     error_output: str = ""
     problem: str = ""
+    boot_id: str = ""
+    ran_ms: int = 0
 
 
 Event = NodeSeen | ProjectSet | CommandRun | PodSeen | GpusSeen | WatchSeen | OutputSeen | ToolRan

@@ -106,12 +106,13 @@ class Port(_Fact, frozen=True):
 
 
 class FioJob(_Fact, frozen=True):
-    """A group of fio's jobs. `error` is an errno, 0 for none."""
+    """A group of fio's jobs. `error` is an errno, 0 for none; `read_ms` is for how long it read."""
 
     name: str
     error: int
     read_bytes_per_second: int
     write_bytes_per_second: int
+    read_ms: int = 0
 
 
 class Mount(_Fact, frozen=True):

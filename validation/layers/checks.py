@@ -19,6 +19,7 @@ from validation.judge.host_links import (
     judge_nvlinks,
     judge_topology,
 )
+from validation.judge.host_runs import MEASURED_FIO_GRACE_MS, judge_boots, judge_duration, judge_models
 from validation.judge.host_storage import judge_burn_in, judge_mounts, judge_written
 from validation.judge.hosts import (
     HostGpus,
@@ -78,6 +79,19 @@ class Readings:
             except LayerError as error:
                 self.problems.append(Judgement(Verdict.ERROR, f"{host.name}: {error}"))
         return values
+
+    def ran_ms(self, tool: str) -> dict[str, int]:
+        """By host for how long the tool ran, where it came to its end."""
+        runs = [e for e in self.events if isinstance(e, ToolRan) and e.tool == tool]
+        return {e.host: e.ran_ms for e in runs if not (e.problem or e.exit_code)}
+
+    def boots(self) -> dict[str, list[str]]:
+        """By host the boot id of every reading."""
+        ids: dict[str, list[str]] = {}
+        for event in self.events:
+            if isinstance(event, ToolRan) and not event.problem:
+                ids.setdefault(event.host, []).append(event.boot_id)
+        return ids
 
     def runs(self, tool: str) -> int:
         """How often the tool ran on the host on which it ran least."""
@@ -162,7 +176,11 @@ def _equality(readings: Readings) -> list[Judgement]:
     judgements = [
         judge_equality(of_model, of_model.get(site.golden)) for of_model in _by_model(readings, hosts)
     ]
-    return [*judgements, judge_driver({name: host.driver for name, host in hosts.items()}, site.driver)]
+    return [
+        *judgements,
+        judge_driver({name: host.driver for name, host in hosts.items()}, site.driver),
+        judge_models(hosts, site.hosts, readings.scope.systems),
+    ]
 
 
 def _memory(readings: Readings) -> list[Judgement]:
@@ -240,20 +258,28 @@ def _fio(readings: Readings) -> list[Judgement]:
     if not readings.scope.site.mounts:
         return [judge_mounts({}, (), (), ())]
     runs, models = readings.read("fio", read_fio), []
+    least_ms = tools.FIO_SECONDS * 1000
+    read_ms = {name: min((job.read_ms for job in jobs), default=0) for name, jobs in runs.items()}
+    early = judge_duration(readings.ran_ms("fio"), "fio", least_ms=least_ms)
+    early += judge_duration(read_ms, "reading", least_ms=least_ms - MEASURED_FIO_GRACE_MS)
     for host in readings.scope.site.hosts:
         system = system_of(host, readings.scope.systems)
         models += [system.gpu if system is not None else host.model] * host.gpus
     threshold = site_threshold(readings.scope.thresholds, "fio-read", models, "nfs")
     if threshold is None:
         return [
-            Judgement(Verdict.INCONCLUSIVE, f"no threshold of fio-read for {len(models)} such GPUs on nfs")
+            Judgement(Verdict.INCONCLUSIVE, f"no threshold of fio-read for {len(models)} such GPUs on nfs"),
+            *early,
         ]
-    return [judge_fio(runs, read_bytes_per_second=int(threshold.at_least * 10**9))] if runs else []
+    judged = judge_fio(runs, read_bytes_per_second=int(threshold.at_least * 10**9))
+    return [judged, *early] if runs else early
 
 
 def _burn_in(readings: Readings) -> list[Judgement]:
     declared = {host.name: host.gpus for host in readings.scope.site.hosts}
-    return [judge_burn_in(readings.read("burn-in", read_burn_in), declared)]
+    judged = judge_burn_in(readings.read("burn-in", read_burn_in), declared)
+    least_ms = tools.BURN_SECONDS * 1000
+    return [judged, *judge_duration(readings.ran_ms("burn-in"), "the load", least_ms=least_ms)]
 
 
 def _counters(readings: Readings) -> list[Judgement]:
@@ -390,7 +416,7 @@ def judge_layer(
     if name not in LAYERS:
         return Judgement(Verdict.ERROR, f"there is no layer {name}"), NO_EVIDENCE
     readings = Readings(scope, events[window.from_event : window.until_event])
-    judgements = LAYERS[name].judge(readings)
+    judgements = [*LAYERS[name].judge(readings), *judge_boots(readings.boots(), is_needed=name in AFTER)]
     names = {e.host for e in readings.events if isinstance(e, ToolRan) and not e.problem}
     declared = [host for host in scope.site.hosts if host.name in names]
     evidence = Evidence(len(declared), sum(host.gpus for host in declared), 0, readings.outputs)

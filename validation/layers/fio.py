@@ -8,6 +8,7 @@ from validation.judge.hosts import FioJob
 
 class _Direction(msgspec.Struct, frozen=True):
     bw_bytes: int = 0
+    runtime: int = 0
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -27,4 +28,7 @@ def read_fio(text: str) -> list[FioJob]:
         output = msgspec.json.decode(text[max(0, text.find("{")) :], type=_Output)
     except msgspec.DecodeError as error:
         raise LayerError(f"fio: {error}; its output: {text.strip()[:100]!r}") from error
-    return [FioJob(job.jobname, job.error, job.read.bw_bytes, job.write.bw_bytes) for job in output.jobs]
+    return [
+        FioJob(job.jobname, job.error, job.read.bw_bytes, job.write.bw_bytes, job.read.runtime)
+        for job in output.jobs
+    ]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import paramiko
@@ -27,6 +27,7 @@ from validation.catalogue.thresholds import figures_sha256, load_thresholds
 from validation.errors import HostError, UnreachableHostError
 from validation.judge.events import ToolRan
 from validation.judge.host_layer import DeclaredHost, HostScope, HostSite
+from validation.layers.secrets import conceal
 from validation.layers.tools import TOOLS, Tool
 from validation.targets.recorder import Recorder
 
@@ -37,6 +38,7 @@ MAX_OUTPUT_BYTES: Final = 8 << 20
 _BLOCK_BYTES: Final = 1 << 16
 _PATH: Final = "/usr/local/bin:/usr/local/sbin:/usr/sbin:/sbin"
 """Where tools are that the PATH of a command over SSH lacks."""
+_BOOT: Final = "muster boot id: "
 _SYSTEM_KNOWN_HOSTS: Final = Path("/etc/ssh/ssh_known_hosts")
 
 
@@ -81,7 +83,7 @@ class SiteHosts:
 
         async def run_on(host: DeclaredHost) -> None:
             event = await loop.run_in_executor(threads, self._run, TOOLS[tool], host.name, lines[host.name])
-            recorder.record(msgspec.structs.replace(event, t_ms=recorder.now_ms()))
+            recorder.record(_without_secrets(event, recorder.now_ms()))
 
         try:
             await asyncio.gather(*(run_on(host) for host in site.hosts if lines[host.name]))
@@ -106,10 +108,27 @@ class SiteHosts:
     def _run(self, tool: Tool, host: str, line: str) -> ToolRan:
         """Run a line on a host. What prevented it is in the event."""
         try:
-            code, output, errors = self._connection(host).run(line, tool.seconds)
+            ended = self._connection(host).run(line, tool.seconds)
         except HostError as error:
             return ToolRan(0, host, tool.name, line, -1, problem=str(error))
-        return ToolRan(0, host, tool.name, line, code, output, errors)
+        boot_id, errors = _split_boot_id(ended.errors)
+        return ToolRan(
+            0, host, tool.name, line, ended.code, ended.output, errors, boot_id=boot_id, ran_ms=ended.ran_ms
+        )
+
+
+def _without_secrets(event: ToolRan, now_ms: int) -> ToolRan:
+    return msgspec.structs.replace(
+        event, t_ms=now_ms, output=conceal(event.output), error_output=conceal(event.error_output)
+    )
+
+
+def _split_boot_id(errors: str) -> tuple[str, str]:
+    """The boot id of the host, which is printed before the tool begins, and what followed it."""
+    first, _, others = errors.partition("\n")
+    if not first.startswith(_BOOT):
+        return "", errors
+    return first.removeprefix(_BOOT).strip(), others
 
 
 def read_site(
@@ -185,6 +204,15 @@ def _access(site: Site, host: Mapping[str, Any]) -> Access:
     )
 
 
+class _Ended(NamedTuple):
+    """How a command ended on a host."""
+
+    code: int
+    output: str
+    errors: str
+    ran_ms: int
+
+
 class _Connection:
     """A connection to a host, opened with the first command. Commands run one after another."""
 
@@ -195,10 +223,13 @@ class _Connection:
         self._unreachable = ""
         self._closed = threading.Event()
 
-    def run(self, line: str, seconds: int) -> tuple[int, str, str]:
-        """Exit code and output of the line. Raises HostError."""
+    def run(self, line: str, seconds: int) -> _Ended:
+        """How the line ended. Raises HostError."""
         with self._lock:
-            return _execute(self._opened(), line, seconds)
+            client = self._opened()
+            started = time.monotonic()
+            code, output, errors = _execute(client, line, seconds)
+            return _Ended(code, output, errors, int((time.monotonic() - started) * 1000))
 
     def close(self) -> None:
         """Close it; a command that runs is ended on the host, as its input ends."""
@@ -329,7 +360,8 @@ def bounded(line: str, seconds: int) -> str:
     The input of the channel ends with the connection; `cat` waits for that, and its shell then ends the tool.
     """
     script = (
-        f'PATH="$PATH:{_PATH}" LC_ALL=C; export PATH LC_ALL; exec 3<&0; '
+        f'PATH="$PATH:{_PATH}" LC_ALL=C; export PATH LC_ALL; '
+        f'echo "{_BOOT}$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)" >&2; exec 3<&0; '
         f"timeout -k 5 {seconds} /bin/sh -c {shlex.quote(line)} </dev/null 3<&- & t=$!; "
         "{ cat <&3 >/dev/null; kill $t; } >/dev/null 2>&1 & w=$!; exec 3<&-; "
         "wait $t; c=$?; kill $w 2>/dev/null; exit $c"
