@@ -1,7 +1,8 @@
 """Finds the programs of the lab: `KUBEBUILDER_ASSETS`, `PATH`, muster's cache, a build; in this order.
 
 A source counts only if it has all of them: programs of different origin are of different versions. The programs of
-real nodes are looked for apart from those of the control plane, and only when they are needed.
+real nodes are looked for apart from those of the control plane, and only when they are needed. What only a build has
+(`Recipe.only_built`) is looked for in the cache alone.
 """
 
 import os
@@ -83,11 +84,8 @@ def _rejection(binaries: Binaries) -> str:
     """Say why programs that were found cannot be used; a containerd of version 1 is too old for the kubelet."""
     if "containerd" not in binaries.paths:
         return ""
-    command = [str(binaries.paths["containerd"]), "--version"]
     try:
-        output = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_VERSION_SECONDS
-        ).stdout
+        output = _version_line(binaries.paths["containerd"])
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"containerd does not tell its version: {error}"
     match = re.search(r"\bv?(\d+)\.\d+\.\d+", output)
@@ -96,17 +94,35 @@ def _rejection(binaries: Binaries) -> str:
     return ""
 
 
+def _version_line(program: Path) -> str:
+    return subprocess.run(
+        [str(program), "--version"], capture_output=True, text=True, check=False, timeout=_VERSION_SECONDS
+    ).stdout
+
+
+def kubernetes_minor(api_server: Path) -> int | None:
+    """Return the minor release of a kube-apiserver, 36 for 1.36.3; None where it does not tell one."""
+    try:
+        match = re.search(r"\bv1\.(\d+)\.\d+", _version_line(api_server))
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return int(match[1]) if match else None
+
+
 def find(reporter: Reporter, recipe: build.Recipe = build.CONTROL_PLANE) -> Binaries:
     """Find the programs, building them into the cache if no source has them.
 
     Raises:
-        BinariesError: no source has them and they cannot be built; names all four sources and the fix.
+        BinariesError: no source has them and they cannot be built; names every source and the fix.
         StateError: the cache directory cannot be used.
     """
     programs = recipe.programs
     cached = cache_directory() / build.cache_key(recipe)
     misses = []
-    for candidate in (_from_assets(programs), _from_path(programs), _from_cache(cached, programs)):
+    elsewhere: tuple[Binaries | _NotFound, ...] = ()
+    if not recipe.only_built:
+        elsewhere = (_from_assets(programs), _from_path(programs))
+    for candidate in (*elsewhere, _from_cache(cached, programs)):
         if isinstance(candidate, _NotFound):
             misses.append(candidate)
         elif why := _rejection(candidate):

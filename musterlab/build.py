@@ -1,9 +1,10 @@
 """Builds programs from the Go module proxy, as `go.mod` and `go.sum` pin them.
 
-There are four sets here: the control plane, what real nodes need, Kubernetes' own scheduler, which muster is measured
-beside, and an ingress controller; `musterlab.gpus` and `musterlab.storage` have one more each. All but the first are
-built only when they are needed; containerd, Traefik and the storage's sidecars have modules of their own, so that their
-dependencies do not move those of Kubernetes.
+There are five sets here: the control plane, one of the lowest Kubernetes that muster runs with, what real nodes need,
+Kubernetes' own scheduler, which muster is measured beside, and an ingress controller; `musterlab.gpus` and
+`musterlab.storage` have one more each. All but the first are built only when they are needed; the lowest Kubernetes,
+containerd, Traefik and the storage's sidecars have modules of their own, so that their dependencies do not move those
+of Kubernetes.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ from typing import Protocol
 
 from musterlab import pdeathsig_exec
 from musterlab.errors import BinariesError, StateError
+from orchestrator.names import LOWEST_KUBERNETES
 from orchestrator.progress import Reporter
 
 MINIMUM_GO = (1, 26)
@@ -33,6 +35,9 @@ _MODULE = Path(__file__).parent
 _VERSION = "k8s.io/component-base/version"
 _LDFLAGS = f"-s -w -X {_VERSION}.gitVersion=v1.36.3 -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=36"
 _FLAGS = ("-trimpath", "-ldflags", _LDFLAGS)
+_LOWEST_LDFLAGS = (
+    f"-s -w -X {_VERSION}.gitVersion=v{LOWEST_KUBERNETES} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=30"
+)
 _CONTAINERD_VERSION = "github.com/containerd/containerd/v2/version.Version"
 _CONTAINERD_FLAGS = ("-trimpath", "-ldflags", f"-s -w -X {_CONTAINERD_VERSION}=v2.2.2")
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOGC": "off", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
@@ -94,13 +99,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A set of programs that belong together. `prefix` begins the name of its directory in the cache."""
+    """A set of programs that belong together. `prefix` begins the name of its directory in the cache.
+
+    `only_built` is for programs whose version matters: those of the machine, which may have any, do not stand in.
+    """
 
     what: str
     prefix: str
     programs: tuple[str, ...]
     parts: tuple[Buildable, ...]
     minutes: str
+    only_built: bool = False
 
 
 CONTROL_PLANE = Recipe(
@@ -109,6 +118,21 @@ CONTROL_PLANE = Recipe(
     programs=("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok"),
     parts=(Part(_MODULE, ("tool",), _FLAGS),),
     minutes="about 10 minutes",
+)
+LOWEST_CONTROL_PLANE = Recipe(
+    what="the control plane of the lowest Kubernetes that muster runs with",
+    prefix="lowest-",
+    programs=CONTROL_PLANE.programs,
+    parts=(
+        Part(_MODULE / "lowest", ("tool",), ("-trimpath", "-ldflags", _LOWEST_LDFLAGS)),
+        Part(
+            _MODULE,
+            ("go.etcd.io/etcd/server/v3", "k8s.io/kubernetes/cmd/kubectl", "sigs.k8s.io/kwok/cmd/kwok"),
+            _FLAGS,
+        ),
+    ),
+    minutes="5 to 30 minutes",
+    only_built=True,
 )
 REAL_NODES = Recipe(
     what="kubelet and containerd",

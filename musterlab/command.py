@@ -116,13 +116,21 @@ def up(
 @lab.command()
 @click.option("--real-nodes", is_flag=True, help="Those that real nodes need as well.")
 @click.option("--gpus", is_flag=True, help="Those of NVIDIA that --gpus of 'up' needs as well.")
+@click.option(
+    "--lowest-kubernetes",
+    is_flag=True,
+    help="A control plane of the lowest Kubernetes that muster runs with as well. KUBEBUILDER_ASSETS names its "
+    "directory to whoever starts a lab with it.",
+)
 @errors_as_lines
-def build(*, real_nodes: bool, gpus: bool) -> None:
+def build(*, real_nodes: bool, gpus: bool, lowest_kubernetes: bool) -> None:
     """Find the programs of the control plane, and build them if they are nowhere. `up` does this by itself."""
     reporter = terminal_reporter()
     recipes = [building.CONTROL_PLANE, *([building.REAL_NODES] if real_nodes else [])]
     if gpus:
         recipes.append(recipe.GPU_PROGRAMS)
+    if lowest_kubernetes:
+        recipes.append(building.LOWEST_CONTROL_PLANE)
     try:
         program_sets = [binaries.find(reporter, needed) for needed in recipes]
     finally:

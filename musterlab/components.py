@@ -23,6 +23,7 @@ KWOK = "kwok"
 FOLLOWERS = (CONTROLLER_MANAGER, KWOK)
 """Processes that start only once the API server answers."""
 
+_FIRST_WITH_CLAIMS_V1BETA1 = 32
 _POD_ADDRESSES = "10.64.0.1/10"
 _SERVICE_ADDRESSES = "10.96.0.0/12"
 
@@ -130,6 +131,15 @@ def _etcd(directory: Path, ports: Ports) -> list[str]:
     ]
 
 
+def claim_flags(kubernetes_minor: int | None) -> list[str]:
+    """Return the API server's flags for claims in v1beta1, which manifests for Google Distributed Cloud ask for.
+
+    A release before 1.32 does not know that version, and does not start with them; None counts as the newest.
+    """
+    known = kubernetes_minor is None or kubernetes_minor >= _FIRST_WITH_CLAIMS_V1BETA1
+    return ["--runtime-config=resource.k8s.io/v1beta1=true"] if known else []
+
+
 def _api_server(certificates: Path, ports: Ports) -> list[str]:
     return [
         f"--bind-address={LOOPBACK}",
@@ -150,8 +160,6 @@ def _api_server(certificates: Path, ports: Ports) -> list[str]:
         f"--service-account-key-file={certificates / 'service-account.pub'}",
         f"--service-account-signing-key-file={certificates / 'service-account.key'}",
         f"--service-cluster-ip-range={_SERVICE_ADDRESSES}",
-        # manifests for Google Distributed Cloud still ask for claims in this version
-        "--runtime-config=resource.k8s.io/v1beta1=true",
         "--profiling=false",
     ]
 

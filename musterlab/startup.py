@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from musterlab import components, nodes, ports, state, supervisor, teardown
+from musterlab import binaries, components, nodes, ports, state, supervisor, teardown
 from musterlab.binaries import Binaries
 from musterlab.errors import LabConflict, StartError, StateError
 from musterlab.gpus import chart, models, recipe
@@ -123,17 +123,16 @@ async def _attempt(spec: LabSpec, reporter: Reporter) -> SupervisorHandle:
 
 def _prepare(spec: LabSpec, lab_ports: components.Ports) -> None:
     directory, real = spec.directory, spec.real_nodes
+    api_server = spec.binaries.paths[components.API_SERVER]
+    flags = [*components.claim_flags(binaries.kubernetes_minor(api_server)), *spec.api_server_flags]
     if spec.tools is None:
-        components.prepare(
-            directory, spec.context, spec.binaries.paths, lab_ports, api_server_flags=spec.api_server_flags
-        )
+        components.prepare(directory, spec.context, spec.binaries.paths, lab_ports, api_server_flags=flags)
         return
     folders = [str(folder) for folder in plan.cgroup_folders(directory, real)]
     (directory / supervisor.CGROUPS).write_text(json.dumps(folders))
     components.prepare(
         directory, spec.context, spec.binaries.paths, lab_ports,
-        api_server_flags=[*plan.api_server_flags(directory), *spec.api_server_flags],
-        more=plan.processes(directory, real),
+        api_server_flags=[*plan.api_server_flags(directory), *flags], more=plan.processes(directory, real),
     )  # fmt: skip
     plan.prepare(directory, real, lab_ports.api_server, spec.tools, spec.image_archives)
 

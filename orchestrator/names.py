@@ -10,6 +10,10 @@ NAMESPACE_PREFIX: Final = "muster-"
 TEMPLATES_NAMESPACE: Final = "muster-system-templates"
 """Where the templates of the cluster are, which everybody may read; nothing else is there."""
 
+LOWEST_KUBERNETES: Final = "1.30.0"
+"""The oldest release that muster runs with: from it on ValidatingAdmissionPolicies, which keep projects apart, are
+there in v1. The matrix of the installer and the lab's build of that release are held to it by a test."""
+
 LEASE_NAME: Final = "muster-operator"
 """In the system namespace: on this lease the operators elect which of them leads."""
 

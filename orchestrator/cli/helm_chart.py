@@ -28,13 +28,11 @@ from orchestrator.manifests.web import (
     PUBLIC_URL,
     WebDeployment,
 )
-from orchestrator.names import SYSTEM_NAMESPACE
+from orchestrator.names import LOWEST_KUBERNETES, SYSTEM_NAMESPACE
 from orchestrator.workloads.name_rules import DOMAIN, LABEL_VALUE, MAX_DOMAIN_LENGTH, OBJECT_NAME
 from orchestrator.workloads.parsing import parse_duration_seconds
 
 NAME: Final = "muster"
-OLDEST_KUBERNETES: Final = "1.30.0"
-"""The first with ValidatingAdmissionPolicies."""
 
 _DURATION: Final = r"([0-9]{1,5}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?"
 _PATTERNS: Final = {
@@ -108,7 +106,7 @@ description: Shares the GPUs of a cluster between teams on Kubernetes
 type: application
 version: {version}
 appVersion: "{version}"
-kubeVersion: ">={OLDEST_KUBERNETES}-0"
+kubeVersion: ">={LOWEST_KUBERNETES}-0"
 """
 
 

@@ -1,6 +1,7 @@
 """The matrix is data: every row has its source and date, and is printed as it is."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import yaml
 from deployment import site_file, variables
 from deployment.bundle.wheels import Target, of_requirements
 from deployment.matrix import tables
+from musterlab import build
+from orchestrator.names import LOWEST_KUBERNETES
 from tests.deployment.conftest import SiteUnderTest
 
 ROOT = Path(__file__).parents[2]
@@ -19,6 +22,18 @@ def test_every_row_says_where_it_is_from_and_when(site: SiteUnderTest) -> None:
     rows = [row for rows in tables().values() for row in rows]
     assert len(rows) > 20
     assert [row for row in rows if not row["source"] or not row["date"]] == []
+
+
+def test_the_lowest_kubernetes_is_that_of_the_matrix_and_of_the_api_server_in_the_lab() -> None:
+    (row,) = tables()["orchestrator"]
+    major, minor, patch = LOWEST_KUBERNETES.split(".")
+    assert (row["kubernetes"], patch) == (f">={major}.{minor}", "0")
+    modules = (ROOT / "musterlab" / "lowest" / "go.mod").read_text()
+    assert re.findall(r"\tk8s.io/kubernetes v(\S+)", modules) == [LOWEST_KUBERNETES]
+    staged = set(re.findall(r"^\tk8s.io/\S+ => k8s.io/\S+ (\S+)$", modules, re.MULTILINE))
+    assert staged == {f"v0.{minor}.{patch}"}
+    flags = str(build.LOWEST_CONTROL_PLANE.parts[0])
+    assert all(text in flags for text in (f"gitVersion=v{LOWEST_KUBERNETES}", f"gitMinor={minor}"))
 
 
 def test_no_driver_after_580_is_allowed_on_volta() -> None:

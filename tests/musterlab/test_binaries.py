@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from musterlab import binaries, build
-from musterlab.build import CONTROL_PLANE, REAL_NODES
+from musterlab import binaries, build, components
+from musterlab.build import CONTROL_PLANE, LOWEST_CONTROL_PLANE, REAL_NODES
 from orchestrator.progress import Reporter
 from tests.musterlab.conftest import World
 
@@ -81,6 +81,37 @@ def test_a_program_that_cannot_be_executed_does_not_count(
     programs_in(cache_of(world))
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
     assert find().source == "cache"
+
+
+def test_programs_of_the_machine_do_not_stand_in_for_the_lowest_kubernetes(
+    world: World, programs_in: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(programs_in(world.root / "assets")))
+    programs_in(world.tools)
+    cached = world.cache / "muster" / "lab" / build.cache_key(LOWEST_CONTROL_PLANE)
+    programs_in(cached)
+    lowest = binaries.find(Reporter(lambda _line: None), LOWEST_CONTROL_PLANE)
+    assert (lowest.source, lowest.directory) == ("cache", cached)
+    assert find().source == "KUBEBUILDER_ASSETS"
+
+
+@pytest.mark.parametrize(
+    ("script", "flags"),
+    [
+        ("echo Kubernetes v1.30.0", []),
+        ("echo Kubernetes v1.31.14", []),
+        ("echo Kubernetes v1.32.0", ["--runtime-config=resource.k8s.io/v1beta1=true"]),
+        ("echo Kubernetes v1.36.3", ["--runtime-config=resource.k8s.io/v1beta1=true"]),
+        ("echo nothing; exit 1", ["--runtime-config=resource.k8s.io/v1beta1=true"]),
+    ],
+)
+def test_an_api_server_gets_no_flag_for_claims_that_it_does_not_know(
+    tmp_path: Path, script: str, flags: list[str]
+) -> None:
+    program = tmp_path / "kube-apiserver"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    assert components.claim_flags(binaries.kubernetes_minor(program)) == flags
 
 
 def test_a_containerd_that_is_too_old_does_not_count(world: World, programs_in: Programs) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from musterlab import build
-from musterlab.build import CONTROL_PLANE, KUBE_SCHEDULER, REAL_NODES, Part, Recipe
+from musterlab.build import CONTROL_PLANE, KUBE_SCHEDULER, LOWEST_CONTROL_PLANE, REAL_NODES, Part, Recipe
 from orchestrator.progress import Reporter
 from tests.musterlab.conftest import World
 
@@ -34,7 +34,15 @@ def recipe_copy(recipe: Recipe, directory: Path) -> Recipe:
 
 @pytest.mark.parametrize("name", ["go.mod", "go.sum"])
 @pytest.mark.parametrize(
-    ("recipe", "part"), [(CONTROL_PLANE, 0), (REAL_NODES, 0), (REAL_NODES, 1), (KUBE_SCHEDULER, 0)]
+    ("recipe", "part"),
+    [
+        (CONTROL_PLANE, 0),
+        (LOWEST_CONTROL_PLANE, 0),
+        (LOWEST_CONTROL_PLANE, 1),
+        (REAL_NODES, 0),
+        (REAL_NODES, 1),
+        (KUBE_SCHEDULER, 0),
+    ],
 )
 def test_the_cache_key_changes_with_every_pinned_file(
     recipe: Recipe, part: int, name: str, tmp_path: Path
@@ -62,6 +70,12 @@ def test_what_real_nodes_need_is_built_only_when_asked_for(world: World) -> None
     assert world.builds() == 3  # the control plane, the kubelet, containerd
 
 
+def test_the_lowest_kubernetes_is_built_only_when_asked_for(world: World) -> None:
+    assert world.lab("build", "--lowest-kubernetes").returncode == 0
+    assert world.cached() == sorted([build.cache_key(), build.cache_key(LOWEST_CONTROL_PLANE)])
+    assert world.builds() == 3  # the control plane, the two old programs, what goes with them
+
+
 def test_nvidias_programs_are_built_only_when_asked_for_and_a_missing_archive_is_named(world: World) -> None:
     result = world.lab("build", "--gpus", MUSTER_UPSTREAM=str(world.root))
     assert result.returncode == 1
@@ -71,8 +85,8 @@ def test_nvidias_programs_are_built_only_when_asked_for_and_a_missing_archive_is
 
 
 def test_each_set_of_programs_has_a_place_of_its_own_in_the_cache() -> None:
-    keys = {build.cache_key(recipe) for recipe in (CONTROL_PLANE, REAL_NODES, KUBE_SCHEDULER)}
-    assert len(keys) == 3
+    recipes = (CONTROL_PLANE, LOWEST_CONTROL_PLANE, REAL_NODES, KUBE_SCHEDULER)
+    assert len({build.cache_key(recipe) for recipe in recipes}) == len(recipes)
 
 
 def test_a_build_that_failed_leaves_neither_programs_nor_a_lab(world: World) -> None:

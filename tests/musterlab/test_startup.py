@@ -11,6 +11,7 @@ from musterlab.errors import PortTaken
 from tests.musterlab.conftest import World
 
 Programs = Callable[..., Path]
+HANGING_API_SERVER = '#!/bin/sh\n[ "$1" != --version ] || exit 1\nexec sleep 600\n'
 ProcessesOf = Callable[[Path], list[str]]
 
 
@@ -19,7 +20,7 @@ def test_a_program_that_ends_at_once_is_named_with_the_end_of_its_log(
 ) -> None:
     programs_in(world.tools)
     (world.tools / "etcd").write_text("#!/bin/sh\necho first; echo unknown flag: --lab; exit 7\n")
-    (world.tools / "kube-apiserver").write_text("#!/bin/sh\nexec sleep 600\n")
+    (world.tools / "kube-apiserver").write_text(HANGING_API_SERVER)
     result = world.lab("up")
     assert result.returncode == 1
     assert "etcd ended with status 7 while the lab came up; the last lines of its log:" in result.stderr
@@ -35,7 +36,7 @@ def test_a_port_lost_to_someone_else_is_chosen_again_and_not_for_ever(
     (world.tools / "etcd").write_text(
         f"#!/bin/sh\necho run >>{world.runs}; echo bind: address already in use; exit 1\n"
     )
-    (world.tools / "kube-apiserver").write_text("#!/bin/sh\nexec sleep 600\n")
+    (world.tools / "kube-apiserver").write_text(HANGING_API_SERVER)
     result = world.lab("up")
     assert result.returncode == 1
     assert "etcd found its port taken; trying with others" in result.stderr
