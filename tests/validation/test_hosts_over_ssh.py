@@ -348,7 +348,7 @@ def test_every_reading_has_the_boot_id_and_another_one_is_a_failure(site: Site, 
     site.validate(tmp_path / "r")
     ran = [event for event in log.read_log(tmp_path / "r").events if isinstance(event, ToolRan)]
     assert {event.boot_id for event in ran} == {Path("/proc/sys/kernel/random/boot_id").read_text().strip()}
-    assert {event.error_output for event in ran} == {""}
+    assert not any("boot id" in event.error_output for event in ran)
     booted = tmp_path / "booted"
     site.hosts["dgx1-2"].install(
         "cat",

@@ -124,11 +124,12 @@ def _without_secrets(event: ToolRan, now_ms: int) -> ToolRan:
 
 
 def _split_boot_id(errors: str) -> tuple[str, str]:
-    """The boot id of the host, which is printed before the tool begins, and what followed it."""
-    first, _, others = errors.partition("\n")
-    if not first.startswith(_BOOT):
+    """The boot id of the host, and what was printed beside it: the login shell may have spoken before."""
+    lines = errors.splitlines(keepends=True)
+    number = next((number for number, line in enumerate(lines) if line.startswith(_BOOT)), None)
+    if number is None:
         return "", errors
-    return first.removeprefix(_BOOT).strip(), others
+    return lines[number].removeprefix(_BOOT).strip(), "".join(lines[:number] + lines[number + 1 :])
 
 
 def read_site(
