@@ -69,6 +69,8 @@ async def test_a_page_follows_the_cluster_and_says_when_it_cannot(site: Site, tm
         await tab.until("document.getElementById('word').innerText.startsWith('Not current: ')")
         assert await tab.js("document.body.innerText.includes('a-new')")
         assert await tab.js("'stale' in document.body.dataset")
+        await tab.look(width=375, theme="light")  # its reason has no spaces to break at
+        assert await tab.js("document.documentElement.scrollWidth <= innerWidth")
         site.people.is_down = False
         await tab.until("document.getElementById('word').innerText === 'Current'")
         assert not await tab.js("'stale' in document.body.dataset")
