@@ -70,7 +70,7 @@ async def test_a_page_follows_the_cluster_and_says_when_it_cannot(site: Site, tm
         assert await tab.js("document.body.innerText.includes('a-new')")
         assert await tab.js("'stale' in document.body.dataset")
         await tab.look(width=375, theme="light")  # its reason has no spaces to break at
-        assert await tab.js("document.documentElement.scrollWidth <= innerWidth")
+        assert await tab.js("document.documentElement.scrollWidth") <= 375
         site.people.is_down = False
         await tab.until("document.getElementById('word').innerText === 'Current'")
         assert not await tab.js("'stale' in document.body.dataset")
@@ -144,7 +144,8 @@ async def test_every_page_fits_in_three_widths(site: Site, tmp_path: Path) -> No
             await tab.go(f"http://127.0.0.1:{site.port}{path}")
             for width in (1280, 768, 375):
                 await tab.look(width=width, theme="light")
-                assert await tab.js("document.documentElement.scrollWidth <= innerWidth"), (path, width)
+                # not innerWidth: that of a phone grows with what is too wide for it
+                assert await tab.js("document.documentElement.scrollWidth") <= width, (path, width)
         assert [line for line in tab.problems if "404" not in line] == [], "refused by the pages' own policy"
 
 
