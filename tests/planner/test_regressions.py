@@ -334,6 +334,19 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
     assert not settle_checked(load(path), Pace(5, is_mixed=True)).violations
 
 
+@pytest.mark.parametrize(
+    ("name", "pace"),
+    [
+        ("places-of-one-of-which-one-is-needed", Pace(5)),
+        ("place-taken-for-nothing-by-packing-anew", Pace(5, is_mixed=True)),
+        ("gang-goes-for-the-model-of-one-pod", Pace(1, is_mixed=True)),
+    ],
+)
+def test_every_decision_on_a_world_of_a_soak_passes_its_checks(name: str, pace: Pace) -> None:
+    path = Path(__file__).with_name("regressions") / f"{name}.yaml"
+    assert not settle_checked(load(path), pace).violations
+
+
 def assert_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     used: dict[tuple[str | None, int], int] = defaultdict(int)
     nodes = {each.name: each for each in snapshot.nodes}

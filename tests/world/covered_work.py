@@ -26,6 +26,13 @@ def covered_work(step: Step) -> Iterator[Violation]:
         return
     covered = Coverage(step.before, step.tree, step.plan.shares_gpu_milli)
     models = {bounds.model for project in step.before.projects for bounds in project.gpu_models}
+    # a gang goes as a whole for a claim on the model of one of its pods
+    by_model = {
+        (eviction.workload, eviction.beneficiary)
+        for eviction in step.plan.evictions
+        if (node := step.nodes.get(step.pods[eviction.pod].node or "")) is not None
+        and node.gpu_model in models
+    }
     lost: dict[tuple[str, str], list[Eviction]] = {}
     for eviction in step.plan.evictions:
         victim, winner = step.workloads[eviction.workload], step.workloads.get(eviction.beneficiary)
@@ -34,12 +41,11 @@ def covered_work(step: Step) -> Iterator[Violation]:
                 "evictions", f"{eviction.pod} is evicted for {eviction.beneficiary}, which is not there"
             )
             continue
-        node = step.nodes.get(step.pods[eviction.pod].node or "")
         if _is_given_up(step.before, victim):
             continue
         is_moved = eviction.pod in step.nominated
         ours, theirs = step.tree.sides(winner.project, victim.project)
-        if is_moved or ours is None or theirs is None or (node is not None and node.gpu_model in models):
+        if is_moved or ours is None or theirs is None or (victim.id, winner.id) in by_model:
             continue
         if covered.protects(victim, step.pods[eviction.pod], theirs):
             lost.setdefault((victim.id, theirs), []).append(eviction)

@@ -162,17 +162,23 @@ def move_to_what_later_claims_freed(session: Session) -> None:
         session.end_useless_promises(name)
 
 
-def _move_elsewhere(session: Session, names: Iterable[str], evicted: Collection[str]) -> dict[str, Placed]:
+def _move_elsewhere(session: Session, names: Collection[str], evicted: Collection[str]) -> dict[str, Placed]:
     victims: dict[str, Workload] = {}
     parts: dict[str, deque[Chunk]] = {}
+    # whoever of them has another place by now, be it what nobody took of its own, needs none
+    lost = {
+        pod.id
+        for name in names
+        for pod in session.workload(name).pods
+        if pod.id in evicted and not (session.is_bound(pod) or session.is_nominated(pod))
+    }
     for name in names:
         victim = victims[name] = session.workload(name)
         if len(victim.pods) == 1:  # nearly always
-            (pod,) = victim.pods
-            parts[name] = deque(() if session.is_bound(pod) or session.is_nominated(pod) else (victim.pods,))
+            parts[name] = deque((victim.pods,) if victim.pods[0].id in lost else ())
         else:
-            victims[name] = _as_it_ran(session, victim, evicted)
-            parts[name] = parts_of_victim(victims[name], evicted)
+            victims[name] = _as_it_ran(victim, lost)
+            parts[name] = parts_of_victim(victims[name], lost)
     moved: dict[str, Placed] = {}
     for workload, chunk in by_claim(session, parts):
         placed = None
@@ -180,19 +186,14 @@ def _move_elsewhere(session: Session, names: Iterable[str], evicted: Collection[
             placed = session.place_all(workload, chunk)
         if placed is not None:
             moved.setdefault(workload.id, []).extend(placed)
-        elif len(chunk) > 1 or not _goes_on(victims[workload.id], evicted):
+        elif len(chunk) > 1 or not _goes_on(victims[workload.id], lost):
             parts[workload.id].clear()  # the surplus is of no use without what its gang needs
     return moved
 
 
-def _as_it_ran(session: Session, workload: Workload, evicted: Collection[str]) -> Workload:
-    """The workload with what it lost, but for what has another room by now."""
-    pods = (
-        replace(pod, state=PodState.ALLOCATED)
-        if pod.id in evicted and not (session.is_bound(pod) or session.is_nominated(pod))
-        else pod
-        for pod in workload.pods
-    )
+def _as_it_ran(workload: Workload, lost: Collection[str]) -> Workload:
+    """The workload with what it lost."""
+    pods = (replace(pod, state=PodState.ALLOCATED) if pod.id in lost else pod for pod in workload.pods)
     return replace(workload, pods=tuple(pods))
 
 

@@ -117,7 +117,8 @@ class _Repacking:
         if not fits and self._is_memorized and self._tries > self._max_tries:
             fits = self._pack_anew(items, places)
         # Everything that may go was lifted; who has most to lose is the first to be put back.
-        spared = {id(piece) for piece in reversed(evicted) if self._put_back(piece)} if fits else set()
+        back: set[str] = set()
+        spared = {id(piece) for piece in reversed(evicted) if self._put_back(piece, back)} if fits else set()
         self._ledger.rollback(checkpoint)
         self._session.work.spend(self._tries * _WORK_OF_STEP // self._tries_of_step)
         if not fits:
@@ -351,17 +352,22 @@ class _Repacking:
             self._session.placer.keep(item.workload, item.pod, account.node.name, devices) is not None
         )
 
-    def _put_back(self, piece: Piece) -> bool:
-        """Spare a piece that would have been evicted, where it fits as it was."""
-        if limiting(self._ledger, piece.workload, chunk_amounts(piece.victim.pods)) is not None:
+    def _put_back(self, piece: Piece, back: set[str]) -> bool:
+        """Spare a piece that would have been evicted, where it fits as it was; its pods are added to `back`.
+
+        Surplus pods are part of their workload's core as well, which comes back with them.
+        """
+        pods = [pod for pod in piece.victim.pods if pod.id not in back]
+        if limiting(self._ledger, piece.workload, chunk_amounts(pods)) is not None:
             return False
         checkpoint = self._ledger.checkpoint()
-        for pod in piece.victim.pods:
+        for pod in pods:
             where = self._session.placer.keep(piece.workload, pod, pod.node or "", pod.devices)
             if where is None:
                 self._ledger.rollback(checkpoint)
                 return False
             self._ledger.place(piece.workload, pod, where.node, where.devices)
+        back.update(pod.id for pod in pods)
         return True
 
     def _carry_out(
