@@ -4,6 +4,7 @@ The record is made from it alone, so that a run which was killed has one too, up
 """
 
 import hashlib
+import json
 import os
 import time
 from dataclasses import dataclass
@@ -163,6 +164,31 @@ def read_log(directory: Path) -> Log:
     if not entries or not isinstance(entries[0], Opened):
         raise ReportError(f"{path}: is not a log of a run: it does not begin with what is asked for")
     return Log(entries[0], entries, digest.hexdigest())
+
+
+def repeated_keys(directory: Path) -> list[str]:
+    """A line for each entry in which a key stands twice: not all readers take the same of the two."""
+    lines = []
+    with (directory / NAME).open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                json.loads(line, object_pairs_hook=_unique)
+            except _RepeatedKey as error:
+                lines.append(f"{NAME}: line {number} has `{error}` twice")
+    return lines
+
+
+class _RepeatedKey(Exception):
+    """A key stands twice in an object."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    keys = {key for key, _ in pairs}
+    if len(keys) < len(pairs):
+        names = [key for key, _ in pairs]
+        raise _RepeatedKey(next(key for key in names if names.count(key) > 1))
 
 
 def _sync_directory(directory: Path) -> None:

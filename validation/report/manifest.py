@@ -36,6 +36,8 @@ def problems(directory: Path, beside: Collection[str] = ()) -> list[str]:
     body, own, digest = content.rpartition(_OWN.encode())
     if not own or digest != hashlib.sha256(body).hexdigest().encode() + b"\n":
         return [f"{NAME}: was changed after the run"]
+    if links := _no_plain_files(directory):
+        return [f"{name}: is no plain file, so what it leads to can change" for name in links]
     recorded = dict(_parse(line) for line in body.decode().splitlines())
     files = [name for name in _files(directory) if name not in beside or name in recorded]
     lines = [f"{name}: is missing" for name in recorded if name not in files]
@@ -60,6 +62,14 @@ def _files(directory: Path) -> list[str]:
         path.relative_to(directory).as_posix()
         for path in directory.rglob("*")
         if path.is_file() and path.name != NAME
+    )
+
+
+def _no_plain_files(directory: Path) -> list[str]:
+    return sorted(
+        path.relative_to(directory).as_posix()
+        for path in directory.rglob("*")
+        if path.is_symlink() or not (path.is_file() or path.is_dir())
     )
 
 

@@ -27,7 +27,7 @@ def verify(directory: Path, key: Path | None = None) -> Verification:
     try:
         report = record.read(directory)
         wrong = [*rejudge(report, log.read_log(directory)), *sources.differences(report)]
-        lines = [f"report.json: {line}" for line in wrong]
+        lines = [*log.repeated_keys(directory), *(f"report.json: {line}" for line in wrong)]
         lines += statement.problems(directory, report, key)
     except MusterError as error:
         return Verification([str(error)])

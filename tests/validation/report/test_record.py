@@ -155,6 +155,22 @@ def test_what_is_missing_or_was_added_is_named(copy: Path) -> None:
     assert verify_directory(copy) == ["report.md: is missing", "more.txt: is not of this report"]
 
 
+def test_a_link_in_a_report_is_refused(copy: Path, tmp_path: Path) -> None:
+    (copy / "report.md").rename(tmp_path / "elsewhere.md")
+    (copy / "report.md").symlink_to(tmp_path / "elsewhere.md")
+    assert verify_directory(copy) == ["report.md: is no plain file, so what it leads to can change"]
+
+
+def test_a_key_that_stands_twice_in_the_log_is_refused(copy: Path) -> None:
+    path = copy / log.NAME
+    lines = path.read_bytes().splitlines(keepends=True)
+    number, line = next((n, line) for n, line in enumerate(lines) if b'"phase":"Running"' in line)
+    lines[number] = line.replace(b'"phase":"Running"', b'"phase":"Pending","phase":"Running"')
+    path.write_bytes(b"".join(lines))
+    edited(copy, lambda _: None, sealed=True)
+    assert f"events.jsonl: line {number + 1} has `phase` twice" in verify_directory(copy)
+
+
 def keys(directory: Path, name: str) -> tuple[Path, Path]:
     """A private key and its public half."""
     private = Ed25519PrivateKey.generate()
