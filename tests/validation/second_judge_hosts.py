@@ -212,9 +212,10 @@ def equality(hosts: Hosts) -> Found:
 
 
 def memory(hosts: Hosts) -> Found:
-    cards = [card for _, _, here in hosts.printed("nvidia-smi", read_cards).values() for card in here]
+    of_hosts = hosts.printed("nvidia-smi", read_cards)
+    cards = [card for _, _, here in of_hosts.values() for card in here]
     if not cards:
-        return ["ERROR"]
+        return ["ERROR"] if of_hosts else []
     if any(card.errors or card.waits for card in cards):
         return ["FAIL"]
     silent = any(card.ecc != "Enabled" or card.errors is None for card in cards)
@@ -243,24 +244,24 @@ def faults(hosts: Hosts) -> Found:
 
 
 def read_nvlinks(text: str) -> list[list[bool]]:
-    links: list[list[bool]] = []
+    links: dict[int, dict[int, bool]] = {}
     for line in text.splitlines():
-        if re.match(r"GPU \d+: ", line):
-            links.append([])
-        elif links and (match := re.match(r"\s+Link \d+: (.+)", line)):
-            links[-1].append(re.fullmatch(r"[\d.]+ GB/s", match[1].strip()) is not None)
+        if match := re.match(r"GPU (\d+): ", line):
+            links[int(match[1])] = {}
+        elif links and (match := re.match(r"\s+Link (\d+): (.+)", line)):
+            rate = re.fullmatch(r"[\d.]+ GB/s", match[2].strip())
+            links[max(links)][int(match[1])] = rate is not None
     if not links:
         raise Unreadable
-    return links
+    return [list(of_gpu.values()) for of_gpu in links.values()]
 
 
 def read_matrix(text: str) -> list[list[str]]:
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).split() for line in text.splitlines()]
-    rows = [words for words in lines if len(words) > 1 and re.fullmatch(r"GPU\d+", words[0])]
-    rows = [words for words in rows if not re.fullmatch(r"GPU\d+", words[1])]  # not the head of the table
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in text.splitlines()]
+    rows = {line.split()[0]: line.split() for line in lines if re.match(r"GPU\d+\s", line)}
     if not rows:
         raise Unreadable
-    return sorted(words[: len(rows) + 1] for words in rows)
+    return sorted(words[: len(rows) + 1] for words in rows.values())
 
 
 def nvlink(hosts: Hosts) -> Found:

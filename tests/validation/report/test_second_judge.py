@@ -1,6 +1,8 @@
 """A judge of its own, written from the documents: it agrees with ours on every verdict of every bundle."""
 
 import ast
+import json
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.validation import altered_hosts
 from tests.validation.fake_target import (
     FakeTarget,
     HidesEvictions,
@@ -31,6 +34,9 @@ from tests.validation.replay import (
 from tests.validation.report.test_record import EvictsTheWrongOne, HoldsTwice
 from tests.validation.test_hosts_not_fooled import in_maintenance, without_hosts
 from tests.validation.test_not_fooled import Interrupted, LosesAGang, NeverBinds, NothingThere, waivers
+from validation.report import log
+from validation.report.assemble import assemble
+from validation.report.write import write
 from validation.scenario.loader import SHIPPED
 
 INTERACTIVE = SHIPPED / "muster" / "interactive.scenario.yaml"
@@ -79,6 +85,9 @@ HOST_BUNDLES: dict[str, Callable[[], FakeHosts]] = {
     "other VLANs": of_site(other_vlans=["roce"]),
     "options that mount shows otherwise": of_site(mount_options=["nfsvers=3", "intr", "hard"]),
     "options that are missing": of_site(mount_options=["vers=4.1"]),
+    "no host has nvidia-smi": lambda: FakeHosts(
+        {(name, "nvidia-smi"): Output("", 127) for name in NODES}, names=NODES
+    ),
     "model of which nothing is known": lambda: FakeHosts(names=NODES, model="dgx-2"),
     **{
         f"{tool} {how}": ends(tool, output)
@@ -128,3 +137,39 @@ def test_two_judges_agree_on_every_verdict(
     accepted = waivers(tmp_path, "muster-victim/reclaim")
     run_command(paths, settings(tmp_path / "r", target, waivers=accepted))
     assert_second_judge_agrees(tmp_path / "r")
+
+
+@pytest.fixture(scope="module")
+def whole_hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on two whole hosts."""
+    out = tmp_path_factory.mktemp("hosts") / "r"
+    run_command(HOSTS, settings(out, profile="current", open_hosts=HOST_BUNDLES["whole"]))
+    return out
+
+
+def judge_log(entries: list[Any], directory: Path) -> list[str]:
+    """Write the report on a log of these entries; its verdicts on layers."""
+    directory.mkdir(exist_ok=True)
+    (directory / log.NAME).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    report = assemble(log.read_log(directory))
+    write(report, directory)
+    return [step.verdict for step in report.steps if step.kind == "layer"]
+
+
+@pytest.mark.parametrize("quarter", [1, 2, 3])
+def test_two_judges_agree_on_runs_on_hosts_that_were_cut(
+    quarter: int, whole_hosts: Path, tmp_path: Path
+) -> None:
+    entries = [json.loads(line) for line in (whole_hosts / log.NAME).read_text().splitlines()]
+    verdicts = judge_log(entries[: len(entries) * quarter // 4], tmp_path)
+    assert {"PASS", "INCONCLUSIVE"} <= set(verdicts)
+    assert_second_judge_agrees(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_two_judges_agree_whatever_hosts_print(seed: int, whole_hosts: Path, tmp_path: Path) -> None:
+    entries = [json.loads(line) for line in (whole_hosts / log.NAME).read_text().splitlines()]
+    observed = [entry["event"] for entry in entries if entry["entry"] == "observed"]
+    altered_hosts.alter(random.Random(seed), entries[0]["report"]["scope"]["hosts"], observed)  # noqa: S311
+    judge_log(entries, tmp_path)
+    assert_second_judge_agrees(tmp_path)
