@@ -53,7 +53,7 @@ TRUST: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 AUTHORITIES: Final = "etc/ssl/certs/ca-certificates.crt"
 """The authorities of the web in one file: the pages prove the certificate of an identity provider by them."""
-_AUTHORITY_FILES: Final = "usr/share/ca-certificates/mozilla/"
+_AUTHORITY_FILES: Final = "usr/share/ca-certificates"
 
 _LINKS: Final = {"usr/bin/python3": f"python{PYTHON}", "usr/lib/ssl/cert.pem": f"/{AUTHORITIES}"}
 _FILES: Final = {
@@ -237,7 +237,7 @@ def _with_one_file_of_authorities(
     """Return the entries with the authorities' files joined, as the installation of ca-certificates would do it."""
     names = sorted(name for name in entries if name.startswith(_AUTHORITY_FILES) and name.endswith(".crt"))
     bundle = b"".join(entries[name][1].rstrip(b"\n") + b"\n" for name in names)
-    others = {name: entry for name, entry in entries.items() if name not in names}
+    others = {name: entry for name, entry in entries.items() if not name.startswith(_AUTHORITY_FILES)}
     return {**others, AUTHORITIES: (_entry(AUTHORITIES, tarfile.REGTYPE, 0o644, len(bundle)), bundle)}
 
 
