@@ -309,20 +309,13 @@ def _is_over_share(step: Step, held: dict[str, Amounts], binding: Binding, loser
         entitled[name] = sys.maxsize if quota is None else max(quota, shares.get(name, 0))
     loses = held[theirs][0] + max(lost[0] for lost in _last_to_go(step, theirs, loser))
     # What it got after its first chunk, it may have got of what the loser could not use any more.
-    more_milli = (
-        _total_bound_or_nominated(step, binding.workload)
-        - (step.first_chunk_bound_or_nominated(step.workloads[binding.workload])[0])
-    )
+    first = step.first_chunk_bound_or_nominated(step.workloads[binding.workload])
+    more_milli = step.chunk_bound_or_nominated(binding.workload)[0] - first[0]
     if held[taker][0] - more_milli > entitled[taker] or loses <= entitled[theirs]:
         return False
     held_milli = held[ours][0] - more_milli
     is_better_served = held_milli * shares.get(theirs, 0) >= held[theirs][0] * shares.get(ours, 0)
     return held_milli <= entitled[ours] or not (shares.get(theirs, 0) and is_better_served)
-
-
-def _total_bound_or_nominated(step: Step, name: str) -> int:
-    entries = (*step.plan.bindings, *step.plan.nominations)
-    return total(step.pods[entry.pod] for entry in entries if entry.workload == name)[0]
 
 
 def _last_to_go(step: Step, side: str, loser: Workload) -> list[Amounts]:

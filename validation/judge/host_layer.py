@@ -1,6 +1,6 @@
 """What is asked of the hosts of a site, and how what one check has of several tools becomes one verdict."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -96,6 +96,23 @@ def of_site(site: HostSite) -> list[Judgement]:
 def system_of(host: DeclaredHost, systems: Sequence[System]) -> System | None:
     """What a host of this model has; None where nobody says."""
     return next((system for system in systems if system.model == host.model), None)
+
+
+def hosts_with_systems(
+    names: Container[str], declared: Iterable[DeclaredHost], systems: Sequence[System]
+) -> tuple[list[tuple[DeclaredHost, System]], list[str]]:
+    """Those of the declared hosts with what their models have, and in words those whose model no figure is known of."""
+    known: list[tuple[DeclaredHost, System]] = []
+    unknown: list[str] = []
+    for host in declared:
+        if host.name not in names:
+            continue
+        system = system_of(host, systems)
+        if system is None:
+            unknown.append(f"{host.name}, a {host.model}")
+        else:
+            known.append((host, system))
+    return known, unknown
 
 
 def _shortened(text: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from validation.judge.check_verdict import Judgement
-from validation.judge.host_layer import DeclaredHost, system_of
+from validation.judge.host_layer import DeclaredHost, hosts_with_systems, system_of
 from validation.judge.hosts import NO_HOST, System, of_faults, some
 from validation.judge.verdict import Verdict
 
@@ -21,14 +21,9 @@ def judge_nvlinks(
     """Whether every GPU of every host has all the links of its model, and all are active."""
     if not hosts:
         return NO_HOST
-    wrong, unknown = [], []
-    for host in declared:
-        system = system_of(host, systems)
-        if host.name not in hosts:
-            continue
-        if system is None:
-            unknown.append(f"{host.name}, a {host.model}")
-            continue
+    wrong: list[str] = []
+    known, unknown = hosts_with_systems(hosts, declared, systems)
+    for host, system in known:
         gpus = hosts[host.name]
         if len(gpus) != system.gpus:
             wrong.append(f"{host.name} shows the links of {len(gpus)} of {system.gpus} GPUs")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from validation.judge.check_verdict import Judgement
-from validation.judge.host_layer import DeclaredHost, system_of
+from validation.judge.host_layer import DeclaredHost, hosts_with_systems
 from validation.judge.hosts import HostGpus, System, of_faults, some
 from validation.judge.verdict import Verdict
 
@@ -40,14 +40,9 @@ def judge_models(
     hosts: Mapping[str, HostGpus], declared: Sequence[DeclaredHost], systems: Sequence[System]
 ) -> Judgement:
     """Whether every GPU is of the model that a host of this model has, as the site file declares it."""
-    wrong, unknown = [], []
-    for host in declared:
-        system = system_of(host, systems)
-        if host.name not in hosts:
-            continue
-        if system is None:
-            unknown.append(f"{host.name}, a {host.model}")
-            continue
+    wrong: list[str] = []
+    known, unknown = hosts_with_systems(hosts, declared, systems)
+    for host, system in known:
         others = [gpu.model for gpu in hosts[host.name].gpus if system.gpu not in gpu.model]
         if others:
             wrong.append(
