@@ -12,6 +12,7 @@ from orchestrator.cli.output import age, document, fact_lines, table
 from orchestrator.cli.session import run
 from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.objects import Event, Pod
+from orchestrator.cluster.quantity import time_us
 from orchestrator.workloads.gpus import GpuView, gpus_of_job
 from orchestrator.workloads.gpus import record as gpu_record
 from orchestrator.workloads.status import pod_status
@@ -20,7 +21,6 @@ from orchestrator.workloads.view import (
     duration_seconds,
     event_time_us,
     record,
-    time_us,
     unschedulable,
 )
 

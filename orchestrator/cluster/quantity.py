@@ -113,6 +113,14 @@ def parse_time(timestamp: str) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
+def time_us(timestamp: str | None) -> int:
+    """Return a timestamp of the API in microseconds; 0 for one that is absent or cannot be read."""
+    try:
+        return parse_time(timestamp) if timestamp else 0
+    except ValueError:
+        return 0
+
+
 def format_time(microseconds: int, *, places: int = 6) -> str:
     """Return microseconds since the epoch as RFC 3339 in UTC, with six `places` of a second or none."""
     moment = _EPOCH + timedelta(microseconds=microseconds)

@@ -124,6 +124,7 @@ class Pod:
 
     `nominated_node` and `nominated_devices`: of a pending pod, the room that an earlier decision made for it, its own
     until it is bound; of a releasing pod, the room that is kept for the pod that its controller makes next.
+    `replaced`: of a releasing pod, that the one which its controller makes instead is there.
     `stuck`: it should be gone by now and is not, so nothing is promised on what it holds. `max_runtime_seconds` is how
     long it may run by its own declaration; if it runs, `ends_by_us` is when that is over, 0 when nothing is declared.
     `claims` are the keys of its resource claims, `extended_claim` what is to be claimed for its GPUs on a node that
@@ -139,6 +140,7 @@ class Pod:
     devices: tuple[int, ...] = ()
     sub_group: str = ""
     priority: int = 0
+    replaced: bool = False
     stuck: bool = False
     max_runtime_seconds: int | None = None
     ends_by_us: int = 0

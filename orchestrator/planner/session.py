@@ -264,8 +264,19 @@ class Session:
         return [
             (workload, [pod for pod in workload.pods if pod.state is PodState.ALLOCATED])
             for workload in below
-            if not self.is_whole(workload) and is_stale(workload, now_us, grace_seconds)
+            if is_stale(workload, now_us, grace_seconds)
+            and not (self.is_whole(workload) or self._has_all_places(workload))
         ]
+
+    def _has_all_places(self, workload: Workload) -> bool:
+        """Whether what its gang needs runs or has a place, be it what this decision moves some of it to."""
+        pods = (
+            replace(pod, state=PodState.ALLOCATED)
+            if pod.id in self._evictions and self.is_nominated(pod)
+            else pod
+            for pod in workload.pods
+        )
+        return has_gang(replace(workload, pods=tuple(pods)))
 
     def place_all(self, workload: Workload, chunk: Sequence[Pod], *, only_now: bool = False) -> Placed | None:
         """Place every pod of the chunk on the ledger, or none; None says that one found no place."""

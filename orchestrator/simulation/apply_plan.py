@@ -81,6 +81,7 @@ def successor(pod: Pod) -> Pod:
         state=PodState.PENDING,
         node=None,
         devices=(),
+        replaced=False,
         stuck=False,
         ends_by_us=0,
         claims=own_claims(pod),
@@ -240,7 +241,7 @@ def _with_successors(
             new = successor(pod)
             successors[pod.id] = new.id
             # while the old pod is there, the nomination for the next one is written on the old one
-            pods += [new] if is_gone else [pod, _nominated(new, None)]
+            pods += [new] if is_gone else [replace(pod, replaced=True), _nominated(new, None)]
         workloads.append(replace(workload, pods=tuple(pods), waiting_since_us=now_us))
     dynamic = release_claims(snapshot.dynamic, predecessors) if is_gone else snapshot.dynamic
     return replace(snapshot, workloads=tuple(workloads), dynamic=dynamic), successors

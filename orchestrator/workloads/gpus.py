@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from orchestrator.cluster.gpu_nodes import GpuNode, GpuState, GpuUser
 from orchestrator.cluster.objects import Pod
-from orchestrator.cluster.quantity import parse_time
+from orchestrator.cluster.quantity import time_us
 from orchestrator.names import GPU_UUIDS_ANNOTATION
 
 STALE_SECONDS: Final = 660
@@ -49,7 +49,7 @@ class GpuUse:
 
 def gpu_views(node: GpuNode, now_us: int) -> tuple[GpuView, ...]:
     """Return the GPUs of one node by index."""
-    is_fresh = now_us - _time_us(node.spec.observed_at) < STALE_SECONDS * 1_000_000 and not node.spec.problem
+    is_fresh = now_us - time_us(node.spec.observed_at) < STALE_SECONDS * 1_000_000 and not node.spec.problem
     states = sorted(node.spec.gpus, key=lambda state: state.index)
     return tuple(_view(node.metadata.name, state, now_us, is_fresh=is_fresh) for state in states)
 
@@ -127,7 +127,7 @@ def _used_bytes(gpu: GpuView, uids: frozenset[str] | None) -> int | None:
 
 
 def _view(node: str, state: GpuState, now_us: int, *, is_fresh: bool) -> GpuView:
-    idle_since_us = _time_us(state.idle_since)
+    idle_since_us = time_us(state.idle_since)
     holders = dict.fromkeys(f"{holder.namespace}/{holder.pod}" for holder in state.holders)
     return GpuView(
         node=node,
@@ -145,10 +145,3 @@ def _view(node: str, state: GpuState, now_us: int, *, is_fresh: bool) -> GpuView
         users=tuple(state.users) if is_fresh else (),
         bus_id=state.bus_id,
     )
-
-
-def _time_us(timestamp: str) -> int:
-    try:
-        return parse_time(timestamp) if timestamp else 0
-    except ValueError:
-        return 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
-from orchestrator.cluster.quantity import cpu_milli, memory_bytes, parse_time, whole_count
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes, time_us, whole_count
 from orchestrator.errors import UsageError
 from orchestrator.names import (
     INTERACTIVE,
@@ -113,7 +113,7 @@ def planner_project(project: Project) -> model.Project:
         over_quota_weight=quota if gpu.over_quota_weight is None else gpu_milli(gpu.over_quota_weight),
         priority=spec.priority,
         parent=spec.parent,
-        created_at_us=_time_us(project.metadata.creation_timestamp),
+        created_at_us=time_us(project.metadata.creation_timestamp),
         train_node_types=tuple(spec.node_affinity.train),
         interactive_node_types=tuple(spec.node_affinity.interactive),
         quota_cpu_milli=_bound(cpu.quota, cpu_milli),
@@ -375,7 +375,7 @@ def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.
         topology=grouping(first.metadata.annotations, levels).topology,
         waiting_since_us=max(
             (
-                _time_us(pod.metadata.creation_timestamp)
+                time_us(pod.metadata.creation_timestamp)
                 for pod, planned in together.pods
                 if planned.state is model.PodState.PENDING
             ),
@@ -410,20 +410,20 @@ def held_workload(together: Together) -> model.Workload:
 
 def started_at_us(pods: Iterable[Pod]) -> int:
     """When the oldest of the pods that run started, 0 when none does."""
-    return min((_time_us(pod.status.start_time) for pod in pods if pod.status.start_time), default=0)
+    return min((time_us(pod.status.start_time) for pod in pods if pod.status.start_time), default=0)
 
 
 def created_at_us(owner: Object | None, first: Pod) -> int:
     """The age of a workload in the queue."""
     metadata = first.metadata if owner is None else owner.metadata
-    created = _time_us(metadata.creation_timestamp)
-    submitted = _time_us(first.metadata.annotations.get(SUBMITTED_AT_ANNOTATION, ""))
+    created = time_us(metadata.creation_timestamp)
+    submitted = time_us(first.metadata.annotations.get(SUBMITTED_AT_ANNOTATION, ""))
     return submitted if -_SECOND_US <= submitted - created < _SECOND_US else created
 
 
 def _ends_by_us(pod: Pod) -> int:
     """When Kubernetes ends the pod at the latest, 0 when it may run for ever or has not started."""
-    seconds, started_us = pod.spec.active_deadline_seconds, _time_us(pod.status.start_time)
+    seconds, started_us = pod.spec.active_deadline_seconds, time_us(pod.status.start_time)
     return 0 if seconds is None or not started_us else started_us + seconds * _SECOND_US
 
 
@@ -438,12 +438,3 @@ def is_preemptible(pod: Pod) -> bool:
     """Whether the pod says that it may be evicted for others."""
     text = pod.metadata.annotations.get(PREEMPTIBLE_ANNOTATION)
     return pod.metadata.labels.get(TYPE_LABEL) != INTERACTIVE if text is None else text == "true"
-
-
-def _time_us(timestamp: str) -> int:
-    if not timestamp:
-        return 0
-    try:
-        return parse_time(timestamp)
-    except ValueError:
-        return 0

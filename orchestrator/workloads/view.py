@@ -25,7 +25,7 @@ from orchestrator.cluster.objects import (
     Service,
     StatefulSet,
 )
-from orchestrator.cluster.quantity import parse_time, whole_count
+from orchestrator.cluster.quantity import time_us, whole_count
 from orchestrator.workloads.owners import Chain, Owners
 from orchestrator.workloads.status import has_condition, pod_status, workload_status
 
@@ -199,14 +199,6 @@ def duration_seconds(view: WorkloadView, now_us: int) -> int:
     if view.started_us is None:
         return 0
     return max(0, (view.finished_us or now_us) - view.started_us) // 1_000_000
-
-
-def time_us(timestamp: str | None) -> int:
-    """Return a timestamp of the API in microseconds; 0 for one that is absent or cannot be read."""
-    try:
-        return parse_time(timestamp) if timestamp else 0
-    except ValueError:
-        return 0
 
 
 def unschedulable(pod: Pod) -> str:

@@ -17,6 +17,7 @@ from orchestrator.workloads.dict_ops import discard, put
 from orchestrator.workloads.node_terms import both, not_on
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.owners import Chain, KindState, Membership
+from orchestrator.workloads.replacements import with_replaced
 from orchestrator.workloads.request import pod_request, readable_request
 from orchestrator.workloads.snapshot import (
     Assumption,
@@ -312,7 +313,7 @@ class WorkloadReader:
     def _together(self, uid: str, pods: list[tuple[Pod, model.Pod]], owners: Chain, now_us: int) -> Together:
         return Together(
             uid=uid,
-            pods=pods,
+            pods=with_replaced(pods),
             chain=owners,
             project=self._project_of.get(pods[0][0].metadata.namespace, ""),
             succeeded=tuple(self._succeeded.get(uid, _NO_PODS).values()),

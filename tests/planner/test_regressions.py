@@ -340,6 +340,10 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         ("places-of-one-of-which-one-is-needed", Pace(5)),
         ("place-taken-for-nothing-by-packing-anew", Pace(5, is_mixed=True)),
         ("gang-goes-for-the-model-of-one-pod", Pace(1, is_mixed=True)),
+        ("share-of-what-leaves-after-its-successor", Pace(5, is_mixed=True)),
+        ("stale-gang-that-is-moved-whole", Pace(3, is_mixed=True)),
+        ("started-and-made-way-in-one-decision", Pace()),
+        ("elastic-job-with-a-place-and-a-minimum-runtime", Pace(3, is_mixed=True)),
     ],
 )
 def test_every_decision_on_a_world_of_a_soak_passes_its_checks(name: str, pace: Pace) -> None:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 from orchestrator.planner.model import PodState
 from tests.world.coverage import Coverage
-from tests.world.facts import SECOND_US, add, total
+from tests.world.facts import SECOND_US, add, order_in_project, pending, total
 from tests.world.step import Step, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from orchestrator.planner.model import Amounts, Eviction, Pod, Snapshot, Workload
+
+MADE_WAY = "of the same project is more urgent and takes its place"
 
 
 def covered_work(step: Step) -> Iterator[Violation]:
@@ -124,10 +126,33 @@ def _keeps_quota(step: Step, name: str, lost: Amounts) -> bool:
         and entry.workload not in urgent
     }
     held = add(step.held_after[name], total(step.pods[pod] for pod in promised | preempted))
-    # What is started and made way again in the same decision is not seen, but what it made way for is.
+    # What was started and made way again in the same decision is not in the plan, but what it made way for is.
     at_last = add(step.held_after[name], step.promised(name))
+    before = add(step.held_after[name], _made_way(step, name))
     return all(
-        max(held[resource], at_last[resource]) >= quota if quota is not None else resource > 0
+        max(held[resource], at_last[resource], before[resource]) >= quota
+        if quota is not None
+        else resource > 0
         for resource, quota in enumerate(step.tree.quota(name))
         if lost[resource]
     )
+
+
+def _made_way(step: Step, name: str) -> Amounts:
+    """What of the project's, or of the projects below it, made way for more urgent work of its own, by its reason.
+
+    Of a gang what it needs counts, of other work a pod.
+    """
+    urgent = [step.workloads[name] for name in {entry.workload for entry in step.nominated.values()}]
+    made_way = [
+        pending(workload)[: max(1, workload.min_member)]
+        for workload in step.before.workloads
+        if name in step.tree.lineage.get(workload.project, ())
+        and workload.id in step.plan.pending
+        and step.plan.pending[workload.id].message.endswith(MADE_WAY)
+        and any(
+            other.project == workload.project and order_in_project(other) < order_in_project(workload)
+            for other in urgent
+        )
+    ]
+    return total(pod for pods in made_way for pod in pods)

@@ -154,9 +154,10 @@ def _demand(snapshot: Snapshot, tree: Tree, project: str) -> int | None:
         # who leaves counts until somebody comes in its place
         leaving = sorted(
             (pod for pod in workload.pods if pod.state is PodState.RELEASING and not pod.stuck),
-            key=lambda pod: pod.id,
+            key=lambda pod: (not pod.replaced, pod.id),
         )
-        for pod in (*allocated(workload), *leaving[len(pending(workload)) :]):
+        replaced = sum(pod.replaced for pod in leaving)
+        for pod in (*allocated(workload), *leaving[max(replaced, len(pending(workload))) :]):
             held += pod.request.gpu_milli
             # as when it waited
             where = frozenset(

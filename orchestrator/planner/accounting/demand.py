@@ -15,7 +15,6 @@ nested in each other or disjoint are bounded exactly; sets that overlap otherwis
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, Pod, PodState, Request, Workload
@@ -103,7 +102,9 @@ class Demand:
                 waiting += 1
             elif not pod.stuck:
                 leaving.append(pod)
-        for pod in sorted(leaving, key=attrgetter("id"))[waiting:]:
+        replaced = sum(pod.replaced for pod in leaving)
+        leaving.sort(key=lambda pod: (not pod.replaced, pod.id))
+        for pod in leaving[max(replaced, waiting) :]:
             self._count_running(mine, types, pod, sign)
         for chunk in chunks:
             waiting -= len(chunk)

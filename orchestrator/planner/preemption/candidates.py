@@ -6,6 +6,7 @@ for in a decision, but they are made node by node, as a large cluster has many m
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 
@@ -179,7 +180,7 @@ class Candidates:
     def _pieces_of(self, workload: Workload, *, moves: bool) -> Sequence[Piece]:
         pieces = self._pieces.get(workload.id)
         if pieces is None:
-            pieces = self._pieces[workload.id] = self._complete(_evictions(workload))
+            pieces = self._pieces[workload.id] = self._complete(_evictions(workload, self._nominated))
         if not moves:
             return pieces
         both = self._moves.get(workload.id)
@@ -226,10 +227,12 @@ class Candidates:
         return covered
 
 
-def _evictions(workload: Workload) -> list[Piece]:
+def _evictions(workload: Workload, nominated: Collection[str]) -> list[Piece]:
     if len(workload.pods) == 1 == workload.min_member and workload.groups is None:
         return [Piece(workload, workload.pods, 0, is_core=True, is_move=False)]
-    *surplus, everything = give_up_chunks(workload) or [()]
+    # What runs goes last: a pod that only has a place would not keep the workload running.
+    running_first = sorted(workload.pods, key=lambda pod: pod.id in nominated)
+    *surplus, everything = give_up_chunks(replace(workload, pods=tuple(running_first))) or [()]
     pieces = [
         Piece(workload, chunk, sequence, is_core=False, is_move=False)
         for sequence, chunk in enumerate(surplus)

@@ -1,0 +1,53 @@
+"""Which pods that leave have their successors already. Pure.
+
+A controller makes the next pod when it sees that one leaves (a Job, a ReplicaSet) or only when it is gone (a
+StatefulSet). Nobody writes down for which pod the next one was made, so it is read from the times: a pod that was
+created when another one had been deleted is taken for its successor.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.quantity import time_us
+from orchestrator.planner import model
+
+_SECOND_US = 1_000_000
+
+
+def with_replaced(pods: Sequence[tuple[Pod, model.Pod]]) -> Sequence[tuple[Pod, model.Pod]]:
+    """The pods of one workload, those marked that leave and whose successors are there."""
+    replaced = _replaced(pods)
+    if not replaced:
+        return pods
+    return [
+        (pod, replace(planned, replaced=True) if planned.id in replaced else planned) for pod, planned in pods
+    ]
+
+
+def _replaced(pods: Iterable[tuple[Pod, model.Pod]]) -> frozenset[str]:
+    """The uids of the pods that leave and were replaced; no pod replaces two."""
+    leaving: list[tuple[int, str]] = []
+    created: list[int] = []
+    for pod, planned in pods:
+        made_us, removed_us = time_us(pod.metadata.creation_timestamp), _removed_us(pod)
+        if planned.state is model.PodState.RELEASING and removed_us:
+            leaving.append((removed_us, planned.id))
+        if not removed_us or made_us < removed_us:  # else it would seem to replace itself
+            created.append(made_us)
+    if not leaving:
+        return frozenset()
+    created.sort(reverse=True)
+    replaced: list[str] = []
+    # Whoever was removed last has the fewest to choose from. Times are whole seconds: the same one counts.
+    for removed_us, uid in sorted(leaving, reverse=True):
+        if len(replaced) < len(created) and created[len(replaced)] >= removed_us:
+            replaced.append(uid)
+    return frozenset(replaced)
+
+
+def _removed_us(pod: Pod) -> int:
+    """When the pod was deleted, 0 if it was not: its deletion timestamp is when its grace period is over."""
+    metadata = pod.metadata
+    over_us = time_us(metadata.deletion_timestamp or "")
+    return max(0, over_us - (metadata.deletion_grace_period_seconds or 0) * _SECOND_US)
