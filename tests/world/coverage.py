@@ -107,7 +107,7 @@ class Coverage:
 
     def _covered_by_models(self, name: str, ordered: Sequence[Piece]) -> list[Piece]:
         """What the quotas for GPU models cover, as far as the total quota has room for it."""
-        left = {model: self._model_quota(name, model) for model in self._tree.models}
+        left = {model: self._tree.model_quota(name, model) for model in self._tree.models}
         used, firm, without_core = NOTHING, [], set()
         for piece in ordered:
             on: dict[str, int] = {}
@@ -124,13 +124,6 @@ class Coverage:
             elif piece.is_core:
                 without_core.add(piece.workload.id)
         return firm
-
-    def _model_quota(self, name: str, model: str) -> int:
-        """Its own quota for the model, else what the projects below it have."""
-        for bounds in self._tree.projects[name].gpu_models:
-            if bounds.model == model and bounds.quota_gpu_milli is not None:
-                return bounds.quota_gpu_milli
-        return sum(self._model_quota(child, model) for child in self._tree.children.get(name, ()))
 
 
 def _pieces(workload: Workload) -> list[Piece]:

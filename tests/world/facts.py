@@ -85,6 +85,13 @@ class Tree:
         project = self.projects[name]
         return project.limit_gpu_milli, project.limit_cpu_milli, project.limit_memory_bytes
 
+    def model_quota(self, name: str, model: str) -> int:
+        """Its own quota for the model, else what the projects below it have."""
+        for bounds in self.projects[name].gpu_models:
+            if bounds.model == model and bounds.quota_gpu_milli is not None:
+                return bounds.quota_gpu_milli
+        return sum(self.model_quota(child, model) for child in self.children.get(name, ()))
+
     def sides(self, ours: str, theirs: str) -> tuple[str | None, str | None]:
         """The two ancestors that compete with each other: children of the same department, or of none."""
         for mine, other in zip(reversed(self.lineage[ours]), reversed(self.lineage[theirs]), strict=False):

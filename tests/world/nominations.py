@@ -248,15 +248,10 @@ def _has_quota_of_model(step: Step, binding: Binding, loser: Workload) -> bool:
     node = step.nodes.get(binding.node)
     if ours is None or theirs is None or node is None:
         return False
-    quotas = {
-        name: bounds.quota_gpu_milli or 0
-        for name in (ours, theirs)
-        for bounds in step.tree.projects[name].gpu_models
-        if bounds.model == node.gpu_model
-    }
     held = _held_of_model(step, node.gpu_model)
     loses = held.get(theirs, 0) + _claim_of_gang(loser)[0]
-    return 0 < held.get(ours, 0) <= quotas.get(ours, 0) and loses > quotas.get(theirs, 0)
+    quota = step.tree.model_quota(ours, node.gpu_model)
+    return 0 < held.get(ours, 0) <= quota and loses > step.tree.model_quota(theirs, node.gpu_model)
 
 
 def _held_of_model(step: Step, model: str) -> dict[str, int]:

@@ -210,14 +210,17 @@ def test_a_promise_is_a_room_and_its_own() -> None:
     assert decided(cluster(A1, promised, older), bindings=(bind("b0-0", 2, 3),)) == set()
 
 
+@pytest.mark.parametrize("is_in_department", [False, True])
 @pytest.mark.parametrize(("quota_milli", "checks"), [(None, {"nomination-lost"}), (1000, set())])
 def test_whoever_is_promised_gpus_of_the_model_takes_the_room_of_who_is_not(
-    quota_milli: int | None, checks: set[str]
+    quota_milli: int | None, checks: set[str], *, is_in_department: bool
 ) -> None:
     bounds = GpuModelBounds("A100", quota_gpu_milli=quota_milli)
-    teams = (project("a", 1000, gpu_models=(bounds,)), project("b", 2000))
+    teams = [project("a", 1000, gpu_models=(bounds,)), project("b", 2000)]
+    if is_in_department:  # which has what its projects have
+        teams = [replace(teams[0], parent="d"), teams[1], project("d", 1000)]
     promised = replace(B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),))
-    snapshot = cluster(promised, workload("a9", "a", 1000, age=9), projects=teams)
+    snapshot = cluster(promised, workload("a9", "a", 1000, age=9), projects=tuple(teams))
     nodes = (replace(node("n", 4), labels={"nvidia.com/gpu.product": "A100"}),)
     assert decided(replace(snapshot, nodes=nodes), bindings=(bind("a9-0", 3),)) == checks
 
