@@ -130,6 +130,7 @@ def test_every_node_writes_and_reads_and_nothing_is_left(site: SiteUnderTest, la
     assert asyncio.run(remains(lab)) == []
 
 
+@pytest.mark.rare  # the kubelet tries for more than a minute
 def test_a_node_that_cannot_mount_is_named_with_the_kubelets_words(
     site: SiteUnderTest, lab: Lab, volume: Path
 ) -> None:

@@ -85,6 +85,7 @@ def journal(site: SiteUnderTest) -> str:
     return (site.state / "lab" / "journal.jsonl").read_text()
 
 
+@pytest.mark.rare  # two minutes
 async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
     site: SiteUnderTest, kubeconfig: Path, tmp_path: Path
 ) -> None:

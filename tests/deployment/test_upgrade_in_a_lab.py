@@ -14,7 +14,7 @@ from tests.deployment import etcdctl_double, kubelets
 from tests.deployment.conftest import SiteUnderTest
 from tests.deployment.deepops_double import environment, lock, repository
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.rare]
 
 ROOT = Path(__file__).parents[2]
 HOSTS = ("node01", "node02", "node03")

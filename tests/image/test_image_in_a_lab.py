@@ -285,6 +285,7 @@ class SecureBrowser:
         return self.get("/sign-in", {"token": token, "project": "", "form_token": found[1]})
 
 
+@pytest.mark.rare  # a minute and a half
 def test_a_scenario_passes_with_the_operator_of_the_image(archive: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
     options = (

@@ -15,7 +15,7 @@ from tests.deployment.conftest import MUSTER
 from tests.deployment.test_storage_in_a_lab import SITE
 from tests.deployment.trident_double import archive
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.rare]
 
 ROOT = Path(__file__).parents[3]
 IMAGES = [
