@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from validation.errors import ScenarioError
 from validation.judge.invariants import INVARIANTS
 from validation.judge.training_job import MOUNTS, RESNET50
+from validation.judge.views import VIEWS
 from validation.layers.checks import LAYERS
 from validation.scenario.loader import LoadedScenario, LoadedStep, chains
 
@@ -17,7 +18,8 @@ TRAINING_TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A step of a scenario, the result of its training job, an invariant over all of it, or a layer of the hosts.
+    """A step of a scenario, a list that the orchestrator shows then, the result of its training job, an invariant over
+    all of it, or a layer of the hosts.
 
     `group` numbers the scenarios that share a state.
     """
@@ -25,13 +27,14 @@ class Check:
     group: int
     scenario: LoadedScenario
     step: LoadedStep | None = None
+    view: str = ""
     training: str = ""
     invariant: str = ""
     layer: str = ""
 
     @property
     def id(self) -> str:
-        """`<scenario>/<step>`, or `<scenario>/training/<name>`, `…/invariant/<name>`, `…/layer/<name>`."""
+        """`<scenario>/<step>`, or `<scenario>/view/<name>`, `…/training/…`, `…/invariant/…`, `…/layer/…`."""
         return f"{self.scenario.id}/{self.name}"
 
     @property
@@ -41,6 +44,8 @@ class Check:
             return self.step.id
         if self.layer:
             return f"layer/{self.layer}"
+        if self.view:
+            return f"view/{self.view}"
         return f"training/{self.training}" if self.training else f"invariant/{self.invariant}"
 
     @property
@@ -48,6 +53,8 @@ class Check:
         """What is checked, in a sentence."""
         if self.step is not None:
             return self.step.title
+        if self.view:
+            return VIEWS[self.view].title
         if self.training:
             return TRAINING_TITLES[self.training]
         if self.layer:
@@ -57,7 +64,7 @@ class Check:
 
 
 def plan(scenarios: list[LoadedScenario]) -> list[Check]:
-    """All checks: group by group, in each scenario its steps, what its training job left, and then its invariants."""
+    """All checks: group by group; of each scenario its steps, what is shown then, what a job left, its invariants."""
     checks: list[Check] = []
     for number, group in enumerate(chains(scenarios)):
         for scenario in group:
@@ -65,6 +72,7 @@ def plan(scenarios: list[LoadedScenario]) -> list[Check]:
                 checks += _layers(number, scenario)
                 continue
             checks += [Check(number, scenario, step=step) for step in scenario.steps]
+            checks += [Check(number, scenario, view=name) for name in scenario.scenario.views]
             if scenario.training is not None:
                 checks += [Check(number, scenario, training=name) for name in scenario.training.job.checks]
             checks += [Check(number, scenario, invariant=name) for name in INVARIANTS]

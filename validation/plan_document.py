@@ -8,6 +8,7 @@ from validation.judge.evidence import Evidence
 from validation.judge.host_layer import HostSite
 from validation.judge.training import LEAST_BATCHES
 from validation.judge.units import spell
+from validation.judge.views import VIEWS
 from validation.layers.checks import LAYERS, Layer
 from validation.layers.tools import TOOLS
 from validation.plan import Check
@@ -77,6 +78,10 @@ def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
                 f"- least evidence: {_evidence(check.scenario.least)}, and {LEAST_BATCHES} batches",
                 "",
             ]
+            continue
+        if check.view:
+            least = _evidence(check.scenario.least)
+            lines += [f"    $ {VIEWS[check.view].line}", "", f"- least evidence: {least}", ""]
             continue
         if check.layer:
             lines += _layer(LAYERS[check.layer], site)

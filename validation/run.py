@@ -22,11 +22,13 @@ from validation.judge.check_verdict import (
     waive,
 )
 from validation.judge.convergence import Convergence, ConvergenceResult
+from validation.judge.events import AnswerSeen
 from validation.judge.invariants import INVARIANTS
 from validation.judge.timeline import Timeline
-from validation.judge.training_job import TrainingJob, outputs_of
+from validation.judge.training_job import outputs_of
 from validation.judge.units import seconds, spell
 from validation.judge.verdict import Verdict
+from validation.judge.views import VIEWS
 from validation.judge.waivers import Waiver
 from validation.judge.witnesses import unsettled
 from validation.layers.checks import AFTER, LAYERS
@@ -169,14 +171,14 @@ class ValidationRun:
             return Circumstances(not_applicable=not_applicable)
         if check.layer:
             return await self._examine(check.layer, result)
-        if self._blocked and (check.step is not None or check.training or not started):
+        if self._blocked and (check.step is not None or check.training or check.view or not started):
             return Circumstances(blocked_by=self._blocked)
         if check.step is not None:
             self.progress(f"{check.id}: {check.title}")
             return await self._perform(check.scenario, check.step, result)
-        if result.job is not None and started:
+        if (check.view or result.job is not None) and started:
             self.progress(f"{check.id}: {check.title}")
-            await self._hear_job(result.job, result)
+            await (self._show(check.view, result) if check.view else self._hear_job(result))
             return Circumstances()
         if started:
             await self._hear_witnesses(check.scenario.id)
@@ -219,8 +221,23 @@ class ValidationRun:
             self._heard.add(scenario)
             await self._wait(lambda: [pod.pod for pod in unsettled(self.recorder.state)], WITNESS_MS)
 
-    async def _hear_job(self, job: TrainingJob, result: record.CheckResult) -> None:
-        """Wait until every pod of the job has ended and left its output; keep which events these are."""
+    async def _show(self, view: str, result: record.CheckResult) -> None:
+        """Let the orchestrator show a list; keep what it printed, and which events there were meanwhile."""
+        line = VIEWS[view].line
+        start, started_ms = len(self.recorder.events), self.recorder.now_ms()
+        self.progress.update(f"{result.id}: {line}")
+        command = await self.target.execute(line, started_ms=started_ms)
+        problem = command.stderr.strip().rpartition("\n")[2]
+        ended_ms = self.recorder.now_ms()
+        self.recorder.record(AnswerSeen(ended_ms, view, line, command.exit_code, command.stdout, problem))
+        end = len(self.recorder.events)
+        result.volatile.window = Window(self._group_from, start, end, started_ms, ended_ms)
+
+    async def _hear_job(self, result: record.CheckResult) -> None:
+        """Wait until every pod of the job of the check has ended and left its output; keep which events these are."""
+        job = result.job
+        if job is None:
+            return
         start, started_ms = len(self.recorder.events), self.recorder.now_ms()
 
         def running() -> list[str]:

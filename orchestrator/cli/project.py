@@ -369,6 +369,7 @@ def _record(target: Project, default: str) -> dict[str, Any]:
     return {
         "name": target.metadata.name,
         "default": target.metadata.name == default,
+        "created": target.metadata.creation_timestamp,
         "spec": msgspec.to_builtins(target.spec),
         "status": msgspec.to_builtins(target.status),
     }

@@ -342,6 +342,7 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         ("gang-goes-for-the-model-of-one-pod", Pace(1, is_mixed=True)),
         ("share-of-what-leaves-after-its-successor", Pace(5, is_mixed=True)),
         ("stale-gang-that-is-moved-whole", Pace(3, is_mixed=True)),
+        ("gang-on-its-way-beyond-the-quota", Pace(5, is_mixed=True)),
         ("started-and-made-way-in-one-decision", Pace()),
         ("elastic-job-with-a-place-and-a-minimum-runtime", Pace(3, is_mixed=True)),
     ],

@@ -1,11 +1,13 @@
 """A target without a cluster: a scheduler that does what the oracle derives."""
 
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 
+from tests.validation.shown import shown_jobs, shown_nodes, shown_projects
 from validation.errors import TargetError
 from validation.judge import oracle
 from validation.judge.events import Eviction, GpuSeen, GpusSeen, NodeSeen, PodSeen
@@ -50,12 +52,21 @@ class FakeTarget:
             self.recorder.take_namespace(f"muster-{words[3]}", words[3])
         elif words[:3] == ["muster", "project", "delete"]:
             del self.quotas[words[3]]
+        elif words[-2:] == ["-o", "json"]:
+            return Command(line, 0, started_ms, 1, stdout=json.dumps(self.show(words[-3])))
         else:
             action = parse(line)
             self.history.append(action)
             self.act(action)
             self.schedule()
         return Command(line, 0, started_ms, 1)
+
+    def show(self, last_word: str) -> list[dict[str, Any]]:
+        """What `muster list jobs -A`, `muster top node` and `muster list projects` print of this cluster."""
+        assert self.recorder is not None
+        return {"-A": shown_jobs, "node": shown_nodes, "projects": shown_projects}[last_word](
+            self.recorder.state
+        )
 
     def act(self, action: Action) -> None:
         """Make the pods of a submit, and take those of a delete away."""

@@ -1,13 +1,14 @@
 """The defects of the kill matrix, each as a double of a cluster that has it."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from tests.validation.fake_target import FakeTarget, HidesEvictions, SwapsDevices
 from tests.validation.training_targets import LeavesNothing
 from validation.judge.events import PodSeen
+from validation.report.record import Command
 from validation.scenario.commands import Action
 
 
@@ -95,6 +96,35 @@ class BindsAGangInPart(FakeTarget):
                 self.tell(pods[0], change="modified", node="n2", devices=(0,), phase="Running")
 
 
+class ShowsWhatIsNotSo(FakeTarget):
+    """Shows one job as waiting that runs, a GPU more than are allocated, and a quota that nobody has."""
+
+    def show(self, last_word: str) -> list[dict[str, Any]]:
+        rows = super().show(last_word)
+        if last_word == "-A":
+            rows[0] |= {"status": "Pending" if rows[0]["status"] == "Running" else "Running"}
+        elif last_word == "node":
+            rows[0] |= {"gpusAllocated": "9"}
+        else:
+            rows[0] |= {"spec": rows[0]["spec"] | {"gpu": {"quota": "0.999"}}}
+        return rows
+
+
+class ShowsNothing(FakeTarget):
+    """Shows empty lists."""
+
+    def show(self, last_word: str) -> list[dict[str, Any]]:
+        return []
+
+
+class CannotShow(FakeTarget):
+    """Its lists end with an error."""
+
+    async def execute(self, line: str, *, started_ms: int) -> Command:
+        done = await super().execute(line, started_ms=started_ms)
+        return Command(line, 1, started_ms, 1, stderr="no\nthe list is gone") if done.stdout else done
+
+
 def evicts_in(number: int) -> Callable[[], FakeTarget]:
     """A double that evicts somebody else in the step of this number, and is honest before it."""
 
@@ -126,4 +156,5 @@ TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
     "hides-evictions": HidesEvictions,
     "swaps-devices": SwapsDevices,
     "leaves-no-result": LeavesNothing,
+    "shows-what-is-not-so": ShowsWhatIsNotSo,
 }

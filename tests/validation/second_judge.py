@@ -14,6 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from second_judge_hosts import judge_layer  # type: ignore[import-not-found]
+from second_judge_views import is_shown  # type: ignore[import-not-found]
 
 Json = dict[str, Any]
 GRAVEST = ["ERROR", "FAIL", "INCONCLUSIVE", "BLOCKED", "WAIVED", "PASS"]
@@ -72,7 +73,7 @@ class World:
             else:
                 self.submitted -= jobs
                 self.deleted |= jobs
-        elif kind in {"gpus", "watch", "output", "tool"}:
+        elif kind in {"gpus", "watch", "output", "tool", "answer"}:
             return
         elif event["change"] == "deleted":
             self.pods.pop(event["uid"], None)
@@ -329,6 +330,34 @@ def judge_invariant(check: Json, events: list[Json]) -> str:
     return unless_gaps(window, events) if subjects else "NO SUBJECT"
 
 
+def judge_view(check: Json, events: list[Json]) -> str:
+    """Whether a list shows the state of some moment while it was made."""
+    window = check["volatile"]["window"]
+    if window is None:
+        return "INCONCLUSIVE"
+    world = World()
+    for event in events[: window["untilEvent"]]:
+        world.apply(event)
+    projects = {e["project"] for e in events if e["event"] == "project"}
+    if too_little(check, evidence(events[: window["untilEvent"]], world.gpus, projects)):
+        return "ERROR"
+    name = check["id"].split("/view/")[1]
+    during = events[window["startEvent"] : window["untilEvent"]]
+    answers = [e for e in during if e["event"] == "answer" and e["view"] == name]
+    if not answers:
+        return "INCONCLUSIVE"
+    if answers[0]["exitCode"]:
+        return "FAIL"
+    world = World()
+    for event in events[: window["startEvent"]]:
+        world.apply(event)
+    good = is_shown(name, world, answers[0]["output"])
+    for event in during:
+        world.apply(event)
+        good = good or is_shown(name, world, answers[0]["output"])
+    return unless_gaps(window, events) if good else "FAIL"
+
+
 def judge_training(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - one rule, in the order of the document
     """What the containers of a training job left, beside what their kubelet and their driver say."""
     window, job = check["volatile"]["window"], check["job"]
@@ -563,6 +592,8 @@ def judge(report: Json, events: list[Json]) -> Json:
         if not verdict:
             if check["kind"] == "step":
                 verdict = judge_step(check, events, quotas[check["scenario"]])
+            elif check["kind"] == "view":
+                verdict = judge_view(check, events)
             elif check["kind"] == "training":
                 verdict = judge_training(check, events)
             elif check["kind"] == "layer":

@@ -21,6 +21,7 @@ FILES = {
     "binds-a-gang-in-part": [GANG],
     "evicts-interactive-work": [INTERACTIVE],
     "leaves-no-result": [NETAPP1, SMALL],
+    "shows-what-is-not-so": [TR4858],
 }
 """Of each defect the scenarios in which it shows; else that of the victim."""
 TRANSIENT = ("overbooks-a-node", "holds-a-gpu-twice", "interactive-beyond-quota")

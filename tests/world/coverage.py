@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.world.facts import NOTHING, add, allocated, order_in_project, pending, total, within
+from orchestrator.planner.model import PodState
+from tests.world.facts import NOTHING, add, allocated, order_in_project, total, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -127,8 +128,11 @@ class Coverage:
 
 
 def _pieces(workload: Workload) -> list[Piece]:
-    # work that was promised a room is about to hold it, and fills the quota as if it did
-    promised = [pod for pod in pending(workload) if pod.nominated_node is not None]
+    # work that was promised a room is about to hold it, and fills the quota as if it did; while the pod is there that
+    # it is promised to come back from, the promise is written on that one
+    promised = [
+        pod for pod in workload.pods if pod.nominated_node is not None and pod.state is not PodState.ALLOCATED
+    ]
     running = sorted([*allocated(workload), *promised], key=lambda pod: (-pod.priority, pod.name, pod.id))
     if not running:
         return []

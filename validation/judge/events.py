@@ -189,5 +189,23 @@ class ToolRan(
     ran_ms: int = 0
 
 
-Event = NodeSeen | ProjectSet | CommandRun | PodSeen | GpusSeen | WatchSeen | OutputSeen | ToolRan
+class AnswerSeen(
+    msgspec.Struct, frozen=True, tag="answer", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
+    """What the orchestrator's command line showed as `view`: all that it printed to the command, as an administrator.
+
+    `problem` is the last line of its error output.
+    """
+
+    t_ms: int
+    view: str
+    line: str
+    exit_code: int
+    output: str
+    problem: str = ""
+
+
+Event = (
+    NodeSeen | ProjectSet | CommandRun | PodSeen | GpusSeen | WatchSeen | OutputSeen | ToolRan | AnswerSeen
+)
 Events = Sequence[Event]

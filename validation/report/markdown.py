@@ -75,7 +75,7 @@ def _requirements(report: Report) -> list[str]:
 
 
 def _checks(checks: list[CheckResult]) -> list[str]:
-    """The layers of the hosts, or the steps of a scenario, what its training job left, then its invariants."""
+    """The layers of the hosts; or the steps of a scenario, what was shown, what a job left, its invariants."""
     layers = [check for check in checks if check.kind == "layer"]
     if layers:
         lines = ["| verdict | layer of the hosts | what was measured, or why |", "|---|---|---|"]
@@ -100,6 +100,10 @@ def _checks(checks: list[CheckResult]) -> list[str]:
         for step in checks
         if step.kind == "step"
     ]
+    shown = [check for check in checks if check.kind == "view"]
+    if shown:
+        lines += ["", "| verdict | what the orchestrator shows | what is not so |", "|---|---|---|"]
+        lines += [_row(c.verdict, c.title, "<br>".join(text.reason_lines(c))) for c in shown]
     trained = [check for check in checks if check.kind == "training"]
     if trained:
         lines += ["", "| verdict | result of the training job | what was measured, or why |", "|---|---|---|"]

@@ -77,7 +77,8 @@ class CheckTrace(_Record):
 
 
 class CheckResult(_Record):
-    """A check of the run and its verdict: a step of a scenario, the result of its `job`, an invariant, or a layer.
+    """A check of the run and its verdict: a step of a scenario, a list that is shown, the result of its `job`, an
+    invariant, or a layer.
 
     One that is not `required` counts for nothing: an invariant that nothing was subject to. `least` is the evidence
     below which there is no verdict. `oracle_differences` are those that no erratum excuses.

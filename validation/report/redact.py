@@ -8,8 +8,9 @@ from typing import Any, Final
 import msgspec
 
 from validation.errors import ReportError
-from validation.judge.events import NodeSeen, OutputSeen, PodSeen, ProjectSet
+from validation.judge.events import AnswerSeen, NodeSeen, OutputSeen, PodSeen, ProjectSet
 from validation.judge.training_job import parse
+from validation.judge.views import only_judged
 from validation.report import log, manifest, record
 from validation.report.assemble import assemble
 from validation.report.log import Closed, Observed, Opened
@@ -58,6 +59,8 @@ def redact(directory: Path, out: Path) -> record.Report:
             entry.event = _without_addresses(entry.event)
         elif isinstance(entry, log.Observed) and isinstance(entry.event, PodSeen):
             entry.event = _without_message(entry.event)
+        elif isinstance(entry, log.Observed) and isinstance(entry.event, AnswerSeen):
+            entry.event = only_judged(entry.event)
         journal.append(entry)
     journal.close()
     report = assemble(log.read_log(out))

@@ -16,6 +16,7 @@ from validation.judge.state import evictions
 from validation.judge.timeline import Timeline
 from validation.judge.training_job import JobCheck, judge_job
 from validation.judge.verdict import Verdict
+from validation.judge.views import judge_view
 from validation.layers.checks import LAYERS, judge_layer
 from validation.report import record
 from validation.report.series import points
@@ -24,6 +25,7 @@ from validation.scenario.loader import LoadedScenario, LoadedStep
 INVARIANT = "/invariant/"
 LAYER = "/layer/"
 TRAINING = "/training/"
+VIEW = "/view/"
 
 
 def empty_result(
@@ -41,6 +43,8 @@ def empty_result(
     )
     if LAYER in check_id:
         result.kind, result.source = "layer", LAYERS[check_id.partition(LAYER)[2]].source
+    if VIEW in check_id:
+        result.kind, result.source = "view", "what the API server said to the recorder"
     if TRAINING in check_id and scenario.training is not None:
         result.kind, result.source, result.job = "training", scenario.training.source, scenario.training.job
         result.within_ms = scenario.training.within_ms * patience_percent // 100
@@ -107,6 +111,12 @@ def judge_result(
             layer, hosts, result.circumstances, timeline.events, trace.window
         )
         return judgement
+    if result.kind == "view":
+        view = judge_view(
+            result.id.partition(VIEW)[2], result.circumstances, timeline, trace.window, least=result.least
+        )
+        trace.evidence, result.differences = view.evidence, list(view.differences)
+        return view.judgement
     name = result.id.partition(INVARIANT)[2]
     invariant = judge_invariant(name, result.circumstances, timeline, trace.window, least=result.least)
     trace.violations = list(invariant.violations)

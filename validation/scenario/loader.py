@@ -10,6 +10,7 @@ from validation.judge import oracle
 from validation.judge.evidence import NO_EVIDENCE, Evidence
 from validation.judge.expectation import Expectation
 from validation.judge.training_job import TrainingJob
+from validation.judge.views import VIEWS
 from validation.scenario.commands import Action, Delete, Submit, parse
 from validation.scenario.document import Document
 from validation.scenario.schema import Cluster, Erratum, Scenario, Step, duration_ms, milli
@@ -240,10 +241,11 @@ class _Builder:
         steps = []
         for index, step in enumerate(self.scenario.steps):
             place = ("steps", index)
-            if step.id in step_ids or step.id in {"invariant", "training"}:
+            if step.id in step_ids or step.id in {"invariant", "training", "view"}:
                 raise self.document.error((*place, "id"), f"duplicate or reserved step id `{step.id}`")
             step_ids.add(step.id)
             steps.append(self._step(step, place, cluster, quotas))
+        self._check_views()
         erratum_ids = [
             *self.scenario.metadata.errata,
             *(e for step in self.scenario.steps for e in step.errata),
@@ -265,12 +267,23 @@ class _Builder:
     def _layers(self) -> LoadedScenario:
         """Checks of the hosts, which need no cluster."""
         scenario = self.scenario
-        if scenario.steps or scenario.continues or scenario.projects or scenario.cluster or scenario.training:
+        others = (scenario.continues, scenario.projects, scenario.cluster, scenario.training, scenario.views)
+        if scenario.steps or any(others):
             raise self.document.error(("layers",), "a scenario with `layers` has nothing else")
         if len(set(scenario.layers)) != len(scenario.layers):
             raise self.document.error(("layers",), "a layer is there twice")
         sha256 = hashlib.sha256(self.document.text.encode()).hexdigest()
         return LoadedScenario(scenario, self.document.path, sha256, NO_CLUSTER, {}, (), ())
+
+    def _check_views(self) -> None:
+        """Refuse lists that there are not, and one that is there twice."""
+        views = self.scenario.views
+        for index, name in enumerate(views):
+            if name not in VIEWS or name in views[:index]:
+                known = ", ".join(VIEWS)
+                raise self.document.error(
+                    ("views", index), f"unknown or repeated view `{name}`; there are: {known}"
+                )
 
     def _training(self) -> LoadedTraining | None:
         """The job whose result is judged; it runs when the last step has ended."""

@@ -86,6 +86,7 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One `*.scenario.yaml`. With `continues`, it runs on the state that the named scenario leaves.
 
+    `views` are lists that the orchestrator shows, judged in the state that the last step leaves.
     With `layers`, which are checks of the hosts below Kubernetes (`validation.layers.checks`), it has nothing else.
     """
 
@@ -97,6 +98,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     cluster: Cluster | None = None
     projects: dict[str, Project] = {}
     training: Training | None = None
+    views: list[str] = []
     layers: list[str] = []
 
 

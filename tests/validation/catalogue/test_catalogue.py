@@ -32,6 +32,8 @@ def test_no_profile_excludes_what_a_check_proves() -> None:
         (profile, f"{part}.{name}") for part, ids in names for profile in ("lab", "planner") for name in ids
     }
     simulated.add(("planner", "witnesses.evictions"))  # no API server deletes anything
+    lists = ("installation.verified", "views.jobs", "views.nodes", "views.projects")
+    simulated |= {("planner", name) for name in lists}  # no command line to show them
     on_hosts = {r.id for r in CATALOGUE.requirements if any(name.startswith("hosts") for name in r.checks)}
     simulated |= {(profile, name) for profile in ("lab", "planner") for name in on_hosts}
     for profile in CATALOGUE.profiles:

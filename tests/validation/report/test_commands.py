@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.validation.fake_target import FakeTarget
-from tests.validation.replay import GANG, VICTIM, run_command, settings
+from tests.validation.replay import GANG, TR4858, VICTIM, run_command, settings
 from tests.validation.report.records import three_steps
 from tests.validation.report.test_record import HoldsTwice
 from tests.validation.test_not_fooled import NeverBinds, waivers
@@ -57,7 +57,7 @@ def test_what_differs_is_named_by_its_path_with_both_values(good: Path, bad: Pat
 
 
 def test_the_terminal_has_the_answer_and_what_stands_in_its_way(good: Path, bad: Path) -> None:
-    assert run("show", good).output.startswith("PASS of 2 of 82 requirements: gangs, victims\n")
+    assert run("show", good).output.startswith("PASS of 2 of 83 requirements: gangs, victims\n")
     words = run("show", bad).output
     assert "  FAIL  muster-gang/invariant/gpu-capacity: " in words
     assert "is held 2 times" in words
@@ -111,6 +111,19 @@ def test_a_redacted_report_has_other_names_and_the_same_verdicts(tmp_path: Path)
     assert verified.exit_code == 0, verified.output
     assert f"made from the report whose manifest.sha256 has the sha256 {digest(whole)}" in verified.output
     assert run("redact", whole, "--out", tmp_path / "redacted").exit_code == 1, "it is there already"
+
+
+def test_a_redacted_report_has_no_more_of_lists_than_is_judged(tmp_path: Path) -> None:
+    run_command([TR4858], settings(tmp_path / "r"), "tr4858-4.8")
+    assert "somewhere/secret" in (tmp_path / "r" / "events.jsonl").read_text()
+    assert run("redact", tmp_path / "r", "--out", tmp_path / "public").exit_code == 0
+    log = (tmp_path / "public" / "events.jsonl").read_text()
+    assert "somewhere/secret" not in log
+    assert r"\"somebody\"" in log
+    assert r"\"ada\"" not in log
+    before, after = (record.read(tmp_path / name) for name in ("r", "public"))
+    assert [step.verdict for step in after.steps] == [step.verdict for step in before.steps]
+    assert any(step.kind == "view" and step.verdict == "PASS" for step in after.steps)
 
 
 def test_what_does_not_verify_is_not_redacted(good: Path, tmp_path: Path) -> None:

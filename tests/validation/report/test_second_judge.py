@@ -22,6 +22,7 @@ from tests.validation.fake_target import (
 from tests.validation.host_defects import HOST_DEFECTS
 from tests.validation.host_defects import NAMES as NODES
 from tests.validation.host_doubles import NAMES, FakeHosts, Output
+from tests.validation.mutant_targets import CannotShow, ShowsNothing, ShowsWhatIsNotSo
 from tests.validation.replay import (
     GANG,
     SECOND_JUDGE,
@@ -50,6 +51,7 @@ BUNDLES = [
     *((HoldsTwice, [path]) for path in (TR4858, GANG, VICTIM, INTERACTIVE, FRACTIONS)),
     *((EvictsTheWrongOne, [path]) for path in (VICTIM,)),
     (FakeTarget, [GANG, VICTIM, INTERACTIVE]),
+    *((liar, [TR4858]) for liar in (ShowsWhatIsNotSo, ShowsNothing, CannotShow)),
     *((liar, [VICTIM]) for liar in (WitnessedTarget, SwapsDevices, NeverStarts, HidesEvictions)),
 ]
 HOSTS = [SHIPPED / "hosts", VICTIM, SHIPPED / "hosts-after"]
@@ -104,8 +106,8 @@ HOST_BUNDLES: dict[str, Callable[[], FakeHosts]] = {
 
 
 def test_the_second_judge_imports_nothing_of_ours() -> None:
-    of_hosts = SECOND_JUDGE.with_name("second_judge_hosts.py")
-    tree = ast.parse(SECOND_JUDGE.read_text() + of_hosts.read_text())
+    parts = [SECOND_JUDGE.with_name(f"second_judge_{name}.py") for name in ("hosts", "views")]
+    tree = ast.parse("".join(path.read_text() for path in (SECOND_JUDGE, *parts)))
     modules = {
         name
         for node in ast.walk(tree)
@@ -117,8 +119,11 @@ def test_the_second_judge_imports_nothing_of_ours() -> None:
             else []
         )
     }
-    assert {name.partition(".")[0] for name in modules} <= {*sys.stdlib_module_names, of_hosts.stem}
-    assert len(BUNDLES) == 24
+    assert {name.partition(".")[0] for name in modules} <= {
+        *sys.stdlib_module_names,
+        *(path.stem for path in parts),
+    }
+    assert len(BUNDLES) == 27
 
 
 @pytest.mark.parametrize("name", HOST_BUNDLES)

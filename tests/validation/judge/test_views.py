@@ -1,0 +1,195 @@
+"""What the orchestrator shows, compared with the state: what is not so is named, and two judges agree on it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.validation.second_judge import World
+from tests.validation.second_judge_views import is_shown
+from tests.validation.shown import Rows, shown_jobs, shown_nodes, shown_projects
+from validation.judge.check_verdict import Circumstances, Window
+from validation.judge.events import AnswerSeen, CommandRun, Event, NodeSeen, PodSeen, ProjectSet
+from validation.judge.evidence import Evidence
+from validation.judge.state import fold
+from validation.judge.timeline import Timeline
+from validation.judge.verdict import Verdict
+from validation.judge.views import JOBS, NODES, PROJECTS, VIEWS, ViewResult, judge_view, only_judged
+
+LEAST = Evidence(2, 16, 1, 1)
+
+
+def pod(name: str, project: str = "team-a", **fields: Any) -> PodSeen:
+    workload = name.rpartition("-")[0]
+    known: dict[str, Any] = {
+        "t_ms": 3,
+        "change": "added",
+        "uid": f"uid-{name}",
+        "namespace": f"muster-{project}",
+        "project": project,
+        "workload": workload,
+        "pod": name,
+        "phase": "Running",
+        "node": "n1",
+        "devices": (0,),
+        "gpu_milli": 1000,
+    }
+    return PodSeen(**(known | fields))
+
+
+WORLD: list[Event] = [
+    NodeSeen(0, "n1", 8),
+    NodeSeen(0, "n2", 8),
+    NodeSeen(0, "control", 0),
+    ProjectSet(1, "team-a", 4000),
+    ProjectSet(1, "team-b", 2500),
+    CommandRun(2, "submit", "team-a", ("train", "part", "late")),
+    CommandRun(2, "submit", "team-b", ("wait",)),
+    pod("train-0", devices=(0, 1), gpu_milli=2000),
+    pod("train-1", node="n2", devices=(3, 4), gpu_milli=2000),
+    pod("part-0", devices=(2,), gpu_milli=500, preemptible=False, priority=100),
+    pod("wait-0", "team-b", phase="Pending", node="", devices=()),
+    pod("foreign-0", "else", devices=(5,)),
+]
+SHOWN = {JOBS: shown_jobs, NODES: shown_nodes, PROJECTS: shown_projects}
+
+
+def shown(name: str) -> Rows:
+    """The honest list; without the job of a project that the run did not make."""
+    return SHOWN[name](fold(WORLD))
+
+
+def judged(
+    name: str, rows: object, *, exit_code: int = 0, problem: str = "", least: Evidence = LEAST, more: Any = ()
+) -> ViewResult:
+    output = rows if isinstance(rows, str) else json.dumps(rows)
+    events = [*WORLD, *more, AnswerSeen(9, name, VIEWS[name].line, exit_code, output, problem)]
+    window = Window(0, len(WORLD), len(events), 8, 9)
+    return judge_view(name, Circumstances(), Timeline(events), window, least=least)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_an_honest_list_passes(name: str) -> None:
+    assert judged(name, shown(name)).judgement.verdict == Verdict.PASS
+
+
+def changed(index: int, **fields: Any) -> Callable[[Rows], None]:
+    return lambda rows: rows[index].update(fields)
+
+
+def without(index: int) -> Callable[[Rows], None]:
+    def remove(rows: Rows) -> None:
+        del rows[index]
+
+    return remove
+
+
+LIES = [
+    (JOBS, without(0), "job team-a/late is missing"),
+    (JOBS, lambda rows: rows.append(rows[0]), "job team-a/late is there twice"),
+    (JOBS, lambda rows: rows.append(rows[0] | {"name": "ghost"}), "there is no job team-a/ghost"),
+    (JOBS, changed(2, status="Pending"), 'team-a/train: status is "Pending", not "Running"'),
+    (JOBS, changed(3, status="Running"), 'team-b/wait: status is "Running", not "Pending"'),
+    (JOBS, changed(2, gpusAllocated="3"), 'team-a/train: gpusAllocated is "3", not 4'),
+    (JOBS, changed(1, gpus="0.501"), 'team-a/part: gpus is "0.501", not 0.5'),
+    (JOBS, changed(2, nodes=["n1"]), 'team-a/train: nodes is ["n1"], not ["n1", "n2"]'),
+    (JOBS, changed(1, type="Train"), 'team-a/part: type is "Train", not "Interactive"'),
+    (JOBS, changed(2, user=""), "team-a/train: there is no user"),
+    (JOBS, changed(2, durationSeconds=-1), "team-a/train: durationSeconds is -1"),
+    (JOBS, changed(2, instances=[]), "team-a/train: pod train-0 is null, not on n1 with GPUs 0,1"),
+    (NODES, without(1), "node with GPUs n2 is missing"),
+    (NODES, changed(0, gpus="7"), 'n1: gpus is "7", not 8'),
+    (NODES, changed(0, gpusAllocated="4.4"), 'n1: gpusAllocated is "4.4", not 3.5'),
+    (NODES, changed(2, gpus="8"), "there is no node with GPUs control"),
+    (PROJECTS, without(1), "project team-b is missing"),
+    (PROJECTS, changed(1, spec={"gpu": {"quota": "2"}}), 'team-b: quota is "2", not 2.5'),
+    (PROJECTS, changed(0, created=""), "team-a: there is no time of its creation"),
+    (
+        PROJECTS,
+        changed(0, spec={"gpu": {"quota": "4"}, "nodeAffinity": {"train": ["a100"]}}),
+        'team-a: nodeAffinity is {"train": ["a100"]}, and none was asked for',
+    ),
+    (PROJECTS, changed(0, spec={"gpu": {"quota": "4"}}), "team-a: nodeAffinity is null, and none was asked for"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "lie", "difference"), LIES, ids=[text for _, _, text in LIES])
+def test_what_is_not_so_is_named(name: str, lie: Callable[[Rows], None], difference: str) -> None:
+    rows = shown(name)
+    lie(rows)
+    result = judged(name, rows)
+    assert result.judgement.verdict == Verdict.FAIL
+    assert difference in result.differences
+
+
+@pytest.mark.parametrize("output", ["", "[", "{}", "[1]", "null", "[" * 100_000])
+def test_what_is_no_list_fails(output: str) -> None:
+    result = judged(NODES, output)
+    assert result.judgement.verdict == Verdict.FAIL
+    assert "printed no list of objects" in result.judgement.reason
+
+
+def test_a_command_that_fails_is_a_failure_with_its_last_line() -> None:
+    result = judged(JOBS, "[]", exit_code=1, problem="the cluster cannot be reached")
+    assert result.judgement.verdict == Verdict.FAIL
+    assert result.judgement.reason == (
+        "`muster list jobs -A -o json` ended with exit code 1: the cluster cannot be reached"
+    )
+
+
+def test_a_list_may_be_that_of_any_moment_while_it_was_made() -> None:
+    later = [pod("train-1", change="deleted", node="n2")]
+    assert judged(JOBS, shown(JOBS), more=later).judgement.verdict == Verdict.PASS
+    rows = shown_jobs(fold([*WORLD, *later]))
+    assert judged(JOBS, rows, more=later).judgement.verdict == Verdict.PASS
+    assert judged(JOBS, rows).judgement.verdict == Verdict.FAIL
+
+
+def test_too_few_nodes_are_an_error_and_a_run_that_was_cut_is_inconclusive() -> None:
+    assert judged(NODES, shown(NODES), least=Evidence(3, 24, 1, 1)).judgement.verdict == Verdict.ERROR
+    window = Window(0, len(WORLD), len(WORLD), 8, 9)
+    cut = judge_view(NODES, Circumstances(), Timeline(WORLD), window, least=LEAST)
+    assert cut.judgement.verdict == Verdict.INCONCLUSIVE
+
+
+def test_of_very_many_differences_the_first_are_said() -> None:
+    result = judged(NODES, [{"name": f"ghost-{number}", "gpus": "1"} for number in range(100)])
+    assert len(result.differences) == 21
+    assert result.differences[-1] == "and 82 more"
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_what_is_passed_on_has_no_more_than_what_is_judged(name: str) -> None:
+    rows = [row | {"commandLine": "muster submit --token secret", "user": "ada"} for row in shown(name)]
+    answer = only_judged(AnswerSeen(9, name, VIEWS[name].line, 0, json.dumps(rows)))
+    assert "secret" not in answer.output
+    assert "ada" not in answer.output
+    assert judged(name, answer.output).judgement.verdict == Verdict.PASS
+
+
+VALUES: st.SearchStrategy[Any] = st.sampled_from(
+    ["", "Running", "Pending", "1", "0.5", "1e3", "NaN", " 2", -1, 0, 8, True, None, [], {}, ["n1"], 1.5]
+)
+
+
+@given(st.sampled_from(sorted(VIEWS)), st.data())
+def test_two_judges_agree_on_lists_that_were_changed_at_random(name: str, data: st.DataObject) -> None:
+    rows = shown(name)
+    for _ in range(data.draw(st.integers(0, 2))):
+        if rows:
+            row = data.draw(st.sampled_from(rows))
+            row[data.draw(st.sampled_from(sorted(row)))] = data.draw(VALUES)
+            what = data.draw(st.sampled_from(["", "removed", "twice"]))
+            if what == "removed":
+                rows.remove(row)
+            elif what == "twice":
+                rows.append(dict(row))
+    world = World()
+    for event in WORLD:
+        world.apply(json.loads(msgspec.json.encode(event)))
+    ours = judged(name, rows).judgement.verdict == Verdict.PASS
+    assert ours == is_shown(name, world, json.dumps(rows)), rows
