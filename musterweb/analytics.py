@@ -19,7 +19,7 @@ from musterweb.table import Table
 from orchestrator.cli.output import age
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.gpu_fraction import format_gpu
-from orchestrator.cluster.quantity import parse_time
+from orchestrator.cluster.quantity import format_time, parse_time
 from orchestrator.control.audit import MAX_RECORDS, EvictionRecord, newest_evictions
 from orchestrator.errors import UsageError
 
@@ -280,8 +280,9 @@ async def _evictions(visit: Visit, span: Span, query: Mapping[str, str]) -> Tabl
 
 def _eviction_row(one: EvictionRecord) -> list[str]:
     beneficiary = f"{one.beneficiary} of {one.beneficiary_project}" if one.beneficiary else ""
+    at = format_time(parse_time(one.at), places=0)
     return [
-        one.at, one.project, one.workload, format_gpu(one.gpu_milli), one.rule, beneficiary, one.node, one.message,
+        at, one.project, one.workload, format_gpu(one.gpu_milli), one.rule, beneficiary, one.node, one.message,
     ]  # fmt: skip
 
 

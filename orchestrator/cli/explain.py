@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 ENTITLEMENT_HEADER: Final = ("PROJECT", "QUOTA", "LIMIT", "HELD", "FAIR SHARE")
 HOLDERS_HEADER: Final = ("PROJECT", "WORKLOAD", "GPUs", "SINCE", "PREEMPTIBLE", "NODES")
 MAX_HOLDERS: Final = 30
+HELD_BY: Final = " The others are held by"
+"""Leads to the table of holders, where there is no caption."""
 _UNSEEN: Final = (
     "(with rights to read all nodes and pods, it would also say who holds the GPUs and what would help)"
 )
@@ -225,10 +227,11 @@ def _explained(
         )
     if result.starts:
         lines.append(f"It starts now, on {', '.join(sorted({start.node for start in result.starts}))}.")
-    if result.code:
-        lines.append(f"{result.code}: {result.message}")
+    reason = f"{result.code}: {result.message}" if result.code else ""
+    if reason:
+        lines.append(reason)
     lines += [f"For it: {evict.message}" for evict in result.evicts]
-    if view is not None and view.waits_because:
+    if view is not None and view.waits_because and view.waits_because != reason:
         lines.append(f"Written by the operator: {view.waits_because}")
     remedies = [
         remedy.what + (f", which evicts {', '.join(remedy.evicts)}" if remedy.evicts else "")
@@ -249,15 +252,13 @@ def _explained(
         )
         for holder in result.holders
     ]
-    free = (
-        f"Free: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs. The others are held by"
-    )
+    free = f"Free: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs."
     return Explanation(
         answer,
         lines,
         remedies,
         entitlement,
-        free if holders else free.partition(" The")[0],
+        f"{free}{HELD_BY}" if holders else free,
         holders[:MAX_HOLDERS],
         max(0, len(holders) - MAX_HOLDERS),
     )

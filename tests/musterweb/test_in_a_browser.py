@@ -146,6 +146,12 @@ async def test_every_page_fits_in_three_widths(site: Site, tmp_path: Path) -> No
                 await tab.look(width=width, theme="light")
                 # not innerWidth: that of a phone grows with what is too wide for it
                 assert await tab.js("document.documentElement.scrollWidth") <= width, (path, width)
+            # the API server's words may have a path in them that is longer than a phone is wide
+            await tab.js(
+                "document.querySelector('main').appendChild(document.createElement('p')).id = 'path'"
+            )
+            await tab.js("document.getElementById('path').textContent = '/apis'.repeat(80)")
+            assert await tab.js("document.documentElement.scrollWidth") <= width, path
         assert [line for line in tab.problems if "404" not in line] == [], "refused by the pages' own policy"
 
 
