@@ -103,6 +103,29 @@ def test_operating_systems_are_those_that_kubespray_takes(deepops: Tree) -> None
             assert name.removeprefix("ubuntu-") in readme
 
 
+@pytest.mark.parametrize("system", ["ubuntu-22.04", "ubuntu-24.04"])
+def test_a_dgx_runs_on_plain_ubuntu_and_has_the_manager_of_its_nvswitches(deepops: Tree, system: str) -> None:
+    """DeepOps puts the software of a DGX on plain Ubuntu, and knows which models need NVIDIA's fabric manager."""
+    values = yaml.safe_load((deepops.path / "roles" / "nvidia-dgx" / "vars" / f"{system}.yml").read_text())
+    (platforms,) = (values[name] for name in values if name.endswith("_platforms"))
+    (managers,) = (values[name] for name in values if name.endswith("_fabricmanager_packages"))
+    driver = yaml.safe_load((ROOT / "roles" / "driver" / "vars" / "main.yml").read_text())
+    promised = {model for row in tables()["hosts"] if row["os"] == system for model in row["models"]}
+    seen = set()
+    for model, knowledge in driver["__driver_models"].items():
+        platform = next((each for each in platforms if re.search(each["match"], model.upper())), None)
+        if platform is None or platform.get("nvlink5"):  # those need packages that Ubuntu does not have
+            continue
+        seen.add(model)
+        assert model in promised, f"{model} with {system} is refused"
+        assert knowledge["nvswitch"] == platform["nvswitch"], model
+        if platform["nvswitch"]:
+            packages = driver["__driver_table"][system]["nvswitch"]
+            names = {package.partition("-{")[0] for package in packages}
+            assert names & {package.partition("-{")[0] for package in managers}, f"{model} with {system}"
+    assert "dgx-h100" in seen
+
+
 def test_choices_of_the_site_file_are_choices_of_kubespray(deepops: Tree) -> None:
     tasks = yaml.safe_load(
         (deepops.kubespray / "roles" / "validate_inventory" / "tasks" / "main.yml").read_text()

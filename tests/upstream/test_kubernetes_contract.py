@@ -1,0 +1,134 @@
+"""What the matrix says of Kubernetes is so in its sources: which kinds it serves, and which features are on by default.
+
+The sources are those of the lab's module, out of the Go module proxy: k8s.io/kubernetes and k8s.io/api.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deployment import site_file, variables
+from deployment.matrix import tables
+from tests.deployment.conftest import MUSTER, SiteUnderTest
+
+ROOT = Path(__file__).parents[2]
+SITES = sorted(path.parent.name for path in (ROOT / "inventories").glob("*/site.yml"))
+MINORS = [f"1.{minor}" for minor in range(33, 37)]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> SiteUnderTest:
+    directory = tmp_path / "site"
+    directory.mkdir()
+    return SiteUnderTest(directory, tmp_path / "state")
+
+
+def sources(module: str) -> Path:
+    """The folder of a module of the lab; skips the test where it is not at hand."""
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("the sources of Kubernetes are in Go modules, and there is no 'go' on PATH")
+    done = subprocess.run(
+        [go, "mod", "download", "-json", module],
+        cwd=ROOT / "musterlab",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"the sources of Kubernetes cannot be downloaded: {done.stderr.strip()}")
+    return Path(json.loads(done.stdout)["Dir"])
+
+
+def on_since(gate: str) -> str:
+    """The minor release from which on a feature gate is on by default."""
+    text = (sources("k8s.io/kubernetes") / "pkg" / "features" / "kube_features.go").read_text()
+    (block,) = re.findall(rf"(?ms)^\t{gate}: {{\n(.*?)^\t}},", text)
+    (since,) = re.findall(r'MustParse\("([\d.]+)"\), Default: true', block)
+    return str(since)
+
+
+def number(minor: str) -> int:
+    return int(minor.partition(".")[2])
+
+
+@pytest.mark.parametrize(
+    ("key", "gate"), [("whole", "DRAExtendedResource"), ("shares", "DRAConsumableCapacity")]
+)
+def test_what_jobs_get_by_claims_is_on_in_the_kubernetes_that_the_row_names(key: str, gate: str) -> None:
+    named = {row[key] for row in tables()["dra"] if key in row}
+    assert named == {f">={on_since(gate)}"}
+
+
+@pytest.mark.parametrize("minor", MINORS)
+def test_gpus_are_announced_by_what_this_kubernetes_gives_jobs_by_default(
+    site: SiteUnderTest, minor: str
+) -> None:
+    row = next(
+        each for each in tables()["deepops"][-1]["kubernetes"] + [">=1.36.0,<=1.36.3"] if f"={minor}." in each
+    )
+    kubernetes = row.rpartition("=")[2]
+    site.write(f'schema: 1\nname: here\nversions:\n  kubernetes: "{kubernetes}"\n  dra: auto\n')
+    stages = {each["stage"]: each for each in json.loads(site.call("plan", "--json").stdout)["stages"]}
+    by_claims = stages["dra"]["decision"] != "not applicable"
+    assert by_claims == (number(minor) >= number(on_since("DRAExtendedResource")))
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_a_site_that_comes_with_muster_has_something_that_announces_its_gpus(name: str) -> None:
+    """The device plugin where the DRA driver gives jobs nothing: never neither, never both."""
+    loaded = site_file.load(ROOT / "inventories" / name)
+    of_roles = variables.of_roles(loaded)
+    minor = ".".join(str(loaded.versions["kubernetes"]).split(".")[:2])
+    by_claims = bool(of_roles.get("dra_version"))
+    assert not by_claims or number(minor) >= number(on_since("DRAExtendedResource"))
+    if loaded.versions.get("deepops") and any("gpu" in host["roles"] for host in loaded.hosts.values()):
+        assert by_claims != bool(of_roles["deepops_device_plugin"])
+
+
+def kinds() -> set[tuple[str, str]]:
+    """The kinds of Kubernetes that the operator's manifests have, each with its group and version."""
+    command = [*MUSTER, "operator-yaml", "--cluster", "here", "--image", "registry.example.com/muster:1"]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    documents: list[dict[str, Any]] = [each for each in yaml.safe_load_all(printed) if each]
+    return {(each["apiVersion"], each["kind"]) for each in documents}
+
+
+def introduced(version: str, kind: str) -> str:
+    """The minor release that served a kind in this version first, where the sources of the API say so."""
+    group, _, name = version.rpartition("/")
+    path = sources("k8s.io/api") / (group.partition(".")[0] or "core") / name / "types.go"
+    if not path.is_file():
+        return ""
+    before, found, _ = path.read_text().partition(f"\ntype {kind} struct ")
+    assert found, f"{path} has no {kind}"
+    comment = (
+        before.rpartition("\n\n")[2]
+        if "introduced=" in before.rpartition("\n\n")[2]
+        else before[-1500:].rpartition("\n}\n")[2]
+    )
+    since = re.findall(r"prerelease-lifecycle-gen:introduced=([\d.]+)", comment)
+    return str(since[-1]) if since else ""
+
+
+def test_the_orchestrator_is_promised_where_every_kind_of_its_manifests_is_served() -> None:
+    since = {kind: minor for version, kind in kinds() if (minor := introduced(version, kind))}
+    assert "ValidatingAdmissionPolicy" in since
+    (row,) = tables()["orchestrator"]
+    assert row["kubernetes"] == f">={max(since.values(), key=number)}"
+
+
+@pytest.mark.parametrize("name", ["current", "example", "tr4858"])
+def test_an_image_of_the_orchestrator_that_no_registry_has_is_missed(site: SiteUnderTest, name: str) -> None:
+    """A name without a registry would be one of docker.io/library, and nobody publishes it there."""
+    site.directory = ROOT / "inventories" / name
+    image = str(variables.of_roles(site_file.load(site.directory)).get("orchestrator_image") or "")
+    missed = "orchestrator.image is missing" in site.call("plan").stdout
+    assert missed == ("/" not in image)
