@@ -11,15 +11,15 @@ from musterlab.realnodes import kernel
 def main(specification: str) -> None:
     """Become the program, or its parent until it ends; it dies with who started it.
 
-    The specification has its `command` and its `environment`, and either `network`, the file that says where the
-    network is, or `node`, the number of the process that made the node.
+    The specification has its `command` and its `environment`, and `network`, the file that says where the network is,
+    or `node`, the number of the process that made the node, whose files and processes it is to see, or both.
     """
     content = json.loads(Path(specification).read_text())
     kernel.die_with_parent()
+    if "network" in content:
+        _enter(json.loads(Path(content["network"]).read_text())["namespace"])
     if "node" in content:
         _enter_node(content["node"])
-    else:
-        _enter(json.loads(Path(content["network"]).read_text())["namespace"])
     os.execve(content["command"][0], content["command"], content["environment"])  # noqa: S606 - no shell
 
 

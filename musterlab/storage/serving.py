@@ -83,7 +83,7 @@ def storage(lab: Lab, reporter: Reporter) -> Iterator[None]:
         LabError: the lab has no real nodes, or they do not see the lab's directory.
         StartError: a program ended, or no kubelet knew the driver in time.
     """
-    nodes = _nodes(lab)
+    nodes = real_nodes(lab)
     programs = binaries.find(reporter, recipe.STORAGE_PROGRAMS)
     folder = lab.state_directory / _FOLDER
     check_visible(folder, *programs.paths.values())
@@ -93,13 +93,13 @@ def storage(lab: Lab, reporter: Reporter) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="muster-csi-") as links, contextlib.ExitStack() as stack:
         running: dict[str, subprocess.Popen[bytes]] = {}
         for name, command in _commands(lab, nodes, programs.paths, Path(links)):
-            running[name] = stack.enter_context(_process(command, folder / f"{name}.log"))
-        asyncio.run(_until_registered(lab, nodes, running, folder))
+            running[name] = stack.enter_context(bound_process(command, folder / f"{name}.log"))
+        asyncio.run(until_registered(lab, DRIVER, nodes, running, folder))
         reporter(f"storage class {CLASS!r} is served on {len(nodes)} nodes")
         yield
 
 
-def _nodes(lab: Lab) -> dict[str, int]:
+def real_nodes(lab: Lab) -> dict[str, int]:
     """The real nodes by name, with the number of the process that sees their files."""
     folder = lab.state_directory / plan.FOLDER
     processes = lab.status().processes
@@ -170,7 +170,8 @@ def _access(lab: Lab, folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def _process(command: list[str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def bound_process(command: list[str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run a program for the length of the block, or until this process ends; its output is added to `log`."""
     bound = [sys.executable, "-I", "-S", str(pdeathsig_exec.__file__), str(os.getpid()), *command]
     with log.open("ab") as output:
         process = subprocess.Popen(bound, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
@@ -214,13 +215,22 @@ async def _apply(transport: Transport, resource: Resource, name: str, content: M
                 return
 
 
-async def _until_registered(
-    lab: Lab, nodes: Mapping[str, int], running: Mapping[str, "subprocess.Popen[bytes]"], folder: Path
+async def until_registered(
+    lab: Lab,
+    driver: str,
+    nodes: Mapping[str, int],
+    running: Mapping[str, "subprocess.Popen[bytes]"],
+    folder: Path,
 ) -> None:
+    """Return when the kubelet of each node knows the driver.
+
+    Raises:
+        StartError: one of the programs ended, or a kubelet did not know the driver in time; `folder` has the logs.
+    """
     deadline = time.monotonic() + _SECONDS
     async with Transport(load_access(lab.kubeconfig)) as transport:
         for node in nodes:
-            while not await _knows_driver(transport, node):
+            while not await _knows_driver(transport, driver, node):
                 for name, process in running.items():
                     if process.poll() is not None:
                         raise StartError(
@@ -228,11 +238,11 @@ async def _until_registered(
                         )
                 if time.monotonic() > deadline:
                     raise StartError(
-                        f"the kubelet of {node} does not know {DRIVER}: see the logs in {folder}"
+                        f"the kubelet of {node} does not know {driver}: see the logs in {folder}"
                     )
                 await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _knows_driver(transport: Transport, node: str) -> bool:
+async def _knows_driver(transport: Transport, driver: str, node: str) -> bool:
     found: dict[str, Any] = await transport.get(CSI_NODES.path(None, node))
-    return any(driver["name"] == DRIVER for driver in found["spec"].get("drivers") or ())
+    return any(known["name"] == driver for known in found["spec"].get("drivers") or ())

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from orchestrator.cluster.errors import AlreadyExists, ClusterError, NotFound
 from orchestrator.cluster.kubeconfig import load_access
@@ -22,6 +22,7 @@ BACKENDS = Resource(GROUP, "v1", "tridentbackendconfigs", "TridentBackendConfig"
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 _TICK_SECONDS = 0.1
+Double = TypeVar("Double", bound="OperatorDouble")
 
 
 def definition(resource: Resource, short: str) -> dict[str, Any]:
@@ -88,16 +89,14 @@ def archive(path: Path) -> Path:
     return path
 
 
-class TridentDouble(threading.Thread):
-    """Answers until it is stopped. `backend_error` and `mute_volumes` make it fail as Trident does."""
+class OperatorDouble(threading.Thread):
+    """Says until it is stopped that Trident is installed, as its operator does; it installs nothing."""
 
     def __init__(self, kubeconfig: Path, release: str) -> None:
         super().__init__()
         self._kubeconfig = kubeconfig
         self._release = release
         self._stop_requested = threading.Event()
-        self.backend_error = ""
-        self.mute_volumes = False
 
     def stop(self) -> None:
         self._stop_requested.set()
@@ -110,10 +109,11 @@ class TridentDouble(threading.Thread):
         async with Transport(load_access(self._kubeconfig)) as transport:
             while not self._stop_requested.is_set():
                 with contextlib.suppress(ClusterError):
-                    await self._orchestrate(transport)
-                    await self._bind_backends(transport)
-                    await self._provision(transport)
+                    await self._act(transport)
                 await asyncio.sleep(_TICK_SECONDS)
+
+    async def _act(self, transport: Transport) -> None:
+        await self._orchestrate(transport)
 
     async def _orchestrate(self, transport: Transport) -> None:
         for each in await _items(transport, ORCHESTRATORS):
@@ -127,6 +127,20 @@ class TridentDouble(threading.Thread):
                 await _status(
                     transport, ORCHESTRATORS, each, {"status": "Installed", "version": f"v{self._release}"}
                 )
+
+
+class TridentDouble(OperatorDouble):
+    """The controller too. `backend_error` and `mute_volumes` make it fail as Trident does."""
+
+    def __init__(self, kubeconfig: Path, release: str) -> None:
+        super().__init__(kubeconfig, release)
+        self.backend_error = ""
+        self.mute_volumes = False
+
+    async def _act(self, transport: Transport) -> None:
+        await super()._act(transport)
+        await self._bind_backends(transport)
+        await self._provision(transport)
 
     async def _bind_backends(self, transport: Transport) -> None:
         for each in await _items(transport, BACKENDS):
@@ -168,7 +182,13 @@ class TridentDouble(threading.Thread):
 @contextmanager
 def trident(kubeconfig: Path, release: str) -> Iterator[TridentDouble]:
     """A double for the time of a test."""
-    double = TridentDouble(kubeconfig, release)
+    with running(TridentDouble(kubeconfig, release)) as double:
+        yield double
+
+
+@contextmanager
+def running(double: Double) -> Iterator[Double]:
+    """Let a double answer for the length of the block."""
     double.start()
     try:
         yield double

@@ -1,7 +1,8 @@
-"""NetApp's Trident for tests, built once into the cache of the lab's programs from the archive of its sources.
+"""NetApp's Trident and Kubernetes' external-attacher for tests, built once into the cache of the lab's programs.
 
-Two of its storage drivers, for Google's and for Azure's volumes, stand on modules that the Go module proxy does not
-have. They are cut out of the unpacked copy; what muster uses, ONTAP, is built as it is.
+Trident comes from the archive of its sources. Two of its storage drivers, for Google's and for Azure's volumes, stand
+on modules that the Go module proxy does not have. They are cut out of the unpacked copy; what muster uses, ONTAP, is
+built as it is.
 """
 
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from musterlab import binaries
-from musterlab.build import Go, Recipe
+from musterlab.build import Go, Part, Recipe
 from musterlab.errors import BinariesError
 from orchestrator.progress import Reporter
 from tests.upstream import trees
@@ -74,10 +75,29 @@ RECIPE = Recipe(
 )
 
 
+ATTACHER = "csi-attacher"
+_ATTACHER_RECIPE = Recipe(
+    what="external-attacher",
+    prefix="attacher-",
+    programs=(ATTACHER,),
+    parts=(Part(Path(__file__).parent / "attacher", ("tool",), _FLAGS),),
+    minutes="1 to 4 minutes",
+)
+
+
 def program() -> Path:
     """Return Trident's program; skips the test where its sources, or Go, are not at hand."""
     trees.archive(trees.TRIDENT_SOURCES[RELEASE])
+    return _built(RECIPE, PROGRAM)
+
+
+def attacher() -> Path:
+    """Return external-attacher, which Trident's Deployment has beside it; skips the test where it is not at hand."""
+    return _built(_ATTACHER_RECIPE, ATTACHER)
+
+
+def _built(recipe: Recipe, name: str) -> Path:
     try:
-        return binaries.find(Reporter(lambda _line: None), RECIPE).paths[PROGRAM]
+        return binaries.find(Reporter(lambda _line: None), recipe).paths[name]
     except BinariesError as error:
-        pytest.skip(f"Trident is not at hand: {error}")
+        pytest.skip(f"{recipe.what} is not at hand: {error}")

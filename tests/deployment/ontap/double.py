@@ -68,10 +68,13 @@ class Double:
     job_fault: JobFault | None = None
     jobs: dict[str, Record] = field(default_factory=dict)
     port: int = 0
-    _server: ThreadingHTTPServer | None = None
+    _servers: list[ThreadingHTTPServer] = field(default_factory=list)
 
     def start(self) -> None:
-        """Listen on a free port of loopback."""
+        """Listen at its port of loopback, or a free one, in the network that the calling thread is in.
+
+        Called once more in another network it listens there too.
+        """
         double = self
 
         class Handler(_Handler):
@@ -83,22 +86,19 @@ class Double:
             pair = Path(folder) / "pair.pem"
             pair.write_bytes(certificate + key)
             context.load_cert_chain(pair)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.socket = context.wrap_socket(
-            self._server.socket, server_side=True, do_handshake_on_connect=False
-        )
-        self.port = int(self._server.server_address[1])
-        threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        ).start()
+        server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        server.daemon_threads = True
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        self.port = int(server.server_address[1])
+        self._servers.append(server)
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def stop(self) -> None:
         """Stop listening; later connections are refused."""
-        if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._server = None
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+        self._servers.clear()
 
     def changes(self) -> list[Request]:
         """Return the requests that were meant to change something."""

@@ -1,10 +1,12 @@
 """The data LIF of the stand-in: its volumes as directories, exported under their junction paths by nfs-ganesha.
 
-Server and clients are Debian's, in user space: `nfs-ganesha`, and the tools of `libnfs-utils`. They are used from PATH,
-or unpacked into a cache, which needs no installation. The server needs root, for it opens files by handle.
+Server and clients are Debian's, in user space: `nfs-ganesha`, the tools of `libnfs-utils`, and for `mount_nfs.py`
+libnfs and libfuse. They are those of the machine, or unpacked into a cache, which needs no installation. The server
+needs root, for it opens files by handle.
 """
 
 import contextlib
+import hashlib
 import os
 import shutil
 import signal
@@ -24,8 +26,9 @@ from tests.deployment.ontap.bodies import Record
 
 PACKAGES = (
     "nfs-ganesha", "nfs-ganesha-vfs", "libntirpc4.3", "liburcu8", "libnfsidmap1", "libwbclient0",
-    "libnfs13", "libnfs-utils",
+    "libnfs13", "libnfs-utils", "libfuse3-3",
 )  # fmt: skip
+_LIBNFS, _LIBFUSE = "libnfs.so.13", "libfuse3.so.3"
 LARGEST_FILE_BYTES = 2000
 """libnfs 4.0 writes no more at once over NFS 4, and its tools write at once."""
 
@@ -74,6 +77,22 @@ class Programs:
         library = self.root / "usr" / "lib"
         return {**os.environ, "LD_LIBRARY_PATH": f"{library / 'ganesha'}:{library / 'x86_64-linux-gnu'}"}
 
+    def library(self, name: str) -> Path:
+        """Return the path of a shared library, which may not be there."""
+        folders = [self.root / below / "x86_64-linux-gnu" for below in ("usr/lib", "lib")]
+        return next((folder / name for folder in folders if (folder / name).exists()), folders[0] / name)
+
+    @property
+    def client_environment(self) -> dict[str, str]:
+        """Where `mount_nfs.py` finds its libraries."""
+        libraries = {"LIBNFS_LIBRARY_PATH": _LIBNFS, "FUSE_LIBRARY_PATH": _LIBFUSE}
+        return {variable: str(self.library(name)) for variable, name in libraries.items()}
+
+    def complete(self) -> bool:
+        """Whether everything is there."""
+        commands = (self.command(name) for name in ("ganesha.nfsd", "nfs-cp"))
+        return all(Path(path).exists() for path in (*commands, *self.client_environment.values()))
+
     @property
     def plugins(self) -> Path:
         return self.root / "usr" / "lib" / "x86_64-linux-gnu" / "ganesha"
@@ -83,9 +102,9 @@ def programs() -> Programs:
     """Return server and tools; skips the test where they can neither be run nor fetched."""
     if os.geteuid() != 0:
         pytest.skip("an NFS server and network namespaces need root")
-    if shutil.which("ganesha.nfsd") and shutil.which("nfs-cp"):
-        return Programs(Path("/"))
-    target = cache_directory() / "nfs"
+    if (installed := Programs(Path("/"))).complete():
+        return installed
+    target = cache_directory() / f"nfs-{hashlib.sha256(repr(PACKAGES).encode()).hexdigest()[:16]}"
     if not target.is_dir():
         if not shutil.which("apt-get"):
             pytest.skip(f"there is neither nfs-ganesha nor apt-get; Debian's packages: {', '.join(PACKAGES)}")
@@ -144,6 +163,27 @@ class Network:
         """Read a file over NFS on a node; return its content and why not."""
         done = self.inside(node, self.programs.command("nfs-cat"), f"nfs://{self.lif}{path}?version=4")
         return done.stdout, done.stderr.decode()
+
+
+@contextmanager
+def joined(lif: str, namespace: str, bridge: str) -> Iterator[Network]:
+    """Make the storage system's namespace, with a link to a bridge of another one, which `ip netns` may not know."""
+    network = Network(programs(), f"mt{os.getpid()}-", lif, {})
+    server = f"{network.prefix}{_SERVER}"
+    try:
+        _ip("netns", "add", server)
+        link = ("ip", "link", "add", "storage", "type", "veth", "peer", "name", "eth0", "netns")
+        for command in (
+            (*link, f"/run/netns/{server}"),
+            ("ip", "link", "set", "storage", "master", bridge, "up"),
+        ):
+            subprocess.run(["nsenter", f"--net={namespace}", *command], check=True, timeout=_SECONDS)
+        _ip("-n", server, "addr", "add", f"{lif}/16", "dev", "eth0")
+        for name in ("lo", "eth0"):
+            _ip("-n", server, "link", "set", name, "up")
+        yield network
+    finally:
+        subprocess.run(["ip", "netns", "del", server], check=False, capture_output=True)
 
 
 @contextmanager
