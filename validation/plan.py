@@ -14,12 +14,14 @@ TRAINING_TITLES = {
     RESNET50: "ResNet-50 is trained to the end, and its loss falls",
     MOUNTS: "The images come over every mount, over each a fair part of them",
 }
+UTILIZATION = "utilization"
+UTILIZATION_TITLE = "All GPUs are held, and used to the full"
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A step of a scenario, a list that the orchestrator shows then, the result of its training job, an invariant over
-    all of it, or a layer of the hosts.
+    """A step of a scenario, a list that the orchestrator shows then, the result of its training job, how its GPUs were
+    used, an invariant over all of it, or a layer of the hosts.
 
     `group` numbers the scenarios that share a state.
     """
@@ -29,12 +31,13 @@ class Check:
     step: LoadedStep | None = None
     view: str = ""
     training: str = ""
+    utilization: bool = False
     invariant: str = ""
     layer: str = ""
 
     @property
     def id(self) -> str:
-        """`<scenario>/<step>`, or `<scenario>/view/<name>`, `…/training/…`, `…/invariant/…`, `…/layer/…`."""
+        """`<scenario>/<step>`, `<scenario>/utilization`, or `<scenario>/view/<name>`, `…/training/…`, and so on."""
         return f"{self.scenario.id}/{self.name}"
 
     @property
@@ -46,6 +49,8 @@ class Check:
             return f"layer/{self.layer}"
         if self.view:
             return f"view/{self.view}"
+        if self.utilization:
+            return UTILIZATION
         return f"training/{self.training}" if self.training else f"invariant/{self.invariant}"
 
     @property
@@ -59,12 +64,14 @@ class Check:
             return TRAINING_TITLES[self.training]
         if self.layer:
             return LAYERS[self.layer].title
+        if self.utilization:
+            return UTILIZATION_TITLE
         summary, _, _ = (inspect.getdoc(INVARIANTS[self.invariant]) or "").partition("\n\n")
         return " ".join(summary.split())
 
 
 def plan(scenarios: list[LoadedScenario]) -> list[Check]:
-    """All checks: group by group; of each scenario its steps, what is shown then, what a job left, its invariants."""
+    """All checks: group by group; of each scenario steps, what is shown, what jobs left and use, invariants."""
     checks: list[Check] = []
     for number, group in enumerate(chains(scenarios)):
         for scenario in group:
@@ -75,6 +82,8 @@ def plan(scenarios: list[LoadedScenario]) -> list[Check]:
             checks += [Check(number, scenario, view=name) for name in scenario.scenario.views]
             if scenario.training is not None:
                 checks += [Check(number, scenario, training=name) for name in scenario.training.job.checks]
+            if scenario.utilization is not None:
+                checks.append(Check(number, scenario, utilization=True))
             checks += [Check(number, scenario, invariant=name) for name in INVARIANTS]
     return checks
 

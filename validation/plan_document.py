@@ -83,6 +83,16 @@ def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
             least = _evidence(check.scenario.least)
             lines += [f"    $ {VIEWS[check.view].line}", "", f"- least evidence: {least}", ""]
             continue
+        if check.scenario.utilization is not None and check.utilization:
+            standard = check.scenario.utilization.standard
+            lines += [
+                f"- source: {check.scenario.utilization.source}",
+                f"- for {spell(standard.window_ms // 1000)}, after {spell(standard.warm_up_ms // 1000)} of warm-up",
+                f"- at least {standard.least_percent} %, of each GPU {standard.least_percent_of_a_gpu} %",
+                f"- least evidence: {_evidence(check.scenario.utilization.least)}",
+                "",
+            ]
+            continue
         if check.layer:
             lines += _layer(LAYERS[check.layer], site)
             continue
@@ -130,5 +140,5 @@ def _runs(check: Check, site: HostSite | None) -> bool:
 
 
 def _evidence(evidence: Evidence) -> str:
-    numbers = ((getattr(evidence, name), name) for name in Evidence.__struct_fields__)
+    numbers = ((evidence.count(name), name) for name in Evidence.__struct_fields__)
     return ", ".join(f"{number} {name}" for number, name in numbers if number)

@@ -35,6 +35,7 @@ from validation.layers.checks import AFTER, LAYERS
 from validation.plan import Check
 from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
+from validation.sampling import sample_gpus
 from validation.scenario.commands import Action, Submit
 from validation.scenario.loader import LoadedScenario, LoadedStep, demands
 from validation.targets.base import Target
@@ -171,14 +172,18 @@ class ValidationRun:
             return Circumstances(not_applicable=not_applicable)
         if check.layer:
             return await self._examine(check.layer, result)
-        if self._blocked and (check.step is not None or check.training or check.view or not started):
+        of_jobs = check.step is not None or check.training or check.utilization or check.view
+        if self._blocked and (of_jobs or not started):
             return Circumstances(blocked_by=self._blocked)
         if check.step is not None:
             self.progress(f"{check.id}: {check.title}")
             return await self._perform(check.scenario, check.step, result)
-        if (check.view or result.job is not None) and started:
+        if started and (check.view or check.utilization or result.job is not None):
             self.progress(f"{check.id}: {check.title}")
-            await (self._show(check.view, result) if check.view else self._hear_job(result))
+            if check.utilization:
+                await sample_gpus(self.recorder, result, self._group_from, self.progress)
+            else:
+                await (self._show(check.view, result) if check.view else self._hear_job(result))
             return Circumstances()
         if started:
             await self._hear_witnesses(check.scenario.id)

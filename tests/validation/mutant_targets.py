@@ -7,6 +7,7 @@ import msgspec
 
 from tests.validation.fake_target import FakeTarget, HidesEvictions, SwapsDevices
 from tests.validation.training_targets import LeavesNothing
+from tests.validation.use_targets import LeavesOneIdle
 from validation.judge.events import PodSeen
 from validation.report.record import Command
 from validation.scenario.commands import Action
@@ -157,4 +158,5 @@ TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
     "swaps-devices": SwapsDevices,
     "leaves-no-result": LeavesNothing,
     "shows-what-is-not-so": ShowsWhatIsNotSo,
+    "leaves-a-gpu-idle": LeavesOneIdle,
 }

@@ -14,6 +14,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from second_judge_hosts import judge_layer  # type: ignore[import-not-found]
+from second_judge_use import judge_use  # type: ignore[import-not-found]
 from second_judge_views import is_shown  # type: ignore[import-not-found]
 
 Json = dict[str, Any]
@@ -73,7 +74,7 @@ class World:
             else:
                 self.submitted -= jobs
                 self.deleted |= jobs
-        elif kind in {"gpus", "watch", "output", "tool", "answer"}:
+        elif kind in {"gpus", "watch", "output", "tool", "answer", "samples"}:
             return
         elif event["change"] == "deleted":
             self.pods.pop(event["uid"], None)
@@ -358,6 +359,20 @@ def judge_view(check: Json, events: list[Json]) -> str:
     return unless_gaps(window, events) if good else "FAIL"
 
 
+def judge_utilization(check: Json, events: list[Json]) -> str:
+    """How much the GPUs were used while somebody held them."""
+    window = check["volatile"]["window"]
+    if window is None:
+        return "INCONCLUSIVE"
+    world = World()
+    for event in events[: window["untilEvent"]]:
+        world.apply(event)
+    projects = {e["project"] for e in events if e["event"] == "project"}
+    has = evidence(events[window["fromEvent"] : window["untilEvent"]], world.gpus, projects)
+    verdict: str = judge_use(check, events, world.gpus, has)
+    return unless_gaps(window, events) if verdict == "PASS" else verdict
+
+
 def judge_training(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - one rule, in the order of the document
     """What the containers of a training job left, beside what their kubelet and their driver say."""
     window, job = check["volatile"]["window"], check["job"]
@@ -596,6 +611,8 @@ def judge(report: Json, events: list[Json]) -> Json:
                 verdict = judge_view(check, events)
             elif check["kind"] == "training":
                 verdict = judge_training(check, events)
+            elif check["kind"] == "utilization":
+                verdict = judge_utilization(check, events)
             elif check["kind"] == "layer":
                 verdict = judge_layer(check, scope, events)
             else:

@@ -22,6 +22,7 @@ FILES = {
     "evicts-interactive-work": [INTERACTIVE],
     "leaves-no-result": [NETAPP1, SMALL],
     "shows-what-is-not-so": [TR4858],
+    "leaves-a-gpu-idle": [SHIPPED / "tr4858" / "utilization.scenario.yaml"],
 }
 """Of each defect the scenarios in which it shows; else that of the victim."""
 TRANSIENT = ("overbooks-a-node", "holds-a-gpu-twice", "interactive-beyond-quota")

@@ -5,7 +5,7 @@ the evidence: it is stored whole in events.jsonl, and every verdict can be deriv
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -205,7 +205,41 @@ class AnswerSeen(
     problem: str = ""
 
 
+class GpuSampled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """In what part of its last sample period a kernel ran on a GPU, in percent; null if the driver does not say.
+
+    `holders` are the pods to which the kubelet gave it, as `namespace/name`.
+    """
+
+    index: int
+    percent: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
+    holders: tuple[str, ...] = ()
+
+
+class SamplesSeen(
+    msgspec.Struct, frozen=True, tag="samples", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
+    """What the page of a node's agent said of its GPUs, newer than the page before it.
+
+    `problem` says why nothing is known of the node; it is written once, until the agent answers again.
+    """
+
+    t_ms: int
+    node: str
+    gpus: tuple[GpuSampled, ...] = ()
+    problem: str = ""
+
+
 Event = (
-    NodeSeen | ProjectSet | CommandRun | PodSeen | GpusSeen | WatchSeen | OutputSeen | ToolRan | AnswerSeen
+    NodeSeen
+    | ProjectSet
+    | CommandRun
+    | PodSeen
+    | GpusSeen
+    | WatchSeen
+    | OutputSeen
+    | ToolRan
+    | AnswerSeen
+    | SamplesSeen
 )
 Events = Sequence[Event]

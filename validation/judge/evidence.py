@@ -4,12 +4,21 @@ import msgspec
 
 
 class Evidence(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Nodes with GPUs, the GPUs that they have, distinct pods of the scenario, and events of these pods."""
+    """Nodes with GPUs, the GPUs that they have, distinct pods of the scenario, and events of these pods.
+
+    `samples` of how GPUs were used are counted where they are judged; elsewhere the key is absent.
+    """
 
     nodes: int = 0
     gpus: int = 0
     pods: int = 0
     events: int = 0
+    samples: int | msgspec.UnsetType = msgspec.UNSET
+
+    def count(self, name: str) -> int:
+        """How many there are; what is not counted is 0."""
+        number: int | msgspec.UnsetType = getattr(self, name)
+        return 0 if number is msgspec.UNSET else number
 
 
 NO_EVIDENCE = Evidence()
@@ -18,8 +27,8 @@ NO_EVIDENCE = Evidence()
 def shortfall(least: Evidence, actual: Evidence) -> str:
     """What there is too little of, in words; empty if the evidence suffices."""
     missing = [
-        f"{getattr(actual, name)} of {getattr(least, name)} {name}"
+        f"{actual.count(name)} of {least.count(name)} {name}"
         for name in Evidence.__struct_fields__
-        if getattr(actual, name) < getattr(least, name)
+        if actual.count(name) < least.count(name)
     ]
     return f"less evidence than the check needs: {', '.join(missing)}" if missing else ""

@@ -9,12 +9,13 @@ apart than MAX_GAP_MS, nothing is known of the time between them, and no sample 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Final
+from fractions import Fraction
+from typing import Final, NamedTuple
 
 import msgspec
 
 from validation.judge.check_verdict import Judgement
-from validation.judge.events import Event, PodSeen
+from validation.judge.events import Event, SamplesSeen
 from validation.judge.units import seconds
 from validation.judge.verdict import Verdict
 
@@ -30,25 +31,27 @@ Gpu = tuple[str, int]
 Span = tuple[int, int]
 
 
-class UtilizationSample(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class UtilizationSample(NamedTuple):
     """What NVML said of a GPU at a moment, about the time just before it."""
 
     t_ms: int
     node: str
     gpu: int
-    percent: Annotated[int, msgspec.Meta(ge=0, le=100)]
+    percent: int
 
 
 class GpuUse(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One GPU in the window. `known_ms` of `held_ms` is covered by samples; `percent` is None if nothing is."""
+    """One GPU in the window. `known_ms` of `held_ms` is covered by samples; `centi_percent`, in hundredths of a percent
+    and rounded down, is None if nothing is. `pods` are those that the kubelet gave it to, as `namespace/name`.
+    """
 
     node: str
     gpu: int
-    jobs: list[str]
+    pods: list[str]
     held_ms: int
     known_ms: int
     samples: int
-    percent: float | None
+    centi_percent: int | None
     max_gap_ms: int
     max_idle_ms: int
 
@@ -59,24 +62,28 @@ class GpuUse(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 
 class Utilization(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A window. `percent` is over all GPUs that were held, `median` and `low` (5 %) over their samples by weight."""
+    """A window, in hundredths of a percent, rounded down: of all GPUs that were held, of nodes, of pods. `median` and
+    `low` (5 %) are over their samples by weight, in percent.
+    """
 
     from_ms: int
     until_ms: int
     gpus_total: int
-    percent: float | None
+    centi_percent: int | None
     median: int | None
     low: int | None
     gpus: list[GpuUse]
-    nodes: dict[str, float]
-    jobs: dict[str, float]
+    nodes: dict[str, int]
+    pods: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Standard:
-    """What is asked. `all_held`: every GPU of the cluster must be held for the whole window."""
+class Standard(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What is asked. `all_held`: every GPU of the cluster must be held for the whole window, which begins when the jobs
+    have had `warm_up_ms`.
+    """
 
     window_ms: int = WINDOW_MS
+    warm_up_ms: int = 0
     least_percent: int = LEAST_PERCENT
     least_percent_of_a_gpu: int = LEAST_PERCENT_OF_A_GPU
     all_held: bool = True
@@ -96,32 +103,49 @@ class _Covered:
         return sum(self.weights.values())
 
     @property
-    def percent(self) -> float | None:
+    def percent(self) -> Fraction | None:
         return _mean(self.weights)
 
 
-def holdings(events: Iterable[Event], until_ms: int) -> dict[Gpu, list[tuple[int, int, str]]]:
-    """When each GPU was held, and by which job: from, to, and the job as project/workload."""
-    since: dict[str, tuple[int, PodSeen]] = {}
-    held: dict[Gpu, list[tuple[int, int, str]]] = {}
+def samples_of(events: Iterable[Event]) -> list[UtilizationSample]:
+    """The samples of the agents' pages, as far as the drivers gave any."""
+    return [
+        UtilizationSample(event.t_ms, event.node, gpu.index, gpu.percent)
+        for event in events
+        if isinstance(event, SamplesSeen)
+        for gpu in event.gpus
+        if gpu.percent is not None
+    ]
 
-    def close(uid: str, now_ms: int) -> None:
-        started_ms, pod = since.pop(uid)
-        for device in pod.devices:
-            held.setdefault((pod.node, device), []).append(
-                (started_ms, now_ms, f"{pod.project}/{pod.workload}")
-            )
+
+def held_by_kubelets(
+    events: Iterable[Event], from_ms: int, until_ms: int
+) -> dict[Gpu, list[tuple[int, int, str]]]:
+    """When each GPU was held and by which pod: from one page of the node's agent to the next, if both say so.
+
+    What the first page says counts from `from_ms`, what the last says until `until_ms`: nothing else is known of the
+    time before and after them.
+    """
+    held: dict[Gpu, list[tuple[int, int, str]]] = {}
+    last: dict[str, tuple[int, set[tuple[int, str]]]] = {}
+
+    def extend(node: str, start_ms: int, end_ms: int, holders: Iterable[tuple[int, str]]) -> None:
+        for gpu, pod in sorted(holders) if end_ms > start_ms else ():
+            spans = held.setdefault((node, gpu), [])
+            number = next((n for n, span in enumerate(spans) if span[1:] == (start_ms, pod)), None)
+            if number is None:
+                spans.append((start_ms, end_ms, pod))
+            else:
+                spans[number] = (spans[number][0], end_ms, pod)
 
     for event in events:
-        if not isinstance(event, PodSeen) or event.t_ms > until_ms:
-            continue
-        before = since.get(event.uid)
-        if before is not None and not (event.holds and _place(before[1]) == _place(event)):
-            close(event.uid, event.t_ms)
-        if event.holds and event.devices and event.uid not in since:
-            since[event.uid] = (event.t_ms, event)
-    for uid in list(since):
-        close(uid, until_ms)
+        if isinstance(event, SamplesSeen) and not event.problem:
+            holders = {(gpu.index, pod) for gpu in event.gpus for pod in gpu.holders}
+            before_ms, before = last.get(event.node, (from_ms, holders))
+            extend(event.node, before_ms, event.t_ms, before & holders)
+            last[event.node] = event.t_ms, holders
+    for node, (before_ms, holders) in last.items():
+        extend(node, before_ms, until_ms, holders)
     return held
 
 
@@ -139,11 +163,12 @@ def measure_utilization(
         by_gpu.setdefault((sample.node, sample.gpu), {})[sample.t_ms] = sample.percent
     uses: list[GpuUse] = []
     everything: dict[int, int] = {}
-    jobs: dict[str, dict[int, int]] = {}
+    pods: dict[str, dict[int, int]] = {}
+    percents: dict[Gpu, Fraction | None] = {}
     for gpu in sorted(held):
         clipped = [
-            (max(start, from_ms), min(end, until_ms), job)
-            for start, end, job in held[gpu]
+            (max(start, from_ms), min(end, until_ms), pod)
+            for start, end, pod in held[gpu]
             if start < until_ms and end > from_ms
         ]
         spans = _union((start, end) for start, end, _ in clipped)
@@ -152,32 +177,33 @@ def measure_utilization(
         of_gpu = sorted(by_gpu.get(gpu, {}).items())
         covered = _cover(of_gpu, spans)
         _add(everything, covered.weights)
-        for start, end, job in clipped:
-            _add(jobs.setdefault(job, {}), _cover(of_gpu, [(start, end)]).weights)
+        for start, end, pod in clipped:
+            _add(pods.setdefault(pod, {}), _cover(of_gpu, [(start, end)]).weights)
+        percents[gpu] = covered.percent
         uses.append(
             GpuUse(
                 node=gpu[0],
                 gpu=gpu[1],
-                jobs=sorted({job for _, _, job in clipped}),
+                pods=sorted({pod for _, _, pod in clipped}),
                 held_ms=sum(end - start for start, end in spans),
                 known_ms=covered.known_ms,
                 samples=covered.samples,
-                percent=covered.percent,
+                centi_percent=_centi(covered.percent),
                 max_gap_ms=max(covered.gaps, default=0),
                 max_idle_ms=max(covered.idle, default=0),
             )
         )
-    nodes = sorted({use.node for use in uses})
+    nodes = sorted({node for node, _ in percents})
     return Utilization(
         from_ms=from_ms,
         until_ms=until_ms,
         gpus_total=gpus_total,
-        percent=_mean_of(uses),
+        centi_percent=_centi(_mean_of(percents.values())),
         median=_quantile(everything, 50),
         low=_quantile(everything, 5),
         gpus=uses,
-        nodes=_known({node: _mean_of([use for use in uses if use.node == node]) for node in nodes}),
-        jobs=_known({job: _mean(jobs[job]) for job in sorted(jobs)}),
+        nodes=_known({node: _mean_of(p for gpu, p in percents.items() if gpu[0] == node) for node in nodes}),
+        pods=_known({pod: _mean(pods[pod]) for pod in sorted(pods)}),
     )
 
 
@@ -194,14 +220,24 @@ def judge_utilization(use: Utilization, standard: Standard) -> Judgement:
     unknown = _unknown(use, standard, window_ms)
     if unknown:
         return Judgement(Verdict.INCONCLUSIVE, unknown)
-    lowest = min(use.gpus, key=lambda gpu: gpu.percent or 0.0)
-    percent, of_lowest = use.percent or 0.0, lowest.percent or 0.0  # without a gap every GPU has one
-    text = f"{percent:.2f} %, lowest {lowest.name} at {of_lowest:.2f} %"
-    if percent < standard.least_percent:
+    lowest = min(use.gpus, key=lambda gpu: gpu.centi_percent or 0)
+    centi_percent, of_lowest = (
+        use.centi_percent or 0,
+        lowest.centi_percent or 0,
+    )  # without a gap every GPU has one
+    text = f"{percent_text(centi_percent)}, lowest {lowest.name} at {percent_text(of_lowest)}"
+    if centi_percent < standard.least_percent * 100:
         return Judgement(Verdict.FAIL, f"{text}; at least {standard.least_percent} % are asked for")
-    if of_lowest < standard.least_percent_of_a_gpu:
+    if of_lowest < standard.least_percent_of_a_gpu * 100:
         return Judgement(Verdict.FAIL, f"{text}; of each at least {standard.least_percent_of_a_gpu} %")
     return Judgement(Verdict.PASS, text)
+
+
+def percent_text(centi_percent: int | None) -> str:
+    """`97.02 %`."""
+    if centi_percent is None:
+        return "unknown"
+    return f"{centi_percent // 100}.{centi_percent % 100:02d} %"
 
 
 def _unknown(use: Utilization, standard: Standard, window_ms: int) -> str:
@@ -265,24 +301,28 @@ def _union(spans: Iterable[Span]) -> list[Span]:
     return merged
 
 
-def _place(pod: PodSeen) -> tuple[str, tuple[int, ...]]:
-    return pod.node, pod.devices
-
-
 def _add(total: dict[int, int], weights: Mapping[int, int]) -> None:
     for percent, weight in weights.items():
         total[percent] = total.get(percent, 0) + weight
 
 
-def _mean(weights: Mapping[int, int]) -> float | None:
+def _mean(weights: Mapping[int, int]) -> Fraction | None:
     known_ms = sum(weights.values())
-    return sum(percent * weight for percent, weight in weights.items()) / known_ms if known_ms else None
+    return (
+        Fraction(sum(percent * weight for percent, weight in weights.items()), known_ms) if known_ms else None
+    )
 
 
-def _mean_of(uses: Sequence[GpuUse]) -> float | None:
-    """The mean over the GPUs; unknown if nothing is known of one."""
-    percents = [use.percent for use in uses if use.percent is not None]
-    return math.fsum(percents) / len(percents) if percents and len(percents) == len(uses) else None
+def _mean_of(percents: Iterable[Fraction | None]) -> Fraction | None:
+    """The mean over GPUs; unknown if nothing is known of one."""
+    known = list(percents)
+    numbers = [percent for percent in known if percent is not None]
+    return sum(numbers, Fraction()) / len(numbers) if numbers and len(numbers) == len(known) else None
+
+
+def _centi(percent: Fraction | None) -> int | None:
+    """In hundredths of a percent, rounded down: below a whole percent exactly if the percentage is."""
+    return None if percent is None else math.floor(percent * 100)
 
 
 def _quantile(weights: Mapping[int, int], percent: int) -> int | None:
@@ -295,8 +335,8 @@ def _quantile(weights: Mapping[int, int], percent: int) -> int | None:
     return None
 
 
-def _known(values: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: value for name, value in values.items() if value is not None}
+def _known(percents: Mapping[str, Fraction | None]) -> dict[str, int]:
+    return {name: math.floor(percent * 100) for name, percent in percents.items() if percent is not None}
 
 
 def _names(names: Sequence[str]) -> str:

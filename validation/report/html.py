@@ -73,6 +73,7 @@ def _template() -> Template:
         actual_lines=text.actual_lines,
         reason_lines=text.reason_lines,
         evidence_line=text.evidence_line,
+        use_lines=text.use_lines,
     )
     return environment.get_template("report.html.j2")
 

@@ -108,6 +108,12 @@ def _checks(checks: list[CheckResult]) -> list[str]:
     if trained:
         lines += ["", "| verdict | result of the training job | what was measured, or why |", "|---|---|---|"]
         lines += [_row(c.verdict, c.title, "<br>".join(text.reason_lines(c))) for c in trained]
+    used = [check for check in checks if check.kind == "utilization"]
+    if used:
+        lines += ["", "| verdict | use of the GPUs | what was measured, or why |", "|---|---|---|"]
+        lines += [
+            _row(c.verdict, c.title, "<br>".join(text.reason_lines(c) + text.use_lines(c))) for c in used
+        ]
     lines += ["", "| verdict | invariant | violations |", "|---|---|---|"]
     lines += [
         _row(

@@ -22,6 +22,7 @@ from validation.judge.history import Violation
 from validation.judge.host_layer import HostScope
 from validation.judge.oracle import Demand
 from validation.judge.training_job import TrainingJob
+from validation.judge.utilization import Standard, Utilization
 from validation.judge.waivers import Waiver
 from validation.scenario.schema import Erratum
 
@@ -61,8 +62,8 @@ class Oracle(_Record):
 class CheckTrace(_Record):
     """What of a check differs from run to run. Times are milliseconds since the run began.
 
-    `causes` say why pods do not run, in the words of Kubernetes; the key is absent where there is nothing to say, as
-    in records of before there was one.
+    `causes` say why pods do not run, in the words of Kubernetes, or why nothing is known of a node; `utilization` is
+    what was measured of GPUs. Both keys are absent where there is nothing to say, as in records of before they were.
     """
 
     started_ms: int | None = None
@@ -74,11 +75,12 @@ class CheckTrace(_Record):
     subjects: int = 0
     violations: list[Violation] = []
     causes: list[str] | msgspec.UnsetType = msgspec.UNSET
+    utilization: Utilization | msgspec.UnsetType = msgspec.UNSET
 
 
 class CheckResult(_Record):
-    """A check of the run and its verdict: a step of a scenario, a list that is shown, the result of its `job`, an
-    invariant, or a layer.
+    """A check of the run and its verdict: a step of a scenario, a list that is shown, the result of its `job`, the use
+    of GPUs by the standard of `utilization` (a key that others do not have), an invariant, or a layer.
 
     One that is not `required` counts for nothing: an invariant that nothing was subject to. `least` is the evidence
     below which there is no verdict. `oracle_differences` are those that no erratum excuses.
@@ -102,6 +104,7 @@ class CheckResult(_Record):
     oracle_differences: list[str] = []
     actual: Actual | None = None
     job: TrainingJob | None = None
+    utilization: Standard | msgspec.UnsetType = msgspec.UNSET
     differences: list[str] = []
     errata: list[str] = []
     excused: list[str] = []

@@ -15,6 +15,7 @@ from validation.judge.requirements import Scope as JudgedScope
 from validation.judge.state import evictions
 from validation.judge.timeline import Timeline
 from validation.judge.training_job import JobCheck, judge_job
+from validation.judge.use_check import judge_use
 from validation.judge.verdict import Verdict
 from validation.judge.views import judge_view
 from validation.layers.checks import LAYERS, judge_layer
@@ -26,6 +27,7 @@ INVARIANT = "/invariant/"
 LAYER = "/layer/"
 TRAINING = "/training/"
 VIEW = "/view/"
+UTILIZATION = "/utilization"
 
 
 def empty_result(
@@ -48,6 +50,10 @@ def empty_result(
     if TRAINING in check_id and scenario.training is not None:
         result.kind, result.source, result.job = "training", scenario.training.source, scenario.training.job
         result.within_ms = scenario.training.within_ms * patience_percent // 100
+    if check_id == scenario.id + UTILIZATION and scenario.utilization is not None:
+        use = scenario.utilization
+        result.kind, result.source, result.least = "utilization", use.source, use.least
+        result.utilization = use.standard
     if step is not None:
         capacity_milli = scenario.cluster.nodes * scenario.cluster.gpus_per_node * 1000
         result.errata = list(step.errata)
@@ -105,6 +111,11 @@ def judge_result(
         job = judge_job(check, result.circumstances, timeline, trace.window)
         trace.evidence, trace.causes = job.evidence, list(job.causes) or msgspec.UNSET
         return job.judgement
+    if result.utilization is not msgspec.UNSET:
+        use = judge_use(result.utilization, result.least, result.circumstances, timeline, trace.window)
+        trace.evidence, trace.causes = use.evidence, list(use.causes) or msgspec.UNSET
+        trace.utilization = msgspec.UNSET if use.measured is None else use.measured
+        return use.judgement
     if result.kind == "layer":
         layer = result.id.partition(LAYER)[2]
         judgement, trace.evidence = judge_layer(

@@ -15,8 +15,8 @@ from validation.report.rejudge import empty_result
 from validation.scenario.loader import LoadedScenario, find, load
 
 _OF_THE_FILE = (
-    "kind", "source", "least", "within_ms", "hold_ms", "expected", "oracle", "oracle_differences", "job", "errata",
-    "excused",
+    "kind", "source", "least", "within_ms", "hold_ms", "expected", "oracle", "oracle_differences", "job", "utilization",
+    "errata", "excused",
 )  # fmt: skip
 
 

@@ -2,8 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from validation.judge.expectation import Actual, Expectation
 from validation.judge.units import gpus, seconds
+from validation.judge.utilization import percent_text
 
 if TYPE_CHECKING:  # the record needs an extra, the plan that is printed does not
     from validation.report.record import CheckResult, Oracle
@@ -92,6 +95,26 @@ def reason_lines(step: "CheckResult") -> list[str]:
     return lines
 
 
+def use_lines(step: "CheckResult") -> list[str]:
+    """How much GPUs were used: in all, each node with its GPUs, each pod, and what is not known."""
+    use = step.volatile.utilization
+    if isinstance(use, msgspec.UnsetType):
+        return []
+    held = f"{len(use.gpus)} of {use.gpus_total} GPUs held"
+    spread = "" if use.median is None else f"; of the time, median {use.median} %, lowest 5 % {use.low} %"
+    lines = [f"{percent_text(use.centi_percent)} over {seconds(use.until_ms - use.from_ms)}, {held}{spread}"]
+    for node in dict.fromkeys(gpu.node for gpu in use.gpus):
+        each = (f"{gpu.gpu}: {percent_text(gpu.centi_percent)}" for gpu in use.gpus if gpu.node == node)
+        lines.append(f"{node}: {percent_text(use.nodes.get(node))} (GPU {', '.join(each)})")
+    lines += [f"{pod}: {percent_text(centi_percent)}" for pod, centi_percent in use.pods.items()]
+    if use.gpus:
+        gap = max(use.gpus, key=lambda gpu: gpu.max_gap_ms)
+        idle = max(use.gpus, key=lambda gpu: gpu.max_idle_ms)
+        lines.append(f"longest time of which nothing is known: {seconds(gap.max_gap_ms)} of {gap.name}")
+        lines.append(f"longest time held and idle: {seconds(idle.max_idle_ms)} of {idle.name}")
+    return lines
+
+
 def evidence_line(step: "CheckResult") -> str:
     """How much the verdict rests on, beside the least that it needs; empty where nothing was judged."""
     evidence, least = step.volatile.evidence, step.least
@@ -100,9 +123,10 @@ def evidence_line(step: "CheckResult") -> str:
     if step.kind == "layer":
         return f"evidence: {evidence.nodes} hosts, {evidence.gpus} GPUs, {evidence.events} outputs"
     numbers = [
-        f"{getattr(evidence, name)} {name}"
-        + (f" of {getattr(least, name)}" if name in {"nodes", "gpus"} else "")
+        f"{evidence.count(name)} {name}"
+        + (f" of {least.count(name)}" if name in {"nodes", "gpus", "samples"} else "")
         for name in evidence.__struct_fields__
+        if getattr(evidence, name) is not msgspec.UNSET
     ]
     subjects = f", {step.volatile.subjects} subjects" if step.kind == "invariant" else ""
     return f"evidence: {', '.join(numbers)}{subjects}".replace("gpus", "GPUs")

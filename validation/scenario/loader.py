@@ -10,6 +10,7 @@ from validation.judge import oracle
 from validation.judge.evidence import NO_EVIDENCE, Evidence
 from validation.judge.expectation import Expectation
 from validation.judge.training_job import TrainingJob
+from validation.judge.utilization import MAX_GAP_MS, Standard
 from validation.judge.views import VIEWS
 from validation.scenario.commands import Action, Delete, Submit, parse
 from validation.scenario.document import Document
@@ -64,6 +65,15 @@ class LoadedTraining:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedUtilization:
+    """How much the GPUs must be used. `least`: also a sample of each GPU for every ten seconds of the window."""
+
+    standard: Standard
+    source: str
+    least: Evidence
+
+
+@dataclass(frozen=True, slots=True)
 class LoadedScenario:
     """A scenario of a file, parsed and checked, with the cluster and quotas of those that it continues."""
 
@@ -75,6 +85,7 @@ class LoadedScenario:
     steps: tuple[LoadedStep, ...]
     errata: tuple[Erratum, ...]
     training: LoadedTraining | None = None
+    utilization: LoadedUtilization | None = None
 
     @property
     def id(self) -> str:
@@ -241,7 +252,7 @@ class _Builder:
         steps = []
         for index, step in enumerate(self.scenario.steps):
             place = ("steps", index)
-            if step.id in step_ids or step.id in {"invariant", "training", "view"}:
+            if step.id in step_ids or step.id in {"invariant", "training", "utilization", "view"}:
                 raise self.document.error((*place, "id"), f"duplicate or reserved step id `{step.id}`")
             step_ids.add(step.id)
             steps.append(self._step(step, place, cluster, quotas))
@@ -262,13 +273,14 @@ class _Builder:
             steps=tuple(steps),
             errata=tuple(self.errata[name] for name in dict.fromkeys(erratum_ids)),
             training=self._training(),
+            utilization=self._utilization(cluster),
         )
 
     def _layers(self) -> LoadedScenario:
         """Checks of the hosts, which need no cluster."""
         scenario = self.scenario
         others = (scenario.continues, scenario.projects, scenario.cluster, scenario.training, scenario.views)
-        if scenario.steps or any(others):
+        if scenario.steps or scenario.utilization or any(others):
             raise self.document.error(("layers",), "a scenario with `layers` has nothing else")
         if len(set(scenario.layers)) != len(scenario.layers):
             raise self.document.error(("layers",), "a layer is there twice")
@@ -298,6 +310,24 @@ class _Builder:
             training.project, training.workload, training.device, training.devices, training.mounts
         )
         return LoadedTraining(job, training.source, self._duration(("training", "within"), training.within))
+
+    def _utilization(self, cluster: Cluster) -> LoadedUtilization | None:
+        """How much the GPUs must be used, from when the last step has ended."""
+        utilization = self.scenario.utilization
+        if utilization is None:
+            return None
+        window_ms = self._duration(("utilization", "window"), utilization.window)
+        if not window_ms:
+            raise self.document.error(("utilization", "window"), "a window of no time has nothing in it")
+        standard = Standard(
+            window_ms,
+            self._duration(("utilization", "warmUp"), utilization.warm_up),
+            utilization.least_percent,
+            utilization.least_percent_of_a_gpu,
+        )
+        gpus = cluster.nodes * cluster.gpus_per_node
+        least = Evidence(cluster.nodes, gpus, 1, 1, gpus * max(1, window_ms // MAX_GAP_MS))
+        return LoadedUtilization(standard, utilization.source, least)
 
     def _cluster(self) -> Cluster:
         if self.before is not None:

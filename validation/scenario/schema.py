@@ -83,6 +83,18 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     within: str = "30m"
 
 
+class Utilization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """How much all GPUs must be used while the jobs of the last step hold them: in a window, which begins when the jobs
+    have had `warmUp`.
+    """
+
+    source: str
+    window: str = "10m"
+    warm_up: str = "5m"
+    least_percent: int = 95
+    least_percent_of_a_gpu: int = 90
+
+
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One `*.scenario.yaml`. With `continues`, it runs on the state that the named scenario leaves.
 
@@ -99,6 +111,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     projects: dict[str, Project] = {}
     training: Training | None = None
     views: list[str] = []
+    utilization: Utilization | None = None
     layers: list[str] = []
 
 

@@ -1,7 +1,7 @@
-"""What the agents of the nodes say on their pages of metrics: how much each GPU is used, and who holds it.
+"""What the agent of a node says on its page of metrics: how much each GPU is used, and who holds it.
 
 Who holds a GPU is the kubelet's word, not the scheduler's. A page that is no newer than the one before it makes no
-sample: an agent that stands still leaves a gap.
+event: an agent that stands still leaves a gap.
 """
 
 import re
@@ -9,11 +9,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from validation.errors import TargetError
-from validation.judge.utilization import Gpu, UtilizationSample
+from validation.judge.events import GpuSampled, SamplesSeen
 
 ROUNDS: Final = "muster_agent_samples_total"
+SOURCE: Final = "muster_agent_source_up"
+HEALTHY: Final = "muster_gpu_healthy"
 USE: Final = "muster_gpu_utilization_ratio"
 HELD: Final = "muster_gpu_allocated"
+_READ: Final = frozenset({ROUNDS, SOURCE, HEALTHY, USE, HELD})
 _LINE: Final = re.compile(r"(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -23,50 +26,47 @@ class AgentPages:
 
     def __init__(self, node: str) -> None:
         self.node = node
-        self.samples: list[UtilizationSample] = []
-        self._held: dict[Gpu, list[tuple[int, int, str]]] = {}
         self._rounds = ""
-        self._before: tuple[int, set[tuple[int, str]]] | None = None
+        self._problem = ""
 
-    def read(self, text: str, t_ms: int) -> bool:
-        """Take a page that was read at `t_ms`; returns whether it says anything new.
+    def read(self, text: str, t_ms: int) -> SamplesSeen | None:
+        """What the page says that was read at `t_ms`; None if that is nothing new.
 
         Raises TargetError if it makes no sense.
         """
-        uses: dict[int, int] = {}
-        holders: set[tuple[int, str]] = set()
-        rounds = ""
+        percents: dict[int, int] = {}
+        holders: dict[int, dict[str, None]] = {}
+        rounds, silent = "", ""
         for name, labels, value in _lines(text):
             if name == ROUNDS:
                 rounds = value
+            elif name == SOURCE:
+                silent = silent if value == "1" else labels.get("source", "one of its sources")
+            elif name == HEALTHY:
+                holders.setdefault(_index(self.node, labels), {})
             elif name == USE:
-                uses[int(labels["gpu"])] = self._percent(labels["gpu"], value)
-            elif name == HELD:
-                holders.add((int(labels["gpu"]), f"{labels['namespace']}/{labels['pod']}"))
+                percents[_index(self.node, labels)] = self._percent(labels["gpu"], value)
+            else:
+                pod = f"{labels['namespace']}/{labels['pod']}"
+                holders.setdefault(_index(self.node, labels), {})[pod] = None
         if not rounds:
             raise TargetError(f"the agent of {self.node} does not answer with its metrics")
         if rounds == self._rounds:
-            return False
+            return None
         self._rounds = rounds
-        self.samples += [UtilizationSample(t_ms, self.node, gpu, uses[gpu]) for gpu in sorted(uses)]
-        if self._before is not None:
-            since_ms, previous = self._before
-            for gpu, holder in sorted(holders & previous):
-                self._extend((self.node, gpu), since_ms, t_ms, holder)
-        self._before = (t_ms, holders)
-        return True
+        if silent:
+            return self.problem(f"its agent is not answered by {silent}", t_ms)
+        self._problem = ""
+        indices = sorted(percents.keys() | holders.keys())
+        gpus = (GpuSampled(index, percents.get(index), tuple(holders.get(index, ()))) for index in indices)
+        return SamplesSeen(t_ms, self.node, tuple(gpus))
 
-    def held(self) -> dict[Gpu, list[tuple[int, int, str]]]:
-        """When each GPU was held and by which pod: from page to page on which it says so."""
-        return {gpu: sorted(spans) for gpu, spans in self._held.items()}
-
-    def _extend(self, gpu: Gpu, since_ms: int, t_ms: int, holder: str) -> None:
-        spans = self._held.setdefault(gpu, [])
-        for number, (start, end, name) in enumerate(spans):
-            if name == holder and end == since_ms:
-                spans[number] = (start, t_ms, holder)
-                return
-        spans.append((since_ms, t_ms, holder))
+    def problem(self, why: str, t_ms: int) -> SamplesSeen | None:
+        """That nothing is known of the node; None if that was said last."""
+        if why == self._problem:
+            return None
+        self._problem = why
+        return SamplesSeen(t_ms, self.node, problem=why)
 
     def _percent(self, gpu: str, value: str) -> int:
         try:
@@ -78,8 +78,15 @@ class AgentPages:
         return percent
 
 
+def _index(node: str, labels: dict[str, str]) -> int:
+    index = labels.get("gpu", "")
+    if not index.isdecimal():
+        raise TargetError(f"the agent of {node} speaks of a GPU without an index")
+    return int(index)
+
+
 def _lines(text: str) -> Iterator[tuple[str, dict[str, str], str]]:
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
-        if match is not None and match["name"] in {ROUNDS, USE, HELD}:
+        if match is not None and match["name"] in _READ:
             yield match["name"], dict(_LABEL.findall(match["labels"] or "")), match["value"]

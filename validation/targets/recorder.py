@@ -27,7 +27,8 @@ from validation.judge.events import (
 )
 from validation.judge.state import State
 from validation.report.log import Entry, Observed, RunLog
-from validation.witness import names, objects, outputs
+from validation.targets.agent_pages import AgentPages
+from validation.witness import agents, names, objects, outputs
 from validation.witness.reader import Handlers, Kind, Reader, ReadFailed, connect
 
 SYNC_SECONDS = 30.0
@@ -65,6 +66,12 @@ class Recorder:
         """Project and name of the workloads whose output is recorded."""
         self._read_line: Callable[[str, str, str], str] | None = None
         """Reads the last line that a container printed, by namespace, name of the pod, and its own."""
+        self.read_page: agents.PageReader | None = None
+        """Reads the page of an agent; None where there is nobody to read it."""
+        self.agents: dict[str, agents.AgentPod] = {}
+        """By node, the agent that runs there."""
+        self._pages: dict[str, AgentPages] = {}
+        """By node, the pages of its agent."""
         self._outputs: dict[str, asyncio.Task[None]] = {}
         """By uid of the pod, what reads its output."""
         self._failure: BaseException | None = None
@@ -104,11 +111,12 @@ class Recorder:
         for reader in readers:
             reader.start()
         self._read_line = functools.partial(outputs.read_last_line, client)
+        self.read_page = functools.partial(agents.read_page, client)
         try:
             await self._until_synced(synced)
             yield
         finally:
-            self._read_line = None
+            self._read_line = self.read_page = None
             await asyncio.gather(*self._outputs.values())
             await asyncio.gather(*(asyncio.to_thread(reader.stop) for reader in readers))
 
@@ -138,6 +146,26 @@ class Recorder:
     def follow_output(self, project: str, workload: str) -> None:
         """Record from now on what the containers of the workload printed last, once they have ended."""
         self._followed.add((project, workload))
+
+    async def sample_gpus(self) -> None:
+        """Record what the agent of each node with GPUs says now of them, or why it says nothing."""
+        nodes = [node for node, gpus in sorted(self.state.nodes.items()) if gpus]
+        await asyncio.gather(*(self._sample(node, self.agents.get(node)) for node in nodes))
+
+    async def _sample(self, node: str, agent: agents.AgentPod | None) -> None:
+        pages = self._pages.setdefault(node, AgentPages(node))
+        problem, text = "no agent runs on it", ""
+        if agent is not None and self.read_page is not None:
+            try:
+                text = await asyncio.to_thread(self.read_page, agent)
+            except ReadFailed as error:
+                problem = f"its agent does not answer: {error}"
+        try:
+            event = pages.read(text, self.now_ms()) if text else pages.problem(problem, self.now_ms())
+        except TargetError as error:
+            event = pages.problem(str(error), self.now_ms())
+        if event is not None:
+            self.record(event)
 
     def take_namespace(self, name: str, project: str) -> None:
         """Take the namespace as that of the project."""
@@ -245,6 +273,15 @@ class Recorder:
             for pod in [pod for pod in self._pods.values() if pod["metadata"]["namespace"] == name]:
                 self._pod_changed("added", pod)
 
+    def _note_agent(self, change: str, pod: Json) -> None:
+        agent = agents.agent_of(pod)
+        if agent is None:
+            return
+        if change != "deleted" and agents.runs(pod):
+            self.agents[agent.node] = agent
+        elif self.agents.get(agent.node) == agent:
+            del self.agents[agent.node]
+
     def _note_containers(self, pod: Json) -> None:
         """Know whose containers these are; the driver of the node may have named their processes before."""
         ids = set(objects.container_ids(pod)) - self._pods_by_container.keys()
@@ -259,6 +296,7 @@ class Recorder:
         known = self._seen.get(uid)
         project = self._projects.get(pod["metadata"]["namespace"]) or (known.project if known else "")
         if not project:
+            self._note_agent(change, pod)
             self._pods[uid] = pod
             if change == "deleted":
                 del self._pods[uid]

@@ -1,19 +1,21 @@
 """Utilization by its definition: a duty that was put in is found again, and nothing that is missing passes."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.validation.judge.events import evicted, gone, pod
+from validation.judge.events import GpuSampled, SamplesSeen
 from validation.judge.utilization import (
     WINDOW_MS,
     GpuUse,
     Standard,
     Utilization,
     UtilizationSample,
-    holdings,
+    held_by_kubelets,
     judge_utilization,
     measure_utilization,
+    samples_of,
 )
 from validation.judge.verdict import Verdict
 
@@ -117,10 +119,8 @@ def test_a_window_that_is_too_short_proves_nothing() -> None:
 
 
 def test_more_than_all_of_a_gpu_is_refused() -> None:
-    import msgspec
-
     with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(b'{"tMs": 0, "node": "n", "gpu": 0, "percent": 101}', type=UtilizationSample)
+        msgspec.json.decode(b'{"index": 0, "percent": 101}', type=GpuSampled)
 
 
 def test_samples_count_by_the_time_since_the_one_before() -> None:
@@ -128,14 +128,14 @@ def test_samples_count_by_the_time_since_the_one_before() -> None:
     dense = [(t_ms, 100) for t_ms in range(100, 300_001, 100)]
     sparse = [(t_ms, 50) for t_ms in range(301_000, WINDOW_MS + 1, 1000)]
     use = measured({GPUS[0]: [(0, 100), *dense, *sparse]}, GPUS[:1])
-    assert use.percent == pytest.approx(75.0)
+    assert use.centi_percent == 7500
 
 
-def test_the_mean_is_over_gpus_and_the_figures_of_nodes_and_jobs_beside_it() -> None:
+def test_the_mean_is_over_gpus_and_the_figures_of_nodes_and_pods_beside_it() -> None:
     use = measured({GPUS[0]: steady(100), GPUS[8]: steady(80), GPUS[9]: steady(60)}, [GPUS[0], *GPUS[8:10]])
-    assert use.percent == pytest.approx(80.0)
-    assert use.nodes == {"dgx1-1": 100.0, "dgx1-2": 70.0}
-    assert use.jobs["team-a/heavy-2-1"] == 60.0
+    assert use.centi_percent == 8000
+    assert use.nodes == {"dgx1-1": 10_000, "dgx1-2": 7000}
+    assert use.pods["team-a/heavy-2-1"] == 6000
     assert (use.median, use.low) == (80, 60)
 
 
@@ -166,7 +166,8 @@ def test_an_injected_duty_is_found_within_one_point(
     until_ms = sum(length for length, _ in changes) * 1000
     truth = sum(length * percent for length, percent in changes) / (until_ms / 1000)
     use = measured({GPUS[0]: duty_samples(changes, every_ms, offset_ms)}, GPUS[:1], until_ms)
-    assert use.percent == pytest.approx(truth, abs=1.0)
+    assert use.centi_percent is not None
+    assert abs(use.centi_percent - truth * 100) <= 100
 
 
 @settings(deadline=None, max_examples=60)
@@ -190,35 +191,40 @@ def test_known_and_unknown_time_are_all_of_the_time_that_a_gpu_was_held(
     assert 0 <= one.known_ms <= one.held_ms
     assert one.max_gap_ms <= one.held_ms - one.known_ms
     assert one.max_idle_ms <= one.known_ms
-    if one.percent is not None:
-        assert 0 <= one.percent <= 100
+    if one.centi_percent is not None:
+        assert 0 <= one.centi_percent <= 10_000
     if len({t_ms for t_ms, _ in values}) == len(values):
         assert shuffled == use
 
 
-def test_who_holds_a_gpu_follows_from_the_events() -> None:
-    one = pod(1000, "one", devices=(0, 1))
-    half = pod(2000, "half", devices=(2,), gpu_milli=500)
-    held = holdings(
-        [
-            one,
-            half,
-            pod(3000, "one", devices=(0, 1)),  # nothing new
-            evicted(half, 4000),  # it still holds
-            gone(half, 5000),
-            pod(6000, "two", devices=(2,)),
-            pod(7000, "two", devices=(2,), phase="Succeeded"),
-            pod(8000, "waits", node="", devices=(), phase="Pending"),
-        ],
-        10_000,
-    )
-    assert held == {
-        ("n1", 0): [(1000, 10_000, "p/one")],
-        ("n1", 1): [(1000, 10_000, "p/one")],
-        ("n1", 2): [(2000, 5000, "p/half"), (6000, 7000, "p/two")],
+def page(t_ms: int, *holders: tuple[str, ...], node: str = "n1", problem: str = "") -> SamplesSeen:
+    gpus = tuple(GpuSampled(index, 97, pods) for index, pods in enumerate(holders))
+    return SamplesSeen(t_ms, node, gpus, problem)
+
+
+def test_who_holds_a_gpu_is_the_kubelets_word_from_page_to_page() -> None:
+    events = [
+        page(1000, ("p/one",), ("p/one", "p/half")),
+        page(2000, ("p/one",), ("p/half",)),
+        page(3000, problem="503"),
+        page(20_000, (), ("p/half",)),
+        page(21_000, ("p/two",), ("p/half",)),
+        page(5000, ("p/other",), node="n2"),
+    ]
+    assert held_by_kubelets(events, 500, 30_000) == {
+        ("n1", 0): [(500, 2000, "p/one"), (21_000, 30_000, "p/two")],
+        ("n1", 1): [(500, 30_000, "p/half"), (500, 1000, "p/one")],
+        ("n2", 0): [(500, 30_000, "p/other")],
     }
 
 
-def test_a_pod_that_comes_to_other_devices_holds_those() -> None:
-    held = holdings([pod(1000, "one"), pod(2000, "one", devices=(3,))], 3000)
-    assert held == {("n1", 0): [(1000, 2000, "p/one")], ("n1", 3): [(2000, 3000, "p/one")]}
+def test_a_gpu_of_which_the_driver_says_nothing_has_no_sample() -> None:
+    event = SamplesSeen(1000, "n1", (GpuSampled(0, 5), GpuSampled(1, None, ("p/one",))))
+    assert samples_of([event, page(2000, problem="503")]) == [UtilizationSample(1000, "n1", 0, 5)]
+
+
+def test_less_than_a_whole_percent_is_less() -> None:
+    """94.999 % are not rounded up."""
+    just_below = [(t_ms, 94 if t_ms == 1000 else 95) for t_ms, _ in steady(95)]
+    outcome, reason = verdict(dict.fromkeys(GPUS, just_below))
+    assert (outcome, reason.startswith("94.99 %")) == (Verdict.FAIL, True)

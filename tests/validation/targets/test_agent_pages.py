@@ -8,7 +8,14 @@ from orchestrator.agent.model import Holder
 from orchestrator.agent.pod_resources import HeldDevice
 from tests.agent.doubles import FakeDriver, uuid
 from validation.errors import TargetError
-from validation.judge.utilization import Standard, judge_utilization, measure_utilization
+from validation.judge.events import SamplesSeen
+from validation.judge.utilization import (
+    Standard,
+    held_by_kubelets,
+    judge_utilization,
+    measure_utilization,
+    samples_of,
+)
 from validation.judge.verdict import Verdict
 from validation.targets.agent_pages import AgentPages
 
@@ -37,68 +44,86 @@ class Agent:
         return render(self.collector.read(self.held), self.figures)
 
 
-def watched(agent: Agent, seconds: int = SECONDS) -> AgentPages:
-    pages = AgentPages("dgx1-1")
-    for _ in range(seconds):
-        pages.read(agent.page(), agent.now * 1000)
-    return pages
+class Watched:
+    """The pages of an agent, and what was made of them."""
 
+    def __init__(self, agent: Agent, seconds: int = SECONDS) -> None:
+        self.agent = agent
+        self.pages = AgentPages("dgx1-1")
+        self.events: list[SamplesSeen] = []
+        self.read(seconds)
 
-def verdict(pages: AgentPages, gpus_total: int, seconds: int = SECONDS) -> tuple[Verdict, str, float | None]:
-    use = measure_utilization(
-        pages.samples, pages.held(), from_ms=1000, until_ms=seconds * 1000, gpus_total=gpus_total
-    )
-    judgement = judge_utilization(use, STANDARD)
-    return judgement.verdict, judgement.reason, use.percent
+    def read(self, seconds: int) -> None:
+        for _ in range(seconds):
+            event = self.pages.read(self.agent.page(), self.agent.now * 1000)
+            assert event is not None
+            self.events.append(event)
+
+    def verdict(self, gpus_total: int, seconds: int = SECONDS) -> tuple[Verdict, str, int | None]:
+        use = measure_utilization(
+            samples_of(self.events),
+            held_by_kubelets(self.events, 1000, seconds * 1000),
+            from_ms=1000,
+            until_ms=seconds * 1000,
+            gpus_total=gpus_total,
+        )
+        judgement = judge_utilization(use, STANDARD)
+        return judgement.verdict, judgement.reason, use.centi_percent
 
 
 @pytest.mark.parametrize("duty", [0, 1, 50, 94, 95, 100])
 def test_a_constant_duty_is_found_to_the_point(duty: int) -> None:
-    assert verdict(watched(Agent([[duty]])), 1)[2] == duty
+    assert Watched(Agent([[duty]])).verdict(1)[2] == duty * 100
 
 
 def test_a_duty_that_changes_is_found_within_a_point() -> None:
-    found = verdict(watched(Agent([[100] * 5 + [0] * 5, [30, 60]])), 2)[2]
-    assert found == pytest.approx((50 + 45) / 2, abs=1.5)
+    centi_percent = Watched(Agent([[100] * 5 + [0] * 5, [30, 60]])).verdict(2)[2]
+    assert centi_percent == pytest.approx((5000 + 4500) / 2, abs=150)
 
 
 def test_sixteen_busy_gpus_pass_and_one_that_is_held_and_idle_fails() -> None:
     busy = [[97]] * 16
-    assert verdict(watched(Agent(busy)), 16)[0] == Verdict.PASS
-    idle = verdict(watched(Agent([*busy[:15], [0]])), 16)
+    assert Watched(Agent(busy)).verdict(16)[0] == Verdict.PASS
+    idle = Watched(Agent([*busy[:15], [0]])).verdict(16)
     assert idle[:2] == (Verdict.FAIL, "held, and idle for 39.0 s or more: dgx1-1/15")
 
 
 def test_who_holds_a_gpu_is_the_kubelets_word() -> None:
     agent = Agent([[97], [97]])
-    pages = watched(agent)
-    assert pages.held()["dgx1-1", 0] == [(1000, 40_000, "muster-team-d/heavy-0")]
+    watched = Watched(agent)
     del agent.held[0]
-    for _ in range(5):
-        pages.read(agent.page(), agent.now * 1000)
-    assert pages.held()["dgx1-1", 0][0][1] == 40_000
-    assert pages.held()["dgx1-1", 1][0][1] == 45_000
+    watched.read(5)
+    held = held_by_kubelets(watched.events, 1000, 45_000)
+    assert held["dgx1-1", 0] == [(1000, 40_000, "muster-team-d/heavy-0")]
+    assert held["dgx1-1", 1] == [(1000, 45_000, "muster-team-d/heavy-1")]
 
 
 def test_an_agent_that_stands_still_leaves_a_gap() -> None:
     agent = Agent([[97]])
-    pages = watched(agent, 20)
+    watched = Watched(agent, 20)
     last = render(agent.collector.read(agent.held), agent.figures)
-    for number in range(21, 33):
-        assert not pages.read(last, number * 1000)
+    assert all(watched.pages.read(last, number * 1000) is None for number in range(21, 33))
     agent.now = 33
-    for _ in range(8):
-        pages.read(agent.page(), agent.now * 1000)
-    assert verdict(pages, 1, 41)[:2] == (Verdict.INCONCLUSIVE, "nothing is known of dgx1-1/0 for 14.0 s")
+    watched.read(8)
+    assert watched.verdict(1, 41)[:2] == (Verdict.INCONCLUSIVE, "nothing is known of dgx1-1/0 for 14.0 s")
 
 
 def test_an_agent_that_was_restarted_goes_on() -> None:
     agent = Agent([[97]])
-    pages = watched(agent, 20)
+    watched = Watched(agent, 20)
     agent.figures.samples = 0
-    for _ in range(20):
-        pages.read(agent.page(), agent.now * 1000)
-    assert verdict(pages, 1)[0] == Verdict.PASS
+    watched.read(20)
+    assert watched.verdict(1)[0] == Verdict.PASS
+
+
+def test_a_driver_that_does_not_answer_leaves_a_gap_with_its_reason() -> None:
+    agent = Agent([[97]])
+    watched = Watched(agent, 2)
+    agent.driver.is_missing = True
+    assert watched.pages.read(agent.page(), 3000) == SamplesSeen(
+        3000, "dgx1-1", problem="its agent is not answered by nvml"
+    )
+    assert watched.pages.read(agent.page(), 4000) is None, "it is said once"
 
 
 @pytest.mark.parametrize("value", ["2.5", "-1", "nan", "inf", "much"])
@@ -108,3 +133,5 @@ def test_what_makes_no_sense_is_refused(value: str) -> None:
         AgentPages("n").read(text, 0)
     with pytest.raises(TargetError, match="does not answer with its metrics"):
         AgentPages("n").read("<html>404</html>", 0)
+    with pytest.raises(TargetError, match="a GPU without an index"):
+        AgentPages("n").read('muster_gpu_allocated{uuid="u",namespace="a",pod="b"} 1\n', 0)

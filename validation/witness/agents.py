@@ -1,0 +1,57 @@
+"""Reads the pages of the nodes' agents through the API server, which finds the port of a pod itself."""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import kubernetes.client
+import urllib3.exceptions
+
+from validation.witness import names
+from validation.witness.reader import ReadFailed
+
+MAX_BYTES: Final = 4 << 20
+_SECONDS: Final = 4
+"""Less than the time after which nothing is known of a GPU."""
+
+
+class AgentPod(NamedTuple):
+    """The pod of a node's agent."""
+
+    node: str
+    namespace: str
+    pod: str
+
+
+PageReader = Callable[[AgentPod], str]
+"""Returns the page of an agent. Raises ReadFailed."""
+
+
+def agent_of(pod: dict[str, Any]) -> AgentPod | None:
+    """The agent whose pod it is, once it is on a node; None if it is none's."""
+    metadata, node = pod["metadata"], pod["spec"].get("nodeName") or ""
+    is_agent = (metadata.get("labels") or {}).get("app.kubernetes.io/name") == names.AGENT_ACCOUNT
+    if not is_agent or not node or metadata["namespace"] != names.AGENT_NAMESPACE:
+        return None
+    return AgentPod(node, metadata["namespace"], metadata["name"])
+
+
+def runs(pod: dict[str, Any]) -> bool:
+    """Whether its containers run, and nobody has deleted it."""
+    return pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+
+
+def read_page(client: kubernetes.client.ApiClient, agent: AgentPod) -> str:
+    """The page of metrics of the agent. Raises ReadFailed."""
+    parameters = client.param_serialize(
+        method="GET",
+        resource_path=f"/api/v1/namespaces/{agent.namespace}/pods/{agent.pod}/proxy/metrics",
+        auth_settings=["BearerToken"],
+    )
+    try:
+        response = client.call_api(*parameters, _request_timeout=_SECONDS).response
+        content = response.read(MAX_BYTES)
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise ReadFailed(str(error)) from error
+    if response.status != 200:
+        raise ReadFailed(f"{response.status} {response.reason}")
+    return str(content.decode(errors="replace"))
