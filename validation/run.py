@@ -93,7 +93,8 @@ class ValidationRun:
         self._reported_reasons: set[str] = set()
         self._unusable = ""
         self._history: list[Action] = []
-        self._created: list[str] = []
+        self._created: dict[str, int] = {}
+        """By name, the quotas of the projects that this run made, in thousandths."""
 
     async def run(self, check: Check) -> record.CheckResult:
         """Run one check. Problems of the target are verdicts, not exceptions."""
@@ -280,22 +281,42 @@ class ValidationRun:
             await self._describe()
         self._group_from = len(self.recorder.events)
 
-    async def _create_projects(self, scenario: LoadedScenario, result: record.CheckResult) -> None:
-        missing = {name: quota for name, quota in scenario.quotas_milli.items() if name not in self._created}
+    async def _set_projects(self, scenario: LoadedScenario, result: record.CheckResult) -> None:
+        """Bring the projects to what the scenario says: create those that are missing, change and delete others."""
+        quotas = scenario.quotas_milli
+        missing = {name: quota for name, quota in quotas.items() if name not in self._created}
+        changed = [name for name, quota in quotas.items() if self._created.get(name, quota) != quota]
+        removed = [name for name in self._created if name not in quotas]
+        for name in removed:
+            self.recorder.project_deleted(name)
+            del self._created[name]
+            await self._command(f"muster project delete {name}", result)
+        # Quotas that are lowered first: together they must never be more than the cluster has.
+        for name in sorted(changed, key=lambda name: quotas[name] - self._created[name]):
+            self._note_project(name, quotas[name])
+            await self._command(f"muster project update {name} -g {quotas[name] / 1000:g}", result)
         for name, quota in missing.items():
-            self.recorder.project(name, quota)
-            self._created.append(name)
+            self._note_project(name, quota)
         lines = [f"muster project create {name} -g {quota / 1000:g}" for name, quota in missing.items()]
         await asyncio.gather(*(self._command(line, result) for line in lines))
 
-        def without_namespace() -> list[str]:
-            return [name for name in missing if not self.recorder.has_namespace(name)]
+        def not_followed() -> list[str]:
+            absent = [
+                f"project {name} got no namespace"
+                for name in missing
+                if not self.recorder.has_namespace(name)
+            ]
+            return absent + [
+                f"the namespace of {name} did not go" for name in removed if self.recorder.has_namespace(name)
+            ]
 
-        convergence = await self._wait(without_namespace, SETUP_MS)
+        convergence = await self._wait(not_followed, SETUP_MS)
         if convergence.result != ConvergenceResult.CONVERGED:
-            raise StepFailed(
-                f"project {without_namespace()[0]} got no namespace within {SETUP_MS / 1000:g} s"
-            )
+            raise StepFailed(f"{not_followed()[0]} within {SETUP_MS / 1000:g} s")
+
+    def _note_project(self, name: str, quota_milli: int) -> None:
+        self.recorder.project(name, quota_milli)
+        self._created[name] = quota_milli
 
     async def _perform(
         self, scenario: LoadedScenario, step: LoadedStep, result: record.CheckResult
@@ -305,7 +326,7 @@ class ValidationRun:
             self._began[scenario.id] = self.recorder.now_ms()
             self.recorder.append(log.ScenarioBegan(scenario.id, self._began[scenario.id]))
         try:
-            await self._create_projects(scenario, result)
+            await self._set_projects(scenario, result)
             if scenario.training is not None:
                 self.recorder.follow_output(scenario.training.job.project, scenario.training.job.workload)
             from_event = len(self.recorder.events)
@@ -396,7 +417,7 @@ class ValidationRun:
             self._unusable = (
                 f"cleaning up failed: pod {remaining_pods()[0]} is still there after {CLEANUP_MS / 1000:g} s"
             )
-        self._created = []
+        self._created = {}
 
     def _report(self, result: record.CheckResult) -> None:
         """Write the progress lines of a result; invariants that hold share one line, blocked checks one per cause."""

@@ -50,8 +50,11 @@ class FakeTarget:
         if words[:3] == ["muster", "project", "create"]:
             self.quotas[words[3]] = int(float(words[5]) * 1000)
             self.recorder.take_namespace(f"muster-{words[3]}", words[3])
+        elif words[:3] == ["muster", "project", "update"]:
+            self.quotas[words[3]] = int(float(words[5]) * 1000)
         elif words[:3] == ["muster", "project", "delete"]:
             del self.quotas[words[3]]
+            self.recorder.remove_namespace(f"muster-{words[3]}")
         elif words[-2:] == ["-o", "json"]:
             return Command(line, 0, started_ms, 1, stdout=json.dumps(self.show(words[-3])))
         else:

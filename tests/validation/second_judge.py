@@ -54,6 +54,7 @@ class World:
     def __init__(self) -> None:
         self.gpus: dict[str, int] = {}
         self.quota: dict[str, int] = {}
+        self.gone: set[str] = set()
         self.pods: dict[str, Json] = {}
         self.submitted: set[tuple[str, str]] = set()
         self.deleted: set[tuple[str, str]] = set()
@@ -66,6 +67,10 @@ class World:
             self.gpus[event["node"]] = event["gpus"]
         elif kind == "project":
             self.quota[event["project"]] = event["quotaMilli"]
+            self.gone.discard(event["project"])
+        elif kind == "projectDeleted":
+            self.quota.pop(event["project"], None)
+            self.gone.add(event["project"])
         elif kind == "command":
             jobs = {(event["project"], name) for name in event["workloads"]}
             if event["action"] == "submit":

@@ -36,12 +36,11 @@ def occupies(pod: Json) -> bool:
 def jobs_are(world: Any, rows: list[Json]) -> bool:
     jobs = {key: pods for key, pods in world.jobs().items() if key[0] in world.quota}
     submitted = {key for key in world.submitted if key[0] in world.quota}
-    shown = Counter(
-        (row.get("project"), row.get("name")) for row in rows if row.get("project") in world.quota
-    )
+    ours = {*world.quota, *world.gone}
+    mine = [row for row in rows if isinstance(row.get("project"), str) and row["project"] in ours]
+    shown = Counter((row["project"], str(row.get("name"))) for row in mine)
     if set(shown) != set(jobs) | submitted or any(count > 1 for count in shown.values()):
         return False
-    mine = [row for row in rows if row.get("project") in world.quota]
     return all(job_is(world, row, jobs.get((row["project"], row["name"]), [])) for row in mine)
 
 
@@ -96,7 +95,7 @@ def nodes_are(world: Any, rows: list[Json]) -> bool:
 
 def projects_are(world: Any, rows: list[Json]) -> bool:
     by_name = {str(row.get("name")): row for row in rows}
-    if len(by_name) != len(rows) or set(world.quota) - set(by_name):
+    if len(by_name) != len(rows) or set(world.quota) - set(by_name) or world.gone & set(by_name):
         return False
     for name, quota in world.quota.items():
         spec = by_name[name].get("spec")

@@ -87,7 +87,7 @@ def steps() -> list[tuple[str, int, Path]]:
     for group in chains(load(find())):
         number = 0
         for scenario in group:
-            place = TR4858 if len(group) > 1 else scenario.path
+            place = scenario.path.parent if len(group) > 1 else scenario.path
             for step in scenario.steps:
                 found.append((f"{scenario.id}/{step.id}", number, place))
                 number += 1

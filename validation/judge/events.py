@@ -44,11 +44,25 @@ class NodeSeen(
 class ProjectSet(
     msgspec.Struct, frozen=True, tag="project", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """A project with its guaranteed quota, as a scenario step created it."""
+    """A project with its guaranteed quota, as a scenario creates or changes it."""
 
     t_ms: int
     project: str
     quota_milli: int
+
+
+class ProjectDeleted(
+    msgspec.Struct,
+    frozen=True,
+    tag="projectDeleted",
+    tag_field="event",
+    rename="camel",
+    forbid_unknown_fields=True,
+):
+    """A project is about to be deleted."""
+
+    t_ms: int
+    project: str
 
 
 class CommandRun(
@@ -233,6 +247,7 @@ class SamplesSeen(
 Event = (
     NodeSeen
     | ProjectSet
+    | ProjectDeleted
     | CommandRun
     | PodSeen
     | GpusSeen

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from validation.judge.events import CommandRun, Event, GpusSeen, NodeSeen, PodSeen, ProjectSet
+from validation.judge.events import CommandRun, Event, GpusSeen, NodeSeen, PodSeen, ProjectDeleted, ProjectSet
 
 Workload = tuple[str, str]
 """Project and name."""
@@ -19,6 +19,7 @@ class State:
     pods: dict[str, PodSeen] = field(default_factory=dict)
     expected: set[Workload] = field(default_factory=set)
     deleted: set[Workload] = field(default_factory=set)
+    deleted_projects: set[str] = field(default_factory=set)
     witnesses: dict[str, GpusSeen] = field(default_factory=dict)
     """By node, what its kubelet and its driver said last."""
     applied: int = 0
@@ -39,6 +40,7 @@ class State:
             dict(self.pods),
             set(self.expected),
             set(self.deleted),
+            set(self.deleted_projects),
             dict(self.witnesses),
             self.applied,
             dict(self._bound_at),
@@ -60,6 +62,10 @@ class State:
                 self._hear(event)
             case ProjectSet():
                 self.quotas[event.project] = event.quota_milli
+                self.deleted_projects.discard(event.project)
+            case ProjectDeleted():
+                self.quotas.pop(event.project, None)
+                self.deleted_projects.add(event.project)
             case CommandRun():
                 workloads = {(event.project, name) for name in event.workloads}
                 if event.action == "submit":

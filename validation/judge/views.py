@@ -126,7 +126,8 @@ def _jobs(state: State, rows: Sequence[Row]) -> Iterator[str]:
     pods = {key: members for key, members in state.by_workload().items() if key[0] in state.quotas}
     known = {*pods, *(key for key in state.expected if key[0] in state.quotas)}
     running, pending = state.running(), state.pending()
-    shown = [(row.get("project"), row.get("name")) for row in rows if row.get("project") in state.quotas]
+    ours = state.quotas.keys() | state.deleted_projects
+    shown = [(row.get("project"), row.get("name")) for row in rows if _text(row.get("project")) in ours]
     yield from _names("job", [f"{project}/{name}" for project, name in shown], [f"{p}/{n}" for p, n in known])
     for row in rows:
         key = (str(row.get("project")), str(row.get("name")))
@@ -184,7 +185,8 @@ def _nodes(state: State, rows: Sequence[Row]) -> Iterator[str]:
 def _projects(state: State, rows: Sequence[Row]) -> Iterator[str]:
     """Every project with its quota, when it was created, and its node affinities: the run asks for none."""
     shown = {str(row.get("name")): row for row in rows}
-    yield from _names("project", [name for name in shown if name in state.quotas], list(state.quotas))
+    ours = state.quotas.keys() | state.deleted_projects
+    yield from _names("project", [name for name in shown if name in ours], list(state.quotas))
     if len(shown) != len(rows):
         yield "a project is there twice"
     for name, quota_milli in state.quotas.items():
@@ -228,6 +230,10 @@ def _milli(gpus: object) -> int | None:
         return int(milli) if milli == milli.to_integral_value() else None
     except (InvalidOperation, OverflowError, ValueError):
         return None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _spell(key: tuple[str, ...]) -> str:

@@ -343,9 +343,16 @@ class _Builder:
         quotas = dict(self.before.quotas_milli) if self.before else {}
         for name, project in self.scenario.projects.items():
             place = ("projects", name)
-            if name in quotas:
-                raise self.document.error(place, f"project `{name}` exists already in the scenario before")
-            quotas[name] = self._milli((*place, "quota"), project.quota)
+            if project.quota is None:
+                self._check_deletion(name, quotas, place)
+                del quotas[name]
+                continue
+            quota_milli = self._milli((*place, "quota"), project.quota)
+            if quotas.get(name) == quota_milli:
+                raise self.document.error(
+                    place, f"project `{name}` has that quota already in the scenario before"
+                )
+            quotas[name] = quota_milli
         if not quotas:
             raise self.document.error((), "a scenario that continues no other needs `projects`")
         capacity = cluster.nodes * cluster.gpus_per_node * 1000
@@ -355,6 +362,15 @@ class _Builder:
             )
             raise self.document.error(("projects",), message)
         return quotas
+
+    def _check_deletion(self, name: str, quotas: dict[str, int], place: tuple[str | int, ...]) -> None:
+        if name not in quotas:
+            raise self.document.error(place, f"there is no project `{name}` to delete in the scenario before")
+        jobs = [demand.name for demand in demands(self.history) if demand.project == name]
+        if jobs:
+            raise self.document.error(
+                place, f"project `{name}` has jobs, `{jobs[0]}` first: delete them before"
+            )
 
     def _step(
         self, step: Step, place: tuple[str | int, ...], cluster: Cluster, quotas: dict[str, int]
@@ -369,7 +385,8 @@ class _Builder:
         division = oracle.divide(
             gpus * 1000, [oracle.Project(name, quota) for name, quota in quotas.items()], alive
         )
-        pods = sum(action.pods for action in self.history if isinstance(action, Submit))
+        submits = [action for action in self.history if isinstance(action, Submit)]
+        pods = sum(action.pods for action in submits if action.project in quotas)
         return LoadedStep(
             id=step.id,
             title=step.title,

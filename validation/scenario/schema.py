@@ -31,9 +31,12 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A project to create: guaranteed quota in GPUs."""
+    """A project with its guaranteed quota in GPUs, to be created or, if a scenario before did that, to be changed.
 
-    quota: Decimal
+    None: the project of a scenario before is deleted, without jobs by then.
+    """
+
+    quota: Decimal | None
 
 
 class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

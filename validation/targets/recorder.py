@@ -22,6 +22,7 @@ from validation.judge.events import (
     NodeSeen,
     OutputSeen,
     PodSeen,
+    ProjectDeleted,
     ProjectSet,
     WatchSeen,
 )
@@ -143,6 +144,10 @@ class Recorder:
         """Record that a project with this quota is about to exist."""
         self.record(ProjectSet(t_ms=self.now_ms(), project=name, quota_milli=quota_milli))
 
+    def project_deleted(self, name: str) -> None:
+        """Record that a project is about to be deleted."""
+        self.record(ProjectDeleted(t_ms=self.now_ms(), project=name))
+
     def follow_output(self, project: str, workload: str) -> None:
         """Record from now on what the containers of the workload printed last, once they have ended."""
         self._followed.add((project, workload))
@@ -170,6 +175,11 @@ class Recorder:
     def take_namespace(self, name: str, project: str) -> None:
         """Take the namespace as that of the project."""
         self._projects[name] = project
+        self._changed.set()
+
+    def remove_namespace(self, name: str) -> None:
+        """Take note that the namespace is gone."""
+        self._projects.pop(name, None)
         self._changed.set()
 
     def has_namespace(self, project: str) -> bool:
@@ -266,8 +276,7 @@ class Recorder:
         name = namespace["metadata"]["name"]
         project = (namespace["metadata"].get("labels") or {}).get(names.PROJECT_LABEL, "")
         if change == "deleted":
-            self._projects.pop(name, None)
-            self._changed.set()
+            self.remove_namespace(name)
         elif project and self._projects.get(name) != project:
             self.take_namespace(name, project)
             for pod in [pod for pod in self._pods.values() if pod["metadata"]["namespace"] == name]:

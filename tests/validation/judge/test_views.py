@@ -13,7 +13,15 @@ from tests.validation.second_judge import World
 from tests.validation.second_judge_views import is_shown
 from tests.validation.shown import Rows, shown_jobs, shown_nodes, shown_projects
 from validation.judge.check_verdict import Circumstances, Window
-from validation.judge.events import AnswerSeen, CommandRun, Event, NodeSeen, PodSeen, ProjectSet
+from validation.judge.events import (
+    AnswerSeen,
+    CommandRun,
+    Event,
+    NodeSeen,
+    PodSeen,
+    ProjectDeleted,
+    ProjectSet,
+)
 from validation.judge.evidence import Evidence
 from validation.judge.state import fold
 from validation.judge.timeline import Timeline
@@ -147,6 +155,19 @@ def test_a_list_may_be_that_of_any_moment_while_it_was_made() -> None:
     rows = shown_jobs(fold([*WORLD, *later]))
     assert judged(JOBS, rows, more=later).judgement.verdict == Verdict.PASS
     assert judged(JOBS, rows).judgement.verdict == Verdict.FAIL
+
+
+def test_a_project_that_was_deleted_is_not_shown_any_more() -> None:
+    gone: list[Event] = [pod("wait-0", "team-b", change="deleted", node=""), ProjectDeleted(4, "team-b")]
+    world: list[Event] = [*WORLD, CommandRun(4, "delete", "team-b", ("wait",)), *gone]
+    for name in (JOBS, PROJECTS):
+        answers = {key: shown_rows(fold(world)) for key, shown_rows in SHOWN.items()}
+        for rows, verdict in ((answers[name], Verdict.PASS), (shown(name), Verdict.FAIL)):
+            answer = AnswerSeen(9, name, VIEWS[name].line, 0, json.dumps(rows))
+            events: list[Event] = [*world, answer]
+            window = Window(0, len(world), len(events), 8, 9)
+            result = judge_view(name, Circumstances(), Timeline(events), window, least=LEAST)
+            assert result.judgement.verdict == verdict, (name, result.differences)
 
 
 def test_too_few_nodes_are_an_error_and_a_run_that_was_cut_is_inconclusive() -> None:

@@ -117,13 +117,14 @@ def test_selecting_a_scenario_pulls_those_it_continues() -> None:
         select(scenarios, "x")
 
 
-def test_the_shipped_scenarios_are_one_chain_of_the_paper_and_isolated_ones_of_ours() -> None:
+def test_the_shipped_scenarios_are_a_chain_of_the_paper_one_of_projects_and_isolated_ones() -> None:
     groups = [[scenario.id for scenario in group] for group in chains(load(find()))]
     assert groups[0] == ["hosts"]
     assert groups[1] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]
-    assert all(len(group) == 1 for group in groups[2:])
+    projects = ["muster-projects", "muster-projects-changed", "muster-projects-deleted"]
+    assert [group for group in groups[2:] if len(group) > 1] == [projects]
     assert groups[-1] == ["hosts-after"]
-    assert len(groups) == 10
+    assert len(groups) == 11
 
 
 def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:
@@ -178,3 +179,52 @@ def test_every_erratum_is_complete_and_most_are_cited() -> None:
     assert [erratum.id for erratum in errata] == [f"E{number}" for number in range(1, 10)]
     cited = {erratum.id for scenario in load(find()) for erratum in scenario.errata}
     assert cited == {erratum.id for erratum in errata} - {"E5"}
+
+
+NEXT = """\
+apiVersion: muster.dev/v1alpha1
+kind: Scenario
+metadata: {id: two, title: Two, source: here}
+continues: one
+projects:
+  q: {quota: 2}
+steps:
+- id: second
+  title: Second
+  source: here
+  run: []
+  expect: {allocated: {p: 0.3}}
+"""
+
+
+def test_a_scenario_that_continues_another_changes_and_deletes_its_projects(tmp_path: Path) -> None:
+    changed = load([written(tmp_path, GOOD), written(tmp_path, NEXT, "two")])[-1]
+    assert changed.quotas_milli == {"p": 300, "q": 2000}
+    deleting = NEXT.replace("{quota: 2}", "{quota: null}")
+    deleted = load([written(tmp_path, GOOD), written(tmp_path, deleting, "two")])[-1]
+    assert deleted.quotas_milli == {"p": 300}
+    assert deleted.steps[0].expectation.allocated_milli == {"p": 300}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{quota: 2}", "{quota: 4}", "project `q` has that quota already in the scenario before"),
+        ("  q: {quota: 2}", "  r: {quota: null}", "there is no project `r` to delete in the scenario before"),
+        ("  q: {quota: 2}", "  p: {quota: null}", "project `p` has jobs, `a` first: delete them before"),
+        ("{quota: 2}", "{quota: 8}", "the quotas sum to 8.3 GPUs, the cluster has 8"),
+    ],
+)
+def test_projects_that_cannot_be_changed_so_are_named(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert old in NEXT
+    paths = [written(tmp_path, GOOD), written(tmp_path, NEXT.replace(old, new), "two")]
+    with pytest.raises(ScenarioError, match=r"two\.scenario\.yaml:\d+: ") as error:
+        load(paths)
+    assert message in str(error.value)
+
+
+def test_the_first_scenario_deletes_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="there is no project `q` to delete"):
+        load([written(tmp_path, GOOD.replace("q: {quota: 4}", "q: {quota: null}"))])
