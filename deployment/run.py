@@ -33,6 +33,7 @@ from deployment.plan import DONE, LEFT_OUT, NOT_APPLICABLE, RUN, Facts, StagePla
 from deployment.request import INSTALL, TEARDOWN, UPGRADE, VERIFY, Request
 from deployment.runner import Outcome, Playbook, Runner
 from deployment.site import Finding, site_error
+from deployment.stage_report import StageReport
 from deployment.stages.steps import Step
 from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.progress import Reporter
@@ -277,15 +278,16 @@ class Run:
                 versions=self.site.versions, files=self._files(directory),
                 failures=[failure.record() for failure in outcome.failures], **common,
             )  # fmt: skip
-        self._report(label, outcome, result)
+        report = StageReport(self.request, self._progress, outcome, log)
+        report.say_end(label, result)
         self._report_snapshot(stage.name, result)
         if lost:
-            self._report_failures(outcome, log)
+            report.say_failures()
             self.fleet.lose(lost)
         if result in {FAILED, INTERRUPTED}:
             if not self.request.check:
                 self._record_in_cluster()
-            raise self._stage_error(decision, outcome, result, log)
+            raise report.error(stage.name, result)
 
     def _check_indispensable(self, stage: playbook.Stage, fix: str) -> None:
         """Raise StageFailed where a stage would leave out hosts that it cannot do without."""
@@ -340,34 +342,6 @@ class Run:
         if not outcome.ok:
             return FAILED
         return REMOVED if self.request.action == TEARDOWN else VERIFIED
-
-    def _report(self, label: str, outcome: Outcome, result: str) -> None:
-        for host, counts in sorted(outcome.hosts.items()):
-            bad = counts["failures"] + counts["dark"]
-            would = "would change" if self.request.check else "changed"
-            summary = f"{counts['ok']} ok, {counts['changed']} {would}" + (f", {bad} failed" if bad else "")
-            self._progress(f"{label}: {host}: {summary}")
-        self._progress(f"{label}: {result if not self.request.check or result == FAILED else 'checked'}")
-
-    def _report_failures(self, outcome: Outcome, log: Path) -> None:
-        for failure in outcome.failures:
-            for line in failure.lines():
-                self._progress(f"  {line}")
-        if outcome.problem:
-            self._progress(f"  error   {outcome.problem}")
-        self._progress(f"  log     {log}")
-
-    def _stage_error(self, decision: StagePlan, outcome: Outcome, result: str, log: Path) -> StageFailed:
-        name = decision.stage.name
-        resume = self.request.command()
-        if result == INTERRUPTED:
-            return StageFailed(f"stage {name} was interrupted; go on with: {resume}")
-        self._report_failures(outcome, log)
-        hosts = sorted({failure.host for failure in outcome.failures})
-        where = f" on {', '.join(hosts)}" if hosts else ""
-        if self.request.check:
-            return StageFailed(f"the check of stage {name} failed{where}; nothing was changed")
-        return StageFailed(f"stage {name} failed{where}; when the cause is gone, go on with: {resume}")
 
     def _runner(self) -> Runner:
         hidden = {
