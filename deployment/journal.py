@@ -253,6 +253,7 @@ class Journal:
 
 
 class _Options(msgspec.Struct):
+    first: str | None = None
     last: str | None = None
     limit: str = ""
     extra: list[str] = []

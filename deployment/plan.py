@@ -64,8 +64,12 @@ def decide(
     *,
     first: str | None = None,
     last: str | None = None,
+    goes_on: bool = False,
 ) -> list[StagePlan]:
-    """Decide on every stage in order: from `first` on also those that are done; none after `last`."""
+    """Decide on every stage in order: none before `first` or after `last`.
+
+    From `first` on also those that are done, unless the run goes on with an earlier one.
+    """
     names = [stage_facts.stage.name for stage_facts in facts]
     begin = names.index(first) if first else 0
     end = names.index(last) if last else len(names) - 1
@@ -77,7 +81,7 @@ def decide(
                 verb, reason = LEFT_OUT, f"before --from {first}"
             elif position > end:
                 verb, reason = LEFT_OUT, f"after --until {last}"
-            elif first and verb == DONE:
+            elif first and verb == DONE and not goes_on:
                 verb, reason = RUN, f"asked for with --from {first}"
         decisions.append(
             StagePlan(

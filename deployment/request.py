@@ -28,6 +28,8 @@ class Request:
     bundle_key: Path | None = None
     accept_irreversible: bool = False
     accept_runtime_purge: bool = False
+    goes_on: bool = False
+    """Whether it goes on with an earlier run: what is verified is not done again, also where that said `--from`."""
 
     def command(self) -> str:
         """Return the command line that goes on with it."""
@@ -37,8 +39,9 @@ class Request:
         return shlex.join(words)
 
     def options(self) -> dict[str, Any]:
-        """What the journal must know to go on; what is verified is not done again, so `--from` is left out."""
+        """What the journal must know to go on."""
         return {
+            "first": self.first,
             "last": self.last,
             "limit": self.limit,
             "extra": list(self.extra),
@@ -59,9 +62,10 @@ def unfinished_request(path: Path, state_dir: Path | None) -> Request | None:
     options = entry.get("options", {})
     bundle, bundle_key = options.get("bundle"), options.get("bundle_key")
     return Request(
-        path, entry["action"], last=options.get("last"), limit=options.get("limit", ""), state_dir=state_dir,
+        path, entry["action"], options.get("first"), options.get("last"),
+        limit=options.get("limit", ""), state_dir=state_dir,
         extra=tuple(options.get("extra", ())), bundle=Path(bundle) if bundle else None,
         bundle_sha256=options.get("bundle_sha256", ""), bundle_key=Path(bundle_key) if bundle_key else None,
         accept_irreversible=bool(options.get("accept_irreversible")),
-        accept_runtime_purge=bool(options.get("accept_runtime_purge")),
+        accept_runtime_purge=bool(options.get("accept_runtime_purge")), goes_on=True,
     )  # fmt: skip

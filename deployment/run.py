@@ -89,6 +89,7 @@ class Run:
             records,
             first=self.request.first,
             last=self.request.last,
+            goes_on=self.request.goes_on,
         )
         return [self._decide_snapshot(decision, decisions) for decision in decisions]
 
@@ -97,7 +98,7 @@ class Run:
         if (
             decision.stage.name != SNAPSHOT
             or decision.verb == NOT_APPLICABLE
-            or self.request.first == SNAPSHOT
+            or (self.request.first == SNAPSHOT and not self.request.goes_on)
         ):
             return decision
         work = any(other.verb == RUN and other.stage.definition.changes_cluster for other in decisions)

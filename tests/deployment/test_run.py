@@ -183,9 +183,21 @@ def test_a_resumed_run_has_the_options_of_the_first(site: SiteUnderTest, content
     content.stage("two")
     resumed = site.muster("resume")
     assert resumed.returncode == 0, resumed.stderr
-    assert content.done == ["one", "two", "two"]
+    assert content.done == ["one", "two", "two"], "what the run had done is not done again"
     for words in ((), ("train-1", "-i", str(site.directory)), ("--all", "-i", str(site.directory))):
         assert main(["resume", *words]) == 2
+
+
+def test_a_resumed_run_leaves_out_the_stages_that_the_first_left_out(
+    site: SiteUnderTest, content: Content
+) -> None:
+    content.stage("three", "    - name: Break\n      ansible.builtin.fail: {{msg: broken}}\n")
+    assert site.muster("install", "--from", "two").returncode == 1
+    content.stage("three")
+    resumed = site.muster("resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "one: left out: before --from two" in resumed.stderr
+    assert content.done == ["two", "three", "three"]
 
 
 def test_two_runs_at_once_are_refused(

@@ -1,9 +1,13 @@
 """The stage `ontap` through the front door: a site file, `muster install`, and a cluster on loopback."""
 
+import json
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.deployment.conftest import SiteUnderTest
 from tests.deployment.ontap.conftest import TRIDENT_PASSWORD
 from tests.deployment.ontap.double import Double
@@ -132,3 +136,45 @@ def test_the_site_file_reaches_every_part_of_the_storage_and_teardown_keeps_the_
         text = log.read_text(errors="replace") if log.is_file() else ""
         for secret in (TRIDENT_PASSWORD, cluster.password, CODE):
             assert secret not in text, log
+
+
+def set_up(cluster: Double) -> dict[str, list[str]]:
+    """What the cluster holds, by the names of its records."""
+    held = cluster.store.collections
+    return {path: sorted(str(each.get("name", each)) for each in records) for path, records in held.items()}
+
+
+@pytest.mark.parametrize("changes", [3, 9])
+def test_a_stage_that_was_killed_half_way_is_finished_by_resume(
+    cluster: Double, site: SiteUnderTest, tmp_path: Path, changes: int
+) -> None:
+    authority = tmp_path / "authority.pem"
+    authority.write_bytes(cluster.authority.pem)
+    site.write(SITE.format(port=cluster.port, authority=authority, more=""))
+    site.environment |= {
+        "ONTAP_PASSWORD": cluster.password,
+        "TRIDENT_PASSWORD": TRIDENT_PASSWORD,
+        "LICENSE_CODES": f"{CODE}, {CODE}",
+    }
+    running = site.start("install", *ONE)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while len(cluster.changes()) < changes:
+        assert running.poll() is None, running.communicate()[0]
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.02)
+    running.send_signal(signal.SIGKILL)
+    running.communicate(timeout=DEADLINE_SECONDS)
+    assert cluster.store.collections["security/accounts"] == []
+    planned = {each["stage"]: each for each in json.loads(site.call("plan", "--json").stdout)["stages"]}
+    assert planned["ontap"]["reason"].startswith("interrupted")
+
+    resumed = site.muster("resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "ontap: verified" in resumed.stderr
+    finished = set_up(cluster)
+    again = site.muster("install", *ONE)
+    assert again.returncode == 0, again.stderr
+    assert " 0 changed" in again.stderr
+    assert set_up(cluster) == finished
+    (account,) = cluster.store.collections["security/accounts"]
+    assert account["password"] == TRIDENT_PASSWORD
