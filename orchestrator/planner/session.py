@@ -93,6 +93,7 @@ class Session:
         self._granted: dict[str, dict[str, list[Placed]]] = {}
         self._nominations: dict[str, Binding] = {}
         self._nominated_places: dict[str, dict[str, tuple[Pod, Placement]]] = {}
+        self.started_elsewhere: list[str] = []
         self._nominees: set[str] = set()
         self._evictions: dict[str, Eviction] = {}
         self._evicted: list[str] = []
@@ -376,6 +377,7 @@ class Session:
 
     def bind_nominated(self, workload: Workload, placed: Placed) -> None:
         """Bind nominated pods to other places, which are on the ledger and free."""
+        self.started_elsewhere.append(workload.id)
         del self._nominated_places[workload.id]
         for pod, where in placed:
             del self._nominations[pod.id]

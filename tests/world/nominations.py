@@ -129,6 +129,8 @@ def _capacity_without(
     for entry in _others(step, workload):
         if entry not in without:
             capacities.take(entry.node, step.pods[entry.pod].request, entry.devices)
+        elif entry.pod in step.evicted:  # it would not have been moved
+            capacities.take_pod(step.pods[entry.pod])
     for pod in promised:
         capacities.take(pod.nominated_node, pod.request, pod.nominated_devices)
     return capacities
@@ -248,16 +250,22 @@ def _has_quota_of_model(step: Step, binding: Binding, loser: Workload) -> bool:
     node = step.nodes.get(binding.node)
     if ours is None or theirs is None or node is None:
         return False
-    held = _held_of_model(step, node.gpu_model)
-    loses = held.get(theirs, 0) + _claim_of_gang(loser)[0]
+    loses = _held_of_model(step, node.gpu_model).get(theirs, 0) + _claim_of_gang(loser)[0]
+    # What others of its side got may have come after it.
+    taken = _held_of_model(step, node.gpu_model, only=binding.workload).get(ours, 0)
     quota = step.tree.model_quota(ours, node.gpu_model)
-    return 0 < held.get(ours, 0) <= quota and loses > step.tree.model_quota(theirs, node.gpu_model)
+    return 0 < taken <= quota and loses > step.tree.model_quota(theirs, node.gpu_model)
 
 
-def _held_of_model(step: Step, model: str) -> dict[str, int]:
-    """What projects and departments hold of the model, and are promised, in `gpu_milli`."""
+def _held_of_model(step: Step, model: str, *, only: str = "") -> dict[str, int]:
+    """What projects and departments hold of the model, and are promised, in `gpu_milli`.
+
+    With `only`, of what the decision gives and promises just what that workload gets.
+    """
     places = [(workload.id, pod, pod.node) for workload, pod in step.running]
-    entries = (*step.plan.bindings, *step.plan.nominations)
+    entries = [
+        entry for entry in (*step.plan.bindings, *step.plan.nominations) if not only or entry.workload == only
+    ]
     places += [(entry.workload, step.pods[entry.pod], entry.node) for entry in entries]
     held: dict[str, int] = {}
     for workload, pod, node in places:

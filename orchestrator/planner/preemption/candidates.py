@@ -83,13 +83,14 @@ class Candidates:
     """The pieces of all running work that can be taken back, by node and by project, for one decision.
 
     Pieces that can be evicted, and on request those that can be moved as well; policies choose among them. Who has
-    least to lose is first.
+    least to lose is first. Of a nominee that started elsewhere since, what it holds now counts.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._losers: set[str] = set()
         self._looked_at = 0
+        self._followed = len(session.started_elsewhere)
         self._tree = session.tree
         self._positions = {name: account.position for name, account in session.ledger.by_name.items()}
         self._nominated = session.nominated_pods()
@@ -101,16 +102,37 @@ class Candidates:
         self._on: dict[int, list[Piece]] = {}
         self._on_with_moves: dict[int, list[Piece]] = {}
         for workload in session.running():
-            if workload.project not in self._tree.projects:
-                continue
-            self._running.setdefault(workload.project, []).append(workload)
-            if workload.preemptible:
-                for position in self._nodes_of(workload):
-                    on_node = self._workloads_on.get(position)
-                    if on_node is None:
-                        self._workloads_on[position] = [workload]
-                    else:
-                        on_node.append(workload)
+            self._enter(workload)
+
+    def _enter(self, workload: Workload) -> None:
+        if workload.project not in self._tree.projects:
+            return
+        self._running.setdefault(workload.project, []).append(workload)
+        if workload.preemptible:
+            for position in self._nodes_of(workload):
+                on_node = self._workloads_on.get(position)
+                if on_node is None:
+                    self._workloads_on[position] = [workload]
+                else:
+                    on_node.append(workload)
+
+    def _follow(self) -> None:
+        """Take the nominees that started elsewhere as they are now: their places are bound, and not in any piece."""
+        moved = self._session.started_elsewhere[self._followed :]
+        if not moved:
+            return
+        self._followed += len(moved)
+        self._on.clear()
+        self._on_with_moves.clear()
+        for name in moved:
+            self._pieces.pop(name, None)
+            self._moves.pop(name, None)
+            workload = self._session.workload(name)
+            lists = (self._running.get(workload.project, []), *self._workloads_on.values())
+            for workloads in lists:
+                workloads[:] = [other for other in workloads if other.id != name]
+            if any(pod.state is PodState.ALLOCATED for pod in workload.pods):
+                self._enter(workload)
 
     @cached_property
     def nodes(self) -> NodeSet:
@@ -124,6 +146,7 @@ class Candidates:
 
     def on(self, position: int, *, moves: bool = False) -> Sequence[Piece]:
         """The pieces with pods on that node."""
+        self._follow()
         known = self._on_with_moves if moves else self._on
         pieces = known.get(position)
         if pieces is None:
@@ -138,6 +161,7 @@ class Candidates:
 
     def movable_milli(self, position: int) -> int:
         """What pods on that node hold that could move elsewhere: as much as the moves of `on`, without making those."""
+        self._follow()
         evicted = self._session.ledger.evicted
         node = self._session.ledger.nodes[position].node.name
         return sum(
@@ -150,6 +174,7 @@ class Candidates:
 
     def of(self, project: str, *, moves: bool = False) -> list[Piece]:
         """The pieces of the project."""
+        self._follow()
         workloads = self._running.get(project, ())
         pieces = [
             piece
