@@ -16,6 +16,7 @@ from validation.layers.checks import TESTS, describe_tests
 from validation.plan import plan
 from validation.plan_document import document
 from validation.scenario.loader import find, load, select
+from validation.scenario.scaling import Size, parse_size
 from validation.targets.kinds import CLUSTER, IMAGE, LAB, PROCESS, TARGETS
 
 if TYPE_CHECKING:
@@ -101,6 +102,13 @@ if TYPE_CHECKING:
     help="Where every host mounts the storage, for --site. Repeatable.",
 )
 @click.option("--golden", default="", metavar="HOST", help="The host of the site that the others must equal.")
+@click.option(
+    "--size",
+    metavar="NODESxGPUS",
+    callback=lambda _ctx, _param, text: _size(text),
+    help="So many nodes with so many GPUs each, such as 8x8: scenarios are scaled to them. Default: what all hosts of "
+    "--site have, else as scenarios are printed, 2x8.",
+)
 @click.option("--fail-fast", is_flag=True, help="Run nothing more after the first step that does not pass.")
 @click.option(
     "--patience",
@@ -127,7 +135,7 @@ def validate(ctx: click.Context, /, pattern: str, paths: tuple[Path, ...], **opt
     try:
         _imply_cluster(ctx, options)
         acceptance = open_acceptance(options["profile"], options["parts"], options["target"])
-        scenarios = acceptance.select(select(load(find(list(paths))), pattern))
+        scenarios = acceptance.select(select(load(find(list(paths)), _chosen_size(options)), pattern))
         if options["collect_only"]:
             _print_plan(acceptance, scenarios, _chosen_hosts(options), as_json=options["as_json"])
             return
@@ -150,6 +158,22 @@ def _imply_cluster(ctx: click.Context, options: dict[str, Any]) -> None:
             options["target"] = CLUSTER
         elif options["target"] != CLUSTER:
             raise UsageError(f"--site is for --target {CLUSTER}: a {options['target']} has no hosts")
+
+
+def _size(text: str | None) -> "Size | None":
+    try:
+        return None if text is None else parse_size(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _chosen_size(options: dict[str, Any]) -> "Size | None":
+    if options["size"] is not None or options["site"] is None:
+        size: Size | None = options["size"]
+        return size
+    from validation.session import chosen_size
+
+    return chosen_size(_settings(options))
 
 
 def _chosen_hosts(options: dict[str, Any]) -> "SiteHosts | None":
@@ -185,6 +209,7 @@ def _settings(options: dict[str, Any]) -> "Settings":
         waivers=options["waivers"],
         patience_percent=round(options["patience"] * 100),
         fail_fast=options["fail_fast"],
+        size=options["size"],
         site=options["site"],
         host_tests=options["host_tests"],
         mounts=options["mounts"],

@@ -25,6 +25,7 @@ def document(acceptance: Acceptance, checks: Sequence[Check], site: HostSite | N
         f"- about: {parts}",
         f"- catalogue: {len(acceptance.catalogue.requirements)} requirements, sha256 {acceptance.catalogue.sha256}",
         f"- checks: {len(checks)}",
+        *_sizes(checks),
         *_requirements(acceptance, {check.id for check in checks if _runs(check, site)}),
         *_checks(checks, site),
         "## Signature",
@@ -32,6 +33,11 @@ def document(acceptance: Acceptance, checks: Sequence[Check], site: HostSite | N
         "For the customer: ______________________   For the supplier: ______________________   Date: ____________",
     ]
     return "\n".join(lines)
+
+
+def _sizes(checks: Sequence[Check]) -> list[str]:
+    sizes = sorted({check.scenario.size for check in checks if check.scenario.size})
+    return [f"- scenarios are scaled to {size} GPUs (nodes, and GPUs of each)" for size in sizes]
 
 
 def _requirements(acceptance: Acceptance, check_ids: set[str]) -> list[str]:

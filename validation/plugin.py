@@ -19,7 +19,8 @@ from validation.layers.checks import TESTS
 from validation.plan import Check, plan
 from validation.plan_document import document
 from validation.scenario.loader import SUFFIX, LoadedScenario, find, load, with_predecessors
-from validation.session import Settings, ValidationSession, acceptance_of, exit_code
+from validation.scenario.scaling import Size, parse_size
+from validation.session import Settings, ValidationSession, acceptance_of, chosen_size, exit_code
 from validation.targets.kinds import LAB, TARGETS
 
 SETTINGS = pytest.StashKey[Settings]()
@@ -66,7 +67,7 @@ class ScenarioFile(pytest.File):
 
     def collect(self) -> Iterable[CheckItem]:
         """Its steps and invariants. Raises ScenarioError that names file and line."""
-        for check in plan(load(find([self.path.parent]))):
+        for check in plan(load(find([self.path.parent]), chosen_size(_settings(self.config)))):
             if check.scenario.path == self.path:
                 yield CheckItem.from_parent(self, name=check.name, check=check)
 
@@ -101,6 +102,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--muster-mount", action="append", default=[], help="where every host mounts the storage")
     group.addoption("--muster-golden", default="", help="the host that the others must equal")
+    group.addoption("--muster-size", type=parse_size, help="nodes and GPUs of each, such as 8x8")
     group.addoption("--muster-waivers", type=Path, help="file of accepted deviations")
 
 
@@ -134,7 +136,7 @@ def _open_session(config: pytest.Config, items: list[CheckItem]) -> list[CheckIt
     """Open the session; returns the items of the chosen parts of the catalogue, in the order of the plan."""
     settings = _settings(config)
     acceptance = acceptance_of(settings)
-    scenarios = acceptance.select(_scenarios(items))
+    scenarios = acceptance.select(_scenarios(items, chosen_size(settings)))
     session = ValidationSession(settings, scenarios)
     order = {check.id: number for number, check in enumerate(session.checks)}
     selected = sorted(
@@ -173,11 +175,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"report: {opened.directory / 'report.html'}")
 
 
-def _scenarios(items: list[CheckItem]) -> list[LoadedScenario]:
+def _scenarios(items: list[CheckItem], size: Size | None) -> list[LoadedScenario]:
     """The scenarios of the items and those that they continue, in the order in which they were collected."""
     directories = list(dict.fromkeys(item.path.parent for item in items))
     scenario_ids = {item.check.scenario.id for item in items}
-    return with_predecessors(load(find(directories)), scenario_ids)
+    return with_predecessors(load(find(directories), size), scenario_ids)
 
 
 def _settings(config: pytest.Config) -> Settings:
@@ -191,6 +193,7 @@ def _settings(config: pytest.Config) -> Settings:
         profile=config.getoption("--muster-profile"),
         parts=config.getoption("--muster-part"),
         waivers=config.getoption("--muster-waivers"),
+        size=config.getoption("--muster-size"),
         site=config.getoption("--muster-site"),
         host_tests=config.getoption("--muster-host-test"),
         mounts=config.getoption("--muster-mount"),

@@ -27,6 +27,7 @@ from validation.report.record import CheckResult, Report, Run
 from validation.report.write import withdraw, write
 from validation.run import Options, ValidationRun
 from validation.scenario.loader import LoadedScenario
+from validation.scenario.scaling import Size
 from validation.summary import opening
 from validation.targets.base import Target
 from validation.targets.cluster import ClusterTarget
@@ -60,6 +61,7 @@ def run_id(target: str) -> str:
 class Settings:
     """What a user may choose. `out` None: `reports/<run id>` below the working directory.
 
+    `size`: of the site; None: as the site file says, else as scenarios are printed.
     `profile` empty: that of the target; `parts` none: the whole catalogue. `site` names the hosts,
     `host_tests` the loads that may be put on them, `mounts` where they mount the storage, `golden` the host that the
     others must equal. `image` is that of the lab's operator; None:
@@ -70,6 +72,7 @@ class Settings:
     target: str = LAB
     kubeconfig: Path | None = None
     image: OperatorImage | None = None
+    size: Size | None = None
     site: Path | None = None
     host_tests: Sequence[str] = ()
     mounts: Sequence[str] = ()
@@ -91,6 +94,20 @@ class Settings:
 def acceptance_of(settings: Settings) -> Acceptance:
     """What a run with these settings has to prove. Raises CatalogueError."""
     return open_acceptance(settings.profile, settings.parts, settings.target, settings.catalogue)
+
+
+def chosen_size(settings: Settings) -> Size | None:
+    """For how many GPUs scenarios are scaled: as was chosen, else what all hosts of the site file have; None: not.
+
+    Raises HostError, SiteError.
+    """
+    if settings.size is not None or settings.site is None or settings.target != CLUSTER:
+        return settings.size
+    hosts = site_hosts(settings)
+    counts = {host.gpus for host in hosts.scope.site.hosts} if hosts is not None else set()
+    if hosts is None or len(counts) != 1 or not min(counts):
+        return None
+    return Size(len(hosts.scope.site.hosts), counts.pop())
 
 
 def site_hosts(settings: Settings) -> "SiteHosts | None":

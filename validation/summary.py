@@ -91,6 +91,7 @@ def _scenario(scenario: LoadedScenario) -> record.ScenarioRecord:
         description=metadata.description,
         continues=scenario.scenario.continues,
         quotas_milli=scenario.quotas_milli,
+        size=scenario.size or msgspec.UNSET,
     )
 
 

@@ -48,7 +48,7 @@ def settings(out: Path, target: Callable[[], Any] = FakeTarget, **more: Any) -> 
 def run_command(paths: Sequence[Path], chosen: Settings, pattern: str = "*") -> tuple[int, Report | None]:
     """What `muster validate` does with files and settings; how it ends."""
     try:
-        scenarios = acceptance_of(chosen).select(select(load(find(list(paths))), pattern))
+        scenarios = acceptance_of(chosen).select(select(load(find(list(paths)), chosen.size), pattern))
         report, _ = pytest_run.run([str(scenario.path) for scenario in scenarios], chosen)
     except MusterError as error:
         return error.exit_code, None

@@ -9,7 +9,8 @@ def render(report: Report) -> str:
     """The report as GitHub Markdown."""
     lines = [*_head(report), *_requirements(report)]
     for scenario in report.scenarios:
-        lines += ["", f"## {scenario.id}: {scenario.title}", "", f"Source: {scenario.source}", ""]
+        scaled = f", scaled to {scenario.size} GPUs" if scenario.size else ""
+        lines += ["", f"## {scenario.id}: {scenario.title}", "", f"Source: {scenario.source}{scaled}", ""]
         lines += _checks([check for check in report.steps if check.scenario == scenario.id])
     lines += ["", "## Evictions", "", *_evictions(report)]
     if report.mutants:

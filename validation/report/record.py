@@ -177,6 +177,8 @@ class ScenarioRecord(_Record):
     description: str = ""
     continues: str = ""
     quotas_milli: dict[str, int] = {}
+    size: str | msgspec.UnsetType = msgspec.UNSET
+    """For which size of site it was scaled, `8x8`; the key is absent where it ran as printed."""
     volatile: ScenarioTrace = msgspec.field(default_factory=ScenarioTrace)
 
 

@@ -9,10 +9,11 @@ import msgspec
 
 from validation.catalogue.catalogue import Catalogue, Profile, Requirement, load_catalogue
 from validation.catalogue.thresholds import figures_sha256, load_thresholds
-from validation.errors import CatalogueError
+from validation.errors import CatalogueError, ScenarioError
 from validation.report import manifest, record
 from validation.report.rejudge import empty_result
 from validation.scenario.loader import LoadedScenario, find, load
+from validation.scenario.scaling import parse_size
 
 _OF_THE_FILE = (
     "kind", "source", "least", "within_ms", "hold_ms", "expected", "oracle", "oracle_differences", "job", "utilization",
@@ -27,7 +28,12 @@ def differences(report: record.Report) -> list[str]:
     if catalogue.sha256 == report.scope.catalogue_sha256:
         lines += _requirements(report, catalogue)
     lines += _figures(report)
-    for scenario in load(find()) if not report.redacted else ():
+    sizes = {str(entry.size) for entry in report.scenarios if entry.size is not msgspec.UNSET}
+    try:
+        shipped = load(find(), parse_size(sizes.pop()) if sizes else None) if not report.redacted else []
+    except (ValueError, ScenarioError) as error:
+        return [*lines, f"scenarios cannot be of the size that they have: {error}"]
+    for scenario in shipped:
         entry = next((e for e in report.scenarios if e.id == scenario.id), None)
         if entry is not None and entry.sha256 == scenario.sha256:
             lines += _steps(report, scenario, entry)
@@ -103,6 +109,8 @@ def _has_all_checks(entry: record.RequirementResult, requirement: Requirement, r
 
 def _steps(report: record.Report, scenario: LoadedScenario, entry: record.ScenarioRecord) -> list[str]:
     lines = []
+    if entry.size != (scenario.size or msgspec.UNSET):
+        lines.append(f"scenario {scenario.id}: size is not that of the others")
     if entry.quotas_milli != scenario.quotas_milli:
         lines.append(f"scenario {scenario.id}: quotas_milli is not as the file has it")
     for result in report.steps:

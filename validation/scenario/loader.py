@@ -1,7 +1,7 @@
 """Loads scenario files: parses and checks them, and joins scenarios that continue others. Errors name file and line."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from validation.judge.utilization import MAX_GAP_MS, Standard
 from validation.judge.views import VIEWS
 from validation.scenario.commands import Action, Delete, Submit, parse
 from validation.scenario.document import Document
+from validation.scenario.scaling import Size, scale, size_of
 from validation.scenario.schema import Cluster, Erratum, Scenario, Step, duration_ms, milli
 
 SUFFIX = ".scenario.yaml"
@@ -86,6 +87,8 @@ class LoadedScenario:
     errata: tuple[Erratum, ...]
     training: LoadedTraining | None = None
     utilization: LoadedUtilization | None = None
+    size: str = ""
+    """For which size it was scaled, `8x8`; empty: it is as printed."""
 
     @property
     def id(self) -> str:
@@ -121,8 +124,11 @@ def find(paths: list[Path] | None = None) -> list[Path]:
     return list(files)
 
 
-def load(paths: list[Path]) -> list[LoadedScenario]:
-    """The scenarios of `paths`, each after the one that it continues. Raises ScenarioError."""
+def load(paths: list[Path], size: Size | None = None) -> list[LoadedScenario]:
+    """The scenarios of `paths`, each after the one that it continues; for a site of `size` GPUs, None: as printed.
+
+    Raises ScenarioError.
+    """
     documents: dict[str, tuple[Document, Scenario]] = {}
     for path in paths:
         document = Document(path)
@@ -134,7 +140,7 @@ def load(paths: list[Path]) -> list[LoadedScenario]:
         documents[scenario.metadata.id] = (document, scenario)
     loaded: dict[str, LoadedScenario] = {}
     for name in documents:
-        _resolve(name, documents, loaded, ())
+        _resolve(name, documents, loaded, (), size)
     return list(loaded.values())
 
 
@@ -201,6 +207,7 @@ def _resolve(
     documents: dict[str, tuple[Document, Scenario]],
     loaded: dict[str, LoadedScenario],
     waiting: tuple[str, ...],
+    size: Size | None,
 ) -> LoadedScenario:
     if name in loaded:
         return loaded[name]
@@ -214,11 +221,32 @@ def _resolve(
         other = next((s.id for s in loaded.values() if s.scenario.continues == scenario.continues), None)
         if other:
             raise document.error(("continues",), f"`{other}` continues `{scenario.continues}` already")
-        before = _resolve(scenario.continues, documents, loaded, (*waiting, name))
+        before = _resolve(scenario.continues, documents, loaded, (*waiting, name), size)
+    scenario, is_scaled = _scaled(name, documents, size)
     history = _history(before, loaded)
     result = _Builder(document, scenario, before, history).build()
+    if is_scaled:
+        result = replace(result, size=str(size))
     loaded[name] = result
     return result
+
+
+def _scaled(
+    name: str, documents: dict[str, tuple[Document, Scenario]], size: Size | None
+) -> tuple[Scenario, bool]:
+    """The scenario for a site of this size, and whether that differs from what is printed. Raises ScenarioError."""
+    document, scenario = documents[name]
+    first = scenario
+    earlier: list[Scenario] = []
+    while first.continues:
+        first = documents[first.continues][1]
+        earlier.insert(0, first)
+    if size is None or first.cluster is None or size_of(first.cluster) == size:
+        return scenario, False
+    try:
+        return scale(scenario, earlier, size_of(first.cluster), size), True
+    except ValueError as error:
+        raise document.error((), f"cannot be scaled to {size} GPUs: {error}") from error
 
 
 def _history(last: LoadedScenario | None, loaded: dict[str, LoadedScenario]) -> list[Action]:

@@ -55,6 +55,13 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     gpus_in_use: int | None = None
 
 
+class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What of a step is scaled to a site of another size, where what is printed cannot be; without `run` that is."""
+
+    expect: Expect
+    run: list[str] = []
+
+
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Commands, then what they must lead to.
 
@@ -69,6 +76,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     within: str = "60s"
     hold: str = "3s"
     errata: list[str] = []
+    elsewhere: Elsewhere | None = None
 
 
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -26,6 +26,7 @@ from validation.errors import TargetError
 from validation.scenario.schema import Cluster
 from validation.targets.operator_process import OPERATOR_PYTHONPATH
 from validation.targets.process import end, start_with_pdeathsig
+from validation.targets.sized_profile import profile_of
 
 BUILD_IT = "build it with `make image` in a checkout, or name one with --image"
 _SELECTOR = {"labelSelector": "app.kubernetes.io/name=muster-operator"}
@@ -82,8 +83,9 @@ class OperatorDeployment:
     async def lab(self, cluster: Cluster) -> AsyncIterator[Lab]:
         """Run a lab with real nodes that can pull the image, and Kubernetes' own scheduler."""
         program = await kube_scheduler.find(as_reporter(self._progress))
+        profile = profile_of(cluster, self._run_directory)
         attached = Lab.attached(
-            nodes=((cluster.profile, 0),), real_nodes=cluster.nodes, image_archives=[self._image.archive],
+            nodes=((profile, 0),), real_nodes=cluster.nodes, image_archives=[self._image.archive],
             progress=self._progress,
         )  # fmt: skip
         async with attached as lab:

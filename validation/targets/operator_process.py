@@ -19,6 +19,7 @@ from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
 from validation.errors import TargetError
 from validation.scenario.schema import Cluster
 from validation.targets.process import ENTRY, end, start_with_pdeathsig
+from validation.targets.sized_profile import profile_of
 
 OPERATOR_PYTHONPATH = "MUSTER_OPERATOR_PYTHONPATH"
 """Environment variable: directories in front of PYTHONPATH for the operator alone, so that another one can
@@ -48,8 +49,8 @@ class OperatorProcess:
 
     @contextlib.asynccontextmanager
     async def lab(self, cluster: Cluster) -> AsyncIterator[Lab]:
-        """Run a lab with simulated nodes."""
-        nodes = ((cluster.profile, cluster.nodes),)
+        """Run a lab with simulated nodes. Raises ProfileError."""
+        nodes = ((profile_of(cluster, self._log.parent), cluster.nodes),)
         async with Lab.attached(nodes=nodes, progress=self._progress) as lab:
             yield lab
 

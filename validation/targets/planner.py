@@ -19,7 +19,6 @@ from orchestrator.cli.submit_line import read_submission
 from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.errors import MusterError, UsageError
-from orchestrator.names import GPU_RESOURCE
 from orchestrator.planner import model, plan
 from orchestrator.simulation import change
 from orchestrator.simulation.run import Planner, settle
@@ -218,7 +217,7 @@ def _nodes(cluster: Cluster) -> tuple[model.Node, ...]:
     return tuple(
         model.Node(
             name=name,
-            gpu_count=int(profile.capacity.get(GPU_RESOURCE, "0")),
+            gpu_count=cluster.gpus_per_node,
             cpu_milli=cpu_milli(profile.capacity["cpu"]),
             memory_bytes=memory_bytes(profile.capacity["memory"]),
             pod_slots=int(profile.capacity["pods"]),

@@ -1,0 +1,201 @@
+"""Makes of a scenario as it is printed the one for a site of another size: each quota is the same part of its GPUs.
+
+Where the paper has a pod on 16 GPUs a job has four on 64, and one of half the size on 8: quotas, requests and what is
+expected are multiplied by one exact ratio. Each job stays one job, of more pods; interactive ones, which have one pod,
+are submitted several times where it cannot have so much. What is no thousandth of a GPU then is refused.
+"""
+
+import itertools
+import math
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+import msgspec
+
+from validation.scenario.commands import Delete, Submit, parse
+from validation.scenario.schema import Cluster, Expect, Project, Scenario, Step
+
+_SIZE = re.compile(r"([1-9]\d*)x([1-9]\d*)")
+_MAX_PARTS = 64
+_DEVICES = re.compile(r"--num_devices=\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """So many nodes with so many GPUs each."""
+
+    nodes: int
+    gpus_per_node: int
+
+    def __str__(self) -> str:
+        """`8x8`, as it is written in options and in the record."""
+        return f"{self.nodes}x{self.gpus_per_node}"
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs."""
+        return self.nodes * self.gpus_per_node
+
+
+def parse_size(text: str) -> Size:
+    """The size that is written `8x8`: nodes, then GPUs of each. Raises ValueError."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"`{text}` is not a size such as 8x8: nodes, and GPUs of each")
+    return Size(int(match[1]), int(match[2]))
+
+
+def size_of(cluster: Cluster) -> Size:
+    """The size that a scenario is printed for."""
+    return Size(cluster.nodes, cluster.gpus_per_node)
+
+
+def scale(scenario: Scenario, earlier: Sequence[Scenario], printed: Size, size: Size) -> Scenario:
+    """The scenario for a site of this size; `earlier` are those that it continues, as printed and in order.
+
+    Raises ValueError that says what cannot be scaled.
+    """
+    if size.gpus % printed.gpus and printed.gpus % size.gpus:
+        raise ValueError(
+            f"{size.gpus} is neither a multiple nor a part of {printed.gpus}: cordon nodes, and name the rest"
+        )
+    scaling = _Scaling(Fraction(size.gpus, printed.gpus), size.gpus_per_node)
+    for before in earlier:
+        for step in before.steps:
+            scaling.step(step)
+    projects = {
+        name: Project(project.quota and scaling.gpus(project.quota, f"the quota of {name}"))
+        for name, project in scenario.projects.items()
+    }
+    cluster = scenario.cluster and msgspec.structs.replace(
+        scenario.cluster, nodes=size.nodes, gpus_per_node=size.gpus_per_node
+    )
+    steps = [scaling.step(step) for step in scenario.steps]
+    return msgspec.structs.replace(scenario, cluster=cluster, projects=projects, steps=steps)
+
+
+class _Scaling:
+    """Scales the steps of a scenario by a ratio, for nodes with so many GPUs."""
+
+    def __init__(self, ratio: Fraction, gpus_per_node: int) -> None:
+        self._ratio = ratio
+        self._gpus_per_node = gpus_per_node
+        self._names: dict[str, list[str]] = {}
+        """By the name of a workload, those in its place."""
+
+    def gpus(self, gpus: Decimal, what: str) -> Decimal:
+        """So many GPUs of the site. Raises ValueError."""
+        scaled = Fraction(gpus) * self._ratio
+        if (scaled * 1000).denominator != 1:
+            raise ValueError(f"{what} would be {scaled} GPUs, which are no thousandths")
+        return _decimal(scaled)
+
+    def step(self, step: Step) -> Step:
+        """The step, or what it has for other sizes."""
+        run, expect = step.run, step.expect
+        if step.elsewhere is not None:
+            run, expect = step.elsewhere.run or run, step.elsewhere.expect
+        lines = []
+        for parts, group in itertools.groupby(run, self._parts_of_a_gpu):
+            group_lines = list(group)
+            if parts is None or self._ratio <= 1:
+                lines += [scaled for line in group_lines for scaled in self._lines(line)]
+            else:  # jobs that share a GPU do so as printed, and one beside them has the rest
+                lines += [*group_lines, *self._rest(group_lines)]
+        return msgspec.structs.replace(step, run=lines, expect=self._expect(expect), elsewhere=None)
+
+    @staticmethod
+    def _parts_of_a_gpu(line: str) -> tuple[str, bool] | None:
+        """Project and kind of a job of one pod with a part of a GPU; None for others."""
+        action = parse(line)
+        if isinstance(action, Delete) or action.pods > 1 or not 0 < action.gpu_milli < 1000:
+            return None
+        return action.project, action.interactive
+
+    def _rest(self, lines: Sequence[str]) -> list[str]:
+        """A job like the first of these with what all of them together have more of on the site."""
+        actions = [action for action in map(parse, lines) if isinstance(action, Submit)]
+        gpus = Fraction(sum(action.gpu_milli for action in actions), 1000) * (self._ratio - 1)
+        pods, request = self._fewest(1, gpus, actions[0].name)
+        name = f"{actions[0].name}-rest"
+        words = shlex.split(lines[0])
+        names = self._names.setdefault(actions[0].name, [actions[0].name])
+        submits = self._submits(words, name, actions[0], (pods, request))
+        names += [shlex.split(line)[2] for line in submits]
+        return submits
+
+    def _lines(self, line: str) -> list[str]:
+        action, words = parse(line), shlex.split(line)
+        if isinstance(action, Delete):
+            return [shlex.join([name for word in words for name in self._names.get(word, [word])])]
+        if not action.gpu_milli:
+            return [line]
+        copies, each = self._ratio.numerator, Fraction(action.gpu_milli, 1000) / self._ratio.denominator
+        if action.interactive and action.gpu_milli >= 1000:
+            copies, each = 1, each * copies
+        pods, request = self._fewest(copies, each, action.name)
+        submits = self._submits(words, action.name, action, (pods, request))
+        self._names[action.name] = [shlex.split(line)[2] for line in submits]
+        return submits
+
+    @staticmethod
+    def _submits(words: list[str], name: str, action: Submit, pods_of: tuple[int, Fraction]) -> list[str]:
+        """The lines that submit so many pods with so many GPUs each under the name, as several workloads if need be."""
+        pods, request = pods_of
+        words = [_DEVICES.sub(f"--num_devices={max(1, int(request))}", word) for word in words]
+        words[words.index("-g") + 1] = f"{_decimal(request):f}"
+        if action.interactive:
+            each = [name if number == 1 else f"{name}-{number}" for number in range(1, pods + 1)]
+            return [shlex.join([*words[:2], one, *words[3:]]) for one in each]
+        words[2] = name
+        for option, printed in (
+            ("--min-member", action.min_member),
+            ("--completions", 1),
+            ("--parallelism", 1),
+        ):
+            if option in words:
+                index = words.index(option) + 1
+                words[index] = str(int(words[index]) * pods)
+            elif pods > 1:
+                words[3:3] = [option, str(printed * pods)]
+        return [shlex.join(words)]
+
+    def _fewest(self, copies: int, each: Fraction, name: str) -> tuple[int, Fraction]:
+        """How many pods take the place of so many, and what each asks for: as few as can be asked for and fit."""
+        for parts in range(1, _MAX_PARTS + 1):
+            request = each / parts
+            possible = request.denominator == 1 or (request < 1 and (request * 1000).denominator == 1)
+            if possible and request <= self._gpus_per_node:
+                return copies * parts, request
+        raise ValueError(f"the pods of {name} would be no whole GPUs, nor thousandths of one")
+
+    def _expect(self, expect: Expect) -> Expect:
+        allocated = expect.allocated and {
+            name: self.gpus(gpus, f"what {name} has") for name, gpus in expect.allocated.items()
+        }
+        total = None if expect.total is None else self.gpus(expect.total, "the total")
+        held = sum((allocated or {}).values()) if total is None else total
+        shares = expect.gpus_in_use is not None or (expect.same_gpu and self._ratio < 1)
+        return msgspec.structs.replace(
+            expect,
+            allocated=allocated,
+            total=total,
+            running=None,
+            pending=self._all(expect.pending),
+            evicted=self._all(expect.evicted),
+            # on a smaller site other jobs have parts, too: that they share is seen by how many GPUs are in use
+            same_gpu=[] if self._ratio < 1 else expect.same_gpu,
+            gpus_in_use=math.ceil(held) if shares else None,
+        )
+
+    def _all(self, printed: Sequence[str]) -> list[str]:
+        return [name for word in printed for name in self._names.get(word, [word])]
+
+
+def _decimal(gpus: Fraction) -> Decimal:
+    """The same number with at most three places."""
+    return (Decimal(int(gpus * 1000)) / 1000).normalize()
