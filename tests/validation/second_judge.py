@@ -205,6 +205,7 @@ def circumstances(check: Json) -> str:
         ("blockedBy", "BLOCKED"),
         ("fault", "ERROR"),
         ("unfinished", "INCONCLUSIVE"),
+        ("failure", "FAIL"),
     ):
         if check["circumstances"][name]:
             return verdict
@@ -212,8 +213,6 @@ def circumstances(check: Json) -> str:
 
 
 def judge_step(step: Json, events: list[Json], quotas: dict[str, int]) -> str:
-    if step["circumstances"]["failure"]:
-        return "FAIL"
     window = step["volatile"]["window"]
     if window is None:
         return "INCONCLUSIVE"

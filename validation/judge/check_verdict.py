@@ -163,6 +163,8 @@ def judge_unrun(circumstances: Circumstances) -> Judgement | None:
         return Judgement(Verdict.ERROR, circumstances.fault)
     if circumstances.unfinished:
         return Judgement(Verdict.INCONCLUSIVE, circumstances.unfinished)
+    if circumstances.failure:
+        return Judgement(Verdict.FAIL, circumstances.failure)
     return None
 
 
@@ -173,8 +175,6 @@ def judge_step(
     unrun = judge_unrun(circumstances)
     if unrun is not None:
         return StepResult(unrun)
-    if circumstances.failure:
-        return StepResult(Judgement(Verdict.FAIL, circumstances.failure))
     if window is None:
         return StepResult(Judgement(Verdict.INCONCLUSIVE, "the step was not waited for"))
     watch = StepWatch(check, timeline, window)

@@ -12,6 +12,7 @@ from validation.judge.check_verdict import (
     blocks_later_checks,
     judge_invariant,
     judge_step,
+    judge_unrun,
     waive,
 )
 from validation.judge.events import CommandRun, Event, NodeSeen, ProjectSet
@@ -197,3 +198,11 @@ def test_what_builds_on_a_failed_step_is_blocked(
 def test_what_counts_for_nothing_blocks_nothing() -> None:
     judgement = Judgement(Verdict.INCONCLUSIVE, "no subject", required=False)
     assert not blocks_later_checks(judgement, is_step=False, fail_fast=True)
+
+
+def test_a_failure_fails_every_kind_of_check() -> None:
+    """Not only steps: the record promises it of all."""
+    failed = Circumstances(failure="`muster list` ended with exit code 1")
+    assert judge_unrun(failed) == Judgement(Verdict.FAIL, failed.failure)
+    unfinished = Circumstances(failure="it failed", unfinished="the run ended")
+    assert judge_unrun(unfinished) == Judgement(Verdict.INCONCLUSIVE, "the run ended")
