@@ -346,6 +346,7 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         ("nominee-that-started-elsewhere-is-evicted", Pace(1, is_mixed=True)),
         ("rearranged-beside-its-own-nomination", Pace(1, is_mixed=True)),
         ("quota-of-a-model-for-the-first-of-two", Pace(3, is_mixed=True)),
+        ("surplus-for-one-and-the-rest-for-another", Pace()),
         ("started-and-made-way-in-one-decision", Pace()),
         ("elastic-job-with-a-place-and-a-minimum-runtime", Pace(3, is_mixed=True)),
     ],

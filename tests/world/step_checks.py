@@ -26,7 +26,7 @@ from tests.world.water import fair_shares
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from orchestrator.planner.model import Binding, Plan, Pod, Snapshot
+    from orchestrator.planner.model import Binding, Eviction, Plan, Pod, Snapshot
 
 
 def check_step(before: Snapshot, decision: Plan) -> list[Violation]:
@@ -154,24 +154,44 @@ def evictions_inside(step: Step) -> Iterator[Violation]:
 
 
 def minimum_runtimes(step: Step) -> Iterator[Violation]:
-    """Nobody loses what it needs to run before its minimum runtime is over, unless it has another place."""
-    now_us = step.before.now_us
-    for eviction in step.plan.evictions if now_us else ():
-        victim, winner = step.workloads[eviction.workload], step.workloads.get(eviction.beneficiary)
-        if winner is None or winner.id == victim.id or eviction.pod in step.nominated:
-            continue
-        same = winner.project == victim.project
-        side = victim.project if same else step.tree.sides(winner.project, victim.project)[1]
-        field = "preempt_min_runtime_seconds" if same else "reclaim_min_runtime_seconds"
-        seconds = 0 if side is None else step.tree.nearest(side, field)
+    """Nobody loses what it needs to run before its minimum runtime is over, unless it has another place.
+
+    What goes for somebody from whom it is not protected any more could go: others took what was surplus beside it.
+    """
+    if not step.before.now_us:
+        return
+    protected = [
+        (eviction, seconds)
+        for eviction in step.plan.evictions
+        if (seconds := _protected_seconds(step, eviction)) is not None
+    ]
+    in_time = {eviction.pod for eviction, _ in protected}
+    for eviction, seconds in protected:
+        victim = step.workloads[eviction.workload]
         stays = [pod for workload, pod in step.running if workload.id == victim.id]
         # what is moved has a place, and goes on
-        stays += [pod for pod in victim.pods if pod.id in step.evicted and pod.id in step.nominated]
-        is_over = now_us >= victim.started_at_us + seconds * SECOND_US
-        if seconds and not is_over and not gang_is_whole(victim, stays):
+        stays += [
+            pod
+            for pod in victim.pods
+            if pod.id in step.evicted and (pod.id in step.nominated or pod.id not in in_time)
+        ]
+        if not gang_is_whole(victim, stays):
             yield Violation(
                 "minimum-runtime", f"{eviction.pod} started at {victim.started_at_us}, {seconds} s"
             )
+
+
+def _protected_seconds(step: Step, eviction: Eviction) -> int | None:
+    """The minimum runtime that protects the victim from whom it goes for; None if it is over, or there is none."""
+    victim, winner = step.workloads[eviction.workload], step.workloads.get(eviction.beneficiary)
+    if winner is None or winner.id == victim.id or eviction.pod in step.nominated:
+        return None
+    same = winner.project == victim.project
+    side = victim.project if same else step.tree.sides(winner.project, victim.project)[1]
+    field = "preempt_min_runtime_seconds" if same else "reclaim_min_runtime_seconds"
+    seconds = 0 if side is None else step.tree.nearest(side, field)
+    is_over = step.before.now_us >= victim.started_at_us + seconds * SECOND_US
+    return None if is_over or not seconds else seconds
 
 
 def caps(step: Step) -> Iterator[Violation]:
