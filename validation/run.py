@@ -39,6 +39,7 @@ from validation.sampling import sample_gpus
 from validation.scenario.commands import Action, Submit
 from validation.scenario.loader import LoadedScenario, LoadedStep, demands
 from validation.targets.base import Target
+from validation.targets.process import for_the_record
 from validation.targets.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -383,7 +384,7 @@ class ValidationRun:
     async def _command(self, line: str, result: record.CheckResult) -> None:
         self.progress.update(f"{result.id}: {line}")
         command = await self.target.execute(line, started_ms=self.recorder.now_ms())
-        result.volatile.commands = [*result.volatile.commands, command]
+        result.volatile.commands = [*result.volatile.commands, for_the_record(command)]
         if command.exit_code:
             output = (command.stderr or command.stdout).splitlines()
             raise StepFailed(

@@ -1,8 +1,9 @@
 """The part of the second judge that reads the lists which the orchestrator shows. Imports nothing of muster's."""
 
 import json
+import re
 from collections import Counter
-from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any
 
 Json = dict[str, Any]
@@ -11,7 +12,7 @@ Json = dict[str, Any]
 def is_shown(name: str, world: Any, output: str) -> bool:
     """Whether the list of this name is that of the state."""
     try:
-        rows = json.loads(output)
+        rows = json.loads(output, parse_constant=int)
     except (ValueError, RecursionError):
         return False
     if not isinstance(rows, list) or any(not isinstance(row, dict) for row in rows):
@@ -20,25 +21,38 @@ def is_shown(name: str, world: Any, output: str) -> bool:
 
 
 def thousandths(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | str):
+    """None of what is no whole number, and no decimal of at most nine digits before and nine behind the point."""
+    if type(value) is int:
+        return 1000 * value if 0 <= value < 10**9 else None
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
         return None
-    try:
-        number = Decimal(value) * 1000
-        return number if number == number.to_integral_value() else None
-    except (InvalidOperation, ValueError, OverflowError):
-        return None
+    number = 1000 * Fraction(value)
+    return int(number) if number.denominator == 1 else None
+
+
+def word(row: Json, field: str) -> str:
+    value = row.get(field)
+    return value if isinstance(value, str) else ""
 
 
 def occupies(pod: Json) -> bool:
-    return bool(pod["node"]) and pod["phase"] not in {"Succeeded", "Failed"}
+    return bool(pod["node"]) and not ended(pod)
+
+
+def ended(pod: Json) -> bool:
+    return pod["phase"] in {"Succeeded", "Failed"}
+
+
+def leaves(pod: Json) -> bool:
+    return ended(pod) or pod["terminating"]
 
 
 def jobs_are(world: Any, rows: list[Json]) -> bool:
     jobs = {key: pods for key, pods in world.jobs().items() if key[0] in world.quota}
     submitted = {key for key in world.submitted if key[0] in world.quota}
     ours = {*world.quota, *world.gone}
-    mine = [row for row in rows if isinstance(row.get("project"), str) and row["project"] in ours]
-    shown = Counter((row["project"], str(row.get("name"))) for row in mine)
+    mine = [row for row in rows if word(row, "project") in ours]
+    shown = Counter((word(row, "project"), word(row, "name")) for row in mine)
     if set(shown) != set(jobs) | submitted or any(count > 1 for count in shown.values()):
         return False
     return all(job_is(world, row, jobs.get((row["project"], row["name"]), [])) for row in mine)
@@ -46,65 +60,115 @@ def jobs_are(world: Any, rows: list[Json]) -> bool:
 
 def job_is(world: Any, row: Json, pods: list[Json]) -> bool:
     key = (row["project"], row["name"])
-    up = [p for p in pods if p["phase"] == "Running" and occupies(p) and not p["terminating"]]
-    waits = not any(pod["node"] for pod in pods) and key not in world.deleted
-    if pods and len(up) >= pods[0]["minMember"]:
-        if row.get("status") != "Running":
-            return False
-    elif waits and row.get("status") != "Pending":
-        return False
-    held = [pod for pod in pods if occupies(pod)]
-    unfinished = [pod for pod in pods if pod["phase"] not in {"Succeeded", "Failed"}]
-    nodes = row.get("nodes")
-    instances: Any = row.get("instances")
-    where = {
-        str(one.get("name")): [str(one.get("node") or ""), str(one.get("gpuDevices") or "")]
-        for one in (instances if isinstance(instances, list) else [])
-        if isinstance(one, dict)
-    }
-    seconds = row.get("durationSeconds")
+    is_submitted = key in world.submitted
+    user_is = not is_submitted or word(row, "user") != ""
     return (
-        thousandths(row.get("gpusAllocated")) == sum(pod["gpuMilli"] for pod in held)
-        and thousandths(row.get("gpus")) == sum(pod["gpuMilli"] for pod in unfinished)
-        and isinstance(nodes, list)
-        and sorted(str(node) for node in nodes) == sorted({pod["node"] for pod in held})
-        and (all(pod["preemptible"] for pod in pods) or row.get("type") == "Interactive")
-        and isinstance(row.get("user"), str)
-        and row["user"] != ""
-        and type(seconds) is int
-        and seconds >= 0
-        and all(
-            where.get(pod["pod"]) == [pod["node"], ",".join(str(index) for index in pod["devices"])]
-            for pod in pods
-        )
+        status_is(world, row, pods)
+        and type_is(row, pods, is_submitted=is_submitted)
+        and user_is
+        and gpus_are(row, pods)
+        and nodes_of_job_are(row, pods)
+        and duration_is(row, pods)
+        and pods_are(row, pods)
+    )
+
+
+def status_is(world: Any, row: Json, pods: list[Json]) -> bool:
+    key, status = (row["project"], row["name"]), row.get("status")
+    if key in world.deleted:
+        return True
+    up = [p for p in pods if p["phase"] == "Running" and occupies(p) and not p["terminating"]]
+    if pods and len(up) >= pods[0]["minMember"]:
+        troubled = any(p["phase"] == "Failed" or (p["node"] and p.get("cause")) for p in pods)
+        return status != "Pending" if troubled else status == "Running"
+    if any(pod["node"] for pod in pods):
+        return True
+    if not pods or any(leaves(pod) for pod in pods):
+        return status != "Running"
+    return status == "Pending"
+
+
+def type_is(row: Json, pods: list[Json], *, is_submitted: bool) -> bool:
+    if any(not pod["preemptible"] and pod["priority"] >= 100 for pod in pods):
+        return row.get("type") == "Interactive"
+    if not pods or not is_submitted:
+        return True
+    if all(pod["preemptible"] for pod in pods) and row.get("type") == "Interactive":
+        return False
+    return word(row, "type") != ""
+
+
+def gpus_are(row: Json, pods: list[Json]) -> bool:
+    if thousandths(row.get("gpusAllocated")) != sum(pod["gpuMilli"] for pod in pods if occupies(pod)):
+        return False
+    asks = thousandths(row.get("gpus"))
+    least = sum(pod["gpuMilli"] for pod in pods if not leaves(pod))
+    if asks is None or asks < least:
+        return False
+    return asks == least or not pods or any(leaves(pod) for pod in pods)
+
+
+def nodes_of_job_are(row: Json, pods: list[Json]) -> bool:
+    nodes = row.get("nodes")
+    if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
+        return False
+    held = {pod["node"] for pod in pods if occupies(pod)}
+    fit = set(nodes) == held if held else set(nodes) <= {pod["node"] for pod in pods if pod["node"]}
+    return fit and len(set(nodes)) == len(nodes)
+
+
+def duration_is(row: Json, pods: list[Json]) -> bool:
+    seconds = row.get("durationSeconds")
+    return type(seconds) is int and seconds >= 0 and (seconds == 0 or any(pod["node"] for pod in pods))
+
+
+def pods_are(row: Json, pods: list[Json]) -> bool:
+    instances: Any = row.get("instances")
+    shown = [one for one in (instances if isinstance(instances, list) else []) if isinstance(one, dict)]
+    where = {word(one, "name"): [word(one, "node"), word(one, "gpuDevices")] for one in shown}
+    return len(shown) <= len(pods) and all(
+        where.get(pod["pod"]) == [pod["node"], ",".join(str(index) for index in pod["devices"])]
+        for pod in pods
     )
 
 
 def nodes_are(world: Any, rows: list[Json]) -> bool:
     gpus = {name: count for name, count in world.gpus.items() if count}
-    shown = [row for row in rows if thousandths(row.get("gpus"))]
-    if sorted(str(row.get("name")) for row in shown) != sorted(gpus):
+
+    def counts(row: Json) -> tuple[Any, Any]:
+        return thousandths(row.get("gpus")), thousandths(row.get("gpusUnhealthy", "0"))
+
+    def has_some(row: Json) -> bool:
+        total, unhealthy = counts(row)
+        return total is not None and total > (unhealthy or 0)
+
+    shown = [row for row in rows if word(row, "name") in gpus or has_some(row)]
+    if sorted(word(row, "name") for row in shown) != sorted(gpus):
         return False
-    return all(
-        thousandths(row["gpus"]) == 1000 * gpus[row["name"]]
-        and thousandths(row.get("gpusAllocated"))
-        == sum(pod["gpuMilli"] for pod in world.holders() if pod["node"] == row["name"])
-        for row in shown
-    )
+    for row in shown:
+        total, unhealthy = counts(row)
+        if total is None or unhealthy is None:
+            return False
+        if not 1000 * gpus[row["name"]] <= total <= 1000 * gpus[row["name"]] + unhealthy:
+            return False
+        held = sum(pod["gpuMilli"] for pod in world.holders() if pod["node"] == row["name"])
+        if thousandths(row.get("gpusAllocated")) != held:
+            return False
+    return True
 
 
 def projects_are(world: Any, rows: list[Json]) -> bool:
-    by_name = {str(row.get("name")): row for row in rows}
-    if len(by_name) != len(rows) or set(world.quota) - set(by_name) or world.gone & set(by_name):
+    ours = {*world.quota, *world.gone}
+    mine = [row for row in rows if word(row, "name") in ours]
+    if sorted(row["name"] for row in mine) != sorted(world.quota):
         return False
-    for name, quota in world.quota.items():
-        spec = by_name[name].get("spec")
+    for row in mine:
+        spec = row.get("spec")
         spec = spec if isinstance(spec, dict) else {}
         gpu, affinity = spec.get("gpu"), spec.get("nodeAffinity")
-        created = by_name[name].get("created")
-        if not isinstance(gpu, dict) or thousandths(gpu.get("quota")) != quota:
+        if not isinstance(gpu, dict) or thousandths(gpu.get("quota")) != world.quota[row["name"]]:
             return False
-        if not isinstance(created, str) or not created:
+        if not word(row, "created"):
             return False
         if not isinstance(affinity, dict) or any(affinity.values()):
             return False

@@ -122,7 +122,7 @@ class PodSeen(
     `change` is `added`, `modified` or `deleted`. `devices` are the indices of its GPUs on `node`; `gpu_milli`
     is what it asks for in thousandths of a GPU: a multiple of 1000, or the part of one device. `submitted_us`
     orders the workloads of a project. `min_member` is how many pods of the workload must run for any to run. `cause`
-    is why it does not run, as far as Kubernetes says so; no verdict follows from it.
+    is why it does not run, as far as Kubernetes says so: no verdict follows from it but that it may be shown.
     """
 
     t_ms: int

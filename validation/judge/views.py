@@ -5,16 +5,18 @@ that of some moment while it was made; of projects that the run did not create, 
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
 from validation.judge import units
 from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun, without_gaps
-from validation.judge.events import AnswerSeen, PodSeen
+from validation.judge.events import AnswerSeen, CommandRun, NodeSeen, PodSeen, ProjectSet
 from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
 from validation.judge.state import State
 from validation.judge.timeline import Timeline
@@ -24,19 +26,34 @@ JOBS: Final = "jobs"
 NODES: Final = "nodes"
 PROJECTS: Final = "projects"
 
+Key = tuple[str, str]
 Row = Mapping[str, Any]
 MAX_DIFFERENCES: Final = 20
 """Differences of one list that are said; how many there are more is said too."""
+MAX_COUNTED: Final = 10_000
+"""Differences that are counted."""
+MAX_SHOWN: Final = 80
+"""Characters of a value that are said."""
+MAX_PROBLEM: Final = 500
+INTERACTIVE_PRIORITY: Final = 100
+"""Training that must not be preempted has less."""
+MAX_GPUS: Final = 10**9
+_NUMBER: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
+_NAME: Final = re.compile(r"[a-z0-9./-]{1,250}")
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A list that the orchestrator shows: the command, what is proven, the fields that count, and how to compare."""
+    """A list that the orchestrator shows: the command, what is proven, and how to compare.
+
+    `judged` are the fields that count, with what of their values does; `project` is the one that says whose a row is.
+    """
 
     line: str
     title: str
-    fields: tuple[str, ...]
     compare: Callable[[State, Sequence[Row]], Iterator[str]]
+    judged: Mapping[str, Callable[[object], object]]
+    project: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +89,8 @@ def judge_view(
 def _judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tuple[Judgement, Sequence[str]]:
     """The verdict on what was printed, and how it differs from the state."""
     if answer.exit_code:
-        reason = f"`{answer.line}` ended with exit code {answer.exit_code}: {answer.problem or 'no output'}"
+        problem = answer.problem or "no output"
+        reason = f"`{answer.line}` ended with exit code {answer.exit_code}: {problem[:MAX_PROBLEM]}"
         return Judgement(Verdict.FAIL, reason), ()
     rows = rows_of(answer.output)
     if rows is None:
@@ -88,7 +106,7 @@ def _judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tup
 def rows_of(output: str) -> list[Row] | None:
     """The objects of a JSON array; None if it is none."""
     try:
-        rows = json.loads(output)
+        rows = json.loads(output, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -96,108 +114,168 @@ def rows_of(output: str) -> list[Row] | None:
     return rows
 
 
-def only_judged(answer: AnswerSeen) -> AnswerSeen:
-    """The answer with no more than what a verdict follows from; whose a job is, is nobody's business."""
+def only_judged(answer: AnswerSeen, projects: Collection[str]) -> AnswerSeen:
+    """The answer with no more than what a verdict on these projects follows from; whose a job is, is nobody's business.
+
+    What is nested in another way than it is judged is left out, which is as wrong as it was.
+    """
     rows = rows_of(answer.output)
-    if rows is None or answer.view not in VIEWS:
+    view = VIEWS.get(answer.view)
+    if rows is None or view is None:
         return msgspec.structs.replace(answer, output="", problem="")
-    fields = VIEWS[answer.view].fields
-    judged = [{field: row[field] for field in fields if field in row} for row in rows]
-    for row in judged:
-        if isinstance(row.get("user"), str) and row["user"]:
-            row["user"] = "somebody"
+    ours = rows if view.project is None else [row for row in rows if _text(row, view.project) in projects]
+    judged = [
+        {field: view.judged[field](row[field]) for field in view.judged if field in row} for row in ours
+    ]
     return msgspec.structs.replace(answer, output=json.dumps(judged), problem="")
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _least_differences(view: View, rows: Sequence[Row], timeline: Timeline, window: Window) -> list[str]:
     """How the list differs from what was true, at the moment while it was made at which it differs least."""
     state = timeline.state_before(window.start_event)
-    best = list(view.compare(state, rows))
+    best = _compare(view, state, rows)
     for event in timeline.events[window.start_event : window.until_event]:
         if not best:
             break
         state.apply(event)
-        best = min(best, list(view.compare(state, rows)), key=len)
+        if isinstance(event, PodSeen | NodeSeen | ProjectSet | CommandRun):
+            best = min(best, _compare(view, state, rows), key=len)
     return best
+
+
+def _compare(view: View, state: State, rows: Sequence[Row]) -> list[str]:
+    return list(islice(view.compare(state, rows), MAX_COUNTED))
 
 
 def _jobs(state: State, rows: Sequence[Row]) -> Iterator[str]:
     """Every job with its project, type and user, whether it runs, its nodes, GPUs and pods, and for how long."""
     pods = {key: members for key, members in state.by_workload().items() if key[0] in state.quotas}
     known = {*pods, *(key for key in state.expected if key[0] in state.quotas)}
+    projects = state.quotas.keys() | state.deleted_projects
+    ours = [row for row in rows if _text(row, "project") in projects]
+    shown = [f"{_text(row, 'project')}/{_text(row, 'name')}" for row in ours]
+    yield from _names("job", shown, [f"{project}/{name}" for project, name in known])
     running, pending = state.running(), state.pending()
-    ours = state.quotas.keys() | state.deleted_projects
-    shown = [(row.get("project"), row.get("name")) for row in rows if _text(row.get("project")) in ours]
-    yield from _names("job", [f"{project}/{name}" for project, name in shown], [f"{p}/{n}" for p, n in known])
-    for row in rows:
-        key = (str(row.get("project")), str(row.get("name")))
+    for row in ours:
+        key = (_text(row, "project"), _text(row, "name"))
         if key not in known:
             continue
         members = pods.get(key, [])
-        word = "Running" if key in running else "Pending" if key in pending else row.get("status")
-        held = [pod for pod in members if pod.holds]
-        nodes = sorted({pod.node for pod in held})
-        yield from _field(key, row, "status", word)
-        yield from _gpus(key, row, "gpusAllocated", sum(pod.gpu_milli for pod in held))
-        yield from _gpus(key, row, "gpus", sum(pod.gpu_milli for pod in members if not pod.finished))
-        shown_nodes = row.get("nodes")
-        if not isinstance(shown_nodes, list) or sorted(map(str, shown_nodes)) != nodes:
-            yield f"{_spell(key)}: nodes is {_short(shown_nodes)}, not {_short(nodes)}"
-        if any(not pod.preemptible for pod in members):
-            yield from _field(key, row, "type", "Interactive")
-        if not (isinstance(row.get("user"), str) and row["user"]):
-            yield f"{_spell(key)}: there is no user"
-        seconds = row.get("durationSeconds")
-        if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 0:
-            yield f"{_spell(key)}: durationSeconds is {_short(seconds)}"
+        runs = key in running and key not in state.deleted
+        yield from _status(key, row, members, runs=runs, waits=key in pending)
+        yield from _gpus_of_job(key, row, members)
+        yield from _run_of_job(key, row, members, is_submitted=key in state.expected)
         yield from _pods_of_job(key, row, members)
 
 
-def _pods_of_job(key: tuple[str, str], row: Row, members: Sequence[PodSeen]) -> Iterator[str]:
+def _status(key: Key, row: Row, members: Sequence[PodSeen], *, runs: bool, waits: bool) -> Iterator[str]:
+    """One word is shown for all pods of a job: that of a pod that has a problem goes before `Running`."""
+    is_amiss = any(pod.phase == "Failed" or (pod.node and pod.cause is not None) for pod in members)
+    if runs and not is_amiss:
+        yield from _field(key, row, "status", "Running")
+    elif waits and members and not any(pod.finished or pod.terminating for pod in members):
+        yield from _field(key, row, "status", "Pending")
+    elif _text(row, "status") == ("Pending" if runs else "Running" if waits else None):
+        yield f"{_spell(key)}: status is {_short(row.get('status'))}, and it {'runs' if runs else 'waits'}"
+
+
+def _gpus_of_job(key: Key, row: Row, members: Sequence[PodSeen]) -> Iterator[str]:
+    """What it holds, where, and what it asks for: with those of its pods that are not there yet, or not any more."""
+    held = [pod for pod in members if pod.holds]
+    yield from _gpus(key, row, "gpusAllocated", sum(pod.gpu_milli for pod in held))
+    active = [pod for pod in members if not (pod.finished or pod.terminating)]
+    requested_milli, shown_milli = sum(pod.gpu_milli for pod in active), _milli(row.get("gpus"))
+    if len(active) == len(members) > 0:
+        yield from _gpus(key, row, "gpus", requested_milli)
+    elif shown_milli is None or shown_milli < requested_milli:
+        yield f"{_spell(key)}: gpus is {_short(row.get('gpus'))}, not {units.gpus(requested_milli)} or more"
+    yield from _nodes_of_job(key, row.get("nodes"), members)
+
+
+def _nodes_of_job(key: Key, shown: object, members: Sequence[PodSeen]) -> Iterator[str]:
+    nodes = sorted({pod.node for pod in members if pod.holds})
+    if not isinstance(shown, list) or not all(isinstance(node, str) for node in shown):
+        yield f"{_spell(key)}: nodes is {_short(shown)}"
+    elif sorted(shown) != nodes and (
+        nodes or Counter(shown) - Counter({pod.node for pod in members if pod.node})
+    ):
+        yield f"{_spell(key)}: nodes is {_short(shown)}, not {_short(nodes)}"
+
+
+def _run_of_job(key: Key, row: Row, members: Sequence[PodSeen], *, is_submitted: bool) -> Iterator[str]:
+    """Its type and user, which one has that nobody submitted with the command only by chance; and how long it runs."""
+    can_be_preempted = all(pod.preemptible for pod in members)
+    if any(not pod.preemptible and pod.priority >= INTERACTIVE_PRIORITY for pod in members):
+        yield from _field(key, row, "type", "Interactive")
+    elif (
+        is_submitted and members and _text(row, "type") in ({"", "Interactive"} if can_be_preempted else {""})
+    ):
+        yield f"{_spell(key)}: type is {_short(row.get('type'))}"
+    if is_submitted and not _text(row, "user"):
+        yield f"{_spell(key)}: there is no user"
+    seconds = row.get("durationSeconds")
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 0:
+        yield f"{_spell(key)}: durationSeconds is {_short(seconds)}"
+    elif seconds and not any(pod.node for pod in members):
+        yield f"{_spell(key)}: durationSeconds is {_short(seconds)}, and it has not run"
+
+
+def _pods_of_job(key: Key, row: Row, members: Sequence[PodSeen]) -> Iterator[str]:
+    """The pods, by their names, which no difference says: they are others in each run."""
     instances = row.get("instances")
-    shown = {
-        str(pod.get("name")): (str(pod.get("node") or ""), str(pod.get("gpuDevices") or ""))
-        for pod in (instances if isinstance(instances, list) else [])
-        if isinstance(pod, dict)
-    }
+    pods = [pod for pod in (instances if isinstance(instances, list) else []) if isinstance(pod, dict)]
+    shown = {_text(pod, "name"): (_text(pod, "node"), _text(pod, "gpuDevices")) for pod in pods}
     for pod in members:
         devices = ",".join(map(str, pod.devices))
         if shown.get(pod.pod) != (pod.node, devices):
             where = f"on {pod.node} with GPUs {devices or 'none'}" if pod.node else "without a node"
-            yield f"{_spell(key)}: pod {pod.pod} is {_short(shown.get(pod.pod))}, not {where}"
+            yield f"{_spell(key)}: a pod {where} is not shown so"
+    if len(pods) > len(members):
+        yield f"{_spell(key)}: {len(pods)} pods are shown, not {len(members)}"
 
 
 def _nodes(state: State, rows: Sequence[Row]) -> Iterator[str]:
-    """Every node with GPUs, how many, and how many of them are allocated."""
+    """Every node with GPUs, how many, unhealthy ones included or not, and how many of them are allocated."""
     gpus = {name: count for name, count in state.nodes.items() if count}
     held = dict.fromkeys(gpus, 0)
     for pod in state.holding():
         held[pod.node] = held.get(pod.node, 0) + pod.gpu_milli
-    shown = [row for row in rows if _milli(row.get("gpus"))]
-    yield from _names("node with GPUs", [str(row.get("name")) for row in shown], list(gpus))
+    shown = [row for row in rows if _text(row, "name") in gpus or _has_healthy_gpus(row)]
+    yield from _names("node with GPUs", [_text(row, "name") for row in shown], list(gpus))
     for row in shown:
-        name = str(row.get("name"))
-        if name in gpus:
-            yield from _gpus((name,), row, "gpus", gpus[name] * 1000)
-            yield from _gpus((name,), row, "gpusAllocated", held[name])
+        name = _text(row, "name")
+        if name not in gpus:
+            continue
+        total, unhealthy = _milli(row.get("gpus")), _milli(row.get("gpusUnhealthy", "0"))
+        if total is None or unhealthy is None or not total - max(0, unhealthy) <= gpus[name] * 1000 <= total:
+            yield f"{name}: gpus is {_short(row.get('gpus'))}, not {gpus[name]}"
+        yield from _gpus((name,), row, "gpusAllocated", held[name])
+
+
+def _has_healthy_gpus(row: Row) -> bool:
+    """Whether it shows GPUs that pods could have; of what is no number, whatever it stands for."""
+    total, unhealthy = _milli(row.get("gpus")), _milli(row.get("gpusUnhealthy", "0"))
+    return total is not None and total > max(0, unhealthy or 0)
 
 
 def _projects(state: State, rows: Sequence[Row]) -> Iterator[str]:
     """Every project with its quota, when it was created, and its node affinities: the run asks for none."""
-    shown = {str(row.get("name")): row for row in rows}
-    ours = state.quotas.keys() | state.deleted_projects
-    yield from _names("project", [name for name in shown if name in ours], list(state.quotas))
-    if len(shown) != len(rows):
-        yield "a project is there twice"
-    for name, quota_milli in state.quotas.items():
-        row = shown.get(name)
-        if row is None:
+    projects = state.quotas.keys() | state.deleted_projects
+    ours = [row for row in rows if _text(row, "name") in projects]
+    yield from _names("project", [_text(row, "name") for row in ours], list(state.quotas))
+    for row in ours:
+        name = _text(row, "name")
+        if name not in state.quotas:
             continue
         spec = row.get("spec")
         spec = spec if isinstance(spec, dict) else {}
         gpu = spec.get("gpu")
-        yield from _gpus((name,), gpu if isinstance(gpu, dict) else {}, "quota", quota_milli)
-        if not (isinstance(row.get("created"), str) and row["created"]):
+        yield from _gpus((name,), gpu if isinstance(gpu, dict) else {}, "quota", state.quotas[name])
+        if not _text(row, "created"):
             yield f"{name}: there is no time of its creation"
         affinity = spec.get("nodeAffinity")
         if not isinstance(affinity, dict) or any(affinity.values()):
@@ -206,12 +284,13 @@ def _projects(state: State, rows: Sequence[Row]) -> Iterator[str]:
 
 def _names(noun: str, shown: Sequence[str], actual: Sequence[str]) -> Iterator[str]:
     """Which are missing, which are not there, and which are there twice."""
-    yield from (f"{noun} {name} is missing" for name in sorted(set(actual) - set(shown)))
-    yield from (f"there is no {noun} {name}" for name in sorted(set(shown) - set(actual)))
-    yield from (f"{noun} {name} is there twice" for name in sorted({n for n in shown if shown.count(n) > 1}))
+    counts = Counter(shown)
+    yield from (f"{noun} {name} is missing" for name in sorted(set(actual) - counts.keys()))
+    yield from (f"there is no {noun} {_plain(name)}" for name in sorted(counts.keys() - set(actual)))
+    yield from (f"{noun} {_plain(name)} is there twice" for name in sorted(counts) if counts[name] > 1)
 
 
-def _field(key: tuple[str, ...], row: Row, field: str, actual: object) -> Iterator[str]:
+def _field(key: Key, row: Row, field: str, actual: str) -> Iterator[str]:
     if row.get(field) != actual:
         yield f"{_spell(key)}: {field} is {_short(row.get(field))}, not {_short(actual)}"
 
@@ -222,17 +301,19 @@ def _gpus(key: tuple[str, ...], row: Row, field: str, actual_milli: int) -> Iter
 
 
 def _milli(gpus: object) -> int | None:
-    """Thousandths of a number of GPUs, exactly; None if it is none."""
+    """Thousandths of a number of GPUs, exactly; None if it is none, or one that nobody can have."""
     if isinstance(gpus, bool) or not isinstance(gpus, str | int):
         return None
-    try:
-        milli = Decimal(gpus) * 1000
-        return int(milli) if milli == milli.to_integral_value() else None
-    except (InvalidOperation, OverflowError, ValueError):
+    number = _NUMBER.fullmatch(gpus if isinstance(gpus, str) else str(gpus) if abs(gpus) < MAX_GPUS else "")
+    if number is None:
         return None
+    thousandths, rest = (number[2] or "").ljust(3, "0")[:3], (number[2] or "")[3:]
+    return int(number[1]) * 1000 + int(thousandths) if not rest.strip("0") else None
 
 
-def _text(value: object) -> str:
+def _text(row: Row, field: str) -> str:
+    """The text of that name; empty where there is none."""
+    value = row.get(field)
     return value if isinstance(value, str) else ""
 
 
@@ -240,39 +321,77 @@ def _spell(key: tuple[str, ...]) -> str:
     return "/".join(key)
 
 
+def _plain(name: str) -> str:
+    """A name that was shown: as it is if it can be one, else as JSON writes it, which every page can hold."""
+    return name if _NAME.fullmatch(name) else _short(name)
+
+
 def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else f"{text[:79]}\N{HORIZONTAL ELLIPSIS}"
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        return "nested too deep"
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _scalar(value: object) -> object:
+    return value if isinstance(value, str | int) else None
+
+
+def _somebody(user: object) -> object:
+    return "somebody" if isinstance(user, str) and user else None
+
+
+def _texts(values: object) -> object:
+    return [_scalar(value) for value in values] if isinstance(values, list) else None
+
+
+def _instances(pods: object) -> object:
+    fields = ("name", "node", "gpuDevices")
+    return [
+        {field: _scalar(pod[field]) for field in fields if field in pod}
+        for pod in (pods if isinstance(pods, list) else [])
+        if isinstance(pod, dict)
+    ]
+
+
+def _quota(spec: object) -> object:
+    """The quota of a project, and whether there is a node affinity: who may use the project is in there too."""
+    judged: dict[str, object] = {}
+    if isinstance(spec, dict):
+        gpu, affinity = spec.get("gpu"), spec.get("nodeAffinity")
+        if isinstance(gpu, dict):
+            judged["gpu"] = {"quota": _scalar(gpu.get("quota"))}
+        if isinstance(affinity, dict):
+            judged["nodeAffinity"] = {"some": True} if any(affinity.values()) else {}
+    return judged
 
 
 VIEWS: Final[Mapping[str, View]] = {
     JOBS: View(
         "muster list jobs -A -o json",
         "The list of jobs shows every job with its user, type, node, GPUs and run time, and whether it waits",
-        (
-            "project",
-            "name",
-            "status",
-            "gpus",
-            "gpusAllocated",
-            "nodes",
-            "type",
-            "user",
-            "durationSeconds",
-            "instances",
-        ),
         _jobs,
+        {
+            **dict.fromkeys(("project", "name", "status", "gpus", "gpusAllocated"), _scalar),
+            **dict.fromkeys(("type", "durationSeconds"), _scalar),
+            "nodes": _texts,
+            "user": _somebody,
+            "instances": _instances,
+        },
+        project="project",
     ),
     NODES: View(
         "muster top node -o json",
         "The list of nodes shows every node with GPUs, how many it has, and how many are allocated",
-        ("name", "gpus", "gpusAllocated"),
         _nodes,
+        dict.fromkeys(("name", "gpus", "gpusUnhealthy", "gpusAllocated"), _scalar),
     ),
     PROJECTS: View(
         "muster list projects -o json",
         "The list of projects shows every project with its quota, when it was created, and its node affinities",
-        ("name", "created", "spec"),
         _projects,
+        {**dict.fromkeys(("name", "created"), _scalar), "spec": _quota},
+        project="name",
     ),
 }

@@ -1,7 +1,8 @@
 """Makes a report that may be passed on: names of projects, hosts and people are replaced, each by one of its own."""
 
+import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ _BY_NAME: Final = {"allocatedMilli", "quotasMilli", "fairShareGpus", "devices", 
 """Keys of objects whose keys are names."""
 UNKNOWN: Final = "its agent does not answer"
 """In place of what was said of it, which may have addresses in it."""
+_NAMES: Final = {"project", "name", "node", "nodes"}
+"""Keys of lists that are shown, whose values are names."""
 _PATH: Final = re.compile(r"[~.]?/\S*")
 
 
@@ -48,7 +51,8 @@ def redact(directory: Path, out: Path) -> record.Report:
     if not isinstance(entries[-1], Closed):
         raise ReportError(f"{directory}: the run was cut: there is no whole report to redact")
     replace = _replacement(entries)
-    opened, *rest = [_renamed(entry, replace) for entry in entries]
+    projects = _projects(entries)
+    opened, *rest = [_renamed(_only_judged(entry, projects), replace) for entry in entries]
     if not isinstance(opened, Opened):
         raise ReportError(f"{directory}: is not a log of a run")
     opened.report.redacted = manifest.digest(directory)
@@ -62,8 +66,6 @@ def redact(directory: Path, out: Path) -> record.Report:
             entry.event = _without_addresses(entry.event)
         elif isinstance(entry, log.Observed) and isinstance(entry.event, PodSeen):
             entry.event = _without_message(entry.event)
-        elif isinstance(entry, log.Observed) and isinstance(entry.event, AnswerSeen):
-            entry.event = only_judged(entry.event)
         elif isinstance(entry, log.Observed) and isinstance(entry.event, SamplesSeen) and entry.event.problem:
             entry.event = msgspec.structs.replace(entry.event, problem=UNKNOWN)
         journal.append(entry)
@@ -71,6 +73,19 @@ def redact(directory: Path, out: Path) -> record.Report:
     report = assemble(log.read_log(out))
     write(report, out)
     return report
+
+
+def _projects(entries: Iterable[log.Entry]) -> set[str]:
+    """The projects of the run."""
+    events = [entry.event for entry in entries if isinstance(entry, Observed)]
+    return {event.project for event in events if isinstance(event, ProjectSet)}
+
+
+def _only_judged(entry: log.Entry, projects: Collection[str]) -> log.Entry:
+    """The entry; of a list that was shown, no more than what is judged of it."""
+    if isinstance(entry, Observed) and isinstance(entry.event, AnswerSeen):
+        entry.event = only_judged(entry.event, projects)
+    return entry
 
 
 def _without_message(pod: PodSeen) -> PodSeen:
@@ -91,12 +106,11 @@ def _without_addresses(output: OutputSeen) -> OutputSeen:
     return msgspec.structs.replace(output, line=line, image=output.image.rpartition("@")[2])
 
 
-def _replacement(entries: Iterable[log.Entry]) -> Callable[[str], str]:
+def _replacement(entries: Sequence[log.Entry]) -> Callable[[str], str]:
     """Replaces each name, where it stands as a word, by another that sorts as it does."""
     events = [entry.event for entry in entries if isinstance(entry, Observed)]
     reports = [entry.report for entry in entries if isinstance(entry, Opened)]
-    projects = {event.project for event in events if isinstance(event, ProjectSet)}
-    projects |= {
+    projects = _projects(entries) | {
         name for report in reports for scenario in report.scenarios for name in scenario.quotas_milli
     }
     nodes = {event.node for event in events if isinstance(event, NodeSeen)}
@@ -118,8 +132,21 @@ def _replacement(entries: Iterable[log.Entry]) -> Callable[[str], str]:
     return lambda words: words if words in shipped else pattern.sub(lambda match: new[match[1]], words)
 
 
+def _shown_names(value: Any, key: str, replace: Callable[[str], str]) -> Any:
+    """What a list shows, with other names: not of what is no name, even where a project is called like it."""
+    if isinstance(value, dict):
+        return {one: _shown_names(value[one], one, replace) for one in value}
+    if isinstance(value, list):
+        return [_shown_names(one, key, replace) for one in value]
+    return replace(value) if isinstance(value, str) and key in _NAMES else value
+
+
 def _renamed(entry: log.Entry, replace: Callable[[str], str]) -> log.Entry:
+    is_answer = isinstance(entry, Observed) and isinstance(entry.event, AnswerSeen)
+
     def renamed(value: Any, key: str) -> Any:
+        if is_answer and key == "output" and value:
+            return json.dumps(_shown_names(json.loads(value), "", replace))
         if isinstance(value, str):
             return value if key in _OURS else replace(value)
         if isinstance(value, dict):

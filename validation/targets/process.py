@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import musterlab.pdeathsig_exec
 from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.transport import Transport
@@ -21,6 +23,8 @@ ENTRY = ("-P", "-c", "import sys; from orchestrator.cli.main import main; sys.ex
 COMMAND_SECONDS = 120.0
 VERSION_SECONDS = 5.0
 _OUTPUT_LIMIT = 20_000
+_ANSWER_LIMIT = 64_000_000
+"""Of a list that is judged, which is as long as the cluster is large. No list is that long."""
 
 
 async def run_command(
@@ -58,8 +62,8 @@ async def run_command(
         exit_code=exit_code,
         started_ms=started_ms,
         duration_ms=int((time.monotonic() - begin) * 1000),
-        stdout=_text(stdout),
-        stderr=_text(stderr),
+        stdout=_text(stdout, _ANSWER_LIMIT),
+        stderr=_text(stderr, _OUTPUT_LIMIT),
     )
 
 
@@ -109,6 +113,14 @@ async def server_version(transport: Transport | None) -> str:
     return str(version.get("gitVersion", "unknown"))
 
 
-def _text(output: bytes) -> str:
-    text = output.decode("utf-8", errors="replace").strip()
-    return text if len(text) <= _OUTPUT_LIMIT else text[:_OUTPUT_LIMIT] + "\n… (cut)"
+def for_the_record(command: Command) -> Command:
+    """The command with as much of its output as a record of a run needs."""
+    return msgspec.structs.replace(command, stdout=_cut(command.stdout, _OUTPUT_LIMIT))
+
+
+def _text(output: bytes, limit: int) -> str:
+    return _cut(output.decode("utf-8", errors="replace").strip(), limit)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[:limit] + "\n… (cut)"

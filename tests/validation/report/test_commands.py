@@ -1,8 +1,10 @@
 """What `muster report` does beside verifying: show, render, diff and redact; and CTRF by its published schema."""
 
 import json
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -124,6 +126,31 @@ def test_a_redacted_report_has_no_more_of_lists_than_is_judged(tmp_path: Path) -
     before, after = (record.read(tmp_path / name) for name in ("r", "public"))
     assert [step.verdict for step in after.steps] == [step.verdict for step in before.steps]
     assert any(step.kind == "view" and step.verdict == "PASS" for step in after.steps)
+
+
+class ShowsMembers(FakeTarget):
+    """Shows who may use a project, and projects that are not of the run."""
+
+    def show(self, last_word: str) -> list[dict[str, Any]]:
+        rows = super().show(last_word)
+        if last_word == "projects":
+            rows[0]["spec"]["members"] = [{"kind": "User", "name": "secret-person"}]
+            rows.append({"name": "secret-project"})
+        return rows
+
+
+def test_a_redacted_list_names_nobody_and_its_keys_stay(tmp_path: Path) -> None:
+    path = tmp_path / "a.scenario.yaml"
+    text = re.sub(r" *errata:.*\n", "", (TR4858 / "section-4.8.scenario.yaml").read_text())
+    # like a key of the lists, and like a number in them
+    text = text.replace("team-a", "name").replace("team-b:", '"2":').replace("-p team-b", "-p 2")
+    path.write_text(text)
+    run_command([path], settings(tmp_path / "r", ShowsMembers))
+    assert run("redact", tmp_path / "r", "--out", tmp_path / "public").exit_code == 0
+    assert "secret" not in (tmp_path / "public" / "events.jsonl").read_text()
+    before, after = (record.read(tmp_path / name) for name in ("r", "public"))
+    assert [step.verdict for step in after.steps] == [step.verdict for step in before.steps]
+    assert {step.verdict for step in after.steps if step.kind == "view"} == {"PASS"}
 
 
 def test_what_does_not_verify_is_not_redacted(good: Path, tmp_path: Path) -> None:

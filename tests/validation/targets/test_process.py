@@ -1,0 +1,13 @@
+"""What a command printed: all of it for the judge, and in the record as much as it needs."""
+
+import asyncio
+from pathlib import Path
+
+from validation.targets.process import for_the_record, run_command
+
+
+def test_all_that_a_command_printed_is_kept_for_the_judge(tmp_path: Path) -> None:
+    whole = asyncio.run(run_command("muster operator-yaml --cluster lab", tmp_path / "none", started_ms=0))
+    assert (whole.exit_code, len(whole.stdout) > 20_000) == (0, True), whole.stderr
+    assert not whole.stdout.endswith("(cut)")
+    assert for_the_record(whole).stdout == whole.stdout[:20_000] + "\n… (cut)"
