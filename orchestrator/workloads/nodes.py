@@ -311,7 +311,8 @@ def _pod(pod: Pod, held: tuple[int, ...] | None, memory_mib: int, used: Usage) -
         request = pod_request(pod)
     except UnreadableRequest:
         request = gpu_request(pod)
-    if held is None and may_have_claims(pod) and is_admitted(pod):
+    # What has parts of GPUs by claims holds those parts: its annotation names the GPUs, which others have parts of too.
+    if held is None and may_have_claims(pod) and is_admitted(pod) and not request.is_shared:
         held_by_claims = devices_of(pod)
         request = replace(request, gpu_count=len(held_by_claims))
     elif held is not None:

@@ -31,7 +31,7 @@ def _replaced(pods: Iterable[tuple[Pod, model.Pod]]) -> frozenset[str]:
     created: list[int] = []
     for pod, planned in pods:
         made_us, removed_us = time_us(pod.metadata.creation_timestamp), _removed_us(pod)
-        if planned.state is model.PodState.RELEASING and removed_us:
+        if planned.state is model.PodState.RELEASING and removed_us and not _keeps_its_name(pod):
             leaving.append((removed_us, planned.id))
         if not removed_us or made_us < removed_us:  # else it would seem to replace itself
             created.append(made_us)
@@ -44,6 +44,12 @@ def _replaced(pods: Iterable[tuple[Pod, model.Pod]]) -> frozenset[str]:
         if len(replaced) < len(created) and created[len(replaced)] >= removed_us:
             replaced.append(uid)
     return frozenset(replaced)
+
+
+def _keeps_its_name(pod: Pod) -> bool:
+    """Whether the successor has the same name, and so cannot be there before the pod is gone."""
+    controller = pod.metadata.controller
+    return controller is not None and controller.kind == "StatefulSet"
 
 
 def _removed_us(pod: Pod) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -182,6 +183,27 @@ def test_memory_of_a_gpu_is_shown_as_asked_and_counted_by_the_node(
     assert muster("top", "node").lines[1].split()[5] == "3"
     job = next(line for line in muster("top", "job").lines if line.startswith("memory"))
     assert job.split()[2:4] == ["2x8Gi", "0.5"]
+
+
+def test_a_part_of_a_gpu_by_a_claim_counts_as_that_part(
+    busy: MemoryApiServer, muster: Callable[..., Outcome]
+) -> None:
+    before = muster("get", "node", "dgx1-1", "-o", "json").json["gpusAllocated"]
+    spec = {
+        "schedulerName": "muster",
+        "nodeName": "dgx1-1",
+        "containers": [{"name": "main", "image": "image"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "part"}],
+    }
+    annotations = {
+        "muster.dev/gpu-fraction": "0.25",
+        "muster.dev/gpu-devices": "7",
+        "muster.dev/admitted": "uid-of-part",
+    }
+    metadata = {"name": "part", "uid": "uid-of-part", "namespace": NAMESPACE, "annotations": annotations}
+    busy.add({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    after = muster("get", "node", "dgx1-1", "-o", "json").json["gpusAllocated"]
+    assert Decimal(after) - Decimal(before) == Decimal("0.25")
 
 
 def test_one_node_is_described_with_its_pods(busy: MemoryApiServer, muster: Callable[..., Outcome]) -> None:

@@ -10,11 +10,12 @@ from tests.workloads.objects import by_uid, namespace, pod, project
 OLD, NOON, LATER = "2026-11-21T10:00:05Z", "2026-11-21T12:00:00Z", "2026-11-21T12:00:30Z"
 
 
-def replaced(*pods: tuple[str, str, str | None, int]) -> dict[str, bool]:
+def replaced(*pods: tuple[str, str, str | None, int], controller: str = "Job") -> dict[str, bool]:
     """Of the pods that leave, whether their successors are there.
 
     Each pod is its name, when it was created, its deletion timestamp, and its grace period in seconds.
     """
+    owner = {"apiVersion": "v1", "kind": controller, "name": "job", "uid": "job", "controller": True}
     observed = Observed(
         nodes={},
         pods=by_uid(
@@ -22,7 +23,7 @@ def replaced(*pods: tuple[str, str, str | None, int]) -> dict[str, bool]:
                 pod(
                     name,
                     gpus=1,
-                    owner="job",
+                    ownerReferences=[owner],
                     node="n1",
                     phase="Running",
                     creationTimestamp=created,
@@ -73,3 +74,9 @@ def test_nobody_replaces_himself() -> None:
     pods = (("old", OLD, None, 0), ("brief", NOON, LATER, 30))
 
     assert replaced(*pods) == {"brief": False}
+
+
+def test_a_pod_of_a_stateful_set_is_replaced_only_when_it_is_gone() -> None:
+    pods = (("sts-0", OLD, LATER, 30), ("sts-1", NOON, None, 0))
+
+    assert replaced(*pods, controller="StatefulSet") == {"sts-0": False}

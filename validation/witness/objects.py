@@ -11,6 +11,9 @@ from validation.judge.events import Eviction, GpuSeen, GpusSeen, NodeSeen, PodSe
 from validation.witness import names
 from validation.witness.causes import cause_of
 
+MAX_GPUS: Final = 1_000_000
+"""A part of a GPU that is written as more than so many is none."""
+
 Json = Mapping[str, Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
@@ -178,9 +181,10 @@ def _gpu_milli(spec: Json, annotations: Json) -> int:
     fraction = annotations.get(names.GPU_FRACTION_ANNOTATION)
     if fraction is not None:
         try:
-            return int(Decimal(fraction) * 1000)
+            part = Decimal(fraction)
         except InvalidOperation:
             return 0
+        return int(part * 1000) if part.is_finite() and 0 <= part <= MAX_GPUS else 0
     limits = (
         (container.get("resources") or {}).get("limits") or {} for container in spec.get("containers", ())
     )

@@ -60,6 +60,11 @@ def test_a_bound_pod_of_a_gang() -> None:
     assert str(event["submitted_us"]).endswith("000001")
 
 
+@pytest.mark.parametrize("fraction", ["NaN", "-1", "1e999999", "Infinity", "much"])
+def test_what_is_no_part_of_a_gpu_holds_nothing_and_ends_no_recording(fraction: str) -> None:
+    assert seen(annotations={"muster.dev/gpu-fraction": fraction})["gpu_milli"] == 0
+
+
 @pytest.mark.parametrize(("fraction", "milli"), [("0.5", 500), ("0.1", 100), ("0.001", 1)])
 def test_a_fraction_is_exact(fraction: str, milli: int) -> None:
     assert seen(annotations={"muster.dev/gpu-fraction": fraction})["gpu_milli"] == milli
