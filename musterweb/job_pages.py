@@ -8,7 +8,7 @@ from musterweb.computing import compute
 from musterweb.page import Page, Visit, job_address
 from musterweb.table import Table
 from orchestrator.cli import job_details, why_evicted
-from orchestrator.cli.explain import ENTITLEMENT_HEADER, HELD_BY, HOLDERS_HEADER, explanation, read_case
+from orchestrator.cli.explain import ENTITLEMENT_HEADER, HOLDERS_HEADER, explanation, read_case
 from orchestrator.cli.gpus import JOB_GPU_HEADER, job_gpu_rows
 from orchestrator.client.streams import LogRequest
 from orchestrator.cluster.errors import Forbidden, NotFound
@@ -73,7 +73,6 @@ async def explain_page(visit: Visit) -> Page:
     ]  # fmt: skip
     content = {
         "result": result,
-        "closing": result.closing.removesuffix(HELD_BY),
         "doubt": case.captured.doubt if case.captured else "",
         "tables": [table for table in tables if table.rows],
         "job": job_address(of, name),

@@ -182,10 +182,7 @@ class ValidationRun:
             return await self._perform(check.scenario, check.step, result)
         if started and (check.view or check.utilization or result.job is not None):
             self.progress(f"{check.id}: {check.title}")
-            if check.utilization:
-                await sample_gpus(self.recorder, result, self._group_from, self.progress)
-            else:
-                await (self._show(check.view, result) if check.view else self._hear_job(result))
+            await self._gather(check, result)
             return Circumstances()
         if started:
             await self._hear_witnesses(check.scenario.id)
@@ -227,6 +224,15 @@ class ValidationRun:
         if scenario not in self._heard:
             self._heard.add(scenario)
             await self._wait(lambda: [pod.pod for pod in unsettled(self.recorder.state)], WITNESS_MS)
+
+    async def _gather(self, check: Check, result: record.CheckResult) -> None:
+        """Let happen what a check beside the steps is judged by, in the state that the last step left."""
+        if check.view:
+            await self._show(check.view, result)
+        elif check.utilization:
+            await sample_gpus(self.recorder, result, self._group_from, self.progress)
+        else:
+            await self._hear_job(result)
 
     async def _show(self, view: str, result: record.CheckResult) -> None:
         """Let the orchestrator show a list; keep what it printed, and which events there were meanwhile."""

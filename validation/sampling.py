@@ -6,8 +6,8 @@ import msgspec
 
 from orchestrator.progress import Reporter
 from validation.judge.check_verdict import Window
-from validation.judge.events import SamplesSeen
 from validation.judge.units import spell
+from validation.judge.use_check import heard_nodes
 from validation.report import record
 from validation.targets.recorder import Recorder
 
@@ -33,7 +33,7 @@ async def sample_gpus(
     try:
         while due_ms <= ended_ms:
             await recorder.sample_gpus()
-            if recorder.now_ms() - began_ms > SILENCE_MS and not _heard(recorder, start):
+            if recorder.now_ms() - began_ms > SILENCE_MS and not heard_nodes(recorder.events[start:]):
                 return
             due_ms = max(due_ms + SAMPLE_MS, recorder.now_ms())
             rest_ms = max(0, ended_ms - recorder.now_ms())
@@ -43,7 +43,3 @@ async def sample_gpus(
     finally:
         now_ms = max(started_ms, min(ended_ms, recorder.now_ms()))
         result.volatile.window = Window(from_event, start, len(recorder.events), started_ms, now_ms)
-
-
-def _heard(recorder: Recorder, start: int) -> bool:
-    return any(isinstance(event, SamplesSeen) and not event.problem for event in recorder.events[start:])

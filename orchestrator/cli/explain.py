@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 ENTITLEMENT_HEADER: Final = ("PROJECT", "QUOTA", "LIMIT", "HELD", "FAIR SHARE")
 HOLDERS_HEADER: Final = ("PROJECT", "WORKLOAD", "GPUs", "SINCE", "PREEMPTIBLE", "NODES")
 MAX_HOLDERS: Final = 30
-HELD_BY: Final = " The others are held by"
-"""Leads to the table of holders, where there is no caption."""
 _UNSEEN: Final = (
     "(with rights to read all nodes and pods, it would also say who holds the GPUs and what would help)"
 )
@@ -119,7 +117,8 @@ class Explanation:
         if self.remedies:
             lines += ["", "It would run", *(f"- {remedy}" for remedy in self.remedies)]
         lines += ["", table(ENTITLEMENT_HEADER, self.entitlement)] if self.entitlement else []
-        lines += ["", self.closing] if self.closing else []
+        lead = " The others are held by" if self.holders else ""
+        lines += ["", f"{self.closing}{lead}"] if self.closing else []
         lines += [table(HOLDERS_HEADER, self.holders)] if self.holders else []
         return [*lines, *([f"and {self.more} more: --json shows all"] if self.more > 0 else [])]
 
@@ -252,13 +251,12 @@ def _explained(
         )
         for holder in result.holders
     ]
-    free = f"Free: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs."
     return Explanation(
         answer,
         lines,
         remedies,
         entitlement,
-        f"{free}{HELD_BY}" if holders else free,
+        f"Free: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs.",
         holders[:MAX_HOLDERS],
         max(0, len(holders) - MAX_HOLDERS),
     )

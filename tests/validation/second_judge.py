@@ -96,6 +96,14 @@ class World:
         return jobs
 
 
+def after(events: list[Json]) -> World:
+    """The state that these events lead to."""
+    world = World()
+    for event in events:
+        world.apply(event)
+    return world
+
+
 def finished(pod: Json) -> bool:
     return pod["phase"] in {"Succeeded", "Failed"}
 
@@ -216,9 +224,7 @@ def judge_step(step: Json, events: list[Json], quotas: dict[str, int]) -> str:
     window = step["volatile"]["window"]
     if window is None:
         return "INCONCLUSIVE"
-    world = World()
-    for event in events[: window["untilEvent"]]:
-        world.apply(event)
+    world = after(events[: window["untilEvent"]])
     projects = set(step["expected"]["allocatedMilli"])
     if too_little(step, evidence(events[: window["untilEvent"]], world.gpus, projects)):
         return "ERROR"
@@ -326,9 +332,7 @@ def judge_invariant(check: Json, events: list[Json]) -> str:
     times, subjects = replay(name, before + during, window["startedMs"], window["endedMs"])
     if any(time >= window["startedMs"] for time in times):
         return "FAIL"
-    world = World()
-    for event in before + during:
-        world.apply(event)
+    world = after(before + during)
     projects = {e["project"] for e in events if e["event"] == "project"}
     if too_little(check, evidence(during, world.gpus, projects)):
         return "ERROR"
@@ -340,9 +344,7 @@ def judge_view(check: Json, events: list[Json]) -> str:
     window = check["volatile"]["window"]
     if window is None:
         return "INCONCLUSIVE"
-    world = World()
-    for event in events[: window["untilEvent"]]:
-        world.apply(event)
+    world = after(events[: window["untilEvent"]])
     projects = {e["project"] for e in events if e["event"] == "project"}
     if too_little(check, evidence(events[: window["untilEvent"]], world.gpus, projects)):
         return "ERROR"
@@ -353,9 +355,7 @@ def judge_view(check: Json, events: list[Json]) -> str:
         return "INCONCLUSIVE"
     if answers[0]["exitCode"]:
         return "FAIL"
-    world = World()
-    for event in events[: window["startEvent"]]:
-        world.apply(event)
+    world = after(events[: window["startEvent"]])
     good = is_shown(name, world, answers[0]["output"])
     for event in during:
         world.apply(event)
@@ -368,9 +368,7 @@ def judge_utilization(check: Json, events: list[Json]) -> str:
     window = check["volatile"]["window"]
     if window is None:
         return "INCONCLUSIVE"
-    world = World()
-    for event in events[: window["untilEvent"]]:
-        world.apply(event)
+    world = after(events[: window["untilEvent"]])
     projects = {e["project"] for e in events if e["event"] == "project"}
     has = evidence(events[window["fromEvent"] : window["untilEvent"]], world.gpus, projects)
     verdict: str = judge_use(check, events, world.gpus, has)
@@ -382,9 +380,7 @@ def judge_training(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - o
     window, job = check["volatile"]["window"], check["job"]
     if window is None:
         return "INCONCLUSIVE"
-    world = World()
-    for event in events[: window["untilEvent"]]:
-        world.apply(event)
+    world = after(events[: window["untilEvent"]])
     if too_little(check, evidence(events[: window["untilEvent"]], world.gpus, {job["project"]})):
         return "ERROR"
     during = events[window["fromEvent"] : window["untilEvent"]]

@@ -57,7 +57,7 @@ def judge_use(
     evidence = msgspec.structs.replace(
         timeline.evidence_between(window.from_event, window.until_event), samples=len(in_window)
     )
-    judgement = _judge(use, standard, shortfall(least, evidence), sorted(nodes.keys() - _heard(during)))
+    judgement = _judge(use, standard, shortfall(least, evidence), sorted(nodes.keys() - heard_nodes(during)))
     return UseResult(without_gaps(judgement, timeline, window), use, evidence, _causes(during))
 
 
@@ -71,7 +71,7 @@ def _judge(use: Utilization, standard: Standard, missing: str, silent: Sequence[
     return Judgement(Verdict.PASS) if judgement.verdict == Verdict.PASS else judgement
 
 
-def _heard(events: Sequence[Event]) -> set[str]:
+def heard_nodes(events: Sequence[Event]) -> set[str]:
     """The nodes whose agents said something."""
     return {event.node for event in events if isinstance(event, SamplesSeen) and not event.problem}
 

@@ -16,7 +16,7 @@ import msgspec
 
 from validation.judge import units
 from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun, without_gaps
-from validation.judge.events import AnswerSeen, CommandRun, NodeSeen, PodSeen, ProjectSet
+from validation.judge.events import AnswerSeen, CommandRun, NodeSeen, PodSeen, ProjectDeleted, ProjectSet
 from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
 from validation.judge.state import State
 from validation.judge.timeline import Timeline
@@ -142,7 +142,7 @@ def _least_differences(view: View, rows: Sequence[Row], timeline: Timeline, wind
         if not best:
             break
         state.apply(event)
-        if isinstance(event, PodSeen | NodeSeen | ProjectSet | CommandRun):
+        if isinstance(event, PodSeen | NodeSeen | ProjectSet | ProjectDeleted | CommandRun):
             best = min(best, _compare(view, state, rows), key=len)
     return best
 

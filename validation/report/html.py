@@ -74,6 +74,7 @@ def _template() -> Template:
         reason_lines=text.reason_lines,
         evidence_line=text.evidence_line,
         use_lines=text.use_lines,
+        beside_steps=text.BESIDE_STEPS,
     )
     return environment.get_template("report.html.j2")
 

@@ -101,19 +101,12 @@ def _checks(checks: list[CheckResult]) -> list[str]:
         for step in checks
         if step.kind == "step"
     ]
-    shown = [check for check in checks if check.kind == "view"]
-    if shown:
-        lines += ["", "| verdict | what the orchestrator shows | what is not so |", "|---|---|---|"]
-        lines += [_row(c.verdict, c.title, "<br>".join(text.reason_lines(c))) for c in shown]
-    trained = [check for check in checks if check.kind == "training"]
-    if trained:
-        lines += ["", "| verdict | result of the training job | what was measured, or why |", "|---|---|---|"]
-        lines += [_row(c.verdict, c.title, "<br>".join(text.reason_lines(c))) for c in trained]
-    used = [check for check in checks if check.kind == "utilization"]
-    if used:
-        lines += ["", "| verdict | use of the GPUs | what was measured, or why |", "|---|---|---|"]
+    for kind, caption in text.BESIDE_STEPS.items():
+        beside = [check for check in checks if check.kind == kind]
+        if beside:
+            lines += ["", f"| verdict | {caption} | what was measured, or why |", "|---|---|---|"]
         lines += [
-            _row(c.verdict, c.title, "<br>".join(text.reason_lines(c) + text.use_lines(c))) for c in used
+            _row(c.verdict, c.title, "<br>".join(text.reason_lines(c) + text.use_lines(c))) for c in beside
         ]
     lines += ["", "| verdict | invariant | violations |", "|---|---|---|"]
     lines += [

@@ -95,6 +95,14 @@ def reason_lines(step: "CheckResult") -> list[str]:
     return lines
 
 
+BESIDE_STEPS = {
+    "view": "What the orchestrator shows at its end, against what the API server said",
+    "training": "Result of the training job",
+    "utilization": "Use of the GPUs",
+}
+"""Kinds of checks of a scenario beside its steps and invariants, in their order, each with the caption of its table."""
+
+
 def use_lines(step: "CheckResult") -> list[str]:
     """How much GPUs were used: in all, each node with its GPUs, each pod, and what is not known."""
     use = step.volatile.utilization
