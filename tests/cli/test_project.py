@@ -219,6 +219,14 @@ def test_list_marks_the_default_project(muster: Callable[..., Outcome], server: 
     ]
 
 
+def test_a_project_says_when_it_was_created(muster: Callable[..., Outcome], server: MemoryApiServer) -> None:
+    lab = project_of("lab", 1)
+    lab["metadata"]["creationTimestamp"] = "2026-11-21T10:00:05Z"
+    server.add(lab)
+    created = {each["name"]: each["created"] for each in muster("project", "list", "-o", "json").json}
+    assert created["lab"] == "2026-11-21T10:00:05Z"
+
+
 def test_set_rewrites_the_namespace_of_the_context(muster: Callable[..., Outcome], kubeconfig: Path) -> None:
     kubeconfig.chmod(0o600)
     outcome = muster("project", "set", "team-b")

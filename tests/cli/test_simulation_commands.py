@@ -269,6 +269,16 @@ def test_explain_says_why_where_the_project_stands_who_holds_and_what_would_help
     assert "nine of team-a waits: 9 GPUs in 1 pod." in text
     assert "Written by the operator: TooLarge: as written" in text
     assert "- if it asked for 8 GPUs" in text
+    assert "Free: 14 of 16 GPUs. The others are held by" in text
+
+
+def test_a_reason_that_the_operator_wrote_too_is_said_once(muster: Muster, cluster: MemoryApiServer) -> None:
+    run_job(muster, cluster, "nine", 9, conditions=[WAITS])
+    answer = muster("explain", "nine", "--json").json
+    reason = f"{answer['reason']}: {answer['message']}"
+    (pod,) = (pod for pod in cluster.all("pods") if pod["metadata"]["name"].startswith("nine"))
+    cluster.add({**pod, "status": {**pod["status"], "conditions": [WAITS | {"message": reason}]}})
+    assert muster("explain", "nine").out.count(reason) == 1
 
 
 def test_explain_without_rights_to_the_cluster_says_what_the_operator_wrote(

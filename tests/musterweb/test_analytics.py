@@ -100,6 +100,7 @@ def test_evictions_are_there_with_their_rules(site: Site) -> None:
         ("team-a", "a-lost", "fair-share"),
         ("team-b", "b-lost", "fair-share"),
     }
+    assert all(re.fullmatch(r"[0-9-]{10}T[0-9:]{8}Z", row["AT"]) for row in rows)
 
 
 def test_a_member_of_one_team_finds_nothing_of_another_whatever_the_history_has(

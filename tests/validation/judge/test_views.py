@@ -179,6 +179,13 @@ def test_a_project_that_was_deleted_is_not_shown_any_more() -> None:
             assert result.judgement.verdict == verdict, (name, result.differences)
 
 
+def test_a_list_may_be_that_of_the_moment_after_a_project_was_deleted() -> None:
+    leaves: list[Event] = [ProjectDeleted(4, "team-b")]
+    after = SHOWN[PROJECTS](fold([*WORLD, *leaves]))
+    assert judged(PROJECTS, after, more=leaves).judgement.verdict == Verdict.PASS
+    assert judged(PROJECTS, after).judgement.verdict == Verdict.FAIL
+
+
 def test_too_few_nodes_are_an_error_and_a_run_that_was_cut_is_inconclusive() -> None:
     assert judged(NODES, shown(NODES), least=Evidence(3, 24, 1, 1)).judgement.verdict == Verdict.ERROR
     window = Window(0, len(WORLD), len(WORLD), 8, 9)
