@@ -34,6 +34,7 @@ struct state {
 static struct state *state;
 static struct process *own;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
 
 static uint64_t number(const char *variable, uint64_t otherwise)
 {
@@ -55,6 +56,7 @@ static void forget_slot(void)
     close(lock_file);
     own = NULL;
     lock_file = -1;
+    pthread_mutex_init(&counting, NULL);
 }
 static void open_state(void)
 {
@@ -94,12 +96,19 @@ static void register_process(void)
     }
     abort();
 }
-static int occupy(CUdevice device, uint64_t bytes)
+/* Device and process are counted one after the other: who is killed in between leaves bytes that nobody has. */
+static void forget_what_nobody_has(CUdevice device)
 {
-    if (!state) open_state();
-    register_process();
+    uint64_t used = state->used_bytes[device];
+    for (int i = 0; i < PROCESSES; i++)
+        if (state->processes[i].pid && &state->processes[i] != own) return;
+    atomic_compare_exchange_strong(&state->used_bytes[device], &used, own->used_bytes[device]);
+}
+static int take(CUdevice device, uint64_t bytes)
+{
     for (int attempt = 0; attempt < 2; attempt++) {
         forget_the_dead();
+        forget_what_nobody_has(device);
         uint64_t used = state->used_bytes[device];
         while (bytes <= device_bytes() && used <= device_bytes() - bytes)
             if (atomic_compare_exchange_weak(&state->used_bytes[device], &used, used + bytes)) {
@@ -112,10 +121,21 @@ static int occupy(CUdevice device, uint64_t bytes)
     }
     return 0;
 }
+static int occupy(CUdevice device, uint64_t bytes)
+{
+    if (!state) open_state();
+    register_process();
+    pthread_mutex_lock(&counting);
+    int taken = take(device, bytes);
+    pthread_mutex_unlock(&counting);
+    return taken;
+}
 static void vacate(CUdevice device, uint64_t bytes)
 {
+    pthread_mutex_lock(&counting);
     own->used_bytes[device] -= bytes;
     state->used_bytes[device] -= bytes;
+    pthread_mutex_unlock(&counting);
 }
 
 /* ---- Contexts and streams ---- */

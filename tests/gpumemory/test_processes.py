@@ -123,6 +123,18 @@ def test_processes_killed_at_any_moment_leave_nothing_behind(machine: Machine) -
     assert highest_bytes(machine) <= GIB
 
 
+def test_the_double_forgets_what_a_process_was_killed_with_between_two_counts(machine: Machine) -> None:
+    container = machine.container("one", {uuid(0): 32 * GIB})
+    kill(hold(container, GIB))
+    state = machine.directory / "machine"
+    content = bytearray(state.read_bytes())
+    (used_bytes,) = struct.unpack_from("Q", content)
+    struct.pack_into("Q", content, 0, used_bytes + 76 * MIB)
+    state.write_bytes(content)
+    kill(hold(container, 32 * GIB))
+    assert highest_bytes(machine) == 32 * GIB
+
+
 def test_eight_containers_with_an_eighth_each_fill_the_device(machine: Machine) -> None:
     eighth = 32 * GIB // 8
     containers = [machine.container(str(number), {uuid(0): eighth}) for number in range(8)]
