@@ -6,6 +6,7 @@ from typing import TypeVar, cast
 
 from orchestrator.planner.accounting.claim_grants import claims_to_deallocate, grant_claims
 from orchestrator.planner.accounting.gpu_models import GpuModels
+from orchestrator.planner.accounting.leaving_limits import Use, limit_until_gone
 from orchestrator.planner.accounting.quota import preempt_min_runtime, reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import incomplete, violation
 from orchestrator.planner.accounting.reserved_limits import reserved_limit
@@ -301,14 +302,33 @@ class Session:
             any(placement.promised for _, placement in placed)
             or workload.id in self._nominated_places
             or any(pod.state is PodState.PENDING and pod.id in self._nominations for pod in workload.pods)
+            or self.limit_until_gone(workload, placed) is not None
         )
+
+    def limit_until_gone(self, workload: Workload, placed: Placed) -> str | None:
+        """The project or department that would pass a limit with these pods, on the ledger, before others are gone."""
+        own = {pod.id for pod, _ in placed}
+
+        def nominated() -> Iterator[Use]:
+            for entry in self._nominations.values():
+                if entry.pod not in own:
+                    other = self._state.workloads[entry.workload]
+                    yield self._use(other, next(pod for pod in other.pods if pod.id == entry.pod), entry.node)
+
+        placed_uses = [self._use(workload, pod, where.node) for pod, where in placed]
+        return limit_until_gone(self.ledger, placed_uses, nominated)
+
+    def _use(self, workload: Workload, pod: Pod, node: str) -> Use:
+        return Use(workload.project, pod.request.amounts, self.ledger.by_name[node].model)
 
     def nominate(self, workload: Workload, placed: Placed) -> None:
         """Promise the places, which are on the ledger, until what is being released there is free."""
         self._nominations.update((pod.id, _binding(workload, pod, where)) for pod, where in placed)
         if any(pod.state is PodState.PENDING and pod.id not in self._bindings for pod in workload.pods):
             nodes = tuple(dict.fromkeys(where.node for _, where in placed))
-            nominated = Nominated(chunk_amounts(pod for pod, _ in placed), nodes)
+            is_free = not any(where.promised for _, where in placed)
+            limit_of = self.limit_until_gone(workload, placed) if is_free else None
+            nominated = Nominated(chunk_amounts(pod for pod, _ in placed), nodes, limit_of)
             before = self.reasons.get(workload.id)
             self.refuse(workload, before.plus(nominated) if isinstance(before, Nominated) else nominated)
 

@@ -55,6 +55,13 @@ class Step:
         self.held_before = held_by_project(self.tree, self.running)
         started = [(self.workloads[binding.workload], self.pods[pod]) for pod, binding in self.bound.items()]
         self.held_after = held_by_project(self.tree, [*self.running, *started])
+        self.leaving = [
+            (workload, pod)
+            for workload, pod in all_pods(before)
+            if pod.node in self.nodes
+            and (pod.id in self.evicted or (pod.state is PodState.RELEASING and not pod.stuck))
+        ]
+        self.held_until_gone = held_by_project(self.tree, [*self.running, *started, *self.leaving])
         self.firm_after = held_by_project(self.tree, [*self.running, *started], only_firm=True)
 
     def chunk_bound_or_nominated(self, workload: str) -> Amounts:

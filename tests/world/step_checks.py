@@ -83,10 +83,17 @@ def _misplaced(step: Step, binding: Binding, kind: str) -> Iterator[str]:
 
 
 def limits(step: Step) -> Iterator[Violation]:
-    """Who starts something is within all limits with it."""
+    """Who starts something is within all limits with it, and with what still leaves."""
     for name in _projects_of(step, step.plan.bindings):
-        if not within(step.held_after[name], step.tree.limit(name)):
-            yield Violation("limits", f"{name} holds {step.held_after[name]}, limit {step.tree.limit(name)}")
+        started = total(
+            step.pods[entry.pod]
+            for entry in step.plan.bindings
+            if name in step.tree.lineage[step.workloads[entry.workload].project]
+        )
+        if not within(step.held_until_gone[name], step.tree.limit(name), started):
+            yield Violation(
+                "limits", f"{name} holds {step.held_until_gone[name]}, limit {step.tree.limit(name)}"
+            )
 
 
 def model_limits(step: Step) -> Iterator[Violation]:
@@ -95,7 +102,10 @@ def model_limits(step: Step) -> Iterator[Violation]:
     started = [
         (step.workloads[entry.workload], entry.node, step.pods[entry.pod]) for entry in step.bound.values()
     ]
-    for workload, node, pod in [*((one, pod.node, pod) for one, pod in step.running), *started]:
+    for workload, node, pod in [
+        *((one, pod.node, pod) for one, pod in [*step.running, *step.leaving]),
+        *started,
+    ]:
         model = step.nodes[node].gpu_model if node in step.nodes else ""
         for name in step.tree.lineage.get(workload.project, ()):
             held[name, model] = held.get((name, model), 0) + pod.request.gpu_milli

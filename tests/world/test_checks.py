@@ -110,6 +110,11 @@ def test_nothing_is_started_where_a_node_cannot_hold_it(broken: dict[str, object
 def test_limits_and_quotas_of_firm_work_hold() -> None:
     large = workload("b2", "b", 4000)
     assert decided(cluster(large), bindings=(bind("b2-0", 0, 1, 2, 3),)) == {"limits"}
+    leaving = on(B1, "n", (0,))
+    leaving = replace(leaving, pods=(replace(leaving.pods[0], state=PodState.RELEASING),))
+    three = workload("b3", "b", 3000)
+    assert decided(cluster(leaving, three), bindings=(bind("b3-0", 1, 2, 3),)) == {"limits"}
+    assert decided(cluster(leaving, three), nominations=(bind("b3-0", 1, 2, 3),)) == set()
     firm = workload("a3", "a", 3000, preemptible=False)
     assert decided(cluster(firm), bindings=(bind("a3-0", 0, 1, 2),)) == {"firm"}
     assert "firm" in decided(cluster(replace(A1, preemptible=False), B1), evictions=(evict("a1-0", "b1"),))

@@ -188,6 +188,8 @@ class Ledger:
         self.non_preemptible = {name: [0, 0, 0] for name in tree.projects}
         self.model_held: dict[tuple[str, str], int] = {}
         self.model_non_preemptible: dict[tuple[str, str], int] = {}
+        self.leaving = {name: [0, 0, 0] for name in tree.projects}
+        self.model_leaving: dict[tuple[str, str], int] = {}
         self.releasing_nodes: dict[int, int] = {}
         self.spare_nodes: set[int] = set()
         self.evicted: set[str] = set()
@@ -228,6 +230,7 @@ class Ledger:
                 self._occupy(account, workload, pod, devices, sign)
                 if pod.state is PodState.RELEASING and not pod.stuck:
                     self._release(account, pod.request, devices, sign)
+                    self._count_leaving(workload, pod.request, account, sign)
             if pod.state is PodState.ALLOCATED:
                 self._charge(workload, pod.request, account, sign)
 
@@ -309,6 +312,7 @@ class Ledger:
         account = self.by_name.get(pod.node) if pod.node is not None else None
         if account is not None:
             self._release(account, pod.request, _devices(account, pod), 1)
+            self._count_leaving(workload, pod.request, account, 1)
         self._charge(workload, pod.request, account, -1)
         if pod.claims:
             self.claims.give_back(pod, 1)
@@ -320,6 +324,7 @@ class Ledger:
         account = self.by_name.get(pod.node) if pod.node is not None else None
         if account is not None:
             self._release(account, pod.request, _devices(account, pod), -1)
+            self._count_leaving(workload, pod.request, account, -1)
         self._charge(workload, pod.request, account, 1)
 
     def _occupy(
@@ -370,6 +375,15 @@ class Ledger:
                 non_preemptible[2] += memory
         if self.tree.models and account is not None and gpu and account.model in self.tree.models:
             self._charge_model(workload, account.model, gpu)
+
+    def _count_leaving(self, workload: Workload, request: Request, account: NodeAccount, sign: int) -> None:
+        """Keep `leaving` and `model_leaving`: what pods of projects with limits hold until they are gone."""
+        for project in self.tree.limited.get(workload.project, ()):
+            for resource, amount in enumerate(request.amounts):
+                self.leaving[project][resource] += sign * amount
+            if account.model in self.tree.models:
+                key = (project, account.model)
+                self.model_leaving[key] = self.model_leaving.get(key, 0) + sign * request.amounts[0]
 
     def _charge_model(self, workload: Workload, model: str, gpu_milli: int) -> None:
         for project in self.tree.lineage.get(workload.project, ()):

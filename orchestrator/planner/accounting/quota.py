@@ -127,7 +127,8 @@ class ProjectTree:
     """The projects with their parents and children. An unknown or circular parent counts as none.
 
     `quota` and `limit` are by project and resource, UNLIMITED where nothing is set; `resources` are the indices of
-    those that somebody bounds: GPUs always, CPU and memory only then. `model_quota` and `model_limit` are by
+    those that somebody bounds: GPUs always, CPU and memory only then; `limited` has what of a project's `lineage` has a
+    limit of any kind. `model_quota` and `model_limit` are by
     project and GPU model, for the `models` that somebody bounds; without a quota of its own for a model, a project
     has none of it, and a department what its projects have.
     """
@@ -151,6 +152,9 @@ class ProjectTree:
         for model in self.models:
             for name in self.children[None]:
                 self._bound_model(name, model)
+        self.limited: dict[str, tuple[str, ...]] = {
+            name: tuple(filter(self._has_limit, lineage)) for name, lineage in self.lineage.items()
+        }
         self.promised_models = frozenset(model for (_, model), quota in self.model_quota.items() if quota)
         self.resources = (
             0,
@@ -161,6 +165,10 @@ class ProjectTree:
         """The first setting on the way up from the project, else 0."""
         own_settings = (seconds(self.projects[ancestor]) for ancestor in self.lineage[name])
         return next((value for value in own_settings if value is not None), 0)
+
+    def _has_limit(self, name: str) -> bool:
+        own = (self.model_limit[name, model] for model in self.models)
+        return any(limit < UNLIMITED for limit in (*self.limit[name], *own))
 
     def _bound_model(self, name: str, model: str) -> int:
         below = sum(self._bound_model(child, model) for child in self.children.get(name, ()))

@@ -81,7 +81,11 @@ def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
     for pod, where in nominated:
         session.ledger.unplace(workload, pod, where.node, where.devices)
     placed = session.place_all(workload, tuple(pod for pod, _ in nominated), only_now=True)
-    if placed is None or _count_unshared(session, placed) > opened:
+    if (
+        placed is None
+        or _count_unshared(session, placed) > opened
+        or session.limit_until_gone(workload, placed) is not None
+    ):
         session.ledger.rollback(checkpoint)
         return False
     session.bind_nominated(workload, placed)

@@ -182,10 +182,11 @@ class NoProject:
 
 @dataclass(frozen=True, slots=True)
 class Nominated:
-    """Room is made for it on these nodes, and what holds it has still to go."""
+    """Room is made for it on these nodes, and what holds it, or part of the limit of `limit_of`, has still to go."""
 
     promised: Amounts
     nodes: tuple[str, ...]
+    limit_of: str | None = None
     code: ClassVar[Waiting] = Waiting.RELEASING
 
     def plus(self, other: "Nominated") -> "Nominated":
@@ -194,15 +195,21 @@ class Nominated:
         return Nominated(
             (first[0] + second[0], first[1] + second[1], first[2] + second[2]),
             tuple(dict.fromkeys((*self.nodes, *other.nodes))),
+            self.limit_of and other.limit_of,
         )
 
     @property
     def message(self) -> str:
-        """Where, and how much."""
+        """Where, how much, and for whom it waits."""
         plural = "s" if len(self.nodes) > 1 else ""
+        leaving = (
+            f"pods of {self.limit_of} to go that its limit counts until then"
+            if self.limit_of
+            else "the pods to go that hold them"
+        )
         return (
             f"is nominated to node{plural} {some_of(self.nodes)} with {amounts_text(self.promised)}, "
-            "and waits for the pods to go that hold them"
+            f"and waits for {leaving}"
         )
 
 
