@@ -73,11 +73,24 @@ static void open_state(void)
     if (file >= 0) close(file);
     pthread_atfork(NULL, NULL, forget_slot);
 }
+/* A process that ends gives up its memory first and its files a moment later: what it mapped is gone before its lock. */
+static int gave_up_its_memory(int pid)
+{
+    char path[32];
+    unsigned long pages = 1;
+    snprintf(path, sizeof path, "/proc/%d/statm", pid);
+    FILE *file = fopen(path, "re");
+    if (!file) return 0;
+    if (fscanf(file, "%lu", &pages) != 1) pages = 1;
+    fclose(file);
+    return pages == 0;
+}
 static void forget_the_dead(void)
 {
     for (int i = 0; i < PROCESSES; i++) {
         int pid = state->processes[i].pid;
-        if (pid <= 0 || pid == getpid() || lock_file < 0 || !lock_slot(F_OFD_GETLK, i)) continue;
+        if (pid <= 0 || pid == getpid() || lock_file < 0) continue;
+        if (!lock_slot(F_OFD_GETLK, i) && !gave_up_its_memory(pid)) continue;
         if (!atomic_compare_exchange_strong(&state->processes[i].pid, &pid, -1)) continue;
         for (int d = 0; d < DEVICES; d++)
             state->used_bytes[d] -= atomic_exchange(&state->processes[i].used_bytes[d], 0);
