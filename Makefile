@@ -35,9 +35,9 @@ test-trust: environment lab-binaries ## break out of a project, with real tokens
 test-web: environment lab-binaries ## the pages: at the wire, in Chromium, on a real API server; part of `make test`
 	@$(UV) run --frozen pytest tests/musterweb
 
-test-rare: environment lab-binaries ## what takes minutes and breaks seldom, and Python 3.12; before a release
+test-rare: environment lab-binaries ## what takes minutes and breaks seldom, and all of Python 3.12 and 3.13; before a release
 	@$(UV) run --frozen pytest -m rare -n 2
-	@$(UV) run --frozen tox run -e py312
+	@$(UV) run --frozen tox run -e py312,py313-whole
 
 test-installer: environment ## every role: on guests, against doubles and a real API server; needs root for the guests
 	@TERM=dumb $(MAKE) --no-print-directory --jobs 2 REAL_NODES= GPUS= lab-binaries test-guests # guests mostly wait

@@ -19,7 +19,7 @@ from orchestrator.cluster.transport import Transport
 from tests.deployment import helm_double
 from tests.deployment.conftest import SiteUnderTest
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.rare]  # more than a minute; `make test-installer` runs it
 
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)

@@ -27,7 +27,7 @@ from tests.deployment.trident_double import (
     trident,
 )
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.rare]  # two minutes; `make test-installer` runs it
 
 RELEASE = "26.06.0"
 PASSWORD = "canary-of-trident"
