@@ -4,7 +4,7 @@ import inspect
 from dataclasses import dataclass
 
 from validation.errors import ScenarioError
-from validation.judge.invariants import INVARIANTS
+from validation.judge.invariants import INVARIANTS, OF_LIMITED_PROJECTS
 from validation.judge.training_job import MOUNTS, RESNET50
 from validation.judge.views import VIEWS
 from validation.layers.checks import LAYERS
@@ -84,8 +84,17 @@ def plan(scenarios: list[LoadedScenario]) -> list[Check]:
                 checks += [Check(number, scenario, training=name) for name in scenario.training.job.checks]
             if scenario.utilization is not None:
                 checks.append(Check(number, scenario, utilization=True))
-            checks += [Check(number, scenario, invariant=name) for name in INVARIANTS]
+            checks += [Check(number, scenario, invariant=name) for name in invariants_of(scenario)]
     return checks
+
+
+def invariants_of(scenario: LoadedScenario) -> list[str]:
+    """The invariants that are checked over the scenario: those of limited projects where there is one."""
+    limited = {
+        "interactive-time-limit": any(one.interactive_limit_ms for one in scenario.projects.values()),
+        "node-affinity": any(one.limits_nodes for one in scenario.projects.values()),
+    }
+    return [name for name in INVARIANTS if name not in OF_LIMITED_PROJECTS or limited[name]]
 
 
 def _layers(number: int, scenario: LoadedScenario) -> list[Check]:

@@ -23,7 +23,6 @@ from validation.judge.check_verdict import (
 )
 from validation.judge.convergence import Convergence, ConvergenceResult
 from validation.judge.events import AnswerSeen
-from validation.judge.invariants import INVARIANTS
 from validation.judge.timeline import Timeline
 from validation.judge.training_job import outputs_of
 from validation.judge.units import seconds, spell
@@ -32,12 +31,14 @@ from validation.judge.views import VIEWS
 from validation.judge.waivers import Waiver
 from validation.judge.witnesses import unsettled
 from validation.layers.checks import AFTER, LAYERS
+from validation.node_groups import NodeGroups
 from validation.plan import Check
 from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
 from validation.sampling import sample_gpus
 from validation.scenario.commands import Action, Submit
 from validation.scenario.loader import LoadedScenario, LoadedStep, demands
+from validation.scenario.projects import LoadedProject
 from validation.targets.base import Target
 from validation.targets.process import for_the_record
 from validation.targets.recorder import Recorder
@@ -94,8 +95,9 @@ class ValidationRun:
         self._reported_reasons: set[str] = set()
         self._unusable = ""
         self._history: list[Action] = []
-        self._created: dict[str, int] = {}
-        """By name, the quotas of the projects that this run made, in thousandths."""
+        self._created: dict[str, LoadedProject] = {}
+        """By name, the projects that this run made."""
+        self._node_groups = NodeGroups(target, recorder, self._wait)
 
     async def run(self, check: Check) -> record.CheckResult:
         """Run one check. Problems of the target are verdicts, not exceptions."""
@@ -290,21 +292,24 @@ class ValidationRun:
 
     async def _set_projects(self, scenario: LoadedScenario, result: record.CheckResult) -> None:
         """Bring the projects to what the scenario says: create those that are missing, change and delete others."""
-        quotas = scenario.quotas_milli
-        missing = {name: quota for name, quota in quotas.items() if name not in self._created}
-        changed = [name for name, quota in quotas.items() if self._created.get(name, quota) != quota]
-        removed = [name for name in self._created if name not in quotas]
+        projects = scenario.projects
+        missing = {name: project for name, project in projects.items() if name not in self._created}
+        changed = [name for name, project in projects.items() if self._created.get(name, project) != project]
+        removed = [name for name in self._created if name not in projects]
         for name in removed:
             self.recorder.project_deleted(name)
             del self._created[name]
             await self._command(f"muster project delete {name}", result)
         # Quotas that are lowered first: together they must never be more than the cluster has.
-        for name in sorted(changed, key=lambda name: quotas[name] - self._created[name]):
-            self._note_project(name, quotas[name])
-            await self._command(f"muster project update {name} -g {quotas[name] / 1000:g}", result)
-        for name, quota in missing.items():
-            self._note_project(name, quota)
-        lines = [f"muster project create {name} -g {quota / 1000:g}" for name, quota in missing.items()]
+        for name in sorted(
+            changed, key=lambda name: projects[name].quota_milli - self._created[name].quota_milli
+        ):
+            self._note_project(name, projects[name])
+            quota = f"{projects[name].quota_milli / 1000:g}"
+            await self._command(f"muster project update {name} -g {quota}", result)
+        for name, project in missing.items():
+            self._note_project(name, project)
+        lines = [f"muster project create {name} {project.options}" for name, project in missing.items()]
         await asyncio.gather(*(self._command(line, result) for line in lines))
 
         def not_followed() -> list[str]:
@@ -321,14 +326,17 @@ class ValidationRun:
         if convergence.result != ConvergenceResult.CONVERGED:
             raise StepFailed(f"{not_followed()[0]} within {SETUP_MS / 1000:g} s")
 
-    def _note_project(self, name: str, quota_milli: int) -> None:
-        self.recorder.project(name, quota_milli)
-        self._created[name] = quota_milli
+    def _note_project(self, name: str, project: LoadedProject) -> None:
+        self.recorder.project(name, project)
+        self._created[name] = project
 
     async def _perform(
         self, scenario: LoadedScenario, step: LoadedStep, result: record.CheckResult
     ) -> Circumstances:
         """Run the commands of the step and wait for its expectation; what was observed goes into `result`."""
+        ungrouped = await self._node_groups.enter(scenario.scenario.node_types)
+        if ungrouped:
+            return Circumstances(unfinished=ungrouped)
         if scenario.id not in self._began:
             self._began[scenario.id] = self.recorder.now_ms()
             self.recorder.append(log.ScenarioBegan(scenario.id, self._began[scenario.id]))
@@ -398,6 +406,14 @@ class ValidationRun:
             )
 
     async def _leave(self) -> None:
+        """Delete what this group created, and take the nodes out of its groups."""
+        await self._delete_created()
+        try:
+            await self._node_groups.leave()
+        except TargetError as error:
+            self._unusable = self._unusable or f"cleaning up failed: {error}"
+
+    async def _delete_created(self) -> None:
         """Delete what this group created, and wait until its pods are gone."""
         if not self._created:
             return
@@ -411,6 +427,7 @@ class ValidationRun:
                 self.recorder.command("delete", project, tuple(workloads))
                 await self._command(f"muster delete -p {project} {' '.join(workloads)}", scratch)
             for project in projects:
+                self.recorder.project_deleted(project)
                 await self._command(f"muster project delete {project} --force", scratch)
         except (StepFailed, TargetError) as error:
             self._unusable = f"cleaning up failed: {error}"
@@ -435,7 +452,9 @@ class ValidationRun:
                 for other in self.results.values()
                 if other.scenario == result.scenario and other.kind == "invariant"
             ]
-            if len(invariants) == len(INVARIANTS):
+            if len(invariants) == sum(
+                bool(check.invariant) and check.scenario.id == result.scenario for check in self.checks
+            ):
                 passed = sum(invariant.verdict == Verdict.PASS for invariant in invariants)
                 idle = sum(not invariant.required for invariant in invariants)
                 apply = sum(invariant.verdict != Verdict.NOT_APPLICABLE for invariant in invariants)

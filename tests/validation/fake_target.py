@@ -1,8 +1,9 @@
 """A target without a cluster: a scheduler that does what the oracle derives."""
 
 import contextlib
+import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from validation.report.record import Command
 from validation.scenario.commands import Action, Submit, parse
 from validation.scenario.loader import demands
 from validation.scenario.schema import Cluster
+from validation.targets.planner import SimulatedRecorder
 from validation.targets.recorder import Recorder
 
 
@@ -28,9 +30,13 @@ class FakeTarget:
         self.recorder: Recorder | None = None
         self.cluster: Cluster | None = None
         self.quotas: dict[str, int] = {}
+        self.limits: dict[str, dict[str, str]] = {}
+        """By project, the options of limits with which it was created."""
         self.history: list[Action] = []
         self.pods: dict[tuple[str, str], list[PodSeen]] = {}
         self.created = 0
+        self.ended: set[tuple[str, str]] = set()
+        """Jobs that had their time, and are there without a pod."""
 
     async def start(self, cluster: Cluster) -> bool:
         fresh, self.cluster = self.cluster is None, cluster
@@ -44,11 +50,20 @@ class FakeTarget:
             recorder.record(NodeSeen(recorder.now_ms(), f"n{number + 1}", self.cluster.gpus_per_node))
         yield
 
+    async def set_node_types(self, types: Mapping[str, str]) -> None:
+        assert self.recorder is not None
+        for name, kind in types.items():
+            gpus = self.recorder.state.nodes[name]
+            self.recorder.record(NodeSeen(self.recorder.now_ms(), name, gpus, node_type=kind))
+
     async def execute(self, line: str, *, started_ms: int) -> Command:
         assert self.recorder is not None
         words = line.split()
         if words[:3] == ["muster", "project", "create"]:
             self.quotas[words[3]] = int(float(words[5]) * 1000)
+            self.limits[words[3]] = {
+                option: value for option, value in itertools.pairwise(words) if option.startswith("--")
+            }
             self.recorder.take_namespace(f"muster-{words[3]}", words[3])
         elif words[:3] == ["muster", "project", "update"]:
             self.quotas[words[3]] = int(float(words[5]) * 1000)
@@ -79,7 +94,7 @@ class FakeTarget:
                 self.tell(pod)
         else:
             for name in action.names:
-                for pod in self.pods.pop((action.project, name)):
+                for pod in self.pods.pop((action.project, name), []):
                     self.tell(pod, change="deleted")
 
     def pod(self, action: Submit) -> PodSeen:
@@ -112,7 +127,8 @@ class FakeTarget:
         assert self.cluster is not None
         capacity = self.cluster.nodes * self.cluster.gpus_per_node * 1000
         projects = [oracle.Project(name, quota) for name, quota in self.quotas.items()]
-        running = oracle.divide(capacity, projects, demands(self.history)).running
+        alive = [one for one in demands(self.history) if (one.project, one.name) not in self.ended]
+        running = oracle.divide(capacity, projects, alive).running
         submits = {(a.project, a.name): a for a in self.history if isinstance(a, Submit)}
         for key, pods in self.pods.items():
             if key not in running and pods[0].node:
@@ -135,6 +151,8 @@ class FakeTarget:
         held = self.recorder.state.devices()
         need, part = max(1, pod.gpu_milli // 1000), min(pod.gpu_milli, 1000)
         for node, gpus in self.recorder.state.nodes.items():
+            if not self.allows(pod, node):
+                continue
             used = [sum(held.get((node, index), {}).values()) for index in range(gpus)]
             usable = [index for index in range(gpus) if used[index] + part <= 1000]
             usable.sort(key=lambda index: (-used[index], index))
@@ -143,6 +161,27 @@ class FakeTarget:
                     pod, change="modified", node=node, devices=tuple(usable[:need]), phase="Running"
                 )
         raise TargetError(f"the fake scheduler finds no place for {pod.pod}")
+
+    def allows(self, pod: PodSeen, node: str) -> bool:
+        """Whether the project lets the pod be on the node."""
+        assert self.recorder is not None
+        option = "--interactive-node-type" if pod.interactive else "--train-node-type"
+        group = self.limits[pod.project].get(option)
+        return group is None or self.recorder.state.node_types[node] == group
+
+    def over_time(self) -> list[tuple[str, str]]:
+        """The interactive jobs that run in a project with a limit."""
+        return [
+            key
+            for key, pods in self.pods.items()
+            if pods[0].interactive and pods[0].node and "--interactive-time-limit" in self.limits[key[0]]
+        ]
+
+    def end(self, key: tuple[str, str]) -> None:
+        """End a job that had its time: it stays, without a pod."""
+        for pod in self.pods.pop(key):
+            self.tell(self.tell(pod, change="modified", terminating=True), change="deleted")
+        self.ended.add(key)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, "operator": "a double"}
@@ -154,6 +193,13 @@ class FakeTarget:
         return "none"
 
     async def problem(self) -> str:
+        """A step has ended: time goes by, and interactive work comes to its limit."""
+        over = self.over_time()
+        if over:
+            assert isinstance(self.recorder, SimulatedRecorder)
+            self.recorder.clock_ms += 16_000
+        for key in over:
+            self.end(key)
         return ""
 
     async def stop(self) -> None:

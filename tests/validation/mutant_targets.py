@@ -11,6 +11,7 @@ from tests.validation.use_targets import LeavesOneIdle
 from validation.judge.events import PodSeen
 from validation.report.record import Command
 from validation.scenario.commands import Action
+from validation.targets.planner import SimulatedRecorder
 
 
 class _Once(FakeTarget):
@@ -97,6 +98,21 @@ class BindsAGangInPart(FakeTarget):
                 self.tell(pods[0], change="modified", node="n2", devices=(0,), phase="Running")
 
 
+class ForgetsTheTime(FakeTarget):
+    """Time goes by, and interactive work goes on."""
+
+    def end(self, key: tuple[str, str]) -> None:
+        assert isinstance(self.recorder, SimulatedRecorder)
+        self.recorder.clock_ms += 30_000
+
+
+class IgnoresNodeGroups(FakeTarget):
+    """Packs jobs on the first node with room, whatever their projects may use."""
+
+    def allows(self, pod: PodSeen, node: str) -> bool:
+        return True
+
+
 class ShowsWhatIsNotSo(FakeTarget):
     """Shows one job as waiting that runs, a GPU more than are allocated, and a quota that nobody has."""
 
@@ -155,6 +171,8 @@ TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
     "evicts-interactive-work": EvictsInteractiveWork,
     "binds-a-gang-in-part": BindsAGangInPart,
     "hides-evictions": HidesEvictions,
+    "forgets-the-time": ForgetsTheTime,
+    "ignores-node-groups": IgnoresNodeGroups,
     "swaps-devices": SwapsDevices,
     "leaves-no-result": LeavesNothing,
     "shows-what-is-not-so": ShowsWhatIsNotSo,

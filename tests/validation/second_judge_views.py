@@ -170,6 +170,26 @@ def projects_are(world: Any, rows: list[Json]) -> bool:
             return False
         if not word(row, "created"):
             return False
-        if not isinstance(affinity, dict) or any(affinity.values()):
+        project = world.projects[row["name"]]
+        groups = {kind: project.get(f"{kind}NodeTypes") or [] for kind in ("train", "interactive")}
+        if not isinstance(affinity, dict) or {k: v for k, v in affinity.items() if v} != {
+            kind: names for kind, names in groups.items() if names
+        }:
+            return False
+        if milliseconds(spec.get("interactiveTimeLimit")) != project.get("interactiveLimitMs", 0):
             return False
     return True
+
+
+def milliseconds(text: Any) -> Any:
+    """None of what is neither absent nor empty, nor as in `1h30m15s`."""
+    if text is None or text == "":
+        return 0
+    parts = (
+        re.fullmatch(r"([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,9}s)?", text) if isinstance(text, str) else None
+    )
+    if parts is None:
+        return None
+    return (
+        sum(int(part[:-1]) * {"h": 3600, "m": 60, "s": 1}[part[-1]] for part in parts.groups() if part) * 1000
+    )

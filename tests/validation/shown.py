@@ -59,7 +59,11 @@ def shown_projects(state: State) -> Rows:
             "created": "2026-11-21T10:00:05Z",
             "spec": {
                 "gpu": {"quota": format_gpu(quota_milli)},
-                "nodeAffinity": {},
+                "nodeAffinity": {
+                    "train": list(state.projects[name].train_node_types),
+                    "interactive": list(state.projects[name].interactive_node_types),
+                },
+                "interactiveTimeLimit": f"{state.projects[name].interactive_limit_ms // 1000}s",
             },
         }
         for name, quota_milli in state.quotas.items()

@@ -20,6 +20,8 @@ INTERACTIVE = SHIPPED / "muster" / "interactive.scenario.yaml"
 FILES = {
     "binds-a-gang-in-part": [GANG],
     "evicts-interactive-work": [INTERACTIVE],
+    "forgets-the-time": [SHIPPED / "muster" / "time-limit.scenario.yaml"],
+    "ignores-node-groups": [SHIPPED / "muster" / "affinity.scenario.yaml"],
     "leaves-no-result": [NETAPP1, SMALL],
     "shows-what-is-not-so": [TR4858],
     "leaves-a-gpu-idle": [SHIPPED / "tr4858" / "utilization.scenario.yaml"],

@@ -142,7 +142,8 @@ class StepWatch:
 
     def causes(self) -> list[str]:
         """Why pods do not run that should."""
-        return explain_pods(self._state, self._check.projects, self._check.expected.pending)
+        expected = self._check.expected
+        return explain_pods(self._state, self._check.projects, (*expected.pending, *expected.ended_jobs))
 
     def _note(self, now_ms: int) -> Convergence | None:
         ruled_out = bool(set(self._evicted.values()) - set(self._check.expected.evicted))

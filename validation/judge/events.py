@@ -9,6 +9,8 @@ from typing import Annotated, Final
 
 import msgspec
 
+INTERACTIVE_PRIORITY: Final = 100
+"""Training that must not be preempted has less."""
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 """The phases of a pod whose containers do not run any more."""
 
@@ -33,22 +35,32 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class NodeSeen(
     msgspec.Struct, frozen=True, tag="node", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """A node as it is from now on. `gpus` counts whole devices; a node that is gone has none."""
+    """A node as it is from now on. `gpus` counts whole devices; a node that is gone has none.
+
+    `node_type` is the group of nodes that it is in, by which projects are limited; empty: none.
+    """
 
     t_ms: int
     node: str
     gpus: int
     ready: bool = True
+    node_type: str = ""
 
 
 class ProjectSet(
     msgspec.Struct, frozen=True, tag="project", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """A project with its guaranteed quota, as a scenario creates or changes it."""
+    """A project with its guaranteed quota, as a scenario creates or changes it.
+
+    Its interactive jobs end after `interactive_limit_ms`, 0: never. Its jobs may be on nodes of these types, or on all.
+    """
 
     t_ms: int
     project: str
     quota_milli: int
+    interactive_limit_ms: int = 0
+    train_node_types: tuple[str, ...] = ()
+    interactive_node_types: tuple[str, ...] = ()
 
 
 class ProjectDeleted(
@@ -155,6 +167,11 @@ class PodSeen(
         them).
         """
         return self.node != "" and self.change != "deleted" and self.phase not in ENDED
+
+    @property
+    def interactive(self) -> bool:
+        """It is interactive work, which is not preempted; what is neither this nor preemptible is training, too."""
+        return not self.preemptible and self.priority >= INTERACTIVE_PRIORITY
 
 
 class OutputSeen(

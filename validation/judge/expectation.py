@@ -12,7 +12,8 @@ from validation.judge.units import gpus
 class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """What must be true when a step has settled, and nothing beside it. GPU quantities in thousandths.
 
-    Only which devices are used may be left open: `same_gpu` and `gpus_in_use`.
+    Only which devices are used may be left open: `same_gpu` and `gpus_in_use`. `ended` are jobs that had their time,
+    and are there without a pod; the key is absent where there is none, as in records of before it was.
     """
 
     allocated_milli: dict[str, int]
@@ -23,6 +24,12 @@ class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     same_gpu: tuple[tuple[str, ...], ...] = ()
     gpus_in_use: int | None = None
     """How many physical devices are in use, in whole or in part."""
+    ended: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def ended_jobs(self) -> frozenset[str]:
+        """The jobs that had their time."""
+        return frozenset(self.ended or ())
 
 
 class Actual(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -76,6 +83,8 @@ def differences(expected: Expectation, actual: Actual) -> list[str]:
     if expected.gpus_in_use is not None and expected.gpus_in_use != actual.gpus_in_use:
         lines.append(f"GPUs in use: expected {expected.gpus_in_use}, are {actual.gpus_in_use}")
     lines += _names("evicted", expected.evicted, actual.evicted)
+    without_pods = set(actual.pending) & set(actual.unsettled)
+    lines += _names("ended", sorted(expected.ended_jobs), sorted(expected.ended_jobs & without_pods))
     if actual.others:
         lines.append(f"GPUs are held by pods that are not of the scenario: {', '.join(actual.others)}")
     for group in expected.same_gpu:
@@ -85,8 +94,9 @@ def differences(expected: Expectation, actual: Actual) -> list[str]:
                 f"{name} on {' '.join(actual.devices.get(name, ())) or 'none'}" for name in group
             )
             lines.append(f"same GPU: {places_text}")
-    if not lines and actual.unsettled:
-        lines.append(f"not settled: {', '.join(actual.unsettled)}")
+    unsettled = [name for name in actual.unsettled if name not in expected.ended_jobs]
+    if not lines and unsettled:
+        lines.append(f"not settled: {', '.join(unsettled)}")
     return lines
 
 
@@ -99,7 +109,8 @@ def _allocation_differences(expected: Expectation, actual: Actual) -> list[tuple
         )
     if expected.running != actual.running:
         lines.append(("running", f"running workloads: expected {expected.running}, are {actual.running}"))
-    lines += [("pending", line) for line in _names("pending", expected.pending, actual.pending)]
+    waiting = [name for name in actual.pending if name not in expected.ended_jobs]
+    lines += [("pending", line) for line in _names("pending", expected.pending, waiting)]
     return lines
 
 

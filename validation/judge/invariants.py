@@ -1,9 +1,9 @@
 """Invariants: what must hold after every single event. A passing moment of over-commitment is a violation.
 
-Those about witnesses are in `witnesses`. An invariant is a function of the whole list of events and returns its
-violations, none if it holds. `INVARIANTS` names them all; `window_ms` and `end_ms` matter to those that judge how long
-something lasted. `SUBJECTS` counts what each could have been violated by: an invariant without a subject proves
-nothing.
+Those about witnesses are in `witnesses`, those about limits of projects in `limits`. An invariant is a function of the
+whole list of events and returns its violations, none if it holds. `INVARIANTS` names them all; `window_ms` and `end_ms`
+matter to those that judge how long something lasted. `SUBJECTS` counts what each could have been violated by: an
+invariant without a subject proves nothing.
 """
 
 from collections import defaultdict
@@ -12,6 +12,13 @@ from dataclasses import dataclass, field
 
 from validation.judge.events import Event, PodSeen
 from validation.judge.history import History, Invariant, Violation, first_of_each
+from validation.judge.limits import (
+    Runs,
+    interactive_time_limit,
+    limited_to_nodes,
+    node_affinity,
+    runs_to_their_limit,
+)
 from validation.judge.state import State, Workload, evictions, replay
 from validation.judge.units import gpus
 from validation.judge.witnesses import (
@@ -193,14 +200,16 @@ def _overdue(watch: _GangWatch, now_ms: int, window_ms: int) -> list[Violation]:
 
 
 def nothing_vanishes(history: History) -> list[Violation]:
-    """A pod that held GPUs goes only because it finished, was evicted, or the scenario deleted its
-    workload.
+    """A pod that held GPUs goes only because it finished, was evicted, had the time that its project allows, or the
+    scenario deleted its workload.
 
     One that ends once it is terminating was ended, whatever its phase becomes.
     """
     violations = []
     last_held: dict[str, PodSeen] = {}
+    runs = Runs()
     for event, state in replay(history.events):
+        runs.follow(event, state.projects)
         if not isinstance(event, PodSeen):
             continue
         if event.holds:
@@ -210,7 +219,7 @@ def nothing_vanishes(history: History) -> list[Violation]:
             continue
         ordered = (event.project, event.workload) in state.deleted
         finished = event.finished and not last.terminating
-        if not (finished or event.eviction or last.eviction or ordered):
+        if not (finished or event.eviction or last.eviction or ordered or runs.allows_end(event)):
             violations.append(
                 Violation(
                     event.t_ms,
@@ -231,7 +240,11 @@ INVARIANTS: dict[str, Invariant] = {
     "nothing-vanishes": nothing_vanishes,
     "kubelet-agrees": kubelet_agrees,
     "processes-on-own-gpus": processes_on_own_gpus,
+    "interactive-time-limit": interactive_time_limit,
+    "node-affinity": node_affinity,
 }
+OF_LIMITED_PROJECTS = frozenset({"interactive-time-limit", "node-affinity"})
+"""Those that are checked only where a scenario limits a project so."""
 
 
 def _holders(history: History) -> int:
@@ -319,4 +332,6 @@ SUBJECTS: dict[str, tuple[str, Callable[[History], int]]] = {
     "nothing-vanishes": ("pod that held GPUs went", _departed),
     "kubelet-agrees": ("kubelet said which GPUs it gave a pod", confirmed_pods),
     "processes-on-own-gpus": ("driver named a process of a pod", pods_with_processes),
+    "interactive-time-limit": ("interactive pod ran until its limit", runs_to_their_limit),
+    "node-affinity": ("pod of a project that is limited to nodes was placed", limited_to_nodes),
 }

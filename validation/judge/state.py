@@ -23,6 +23,10 @@ class State:
     witnesses: dict[str, GpusSeen] = field(default_factory=dict)
     """By node, what its kubelet and its driver said last."""
     applied: int = 0
+    projects: dict[str, ProjectSet] = field(default_factory=dict)
+    """The projects with their limits, as they were set last; `quotas` has of these what is counted most."""
+    node_types: dict[str, str] = field(default_factory=dict)
+    """By node, the group of nodes that it is in."""
     _bound_at: dict[str, int] = field(default_factory=dict)
     _said_at: dict[str, int] = field(default_factory=dict)
     _given: dict[str, dict[str, frozenset[int]]] = field(default_factory=dict)
@@ -43,6 +47,8 @@ class State:
             set(self.deleted_projects),
             dict(self.witnesses),
             self.applied,
+            dict(self.projects),
+            dict(self.node_types),
             dict(self._bound_at),
             dict(self._said_at),
             dict(self._given),
@@ -58,13 +64,16 @@ class State:
                 self._see(event)
             case NodeSeen():
                 self.nodes[event.node] = event.gpus
+                self.node_types[event.node] = event.node_type
             case GpusSeen():
                 self._hear(event)
             case ProjectSet():
                 self.quotas[event.project] = event.quota_milli
+                self.projects[event.project] = event
                 self.deleted_projects.discard(event.project)
             case ProjectDeleted():
                 self.quotas.pop(event.project, None)
+                self.projects.pop(event.project, None)
                 self.deleted_projects.add(event.project)
             case CommandRun():
                 workloads = {(event.project, name) for name in event.workloads}

@@ -35,10 +35,9 @@ MAX_COUNTED: Final = 10_000
 MAX_SHOWN: Final = 80
 """Characters of a value that are said."""
 MAX_PROBLEM: Final = 500
-INTERACTIVE_PRIORITY: Final = 100
-"""Training that must not be preempted has less."""
 MAX_GPUS: Final = 10**9
 _NUMBER: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
+_DURATION: Final = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
 _NAME: Final = re.compile(r"[a-z0-9./-]{1,250}")
 
 
@@ -209,7 +208,7 @@ def _nodes_of_job(key: Key, shown: object, members: Sequence[PodSeen]) -> Iterat
 def _run_of_job(key: Key, row: Row, members: Sequence[PodSeen], *, is_submitted: bool) -> Iterator[str]:
     """Its type and user, which one has that nobody submitted with the command only by chance; and how long it runs."""
     can_be_preempted = all(pod.preemptible for pod in members)
-    if any(not pod.preemptible and pod.priority >= INTERACTIVE_PRIORITY for pod in members):
+    if any(pod.interactive for pod in members):
         yield from _field(key, row, "type", "Interactive")
     elif (
         is_submitted and members and _text(row, "type") in ({"", "Interactive"} if can_be_preempted else {""})
@@ -263,7 +262,7 @@ def _has_healthy_gpus(row: Row) -> bool:
 
 
 def _projects(state: State, rows: Sequence[Row]) -> Iterator[str]:
-    """Every project with its quota, when it was created, and its node affinities: the run asks for none."""
+    """Every project with its quota, the limit of its interactive work, when it was created, and its node affinities."""
     projects = state.quotas.keys() | state.deleted_projects
     ours = [row for row in rows if _text(row, "name") in projects]
     yield from _names("project", [_text(row, "name") for row in ours], list(state.quotas))
@@ -277,9 +276,32 @@ def _projects(state: State, rows: Sequence[Row]) -> Iterator[str]:
         yield from _gpus((name,), gpu if isinstance(gpu, dict) else {}, "quota", state.quotas[name])
         if not _text(row, "created"):
             yield f"{name}: there is no time of its creation"
-        affinity = spec.get("nodeAffinity")
-        if not isinstance(affinity, dict) or any(affinity.values()):
-            yield f"{name}: nodeAffinity is {_short(affinity)}, and none was asked for"
+        yield from _limits(name, spec, state.projects[name])
+
+
+def _limits(name: str, spec: Row, project: ProjectSet) -> Iterator[str]:
+    """After what time interactive work ends, and on which groups of nodes jobs may be."""
+    limit_ms = _milliseconds(spec.get("interactiveTimeLimit"))
+    if limit_ms != project.interactive_limit_ms:
+        shown = _short(spec.get("interactiveTimeLimit"))
+        yield f"{name}: interactiveTimeLimit is {shown}, not {project.interactive_limit_ms // 1000}s"
+    affinity = spec.get("nodeAffinity")
+    types = {"train": list(project.train_node_types), "interactive": list(project.interactive_node_types)}
+    expected = {key: value for key, value in types.items() if value}
+    if not isinstance(affinity, dict) or {key: value for key, value in affinity.items() if value} != expected:
+        instead = f"not {_short(expected)}" if expected else "and none was asked for"
+        yield f"{name}: nodeAffinity is {_short(affinity)}, {instead}"
+
+
+def _milliseconds(duration: object) -> int | None:
+    """Of `15s`, `2m` or `1h30m`; 0 where there is none, None for what is no such text."""
+    if duration is None or duration == "":
+        return 0
+    match = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
+    if match is None:
+        return None
+    hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return (hours * 3600 + minutes * 60 + seconds) * 1000
 
 
 def _names(noun: str, shown: Sequence[str], actual: Sequence[str]) -> Iterator[str]:
@@ -356,14 +378,18 @@ def _instances(pods: object) -> object:
 
 
 def _quota(spec: object) -> object:
-    """The quota of a project, and whether there is a node affinity: who may use the project is in there too."""
+    """The quota of a project and its limits: who may use the project is in there too."""
     judged: dict[str, object] = {}
     if isinstance(spec, dict):
         gpu, affinity = spec.get("gpu"), spec.get("nodeAffinity")
         if isinstance(gpu, dict):
             judged["gpu"] = {"quota": _scalar(gpu.get("quota"))}
         if isinstance(affinity, dict):
-            judged["nodeAffinity"] = {"some": True} if any(affinity.values()) else {}
+            judged["nodeAffinity"] = {
+                key: _texts(value) or "none" for key, value in affinity.items() if value
+            }
+        if spec.get("interactiveTimeLimit") not in (None, ""):
+            judged["interactiveTimeLimit"] = _text(spec, "interactiveTimeLimit") or "none"
     return judged
 
 

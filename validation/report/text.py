@@ -45,6 +45,8 @@ def expected_lines(expected: Expectation | None) -> list[str]:
     ]
     if expected.evicted:
         lines.append(_names("evicted", expected.evicted))
+    if expected.ended_jobs:
+        lines.append(_names("ended", sorted(expected.ended_jobs)))
     if expected.gpus_in_use is not None:
         lines.append(f"{expected.gpus_in_use} devices in use")
     lines += [f"one GPU: {', '.join(group)}" for group in expected.same_gpu]

@@ -1,9 +1,12 @@
 """Loads scenario files: parses and checks them, and joins scenarios that continue others. Errors name file and line."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
+
+import msgspec
 
 from validation.errors import ScenarioError
 from validation.judge import oracle
@@ -14,6 +17,7 @@ from validation.judge.utilization import MAX_GAP_MS, Standard
 from validation.judge.views import VIEWS
 from validation.scenario.commands import Action, Delete, Submit, parse
 from validation.scenario.document import Document
+from validation.scenario.projects import LoadedProject, load_projects
 from validation.scenario.scaling import Size, scale, size_of
 from validation.scenario.schema import Cluster, Erratum, Scenario, Step, duration_ms, milli
 
@@ -82,7 +86,7 @@ class LoadedScenario:
     path: Path
     sha256: str
     cluster: Cluster
-    quotas_milli: dict[str, int]
+    projects: dict[str, LoadedProject]
     steps: tuple[LoadedStep, ...]
     errata: tuple[Erratum, ...]
     training: LoadedTraining | None = None
@@ -94,6 +98,11 @@ class LoadedScenario:
     def id(self) -> str:
         """Its name, unique among the loaded."""
         return self.scenario.metadata.id
+
+    @property
+    def quotas_milli(self) -> dict[str, int]:
+        """By project, its quota in thousandths of a GPU."""
+        return {name: project.quota_milli for name, project in self.projects.items()}
 
     @property
     def shipped(self) -> bool:
@@ -223,8 +232,8 @@ def _resolve(
             raise document.error(("continues",), f"`{other}` continues `{scenario.continues}` already")
         before = _resolve(scenario.continues, documents, loaded, (*waiting, name), size)
     scenario, is_scaled = _scaled(name, documents, size)
-    history = _history(before, loaded)
-    result = _Builder(document, scenario, before, history).build()
+    history, ended = _history(before, loaded)
+    result = _Builder(document, scenario, before, history, ended).build()
     if is_scaled:
         result = replace(result, size=str(size))
     loaded[name] = result
@@ -249,31 +258,47 @@ def _scaled(
         raise document.error((), f"cannot be scaled to {size} GPUs: {error}") from error
 
 
-def _history(last: LoadedScenario | None, loaded: dict[str, LoadedScenario]) -> list[Action]:
+def _history(
+    last: LoadedScenario | None, loaded: dict[str, LoadedScenario]
+) -> tuple[list[Action], frozenset[str]]:
+    """What was done up to the end of this scenario, and which jobs had ended by then."""
     actions: list[Action] = []
+    ended: set[str] = set()
     while last is not None:
         actions = [command.action for step in last.steps for command in step.commands] + actions
+        ended |= {name for step in last.steps for name in step.expectation.ended_jobs}
         last = loaded.get(last.scenario.continues)
-    return actions
+    return actions, frozenset(ended)
 
 
 class _Builder:
     """Checks one scenario against what it inherits, and joins the two."""
 
     def __init__(
-        self, document: Document, scenario: Scenario, before: LoadedScenario | None, history: list[Action]
+        self,
+        document: Document,
+        scenario: Scenario,
+        before: LoadedScenario | None,
+        history: list[Action],
+        ended: frozenset[str],
     ) -> None:
         self.document = document
         self.scenario = scenario
         self.before = before
         self.history = history
+        self.ended = ended
         self.errata = {erratum.id: erratum for erratum in load_errata(document.path.parent)}
 
     def build(self) -> LoadedScenario:
         if self.scenario.layers:
             return self._layers()
         cluster = self._cluster()
-        quotas = self._quotas(cluster)
+        jobs = {demand.project: demand.name for demand in reversed(demands(self.history))}
+        projects = load_projects(
+            self.document, self.scenario, self.before.projects if self.before else {}, jobs
+        )
+        self._check_quotas(cluster, projects)
+        quotas = {name: project.quota_milli for name, project in projects.items()}
         if not self.scenario.steps:
             raise self.document.error(("steps",), "a scenario needs at least one step")
         step_ids: set[str] = set()
@@ -285,6 +310,7 @@ class _Builder:
             step_ids.add(step.id)
             steps.append(self._step(step, place, cluster, quotas))
         self._check_views()
+        self._check_node_types()
         erratum_ids = [
             *self.scenario.metadata.errata,
             *(e for step in self.scenario.steps for e in step.errata),
@@ -297,7 +323,7 @@ class _Builder:
             path=self.document.path,
             sha256=hashlib.sha256(self.document.text.encode()).hexdigest(),
             cluster=cluster,
-            quotas_milli=quotas,
+            projects=projects,
             steps=tuple(steps),
             errata=tuple(self.errata[name] for name in dict.fromkeys(erratum_ids)),
             training=self._training(),
@@ -367,38 +393,19 @@ class _Builder:
             raise self.document.error((), "a scenario that continues no other needs `cluster`")
         return self.scenario.cluster
 
-    def _quotas(self, cluster: Cluster) -> dict[str, int]:
-        quotas = dict(self.before.quotas_milli) if self.before else {}
-        for name, project in self.scenario.projects.items():
-            place = ("projects", name)
-            if project.quota is None:
-                self._check_deletion(name, quotas, place)
-                del quotas[name]
-                continue
-            quota_milli = self._milli((*place, "quota"), project.quota)
-            if quotas.get(name) == quota_milli:
-                raise self.document.error(
-                    place, f"project `{name}` has that quota already in the scenario before"
-                )
-            quotas[name] = quota_milli
-        if not quotas:
-            raise self.document.error((), "a scenario that continues no other needs `projects`")
+    def _check_quotas(self, cluster: Cluster, projects: Mapping[str, LoadedProject]) -> None:
         capacity = cluster.nodes * cluster.gpus_per_node * 1000
-        if sum(quotas.values()) > capacity:
-            message = (
-                f"the quotas sum to {sum(quotas.values()) / 1000:g} GPUs, the cluster has {capacity / 1000:g}"
-            )
+        quotas_milli = sum(project.quota_milli for project in projects.values())
+        if quotas_milli > capacity:
+            message = f"the quotas sum to {quotas_milli / 1000:g} GPUs, the cluster has {capacity / 1000:g}"
             raise self.document.error(("projects",), message)
-        return quotas
 
-    def _check_deletion(self, name: str, quotas: dict[str, int], place: tuple[str | int, ...]) -> None:
-        if name not in quotas:
-            raise self.document.error(place, f"there is no project `{name}` to delete in the scenario before")
-        jobs = [demand.name for demand in demands(self.history) if demand.project == name]
-        if jobs:
-            raise self.document.error(
-                place, f"project `{name}` has jobs, `{jobs[0]}` first: delete them before"
-            )
+    def _check_node_types(self) -> None:
+        types = self.scenario.node_types
+        if types and self.before is not None:
+            raise self.document.error(("nodeTypes",), "`nodeTypes` are those of the scenario before")
+        if len(set(types)) != len(types):
+            raise self.document.error(("nodeTypes",), "a group is there twice")
 
     def _step(
         self, step: Step, place: tuple[str | int, ...], cluster: Cluster, quotas: dict[str, int]
@@ -408,7 +415,9 @@ class _Builder:
             for number, line in enumerate(step.run)
         )
         self.history += [command.action for command in commands]
-        alive = demands(self.history)
+        deleted = {name for command in commands for name in _deleted(command.action)}
+        self.ended = (self.ended - deleted) | set(step.expect.ended)
+        alive = [demand for demand in demands(self.history) if demand.name not in self.ended]
         gpus = cluster.nodes * cluster.gpus_per_node
         division = oracle.divide(
             gpus * 1000, [oracle.Project(name, quota) for name, quota in quotas.items()], alive
@@ -473,7 +482,11 @@ class _Builder:
             evicted=tuple(sorted(expect.evicted)),
             same_gpu=tuple(tuple(group) for group in expect.same_gpu),
             gpus_in_use=expect.gpus_in_use,
+            ended=tuple(sorted(self.ended & self._alive_names())) or msgspec.UNSET,
         )
+
+    def _alive_names(self) -> frozenset[str]:
+        return frozenset(demand.name for demand in demands(self.history))
 
     def _check_names(self, step: Step, place: tuple[str | int, ...], quotas: dict[str, int]) -> None:
         """Refuse what the expectation says of projects and workloads that there are not."""
@@ -482,7 +495,7 @@ class _Builder:
         for name in expect.allocated or {}:
             if name not in quotas:
                 raise self.document.error((*place, "allocated", name), f"unknown project `{name}` in expect")
-        lists = {"pending": expect.pending, "evicted": expect.evicted}
+        lists = {"pending": expect.pending, "evicted": expect.evicted, "ended": expect.ended}
         lists |= {f"sameGpu {index}": group for index, group in enumerate(expect.same_gpu)}
         for key, names in lists.items():
             for name in names:
@@ -501,6 +514,10 @@ class _Builder:
             return duration_ms(text)
         except ValueError as error:
             raise self.document.error(place, str(error)) from error
+
+
+def _deleted(action: Action) -> tuple[str, ...]:
+    return action.names if isinstance(action, Delete) else ()
 
 
 def _names(action: Action) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from fractions import Fraction
 import msgspec
 
 from validation.scenario.commands import Delete, Submit, parse
-from validation.scenario.schema import Cluster, Expect, Project, Scenario, Step
+from validation.scenario.schema import Cluster, Expect, Scenario, Step
 
 _SIZE = re.compile(r"([1-9]\d*)x([1-9]\d*)")
 _MAX_PARTS = 64
@@ -68,7 +68,9 @@ def scale(scenario: Scenario, earlier: Sequence[Scenario], printed: Size, size: 
         for step in before.steps:
             scaling.step(step)
     projects = {
-        name: Project(project.quota and scaling.gpus(project.quota, f"the quota of {name}"))
+        name: msgspec.structs.replace(
+            project, quota=project.quota and scaling.gpus(project.quota, f"the quota of {name}")
+        )
         for name, project in scenario.projects.items()
     }
     cluster = scenario.cluster and msgspec.structs.replace(
@@ -187,6 +189,7 @@ class _Scaling:
             running=None,
             pending=self._all(expect.pending),
             evicted=self._all(expect.evicted),
+            ended=self._all(expect.ended),
             # on a smaller site other jobs have parts, too: that they share is seen by how many GPUs are in use
             same_gpu=[] if self._ratio < 1 else expect.same_gpu,
             gpus_in_use=math.ceil(held) if shares else None,

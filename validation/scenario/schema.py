@@ -30,17 +30,23 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
     gpus_per_node: int
 
 
-class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A project with its guaranteed quota in GPUs, to be created or, if a scenario before did that, to be changed.
 
-    None: the project of a scenario before is deleted, without jobs by then.
+    None: the project of a scenario before is deleted, without jobs by then. All else is said where it is created:
+    after what time its interactive jobs end, and on which `nodeTypes` of the scenario its jobs may be.
     """
 
     quota: Decimal | None
+    interactive_time_limit: str = ""
+    train_node_types: list[str] = []
+    interactive_node_types: list[str] = []
 
 
 class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """What must hold once the step has settled, and nothing else: nobody waits and nobody is evicted but those named.
+
+    `ended` are jobs that had their time: they are still there, without a pod.
 
     Where `allocated`, `total` or `running` is missing, it is what follows from the jobs that are there and not pending.
     Only `sameGpu` and `gpusInUse` are not compared where they are missing.
@@ -51,6 +57,7 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     pending: list[str] = []
     running: int | None = None
     evicted: list[str] = []
+    ended: list[str] = []
     same_gpu: list[list[str]] = []
     gpus_in_use: int | None = None
 
@@ -109,7 +116,8 @@ class Utilization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One `*.scenario.yaml`. With `continues`, it runs on the state that the named scenario leaves.
 
-    `views` are lists that the orchestrator shows, judged in the state that the last step leaves.
+    `views` are lists that the orchestrator shows, judged in the state that the last step leaves. `nodeTypes` are groups
+    that the nodes are in while it runs, equal parts of them in the order of their names.
     With `layers`, which are checks of the hosts below Kubernetes (`validation.layers.checks`), it has nothing else.
     """
 
@@ -119,6 +127,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     steps: list[Step] = []
     continues: str = ""
     cluster: Cluster | None = None
+    node_types: list[str] = []
     projects: dict[str, Project] = {}
     training: Training | None = None
     views: list[str] = []

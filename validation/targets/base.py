@@ -1,6 +1,7 @@
 """The interface of a cluster that scenarios run against."""
 
 import contextlib
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from validation.report.record import Command
@@ -20,6 +21,9 @@ class Target(Protocol):
 
         True if it is another one than before, so that watches must be started again. Raises TargetError.
         """
+
+    async def set_node_types(self, types: Mapping[str, str]) -> None:
+        """Put each of these nodes into its group, by its label; into none where it is empty. Raises TargetError."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         """Run a `muster` command line with the access of an administrator, and wait for its end."""

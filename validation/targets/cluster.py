@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from orchestrator.names import GPU_RESOURCE, LEASE_NAME, SCHEDULER_NAME, SYSTEM_
 from validation.errors import TargetError
 from validation.report.record import Command
 from validation.scenario.schema import Cluster
+from validation.targets.node_types import label_nodes
 from validation.targets.process import run_command, server_version
 from validation.targets.recorder import Recorder
 from validation.witness.objects import published_gpus
@@ -70,6 +71,10 @@ class ClusterTarget:
         environment_path = os.environ.get("KUBECONFIG", "")
         default = Path(environment_path) if environment_path else Path.home() / ".kube" / "config"
         return await run_command(line, self._given or default, started_ms=started_ms)
+
+    async def set_node_types(self, types: Mapping[str, str]) -> None:
+        """Put each of these nodes into its group. Raises TargetError."""
+        await label_nodes(self._transport, types)
 
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Watch the cluster."""

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from validation.errors import TargetError
 from validation.report.record import Command
 from validation.scenario.schema import Cluster
 from validation.targets.installation import install
+from validation.targets.node_types import label_nodes
 from validation.targets.process import run_command, server_version
 from validation.targets.recorder import Recorder
 
@@ -82,6 +83,10 @@ class LabTarget:
         if self._lab is None:
             raise TargetError("the lab is not started")
         return await run_command(line, self._lab.kubeconfig, started_ms=started_ms)
+
+    async def set_node_types(self, types: Mapping[str, str]) -> None:
+        """Put each of these nodes into its group. Raises TargetError."""
+        await label_nodes(self._transport, types)
 
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Watch the lab."""

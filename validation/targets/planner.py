@@ -7,7 +7,8 @@ cluster would add is missing. Time is simulated, so that a run takes seconds.
 import asyncio
 import contextlib
 import shlex
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -15,13 +16,16 @@ import msgspec
 
 from musterlab.nodes import NodeGroup, names
 from musterlab.profiles import load
+from orchestrator.cli.project import create, spec_of
 from orchestrator.cli.submit_line import read_submission
-from orchestrator.cluster.gpu_fraction import gpu_milli
+from orchestrator.cluster import objects
+from orchestrator.cluster.projects import ProjectSpec
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.errors import MusterError, UsageError
 from orchestrator.planner import model, plan
 from orchestrator.simulation import change
 from orchestrator.simulation.run import Planner, settle
+from orchestrator.workloads.snapshot import planner_project
 from validation.errors import TargetError
 from validation.judge.events import Eviction, NodeSeen, PodSeen
 from validation.report.record import Command
@@ -84,6 +88,16 @@ class PlannerTarget:
             del recorder.nodes[node.name]
             recorder.record(NodeSeen(recorder.now_ms(), node.name, gpus=0))
 
+    async def set_node_types(self, types: Mapping[str, str]) -> None:
+        """Put each of these nodes into its group."""
+        nodes = [
+            replace(node, node_type=types.get(node.name, node.node_type)) for node in self._snapshot.nodes
+        ]
+        self._snapshot = replace(self._snapshot, nodes=tuple(nodes))
+        for node in nodes:
+            now_ms = self._watching.now_ms()
+            self._watching.record(NodeSeen(now_ms, node.name, node.gpu_count, node_type=node.node_type))
+
     async def execute(self, line: str, *, started_ms: int) -> Command:
         """Apply the line to the snapshot, and decide. It fails as the command would, or if the planner never rests."""
         try:
@@ -128,10 +142,8 @@ class PlannerTarget:
             case ["delete", "-p", project, *workloads]:
                 for name in workloads:
                     self._snapshot = change.delete(self._snapshot, project, name)
-            case ["project", "create", name, "-g", quota]:
-                milli = gpu_milli(quota)
-                created = model.Project(name, milli, over_quota_weight=milli)
-                self._snapshot = change.set_project(self._snapshot, created)
+            case ["project", "create", name, *options]:
+                self._snapshot = change.set_project(self._snapshot, _project(name, options))
                 self._watching.take_namespace(_namespace(name), name)
             case ["project", "delete", name, "--force"]:
                 self._snapshot = change.delete_project(self._snapshot, name)
@@ -209,6 +221,14 @@ class PlannerTarget:
         if decided is not None:
             return Eviction(decided.rule, decided.message)
         return self._seen[pod].eviction if pod in self._seen else None
+
+
+def _project(name: str, options: Sequence[str]) -> model.Project:
+    """The project as the operator reads what the command line makes. Raises UsageError, and what click raises."""
+    with create.make_context("create", [name, *options]) as context:
+        values = {key: value for key, value in context.params.items() if key not in {"name", "no_wait"}}
+    project = objects.Project(metadata=objects.Metadata(name=name), spec=spec_of(ProjectSpec(), values))
+    return planner_project(project)
 
 
 def _nodes(cluster: Cluster) -> tuple[model.Node, ...]:

@@ -28,6 +28,7 @@ from validation.judge.events import (
 )
 from validation.judge.state import State
 from validation.report.log import Entry, Observed, RunLog
+from validation.scenario.projects import LoadedProject
 from validation.targets.agent_pages import AgentPages
 from validation.witness import agents, names, objects, outputs
 from validation.witness.reader import Handlers, Kind, Reader, ReadFailed, connect
@@ -140,9 +141,18 @@ class Recorder:
         """Record that a command is about to run."""
         self.record(CommandRun(t_ms=self.now_ms(), action=action, project=project, workloads=workloads))
 
-    def project(self, name: str, quota_milli: int) -> None:
-        """Record that a project with this quota is about to exist."""
-        self.record(ProjectSet(t_ms=self.now_ms(), project=name, quota_milli=quota_milli))
+    def project(self, name: str, project: LoadedProject) -> None:
+        """Record that a project is about to exist with this quota and these limits."""
+        self.record(
+            ProjectSet(
+                t_ms=self.now_ms(),
+                project=name,
+                quota_milli=project.quota_milli,
+                interactive_limit_ms=project.interactive_limit_ms,
+                train_node_types=project.train_node_types,
+                interactive_node_types=project.interactive_node_types,
+            )
+        )
 
     def project_deleted(self, name: str) -> None:
         """Record that a project is about to be deleted."""

@@ -69,7 +69,8 @@ def node_seen(node: Json, *, change: str, t_ms: int, published: int = 0) -> Node
         condition["type"] == "Ready" and condition["status"] == "True"
         for condition in status.get("conditions") or ()
     )
-    return NodeSeen(t_ms=t_ms, node=node["metadata"]["name"], gpus=gpus, ready=ready)
+    node_type = (node["metadata"].get("labels") or {}).get(names.NODE_TYPE_LABEL, "")
+    return NodeSeen(t_ms=t_ms, node=node["metadata"]["name"], gpus=gpus, ready=ready, node_type=node_type)
 
 
 def published_gpus(slices: Iterable[Json]) -> dict[str, int]:

@@ -124,7 +124,7 @@ def test_the_shipped_scenarios_are_a_chain_of_the_paper_one_of_projects_and_isol
     projects = ["muster-projects", "muster-projects-changed", "muster-projects-deleted"]
     assert [group for group in groups[2:] if len(group) > 1] == [projects]
     assert groups[-1] == ["hosts-after"]
-    assert len(groups) == 11
+    assert len(groups) == 13
 
 
 def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:
@@ -213,6 +213,12 @@ def test_a_scenario_that_continues_another_changes_and_deletes_its_projects(tmp_
         ("  q: {quota: 2}", "  r: {quota: null}", "there is no project `r` to delete in the scenario before"),
         ("  q: {quota: 2}", "  p: {quota: null}", "project `p` has jobs, `a` first: delete them before"),
         ("{quota: 2}", "{quota: 8}", "the quotas sum to 8.3 GPUs, the cluster has 8"),
+        (
+            "{quota: 2}",
+            "{quota: 2, interactiveTimeLimit: 1m}",
+            "`q` is there already: only its quota can change",
+        ),
+        ("projects:", "nodeTypes: [blue]\nprojects:", "`nodeTypes` are those of the scenario before"),
     ],
 )
 def test_projects_that_cannot_be_changed_so_are_named(
@@ -223,6 +229,55 @@ def test_projects_that_cannot_be_changed_so_are_named(
     with pytest.raises(ScenarioError, match=r"two\.scenario\.yaml:\d+: ") as error:
         load(paths)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("project", "message"),
+    [
+        ("{quota: 4, interactiveTimeLimit: soon}", "`soon` is not a duration such as 500ms, 30s or 2m"),
+        ("{quota: 4, interactiveTimeLimit: 0s}", "`0s` is no time in whole seconds"),
+        ("{quota: 4, interactiveTimeLimit: 500ms}", "`500ms` is no time in whole seconds"),
+        ("{quota: 4, trainNodeTypes: [red]}", "unknown group `red`"),
+        ("{quota: 4, interactiveNodeTypes: [blue, red]}", "unknown group `red`"),
+    ],
+)
+def test_limits_that_cannot_be_are_named(tmp_path: Path, project: str, message: str) -> None:
+    text = GOOD.replace("q: {quota: 4}", f"q: {project}").replace("projects:", "nodeTypes: [blue]\nprojects:")
+    with pytest.raises(ScenarioError, match=r"scenario\.yaml:\d+: ") as error:
+        load([written(tmp_path, text)])
+    assert message in str(error.value)
+    with pytest.raises(ScenarioError, match="a group is there twice"):
+        load([written(tmp_path, GOOD.replace("projects:", "nodeTypes: [blue, blue]\nprojects:"))])
+
+
+LIMITED = """\
+apiVersion: muster.dev/v1alpha1
+kind: Scenario
+metadata: {id: limited, title: Limited, source: here}
+cluster: {profile: dgx1-v100-32g, nodes: 1, gpusPerNode: 8}
+projects:
+  p: {quota: 2, interactiveTimeLimit: 2m, trainNodeTypes: [blue], interactiveNodeTypes: [blue]}
+nodeTypes: [blue]
+steps:
+- {id: a, title: A, source: here, run: [muster submit n -g 2 --interactive -p p], expect: {}}
+- {id: b, title: B, source: here, run: [], expect: {ended: [n]}}
+- {id: c, title: C, source: here, run: [muster submit m -g 2 --interactive -p p], expect: {ended: [n]}}
+- {id: d, title: D, source: here, run: [muster delete n -p p], expect: {}}
+"""
+
+
+def test_a_job_that_had_its_time_asks_for_nothing_and_stays_until_it_is_deleted(tmp_path: Path) -> None:
+    (scenario,) = load([written(tmp_path, LIMITED)])
+    project = scenario.projects["p"]
+    assert project.options == (
+        "-g 2 --interactive-time-limit 120s --train-node-type blue --interactive-node-type blue"
+    )
+    expected = [
+        (sorted(s.expectation.ended_jobs), s.expectation.running, len(s.demands)) for s in scenario.steps
+    ]
+    assert expected == [([], 1, 1), (["n"], 0, 0), (["n"], 1, 1), ([], 1, 1)]
+    with pytest.raises(ScenarioError, match="unknown workload `x`"):
+        load([written(tmp_path, LIMITED.replace("ended: [n]", "ended: [x]", 1))])
 
 
 def test_the_first_scenario_deletes_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""The groups that a scenario puts the nodes in, and takes them out of again."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from validation.errors import TargetError
+from validation.judge.convergence import Convergence, ConvergenceResult
+from validation.targets.base import Target
+from validation.targets.recorder import Recorder
+
+LABEL_MS: Final = 60_000
+Wait = Callable[[Callable[[], list[str]], int], Awaitable[Convergence]]
+"""Waits until there are no differences, for so many milliseconds at most."""
+
+
+class NodeGroups:
+    """Which groups this run has put the nodes in."""
+
+    def __init__(self, target: Target, recorder: Recorder, wait: Wait) -> None:
+        self._target = target
+        self._recorder = recorder
+        self._wait = wait
+        self._nodes: list[str] = []
+
+    async def enter(self, types: Sequence[str]) -> str:
+        """Put the nodes with GPUs into these groups, equal parts of them; returns why that is not done, empty if it is.
+
+        What groups a site has of its own stays: somebody relies on them. Raises TargetError.
+        """
+        state = self._recorder.state
+        nodes = sorted(name for name, gpus in state.nodes.items() if gpus)
+        if not types or self._nodes:
+            return ""
+        foreign = next((name for name in nodes if state.node_types.get(name, "") not in {"", *types}), None)
+        if foreign is not None:
+            return f"not run: {foreign} is in a group of the site's own, {state.node_types[foreign]}"
+        if not nodes or len(nodes) % len(types):
+            return f"not run: {len(nodes)} nodes are not {len(types)} equal groups"
+        size = len(nodes) // len(types)
+        self._nodes = nodes
+        await self._set({name: types[index // size] for index, name in enumerate(nodes)})
+        return ""
+
+    async def leave(self) -> None:
+        """Take the nodes out again, if this run put them in. Raises TargetError."""
+        nodes, self._nodes = self._nodes, []
+        if nodes:
+            await self._set(dict.fromkeys(nodes, ""))
+
+    async def _set(self, types: Mapping[str, str]) -> None:
+        """Put each node into its group, and wait until the API server says so."""
+        await self._target.set_node_types(types)
+
+        def differences() -> list[str]:
+            seen = self._recorder.state.node_types
+            return [name for name, kind in types.items() if seen.get(name, "") != kind]
+
+        convergence = await self._wait(differences, LABEL_MS)
+        if convergence.result != ConvergenceResult.CONVERGED:
+            raise TargetError(
+                f"node {differences()[0]} did not change its group within {LABEL_MS / 1000:g} s"
+            )

@@ -1,0 +1,88 @@
+"""The projects of a scenario, parsed and checked, and the options by which the command line makes them."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from validation.scenario.document import Document
+from validation.scenario.schema import Project, Scenario, duration_ms, milli
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedProject:
+    """Its quota in thousandths of a GPU, and how its jobs are limited; 0 and nothing: they are not."""
+
+    quota_milli: int
+    interactive_limit_ms: int = 0
+    train_node_types: tuple[str, ...] = ()
+    interactive_node_types: tuple[str, ...] = ()
+
+    @property
+    def limits_nodes(self) -> bool:
+        """Whether some of its jobs may not be on every node."""
+        return bool(self.train_node_types or self.interactive_node_types)
+
+    @property
+    def options(self) -> str:
+        """What follows the name in `muster project create`."""
+        words = ["-g", f"{self.quota_milli / 1000:g}"]
+        if self.interactive_limit_ms:
+            words += ["--interactive-time-limit", f"{self.interactive_limit_ms // 1000}s"]
+        for kind, types in (("train", self.train_node_types), ("interactive", self.interactive_node_types)):
+            words += [word for name in types for word in (f"--{kind}-node-type", name)]
+        return shlex.join(words)
+
+
+def load_projects(
+    document: Document, scenario: Scenario, before: Mapping[str, LoadedProject], jobs: Mapping[str, str]
+) -> dict[str, LoadedProject]:
+    """The projects while the scenario runs: those of `before`, with what it creates, changes and deletes.
+
+    `jobs` has for each project that has jobs the name of one. Raises ScenarioError.
+    """
+    projects = dict(before)
+    for name, project in scenario.projects.items():
+        place = ("projects", name)
+        if project.quota is None:
+            if name not in projects:
+                raise document.error(place, f"there is no project `{name}` to delete in the scenario before")
+            if name in jobs:
+                raise document.error(
+                    place, f"project `{name}` has jobs, `{jobs[name]}` first: delete them before"
+                )
+            del projects[name]
+            continue
+        try:
+            loaded = _load(project, scenario.node_types)
+        except ValueError as error:
+            raise document.error(place, str(error)) from error
+        if name in projects:
+            if projects[name].quota_milli == loaded.quota_milli:
+                raise document.error(place, f"project `{name}` has that quota already in the scenario before")
+            if project != Project(project.quota):
+                raise document.error(place, f"project `{name}` is there already: only its quota can change")
+            loaded = replace(projects[name], quota_milli=loaded.quota_milli)
+        projects[name] = loaded
+    if not projects:
+        raise document.error((), "a scenario that continues no other needs `projects`")
+    return projects
+
+
+def _load(project: Project, node_types: list[str]) -> LoadedProject:
+    """The project. Raises ValueError."""
+    limit = project.interactive_time_limit
+    limit_ms = duration_ms(limit) if limit else 0
+    if limit and (not limit_ms or limit_ms % 1000):
+        raise ValueError(f"interactiveTimeLimit: `{limit}` is no time in whole seconds")
+    unknown = {*project.train_node_types, *project.interactive_node_types} - {*node_types}
+    if unknown:
+        raise ValueError(
+            f"unknown group `{min(unknown)}`: `nodeTypes` of the scenario has those that there are"
+        )
+    return LoadedProject(
+        milli(project.quota or Decimal(0)),
+        limit_ms,
+        tuple(project.train_node_types),
+        tuple(project.interactive_node_types),
+    )
