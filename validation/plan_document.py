@@ -106,6 +106,7 @@ def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
             lines += [f"- least evidence: {_evidence(check.scenario.least)}, and a subject", ""]
             continue
         lines += [f"    $ {shlex.join(shlex.split(command.line))}" for command in check.step.commands]
+        lines += [f"    $ {line}    # must be refused" for line in check.step.refused]
         lines += [
             "",
             f"- source: {check.step.source}",

@@ -334,7 +334,7 @@ class ValidationRun:
         self, scenario: LoadedScenario, step: LoadedStep, result: record.CheckResult
     ) -> Circumstances:
         """Run the commands of the step and wait for its expectation; what was observed goes into `result`."""
-        ungrouped = await self._node_groups.enter(scenario.scenario.node_types)
+        ungrouped = await self._node_groups.enter(scenario.node_types)
         if ungrouped:
             return Circumstances(unfinished=ungrouped)
         if scenario.id not in self._began:
@@ -352,6 +352,8 @@ class ValidationRun:
                 self.recorder.command(kind, action.project, workloads)
                 self._history.append(action)
                 await self._command(command.line, result)
+            for line in step.refused:
+                await self._refused(line, result)
         except StepFailed as failure:
             return Circumstances(failure=str(failure))
         await self._settle(result, from_event)
@@ -404,6 +406,17 @@ class ValidationRun:
             raise StepFailed(
                 f"`{line}` ended with exit code {command.exit_code}: {output[-1] if output else 'no output'}"
             )
+
+    async def _refused(self, line: str, result: record.CheckResult) -> None:
+        """Run a command that must fail, with a word of the quota that it was for. Raises StepFailed if it does not."""
+        self.progress.update(f"{result.id}: {line}")
+        command = await self.target.execute(line, started_ms=self.recorder.now_ms())
+        result.volatile.commands = [*result.volatile.commands, for_the_record(command)]
+        if not command.exit_code:
+            raise StepFailed(f"`{line}` was done, and should have been refused")
+        words = command.stderr.strip().rpartition("\n")[2]
+        if "quota" not in words:  # it failed for another reason
+            raise StepFailed(f"`{line}` ended with exit code {command.exit_code}: {words or 'no output'}")
 
     async def _leave(self) -> None:
         """Delete what this group created, and take the nodes out of its groups."""

@@ -15,6 +15,7 @@ from validation.report.log import NAME, Opened
 from validation.report.rejudge import coverage
 from validation.run import ValidationRun
 from validation.scenario.loader import LoadedScenario
+from validation.scenario.projects import weights_of
 
 
 def opening(run: ValidationRun, selected: list[Check], started: record.Run, deviations: list[str]) -> Opened:
@@ -91,6 +92,7 @@ def _scenario(scenario: LoadedScenario) -> record.ScenarioRecord:
         description=metadata.description,
         continues=scenario.scenario.continues,
         quotas_milli=scenario.quotas_milli,
+        weights_milli=weights_of(scenario.projects) or msgspec.UNSET,
         size=scenario.size or msgspec.UNSET,
     )
 

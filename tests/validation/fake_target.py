@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import AsyncIterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -66,7 +67,10 @@ class FakeTarget:
             }
             self.recorder.take_namespace(f"muster-{words[3]}", words[3])
         elif words[:3] == ["muster", "project", "update"]:
-            self.quotas[words[3]] = int(float(words[5]) * 1000)
+            after = self.quotas | {words[3]: int(float(words[5]) * 1000)}
+            if sum(after.values()) > self.capacity_milli:
+                return Command(line, 2, started_ms, 1, stderr="Error: the quotas exceed the cluster")
+            self.quotas = after
         elif words[:3] == ["muster", "project", "delete"]:
             del self.quotas[words[3]]
             self.recorder.remove_namespace(f"muster-{words[3]}")
@@ -122,13 +126,21 @@ class FakeTarget:
         self.recorder.record(event)
         return event
 
-    def schedule(self) -> None:
-        """Bring about what quotas alone lead to: evict who may not run, bind who may."""
+    @property
+    def capacity_milli(self) -> int:
         assert self.cluster is not None
-        capacity = self.cluster.nodes * self.cluster.gpus_per_node * 1000
-        projects = [oracle.Project(name, quota) for name, quota in self.quotas.items()]
+        return self.cluster.nodes * self.cluster.gpus_per_node * 1000
+
+    def schedule(self) -> None:
+        """Bring about what quotas and weights alone lead to: evict who may not run, bind who may."""
+        weights = {
+            name: Fraction(options["--over-quota-weight"]) * 1000
+            for name, options in self.limits.items()
+            if "--over-quota-weight" in options
+        }
+        projects = [oracle.Project(name, quota, weights.get(name)) for name, quota in self.quotas.items()]
         alive = [one for one in demands(self.history) if (one.project, one.name) not in self.ended]
-        running = oracle.divide(capacity, projects, alive).running
+        running = oracle.divide(self.capacity_milli, projects, alive).running
         submits = {(a.project, a.name): a for a in self.history if isinstance(a, Submit)}
         for key, pods in self.pods.items():
             if key not in running and pods[0].node:

@@ -226,7 +226,7 @@ def circumstances(check: Json) -> str:
     return ""
 
 
-def judge_step(step: Json, events: list[Json], quotas: dict[str, int]) -> str:
+def judge_step(step: Json, events: list[Json], quotas: dict[str, int], weights: dict[str, int]) -> str:
     window = step["volatile"]["window"]
     if window is None:
         return "INCONCLUSIVE"
@@ -237,7 +237,7 @@ def judge_step(step: Json, events: list[Json], quotas: dict[str, int]) -> str:
     result = settled(step, events)
     if result != "CONVERGED":
         return "FAIL" if result == "FAILED" else "INCONCLUSIVE"
-    return "ERROR" if contradicted(step, quotas) else unless_gaps(window, events)
+    return "ERROR" if contradicted(step, quotas, weights) else unless_gaps(window, events)
 
 
 def unless_gaps(window: Json, events: list[Json]) -> str:
@@ -247,10 +247,10 @@ def unless_gaps(window: Json, events: list[Json]) -> str:
     return "INCONCLUSIVE" if gap else "PASS"
 
 
-def contradicted(step: Json, quotas: dict[str, int]) -> bool:
+def contradicted(step: Json, quotas: dict[str, int], weights: dict[str, int]) -> bool:
     """Whether the oracle's answer differs from the expectation in a field that is not excused."""
     expected, excused = step["expected"], set(step["excused"])
-    running = divide(step["oracle"]["capacityMilli"], quotas, step["oracle"]["demands"])
+    running = divide(step["oracle"]["capacityMilli"], quotas, step["oracle"]["demands"], weights)
     allocated = dict.fromkeys(quotas, 0)
     for demand in running:
         allocated[demand["project"]] += demand["gpuMilli"] * demand["pods"]
@@ -265,7 +265,7 @@ def contradicted(step: Json, quotas: dict[str, int]) -> bool:
     return any(not good and field not in excused for field, good in answers.items())
 
 
-def divide(capacity: int, quotas: dict[str, int], demands: list[Json]) -> list[Json]:
+def divide(capacity: int, quotas: dict[str, int], demands: list[Json], weights: dict[str, int]) -> list[Json]:
     """Who runs, a gang at once and each pod beyond it alone: quotas first, then lending by the fair share."""
 
     def size(demand: Json) -> int:
@@ -291,7 +291,7 @@ def divide(capacity: int, quotas: dict[str, int], demands: list[Json]) -> list[J
             queues[project].append([gang, *rest])
         possible = [d for d in covered + borrowers if d["gpuMilli"] * max(1, d["minMember"]) <= capacity]
         wish[project] = sum(size(d) for d in possible)
-    share = fair_shares(capacity, quotas, wish)
+    share = fair_shares(capacity, quotas, wish, {**quotas, **weights})
     allocated = {name: sum(size(d) for d in running if d["project"] == name) for name in quotas}
     while True:
         free = capacity - sum(allocated.values())
@@ -311,11 +311,13 @@ def divide(capacity: int, quotas: dict[str, int], demands: list[Json]) -> list[J
         running.append(unit)
 
 
-def fair_shares(capacity: int, quotas: dict[str, int], wish: dict[str, int]) -> dict[str, Fraction]:
+def fair_shares(
+    capacity: int, quotas: dict[str, int], wish: dict[str, int], weights: dict[str, int]
+) -> dict[str, Fraction]:
     share = {name: Fraction(min(quota, wish[name])) for name, quota in quotas.items()}
     rest = capacity - sum(share.values())
     while rest > 0:
-        hungry = {name: quotas[name] for name in quotas if quotas[name] and share[name] < wish[name]}
+        hungry = {name: weights[name] for name in quotas if weights[name] and share[name] < wish[name]}
         if not hungry:
             break
         total = sum(hungry.values())
@@ -610,13 +612,14 @@ def read_events(directory: Path, source: Json) -> list[Json]:
 def judge(report: Json, events: list[Json]) -> Json:
     """Every verdict of the report."""
     quotas = {scenario["id"]: scenario["quotasMilli"] for scenario in report["scenarios"]}
+    weights = {scenario["id"]: scenario.get("weightsMilli", {}) for scenario in report["scenarios"]}
     scope = report["scope"]
     checks: dict[str, str] = {}
     for check in report["steps"]:
         verdict = circumstances(check)
         if not verdict:
             if check["kind"] == "step":
-                verdict = judge_step(check, events, quotas[check["scenario"]])
+                verdict = judge_step(check, events, quotas[check["scenario"]], weights[check["scenario"]])
             elif check["kind"] == "view":
                 verdict = judge_view(check, events)
             elif check["kind"] == "training":

@@ -13,6 +13,7 @@ from validation.judge.events import NodeSeen, PodSeen
 from validation.report import rejudge
 from validation.report.assemble import assemble
 from validation.report.log import read_log
+from validation.report.redact import redact
 from validation.report.verify import verify
 from validation.scenario.loader import SHIPPED
 from validation.targets.planner import SimulatedRecorder
@@ -143,6 +144,21 @@ def test_a_site_with_groups_of_its_own_is_left_alone(tmp_path: Path) -> None:
     )
     assert not any(step.verdict in {"FAIL", "ERROR"} for step in report.steps)
     assert_second_judge_agrees(tmp_path / "r")
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [(AFFINITY, FakeTarget), (TIME_LIMIT, FakeTarget), (TIME_LIMIT, ShowsNoLimit), (AFFINITY, ShowsNoGroups)],
+)
+def test_a_redacted_report_has_the_same_verdicts(
+    path: Path, target: Callable[[], FakeTarget], tmp_path: Path
+) -> None:
+    _, report = run_command([path], settings(tmp_path / "r", target))
+    assert report is not None
+    public = redact(tmp_path / "r", tmp_path / "public")
+    assert [step.verdict for step in public.steps] == [step.verdict for step in report.steps]
+    assert verify(tmp_path / "public").problems == []
+    assert_second_judge_agrees(tmp_path / "public")
 
 
 class ListsWhatItHas(FakeTarget):

@@ -19,11 +19,9 @@ class KeepsOldQuotas(FakeTarget):
     """Says that it changed a quota, and goes on with the old one."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
-        before = dict(self.quotas)
-        done = await super().execute(line, started_ms=started_ms)
         if " update " in line:
-            self.quotas = before
-        return done
+            return Command(line, 0, started_ms, 1)
+        return await super().execute(line, started_ms=started_ms)
 
 
 class KeepsProjects(FakeTarget):
@@ -31,6 +29,7 @@ class KeepsProjects(FakeTarget):
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         if " delete managed-" in line:
+            self.quotas.pop(line.split()[3], None)
             return Command(line, 0, started_ms, 1)
         return await super().execute(line, started_ms=started_ms)
 

@@ -24,8 +24,8 @@ class Circumstances(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
     """What happened to a check beside the events of the cluster; empty: nothing of the kind.
 
     `not_applicable` is the reason of the profile, `blocked_by` what the check builds on and did not pass. `fault` is an
-    error of the harness or the target, `failure` a command of the step that failed, `unfinished` what ended the run
-    before the check. `target_problem` is what was wrong with the cluster at its end.
+    error of the harness or the target, `failure` a command of the step that failed, or was not refused, `unfinished`
+    what ended the run before the check. `target_problem` is what was wrong with the cluster at its end.
     """
 
     not_applicable: str = ""

@@ -177,6 +177,8 @@ class ScenarioRecord(_Record):
     description: str = ""
     continues: str = ""
     quotas_milli: dict[str, int] = {}
+    weights_milli: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
+    """The weights that are not the quotas; the key is absent where there is none."""
     size: str | msgspec.UnsetType = msgspec.UNSET
     """For which size of site it was scaled, `8x8`; the key is absent where it ran as printed."""
     volatile: ScenarioTrace = msgspec.field(default_factory=ScenarioTrace)

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from fractions import Fraction
 
 import msgspec
 
@@ -61,16 +62,17 @@ def empty_result(
         result.within_ms = step.within_ms * patience_percent // 100
         result.hold_ms = step.hold_ms
         result.expected = step.expectation
-        result.oracle = oracle_record(capacity_milli, scenario.quotas_milli, step.demands)
+        projects = [project.claim(name) for name, project in scenario.projects.items()]
+        result.oracle = oracle_record(capacity_milli, projects, step.demands)
         result.oracle_differences = contradictions(step.expectation, step.division, step.excused)
     return result
 
 
 def oracle_record(
-    capacity_milli: int, quotas_milli: dict[str, int], demands: Sequence[oracle.Demand]
+    capacity_milli: int, projects: Sequence[oracle.Project], demands: Sequence[oracle.Demand]
 ) -> record.Oracle:
     """What the oracle derives from the demands, for the record."""
-    division = _divide(capacity_milli, quotas_milli, demands)
+    division = oracle.divide(capacity_milli, projects, demands)
     return record.Oracle(
         capacity_milli=capacity_milli,
         demands=list(demands),
@@ -183,12 +185,12 @@ def judge_record(report: record.Report, events: Sequence[Event]) -> None:
 
 def calculate_oracle(report: record.Report) -> None:
     """Write into the record what quotas and weights lead to after each step, and where it expects otherwise."""
-    quotas = {scenario.id: scenario.quotas_milli for scenario in report.scenarios}
+    projects = {scenario.id: _projects(scenario) for scenario in report.scenarios}
     for result in report.steps:
         if result.expected is not None and result.oracle is not None:
             capacity_milli, demands = result.oracle.capacity_milli, result.oracle.demands
-            division = _divide(capacity_milli, quotas.get(result.scenario, {}), demands)
-            result.oracle = oracle_record(capacity_milli, quotas.get(result.scenario, {}), demands)
+            division = oracle.divide(capacity_milli, projects.get(result.scenario, []), demands)
+            result.oracle = oracle_record(capacity_milli, projects.get(result.scenario, []), demands)
             result.oracle_differences = contradictions(result.expected, division, result.excused)
 
 
@@ -253,8 +255,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 120 else text[:119] + "\N{HORIZONTAL ELLIPSIS}"
 
 
-def _divide(
-    capacity_milli: int, quotas_milli: dict[str, int], demands: Sequence[oracle.Demand]
-) -> oracle.Division:
-    projects = [oracle.Project(name, quota) for name, quota in quotas_milli.items()]
-    return oracle.divide(capacity_milli, projects, demands)
+def _projects(scenario: record.ScenarioRecord) -> list[oracle.Project]:
+    """Its projects with their quotas, and the weights that they have of their own."""
+    weights = {name: Fraction(weight) for name, weight in (scenario.weights_milli or {}).items()}
+    return [oracle.Project(name, quota, weights.get(name)) for name, quota in scenario.quotas_milli.items()]

@@ -13,6 +13,7 @@ from validation.errors import CatalogueError, ScenarioError
 from validation.report import manifest, record
 from validation.report.rejudge import empty_result
 from validation.scenario.loader import LoadedScenario, find, load
+from validation.scenario.projects import weights_of
 from validation.scenario.scaling import parse_size
 
 _OF_THE_FILE = (
@@ -113,6 +114,8 @@ def _steps(report: record.Report, scenario: LoadedScenario, entry: record.Scenar
         lines.append(f"scenario {scenario.id}: size is not that of the others")
     if entry.quotas_milli != scenario.quotas_milli:
         lines.append(f"scenario {scenario.id}: quotas_milli is not as the file has it")
+    if entry.weights_milli != (weights_of(scenario.projects) or msgspec.UNSET):
+        lines.append(f"scenario {scenario.id}: weights_milli is not as the file has it")
     for result in report.steps:
         if result.scenario != scenario.id:
             continue

@@ -58,6 +58,8 @@ class LoadedStep:
     """The least to judge by: all nodes and GPUs of the cluster, and every pod that was submitted."""
     within_ms: int
     hold_ms: int
+    refused: tuple[str, ...] = ()
+    """Command lines that must fail, and change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class LoadedScenario:
     errata: tuple[Erratum, ...]
     training: LoadedTraining | None = None
     utilization: LoadedUtilization | None = None
+    node_types: tuple[str, ...] = ()
+    """The groups that the nodes are in while it runs."""
     size: str = ""
     """For which size it was scaled, `8x8`; empty: it is as printed."""
 
@@ -294,11 +298,10 @@ class _Builder:
             return self._layers()
         cluster = self._cluster()
         jobs = {demand.project: demand.name for demand in reversed(demands(self.history))}
-        projects = load_projects(
-            self.document, self.scenario, self.before.projects if self.before else {}, jobs
-        )
+        node_types = self._node_types()
+        before = self.before.projects if self.before else {}
+        projects = load_projects(self.document, self.scenario.projects, node_types, before, jobs)
         self._check_quotas(cluster, projects)
-        quotas = {name: project.quota_milli for name, project in projects.items()}
         if not self.scenario.steps:
             raise self.document.error(("steps",), "a scenario needs at least one step")
         step_ids: set[str] = set()
@@ -308,9 +311,8 @@ class _Builder:
             if step.id in step_ids or step.id in {"invariant", "training", "utilization", "view"}:
                 raise self.document.error((*place, "id"), f"duplicate or reserved step id `{step.id}`")
             step_ids.add(step.id)
-            steps.append(self._step(step, place, cluster, quotas))
+            steps.append(self._step(step, place, cluster, projects))
         self._check_views()
-        self._check_node_types()
         erratum_ids = [
             *self.scenario.metadata.errata,
             *(e for step in self.scenario.steps for e in step.errata),
@@ -328,13 +330,14 @@ class _Builder:
             errata=tuple(self.errata[name] for name in dict.fromkeys(erratum_ids)),
             training=self._training(),
             utilization=self._utilization(cluster),
+            node_types=node_types,
         )
 
     def _layers(self) -> LoadedScenario:
         """Checks of the hosts, which need no cluster."""
         scenario = self.scenario
         others = (scenario.continues, scenario.projects, scenario.cluster, scenario.training, scenario.views)
-        if scenario.steps or scenario.utilization or any(others):
+        if scenario.steps or scenario.utilization or scenario.node_types or any(others):
             raise self.document.error(("layers",), "a scenario with `layers` has nothing else")
         if len(set(scenario.layers)) != len(scenario.layers):
             raise self.document.error(("layers",), "a layer is there twice")
@@ -400,16 +403,22 @@ class _Builder:
             message = f"the quotas sum to {quotas_milli / 1000:g} GPUs, the cluster has {capacity / 1000:g}"
             raise self.document.error(("projects",), message)
 
-    def _check_node_types(self) -> None:
+    def _node_types(self) -> tuple[str, ...]:
         types = self.scenario.node_types
         if types and self.before is not None:
             raise self.document.error(("nodeTypes",), "`nodeTypes` are those of the scenario before")
         if len(set(types)) != len(types):
             raise self.document.error(("nodeTypes",), "a group is there twice")
+        return tuple(types) if self.before is None else self.before.node_types
 
     def _step(
-        self, step: Step, place: tuple[str | int, ...], cluster: Cluster, quotas: dict[str, int]
+        self,
+        step: Step,
+        place: tuple[str | int, ...],
+        cluster: Cluster,
+        projects: Mapping[str, LoadedProject],
     ) -> LoadedStep:
+        quotas = {name: project.quota_milli for name, project in projects.items()}
         commands = tuple(
             StepCommand(line, self._action(line, (*place, "run", number), quotas))
             for number, line in enumerate(step.run)
@@ -420,7 +429,7 @@ class _Builder:
         alive = [demand for demand in demands(self.history) if demand.name not in self.ended]
         gpus = cluster.nodes * cluster.gpus_per_node
         division = oracle.divide(
-            gpus * 1000, [oracle.Project(name, quota) for name, quota in quotas.items()], alive
+            gpus * 1000, [project.claim(name) for name, project in projects.items()], alive
         )
         submits = [action for action in self.history if isinstance(action, Submit)]
         pods = sum(action.pods for action in submits if action.project in quotas)
@@ -443,8 +452,22 @@ class _Builder:
             division=division,
             least=Evidence(cluster.nodes, gpus, pods, pods),
             within_ms=self._duration((*place, "within"), step.within),
+            refused=self._refused(step, place, quotas),
             hold_ms=self._duration((*place, "hold"), step.hold),
         )
+
+    def _refused(
+        self, step: Step, place: tuple[str | int, ...], quotas: Mapping[str, int]
+    ) -> tuple[str, ...]:
+        """The lines, which change quotas: what must not be done to jobs is seen by what becomes of them."""
+        for number, line in enumerate(step.refused):
+            words = line.split()
+            if words[:3] != ["muster", "project", "update"] or len(words) != 6 or words[4] != "-g":
+                where = (*place, "refused", number)
+                raise self.document.error(where, "what is refused is `muster project update NAME -g QUOTA`")
+            if words[3] not in quotas:
+                raise self.document.error((*place, "refused", number), f"unknown project `{words[3]}`")
+        return tuple(step.refused)
 
     def _action(self, line: str, place: tuple[str | int, ...], quotas: dict[str, int]) -> Action:
         try:

@@ -1,22 +1,32 @@
 """The projects of a scenario, parsed and checked, and the options by which the command line makes them."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from fractions import Fraction
 
+from validation.judge import oracle
 from validation.scenario.document import Document
-from validation.scenario.schema import Project, Scenario, duration_ms, milli
+from validation.scenario.schema import Project, duration_ms, milli
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedProject:
-    """Its quota in thousandths of a GPU, and how its jobs are limited; 0 and nothing: they are not."""
+    """Its quota in thousandths of a GPU, its weight in the same (None: the quota), and how its jobs are limited; 0 and
+    nothing: they are not.
+    """
 
     quota_milli: int
+    weight_milli: int | None = None
     interactive_limit_ms: int = 0
     train_node_types: tuple[str, ...] = ()
     interactive_node_types: tuple[str, ...] = ()
+
+    def claim(self, name: str) -> oracle.Project:
+        """What the oracle has to know of it."""
+        weight = None if self.weight_milli is None else Fraction(self.weight_milli)
+        return oracle.Project(name, self.quota_milli, weight)
 
     @property
     def limits_nodes(self) -> bool:
@@ -27,6 +37,8 @@ class LoadedProject:
     def options(self) -> str:
         """What follows the name in `muster project create`."""
         words = ["-g", f"{self.quota_milli / 1000:g}"]
+        if self.weight_milli is not None:
+            words += ["--over-quota-weight", f"{self.weight_milli / 1000:g}"]
         if self.interactive_limit_ms:
             words += ["--interactive-time-limit", f"{self.interactive_limit_ms // 1000}s"]
         for kind, types in (("train", self.train_node_types), ("interactive", self.interactive_node_types)):
@@ -35,14 +47,18 @@ class LoadedProject:
 
 
 def load_projects(
-    document: Document, scenario: Scenario, before: Mapping[str, LoadedProject], jobs: Mapping[str, str]
+    document: Document,
+    printed: Mapping[str, Project],
+    node_types: Sequence[str],
+    before: Mapping[str, LoadedProject],
+    jobs: Mapping[str, str],
 ) -> dict[str, LoadedProject]:
-    """The projects while the scenario runs: those of `before`, with what it creates, changes and deletes.
+    """The projects while a scenario runs: those of `before`, with what is `printed` created, changed and deleted.
 
     `jobs` has for each project that has jobs the name of one. Raises ScenarioError.
     """
     projects = dict(before)
-    for name, project in scenario.projects.items():
+    for name, project in printed.items():
         place = ("projects", name)
         if project.quota is None:
             if name not in projects:
@@ -54,7 +70,7 @@ def load_projects(
             del projects[name]
             continue
         try:
-            loaded = _load(project, scenario.node_types)
+            loaded = _load(project, node_types)
         except ValueError as error:
             raise document.error(place, str(error)) from error
         if name in projects:
@@ -69,7 +85,7 @@ def load_projects(
     return projects
 
 
-def _load(project: Project, node_types: list[str]) -> LoadedProject:
+def _load(project: Project, node_types: Sequence[str]) -> LoadedProject:
     """The project. Raises ValueError."""
     limit = project.interactive_time_limit
     limit_ms = duration_ms(limit) if limit else 0
@@ -82,7 +98,15 @@ def _load(project: Project, node_types: list[str]) -> LoadedProject:
         )
     return LoadedProject(
         milli(project.quota or Decimal(0)),
+        None if project.weight is None else milli(project.weight),
         limit_ms,
         tuple(project.train_node_types),
         tuple(project.interactive_node_types),
     )
+
+
+def weights_of(projects: Mapping[str, LoadedProject]) -> dict[str, int]:
+    """The weights of the projects that have one of their own."""
+    return {
+        name: project.weight_milli for name, project in projects.items() if project.weight_milli is not None
+    }

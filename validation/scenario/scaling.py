@@ -69,7 +69,9 @@ def scale(scenario: Scenario, earlier: Sequence[Scenario], printed: Size, size: 
             scaling.step(step)
     projects = {
         name: msgspec.structs.replace(
-            project, quota=project.quota and scaling.gpus(project.quota, f"the quota of {name}")
+            project,
+            quota=project.quota and scaling.gpus(project.quota, f"the quota of {name}"),
+            weight=project.weight and scaling.gpus(project.weight, f"the weight of {name}"),
         )
         for name, project in scenario.projects.items()
     }
@@ -108,7 +110,15 @@ class _Scaling:
                 lines += [scaled for line in group_lines for scaled in self._lines(line)]
             else:  # jobs that share a GPU do so as printed, and one beside them has the rest
                 lines += [*group_lines, *self._rest(group_lines)]
-        return msgspec.structs.replace(step, run=lines, expect=self._expect(expect), elsewhere=None)
+        refused = [self._refused(line) for line in step.refused]
+        return msgspec.structs.replace(
+            step, run=lines, expect=self._expect(expect), refused=refused, elsewhere=None
+        )
+
+    def _refused(self, line: str) -> str:
+        """The line with the quota scaled that must not be set."""
+        *words, quota = line.split()
+        return " ".join([*words, f"{self.gpus(Decimal(quota), 'what is refused'):f}"])
 
     @staticmethod
     def _parts_of_a_gpu(line: str) -> tuple[str, bool] | None:

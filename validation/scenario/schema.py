@@ -33,11 +33,13 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A project with its guaranteed quota in GPUs, to be created or, if a scenario before did that, to be changed.
 
-    None: the project of a scenario before is deleted, without jobs by then. All else is said where it is created:
-    after what time its interactive jobs end, and on which `nodeTypes` of the scenario its jobs may be.
+    None: the project of a scenario before is deleted, without jobs by then. All else is said where it is created: with
+    what `weight` it gets of what the quotas leave over (none: the quota), after what time its interactive jobs end, and
+    on which `nodeTypes` of the scenario its jobs may be.
     """
 
     quota: Decimal | None
+    weight: Decimal | None = None
     interactive_time_limit: str = ""
     train_node_types: list[str] = []
     interactive_node_types: list[str] = []
@@ -72,7 +74,8 @@ class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Commands, then what they must lead to.
 
-    `within` bounds the time to the expected state, `hold` is how long it must then last.
+    `refused` are commands about projects that must fail, and change nothing. `within` bounds the time to the expected
+    state, `hold` is how long it must then last.
     """
 
     id: str
@@ -80,6 +83,7 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     run: list[str]
     expect: Expect
+    refused: list[str] = []
     within: str = "60s"
     hold: str = "3s"
     errata: list[str] = []

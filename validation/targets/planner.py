@@ -19,6 +19,7 @@ from musterlab.profiles import load
 from orchestrator.cli.project import create, spec_of
 from orchestrator.cli.submit_line import read_submission
 from orchestrator.cluster import objects
+from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.projects import ProjectSpec
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.errors import MusterError, UsageError
@@ -145,6 +146,8 @@ class PlannerTarget:
             case ["project", "create", name, *options]:
                 self._snapshot = change.set_project(self._snapshot, _project(name, options))
                 self._watching.take_namespace(_namespace(name), name)
+            case ["project", "update", name, "-g", quota]:
+                self._snapshot = change.set_quota(self._snapshot, name, gpu_milli(quota))
             case ["project", "delete", name, "--force"]:
                 self._snapshot = change.delete_project(self._snapshot, name)
             case _:

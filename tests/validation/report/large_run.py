@@ -11,7 +11,7 @@ from validation.judge.events import CommandRun, Event, NodeSeen, PodSeen, Projec
 from validation.judge.evidence import Evidence
 from validation.judge.expectation import Expectation
 from validation.judge.invariants import INVARIANTS
-from validation.judge.oracle import Demand
+from validation.judge.oracle import Demand, Project
 from validation.report import log
 from validation.report.record import CheckResult, RequirementResult, Run, ScenarioRecord
 from validation.report.rejudge import oracle_record
@@ -76,7 +76,7 @@ def _opened(names: list[str], invariants: list[str]) -> log.Opened:
             within_ms=3000,
             hold_ms=500,
             expected=Expectation({PROJECT: 16_000}, total_milli=16_000, running=1),
-            oracle=oracle_record(16_000, QUOTAS_MILLI, demands),
+            oracle=oracle_record(16_000, [Project(PROJECT, 16_000)], demands),
         )
         for name in names
     ]

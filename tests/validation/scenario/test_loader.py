@@ -124,7 +124,7 @@ def test_the_shipped_scenarios_are_a_chain_of_the_paper_one_of_projects_and_isol
     projects = ["muster-projects", "muster-projects-changed", "muster-projects-deleted"]
     assert [group for group in groups[2:] if len(group) > 1] == [projects]
     assert groups[-1] == ["hosts-after"]
-    assert len(groups) == 13
+    assert len(groups) == 18
 
 
 def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:

@@ -173,6 +173,12 @@ def test_a_node_has_the_gpus_of_its_plugin_and_of_its_slices() -> None:
     assert node_seen(node, change="deleted", t_ms=1, published=8).gpus == 0
 
 
+def test_a_node_is_in_the_group_that_its_label_says() -> None:
+    node: dict[str, Any] = {"metadata": {"name": "n1", "labels": {"run.ai/type": "blue"}}, "status": {}}
+    assert node_seen(slim(node), change="added", t_ms=1).node_type == "blue"
+    assert node_seen({"metadata": {"name": "n1"}}, change="added", t_ms=1).node_type == ""
+
+
 def test_its_names_are_those_that_the_orchestrator_uses() -> None:
     ours = {name: value for name, value in vars(names).items() if name.isupper()}
     theirs = {name: getattr(orchestrator.names, name) for name in ours if hasattr(orchestrator.names, name)}
