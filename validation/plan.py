@@ -4,6 +4,7 @@ import inspect
 from dataclasses import dataclass
 
 from validation.errors import ScenarioError
+from validation.judge.api_checks import API_CHECKS
 from validation.judge.invariants import INVARIANTS, OF_LIMITED_PROJECTS
 from validation.judge.training_job import MOUNTS, RESNET50
 from validation.judge.views import VIEWS
@@ -21,7 +22,7 @@ UTILIZATION_TITLE = "All GPUs are held, and used to the full"
 @dataclass(frozen=True, slots=True)
 class Check:
     """A step of a scenario, a list that the orchestrator shows then, the result of its training job, how its GPUs were
-    used, an invariant over all of it, or a layer of the hosts.
+    used, an invariant over all of it, a layer of the hosts, or what the API server answers.
 
     `group` numbers the scenarios that share a state.
     """
@@ -34,6 +35,7 @@ class Check:
     utilization: bool = False
     invariant: str = ""
     layer: str = ""
+    api: str = ""
 
     @property
     def id(self) -> str:
@@ -47,6 +49,8 @@ class Check:
             return self.step.id
         if self.layer:
             return f"layer/{self.layer}"
+        if self.api:
+            return f"api/{self.api}"
         if self.view:
             return f"view/{self.view}"
         if self.utilization:
@@ -58,8 +62,8 @@ class Check:
         """What is checked, in a sentence."""
         if self.step is not None:
             return self.step.title
-        if self.view:
-            return VIEWS[self.view].title
+        if self.api or self.view:
+            return API_CHECKS[self.api].title if self.api else VIEWS[self.view].title
         if self.training:
             return TRAINING_TITLES[self.training]
         if self.layer:
@@ -77,6 +81,9 @@ def plan(scenarios: list[LoadedScenario]) -> list[Check]:
         for scenario in group:
             if scenario.scenario.layers:
                 checks += _layers(number, scenario)
+                continue
+            if scenario.scenario.api:
+                checks += [Check(number, scenario, api=name) for name in scenario.scenario.api]
                 continue
             checks += [Check(number, scenario, step=step) for step in scenario.steps]
             checks += [Check(number, scenario, view=name) for name in scenario.scenario.views]

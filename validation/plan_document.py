@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 
 from validation.acceptance import Acceptance
+from validation.judge.api_checks import API_CHECKS, ApiCheck
 from validation.judge.evidence import Evidence
 from validation.judge.host_layer import HostSite
 from validation.judge.training import LEAST_BATCHES
@@ -99,6 +100,9 @@ def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
                 "",
             ]
             continue
+        if check.api:
+            lines += _api(API_CHECKS[check.api], check.scenario.least)
+            continue
         if check.layer:
             lines += _layer(LAYERS[check.layer], site)
             continue
@@ -116,6 +120,17 @@ def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
             "",
         ]
     return lines
+
+
+def _api(check: ApiCheck, least: Evidence) -> list[str]:
+    """Which requests are sent, with what, and what of it is deleted again."""
+    lines = [f"- source: {check.source}", ""]
+    for request in check.requests:
+        lines.append(f"    {request.method} {request.path}")
+        lines += [f"        {request.body}"] if request.body else []
+    created = [request.created for request in check.requests if request.created]
+    lines += [f"    DELETE {path}" for path in reversed(created)]
+    return [*lines, "", f"- least evidence: {_evidence(least)}", ""]
 
 
 def _layer(layer: Layer, site: HostSite | None) -> list[str]:

@@ -35,6 +35,7 @@ from validation.node_groups import NodeGroups
 from validation.plan import Check
 from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
+from validation.requesting import send_requests
 from validation.sampling import sample_gpus
 from validation.scenario.commands import Action, Submit
 from validation.scenario.loader import LoadedScenario, LoadedStep, demands
@@ -171,11 +172,17 @@ class ValidationRun:
     async def _observe(self, check: Check, result: record.CheckResult) -> Circumstances:
         """Run the check unless it must not run; what was observed goes into `result`."""
         not_applicable = self.acceptance.excludes(check.id)
-        started = check.scenario.id in self._began
         if not_applicable:
             return Circumstances(not_applicable=not_applicable)
         if check.layer:
             return await self._examine(check.layer, result)
+        if check.api:
+            return await self._request(check, result)
+        return await self._observe_jobs(check, result)
+
+    async def _observe_jobs(self, check: Check, result: record.CheckResult) -> Circumstances:
+        """Run a step, or what is judged beside the steps of a scenario, unless what it builds on failed."""
+        started = check.scenario.id in self._began
         of_jobs = check.step is not None or check.training or check.utilization or check.view
         if self._blocked and (of_jobs or not started):
             return Circumstances(blocked_by=self._blocked)
@@ -191,6 +198,15 @@ class ValidationRun:
             started_ms = self._began[check.scenario.id]
             start, end = self._group_from, len(self.recorder.events)
             result.volatile.window = Window(start, start, end, started_ms, self.recorder.now_ms())
+        return Circumstances()
+
+    async def _request(self, check: Check, result: record.CheckResult) -> Circumstances:
+        """Send the requests of the check to the API server."""
+        if self._blocked:
+            return Circumstances(blocked_by=self._blocked)
+        self._begin(check.scenario)
+        self.progress.update(f"{check.id}: {check.title}")
+        await send_requests(self.recorder, check.api, result, self._group_from)
         return Circumstances()
 
     async def _examine(self, layer: str, result: record.CheckResult) -> Circumstances:
@@ -337,9 +353,7 @@ class ValidationRun:
         ungrouped = await self._node_groups.enter(scenario.node_types)
         if ungrouped:
             return Circumstances(unfinished=ungrouped)
-        if scenario.id not in self._began:
-            self._began[scenario.id] = self.recorder.now_ms()
-            self.recorder.append(log.ScenarioBegan(scenario.id, self._began[scenario.id]))
+        self._begin(scenario)
         try:
             await self._set_projects(scenario, result)
             if scenario.training is not None:
@@ -358,6 +372,11 @@ class ValidationRun:
             return Circumstances(failure=str(failure))
         await self._settle(result, from_event)
         return Circumstances(target_problem=await self.target.problem())
+
+    def _begin(self, scenario: LoadedScenario) -> None:
+        if scenario.id not in self._began:
+            self._began[scenario.id] = self.recorder.now_ms()
+            self.recorder.append(log.ScenarioBegan(scenario.id, self._began[scenario.id]))
 
     async def _settle(self, result: record.CheckResult, from_event: int) -> None:
         """Wait until the step is decided, by the judge's own rule on the events so far; keep which events these are."""

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tests.validation.api_targets import AltersClaims, NobodyLeads, TooOldForClaims, TwoDefaultClasses
 from tests.validation.fake_target import FakeTarget, HidesEvictions, SwapsDevices
 from tests.validation.training_targets import LeavesNothing
 from tests.validation.use_targets import LeavesOneIdle
@@ -177,4 +178,8 @@ TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
     "leaves-no-result": LeavesNothing,
     "shows-what-is-not-so": ShowsWhatIsNotSo,
     "leaves-a-gpu-idle": LeavesOneIdle,
+    "too-old-for-claims": TooOldForClaims,
+    "alters-claims": AltersClaims,
+    "two-default-classes": TwoDefaultClasses,
+    "nobody-leads": NobodyLeads,
 }

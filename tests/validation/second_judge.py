@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+from second_judge_api import judge_api  # type: ignore[import-not-found]
 from second_judge_hosts import judge_layer  # type: ignore[import-not-found]
 from second_judge_limits import Sessions, replay_limits  # type: ignore[import-not-found]
 from second_judge_use import judge_use  # type: ignore[import-not-found]
@@ -82,7 +83,7 @@ class World:
             else:
                 self.submitted -= jobs
                 self.deleted |= jobs
-        elif kind in {"gpus", "watch", "output", "tool", "answer", "samples"}:
+        elif kind in {"gpus", "watch", "output", "tool", "answer", "samples", "request"}:
             return
         elif event["change"] == "deleted":
             self.pods.pop(event["uid"], None)
@@ -372,6 +373,20 @@ def judge_view(check: Json, events: list[Json]) -> str:
     return unless_gaps(window, events) if good else "FAIL"
 
 
+def judge_answers(check: Json, events: list[Json]) -> str:
+    """What the API server answered to requests of the recorder's own."""
+    window = check["volatile"]["window"]
+    if window is None:
+        return "INCONCLUSIVE"
+    world = after(events[: window["untilEvent"]])
+    if too_little(check, evidence(events[: window["untilEvent"]], world.gpus, set())):
+        return "ERROR"
+    name = check["id"].split("/api/")[1]
+    during = events[window["startEvent"] : window["untilEvent"]]
+    verdict: str = judge_api(name, [e for e in during if e["event"] == "request" and e["check"] == name])
+    return verdict
+
+
 def judge_utilization(check: Json, events: list[Json]) -> str:
     """How much the GPUs were used while somebody held them."""
     window = check["volatile"]["window"]
@@ -626,6 +641,8 @@ def judge(report: Json, events: list[Json]) -> Json:
                 verdict = judge_training(check, events)
             elif check["kind"] == "utilization":
                 verdict = judge_utilization(check, events)
+            elif check["kind"] == "api":
+                verdict = judge_answers(check, events)
             elif check["kind"] == "layer":
                 verdict = judge_layer(check, scope, events)
             else:

@@ -62,7 +62,7 @@ def test_the_plan_is_printed_without_running_anything(tmp_path: Path) -> None:
 def test_an_unknown_scenario_is_a_usage_error_of_one_line(tmp_path: Path) -> None:
     done = validate("--scenario", "nothing", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("Error: no scenario matches `nothing`; there are: hosts, tr4858-4.8")
+    assert done.stderr.startswith("Error: no scenario matches `nothing`; there are: hosts, dra, ")
     assert done.stdout == ""
 
 
@@ -128,13 +128,13 @@ def test_an_operator_that_cannot_be_had_is_refused_before_anything_starts(
 
 @pytest.mark.lab
 def test_a_scenario_passes_on_a_real_api_server(tmp_path: Path) -> None:
-    done = validate("--part", "victims", "--out", str(tmp_path / "r"), cwd=tmp_path)
+    done = validate("--part", "victims", "--part", "dra", "--out", str(tmp_path / "r"), cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("PASS of 1 of 87 requirements: victims\n")
+    assert done.stdout.startswith("PASS of 3 of 87 requirements: victims, dra\n")
     report = json.loads((tmp_path / "r" / "report.json").read_text())
     counted = {step["id"]: step["verdict"] for step in report["steps"] if step["required"]}
     assert set(counted.values()) == {"PASS"}
-    assert len(counted) == 6, (
+    assert len(counted) == 8, (
         "five invariants had no subject: no gang, no interactive job, nothing beside one, no kubelet, no driver"
     )
     assert (report["verdict"], report["acceptance"]) == ("PASS", "INCONCLUSIVE")

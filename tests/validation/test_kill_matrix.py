@@ -16,6 +16,8 @@ from validation.scenario.loader import SHIPPED, chains, find, load
 
 MUTANTS = {mutant.name: mutant for mutant in load_mutants()}
 SOMEBODY_ELSE = "evicts-somebody-else"
+DRA = SHIPPED / "cluster" / "dra.scenario.yaml"
+INSTALLATION = SHIPPED / "cluster" / "installation.scenario.yaml"
 INTERACTIVE = SHIPPED / "muster" / "interactive.scenario.yaml"
 FILES = {
     "binds-a-gang-in-part": [GANG],
@@ -25,6 +27,10 @@ FILES = {
     "leaves-no-result": [NETAPP1, SMALL],
     "shows-what-is-not-so": [TR4858],
     "leaves-a-gpu-idle": [SHIPPED / "tr4858" / "utilization.scenario.yaml"],
+    "too-old-for-claims": [DRA],
+    "alters-claims": [DRA],
+    "two-default-classes": [INSTALLATION],
+    "nobody-leads": [INSTALLATION],
 }
 """Of each defect the scenarios in which it shows; else that of the victim."""
 TRANSIENT = ("overbooks-a-node", "holds-a-gpu-twice", "interactive-beyond-quota")

@@ -236,6 +236,25 @@ class AnswerSeen(
     problem: str = ""
 
 
+class RequestAnswered(
+    msgspec.Struct, frozen=True, tag="request", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
+    """What the API server answered to a request of the recorder's own, sent for the check of this name.
+
+    `body` is what was sent with it, `status` that of HTTP, 0 where `problem` says why there was no answer. What the API
+    server notes of who wrote which field (`managedFields`) is left out.
+    """
+
+    t_ms: int
+    check: str
+    method: str
+    path: str
+    status: int
+    answer: str = ""
+    body: str = ""
+    problem: str = ""
+
+
 class GpuSampled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """In what part of its last sample period a kernel ran on a GPU, in percent; null if the driver does not say.
 
@@ -272,6 +291,7 @@ Event = (
     | OutputSeen
     | ToolRan
     | AnswerSeen
+    | RequestAnswered
     | SamplesSeen
 )
 Events = Sequence[Event]

@@ -88,19 +88,7 @@ def _checks(checks: list[CheckResult]) -> list[str]:
             )
             for check in layers
         ]
-    lines = ["| verdict | step | expected | oracle | actual | time to state |", "|---|---|---|---|---|---|"]
-    lines += [
-        _row(
-            step.verdict,
-            "<br>".join([f"**{step.title}**", *text.reason_lines(step)]),
-            "<br>".join(text.expected_lines(step.expected)),
-            "<br>".join(text.oracle_lines(step.oracle)),
-            "<br>".join(text.actual_lines(step.actual, step.expected)),
-            text.seconds_or_dash(step.volatile.convergence.first_ms if step.volatile.convergence else None),
-        )
-        for step in checks
-        if step.kind == "step"
-    ]
+    lines = _steps([check for check in checks if check.kind == "step"])
     for kind, caption in text.BESIDE_STEPS.items():
         beside = [check for check in checks if check.kind == kind]
         if beside:
@@ -108,17 +96,47 @@ def _checks(checks: list[CheckResult]) -> list[str]:
         lines += [
             _row(c.verdict, c.title, "<br>".join(text.reason_lines(c) + text.use_lines(c))) for c in beside
         ]
-    lines += ["", "| verdict | invariant | violations |", "|---|---|---|"]
-    lines += [
-        _row(
-            check.verdict if check.required else "no subject",
-            check.title,
-            "<br>".join(text.reason_lines(check)),
-        )
-        for check in checks
-        if check.kind == "invariant"
+    return lines + _invariants([check for check in checks if check.kind == "invariant"])
+
+
+def _steps(steps: list[CheckResult]) -> list[str]:
+    if not steps:
+        return []
+    return [
+        "| verdict | step | expected | oracle | actual | time to state |",
+        "|---|---|---|---|---|---|",
+        *(
+            _row(
+                step.verdict,
+                "<br>".join([f"**{step.title}**", *text.reason_lines(step)]),
+                "<br>".join(text.expected_lines(step.expected)),
+                "<br>".join(text.oracle_lines(step.oracle)),
+                "<br>".join(text.actual_lines(step.actual, step.expected)),
+                text.seconds_or_dash(
+                    step.volatile.convergence.first_ms if step.volatile.convergence else None
+                ),
+            )
+            for step in steps
+        ),
     ]
-    return lines
+
+
+def _invariants(invariants: list[CheckResult]) -> list[str]:
+    if not invariants:
+        return []
+    return [
+        "",
+        "| verdict | invariant | violations |",
+        "|---|---|---|",
+        *(
+            _row(
+                check.verdict if check.required else "no subject",
+                check.title,
+                "<br>".join(text.reason_lines(check)),
+            )
+            for check in invariants
+        ),
+    ]
 
 
 def _evictions(report: Report) -> list[str]:

@@ -9,7 +9,16 @@ from typing import Any, Final
 import msgspec
 
 from validation.errors import ReportError
-from validation.judge.events import AnswerSeen, NodeSeen, OutputSeen, PodSeen, ProjectSet, SamplesSeen
+from validation.judge import api_checks
+from validation.judge.events import (
+    AnswerSeen,
+    NodeSeen,
+    OutputSeen,
+    PodSeen,
+    ProjectSet,
+    RequestAnswered,
+    SamplesSeen,
+)
 from validation.judge.training_job import parse
 from validation.judge.views import only_judged
 from validation.report import log, manifest, record
@@ -85,6 +94,8 @@ def _only_judged(entry: log.Entry, projects: Collection[str]) -> log.Entry:
     """The entry; of a list that was shown, no more than what is judged of it."""
     if isinstance(entry, Observed) and isinstance(entry.event, AnswerSeen):
         entry.event = only_judged(entry.event, projects)
+    if isinstance(entry, Observed) and isinstance(entry.event, RequestAnswered):
+        entry.event = api_checks.only_judged(entry.event)
     return entry
 
 
@@ -142,6 +153,8 @@ def _shown_names(value: Any, key: str, replace: Callable[[str], str]) -> Any:
 
 
 def _renamed(entry: log.Entry, replace: Callable[[str], str]) -> log.Entry:
+    if isinstance(entry, Observed) and isinstance(entry.event, RequestAnswered):
+        return entry  # what is left of it has no name of a project, a host or a person
     is_answer = isinstance(entry, Observed) and isinstance(entry.event, AnswerSeen)
 
     def renamed(value: Any, key: str) -> Any:

@@ -7,6 +7,7 @@ from fractions import Fraction
 import msgspec
 
 from validation.judge import oracle
+from validation.judge.api_checks import API_CHECKS, judge_api
 from validation.judge.check_verdict import Judgement, StepCheck, judge_invariant, judge_step, waive
 from validation.judge.events import Event
 from validation.judge.expectation import contradictions
@@ -26,6 +27,7 @@ from validation.scenario.loader import LoadedScenario, LoadedStep
 
 INVARIANT = "/invariant/"
 LAYER = "/layer/"
+API = "/api/"
 TRAINING = "/training/"
 VIEW = "/view/"
 UTILIZATION = "/utilization"
@@ -46,6 +48,8 @@ def empty_result(
     )
     if LAYER in check_id:
         result.kind, result.source = "layer", LAYERS[check_id.partition(LAYER)[2]].source
+    if API in check_id:
+        result.kind, result.source = "api", API_CHECKS[check_id.partition(API)[2]].source
     if VIEW in check_id:
         result.kind, result.source = "view", "what the API server said to the recorder"
     if TRAINING in check_id and scenario.training is not None:
@@ -124,17 +128,25 @@ def judge_result(
             layer, hosts, result.circumstances, timeline.events, trace.window
         )
         return judgement
-    if result.kind == "view":
-        view = judge_view(
-            result.id.partition(VIEW)[2], result.circumstances, timeline, trace.window, least=result.least
-        )
-        trace.evidence, result.differences = view.evidence, list(view.differences)
-        return view.judgement
+    if result.kind in {"api", "view"}:
+        return _judge_answered(result, timeline)
     name = result.id.partition(INVARIANT)[2]
     invariant = judge_invariant(name, result.circumstances, timeline, trace.window, least=result.least)
     trace.violations = list(invariant.violations)
     trace.subjects, trace.evidence = invariant.subjects, invariant.evidence
     return invariant.judgement
+
+
+def _judge_answered(result: record.CheckResult, timeline: Timeline) -> Judgement:
+    """The judgement on what the API server answered, or on what the orchestrator shows."""
+    circumstances, window, least = result.circumstances, result.volatile.window, result.least
+    if result.kind == "api":
+        api = judge_api(result.id.partition(API)[2], circumstances, timeline, window, least=least)
+        result.volatile.evidence = api.evidence
+        return api.judgement
+    view = judge_view(result.id.partition(VIEW)[2], circumstances, timeline, window, least=least)
+    result.volatile.evidence, result.differences = view.evidence, list(view.differences)
+    return view.judgement
 
 
 def judge_report(report: record.Report) -> RunJudgement:

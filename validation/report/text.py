@@ -98,6 +98,7 @@ def reason_lines(step: "CheckResult") -> list[str]:
 
 
 BESIDE_STEPS = {
+    "api": "What the API server answers",
     "view": "What the orchestrator shows at its end, against what the API server said",
     "training": "Result of the training job",
     "utilization": "Use of the GPUs",

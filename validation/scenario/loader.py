@@ -10,6 +10,7 @@ import msgspec
 
 from validation.errors import ScenarioError
 from validation.judge import oracle
+from validation.judge.api_checks import API_CHECKS
 from validation.judge.evidence import NO_EVIDENCE, Evidence
 from validation.judge.expectation import Expectation
 from validation.judge.training_job import TrainingJob
@@ -23,8 +24,9 @@ from validation.scenario.schema import Cluster, Erratum, Scenario, Step, duratio
 
 SUFFIX = ".scenario.yaml"
 SHIPPED = Path(__file__).resolve().parent.parent / "scenarios"
-SUITES = (SHIPPED / "hosts", SHIPPED / "tr4858", SHIPPED / "muster", SHIPPED / "hosts-after")
-"""The hosts, the reference, what protects the behaviour that the reference does not exercise, and the hosts again."""
+SUITES = tuple(SHIPPED / name for name in ("hosts", "cluster", "tr4858", "muster", "hosts-after"))
+"""The hosts, the cluster on them, the reference, what protects the behaviour that the reference does not exercise, and
+the hosts again."""
 
 
 NO_CLUSTER = Cluster(profile="", nodes=0, gpus_per_node=0)
@@ -118,6 +120,8 @@ class LoadedScenario:
         """The least by which an invariant over it can be judged."""
         if self.scenario.layers:
             return NO_EVIDENCE
+        if self.scenario.api:
+            return Evidence(self.cluster.nodes, self.cluster.nodes * self.cluster.gpus_per_node)
         return Evidence(self.cluster.nodes, self.cluster.nodes * self.cluster.gpus_per_node, 1, 1)
 
 
@@ -296,6 +300,8 @@ class _Builder:
     def build(self) -> LoadedScenario:
         if self.scenario.layers:
             return self._layers()
+        if self.scenario.api:
+            return self._api()
         cluster = self._cluster()
         jobs = {demand.project: demand.name for demand in reversed(demands(self.history))}
         node_types = self._node_types()
@@ -308,7 +314,7 @@ class _Builder:
         steps = []
         for index, step in enumerate(self.scenario.steps):
             place = ("steps", index)
-            if step.id in step_ids or step.id in {"invariant", "training", "utilization", "view"}:
+            if step.id in step_ids or step.id in {"api", "invariant", "training", "utilization", "view"}:
                 raise self.document.error((*place, "id"), f"duplicate or reserved step id `{step.id}`")
             step_ids.add(step.id)
             steps.append(self._step(step, place, cluster, projects))
@@ -336,13 +342,32 @@ class _Builder:
     def _layers(self) -> LoadedScenario:
         """Checks of the hosts, which need no cluster."""
         scenario = self.scenario
-        others = (scenario.continues, scenario.projects, scenario.cluster, scenario.training, scenario.views)
-        if scenario.steps or scenario.utilization or scenario.node_types or any(others):
+        if self._has_more() or scenario.cluster or scenario.api:
             raise self.document.error(("layers",), "a scenario with `layers` has nothing else")
         if len(set(scenario.layers)) != len(scenario.layers):
             raise self.document.error(("layers",), "a layer is there twice")
+        return self._bare(NO_CLUSTER)
+
+    def _api(self) -> LoadedScenario:
+        """Requests to the API server, which need no project."""
+        names = self.scenario.api
+        if self._has_more() or self.scenario.cluster is None:
+            raise self.document.error(("api",), "a scenario with `api` has a `cluster`, and nothing else")
+        for index, name in enumerate(names):
+            if name not in API_CHECKS or name in names[:index]:
+                known = ", ".join(API_CHECKS)
+                raise self.document.error(("api", index), f"unknown or repeated `{name}`; there are: {known}")
+        return self._bare(self.scenario.cluster)
+
+    def _has_more(self) -> bool:
+        """Whether there is anything that happens in a project."""
+        scenario = self.scenario
+        parts = (scenario.steps, scenario.continues, scenario.projects, scenario.training, scenario.views)
+        return any(parts) or scenario.utilization is not None or bool(scenario.node_types)
+
+    def _bare(self, cluster: Cluster) -> LoadedScenario:
         sha256 = hashlib.sha256(self.document.text.encode()).hexdigest()
-        return LoadedScenario(scenario, self.document.path, sha256, NO_CLUSTER, {}, (), ())
+        return LoadedScenario(self.scenario, self.document.path, sha256, cluster, {}, (), ())
 
     def _check_views(self) -> None:
         """Refuse lists that there are not, and one that is there twice."""

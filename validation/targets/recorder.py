@@ -24,13 +24,14 @@ from validation.judge.events import (
     PodSeen,
     ProjectDeleted,
     ProjectSet,
+    RequestAnswered,
     WatchSeen,
 )
 from validation.judge.state import State
 from validation.report.log import Entry, Observed, RunLog
 from validation.scenario.projects import LoadedProject
 from validation.targets.agent_pages import AgentPages
-from validation.witness import agents, names, objects, outputs
+from validation.witness import agents, names, objects, outputs, requests
 from validation.witness.reader import Handlers, Kind, Reader, ReadFailed, connect
 
 SYNC_SECONDS = 30.0
@@ -70,6 +71,8 @@ class Recorder:
         """Reads the last line that a container printed, by namespace, name of the pod, and its own."""
         self.read_page: agents.PageReader | None = None
         """Reads the page of an agent; None where there is nobody to read it."""
+        self.send: requests.Sender | None = None
+        """Sends a request to the API server; None where there is none."""
         self.agents: dict[str, agents.AgentPod] = {}
         """By node, the agent that runs there."""
         self._pages: dict[str, AgentPages] = {}
@@ -114,11 +117,12 @@ class Recorder:
             reader.start()
         self._read_line = functools.partial(outputs.read_last_line, client)
         self.read_page = functools.partial(agents.read_page, client)
+        self.send = functools.partial(requests.send, client)
         try:
             await self._until_synced(synced)
             yield
         finally:
-            self._read_line = self.read_page = None
+            self._read_line = self.read_page = self.send = None
             await asyncio.gather(*self._outputs.values())
             await asyncio.gather(*(asyncio.to_thread(reader.stop) for reader in readers))
 
@@ -161,6 +165,19 @@ class Recorder:
     def follow_output(self, project: str, workload: str) -> None:
         """Record from now on what the containers of the workload printed last, once they have ended."""
         self._followed.add((project, workload))
+
+    async def request(self, check: str, method: str, path: str, body: str = "") -> RequestAnswered:
+        """Record what the API server answers to the request, or why it does not."""
+        status, answer, problem = 0, "", "the cluster is not watched"
+        if self.send is not None:
+            try:
+                status, answer = await asyncio.to_thread(self.send, method, path, body)
+                problem = ""
+            except ReadFailed as error:
+                problem = str(error)
+        event = RequestAnswered(self.now_ms(), check, method, path, status, answer, body, problem)
+        self.record(event)
+        return event
 
     async def sample_gpus(self) -> None:
         """Record what the agent of each node with GPUs says now of them, or why it says nothing."""

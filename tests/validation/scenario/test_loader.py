@@ -7,6 +7,7 @@ import pytest
 from validation.errors import ScenarioError
 from validation.judge.expectation import contradictions
 from validation.scenario.loader import SHIPPED, chains, find, load, load_errata, select
+from validation.scenario.scaling import Size
 
 GOOD = """\
 apiVersion: muster.dev/v1alpha1
@@ -82,6 +83,27 @@ def test_an_error_names_file_and_line(tmp_path: Path, old: str, new: str, line: 
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[version]", "[version, version]", "unknown or repeated `version`; there are: version, claim"),
+        ("[version]", "[versions]", "unknown or repeated `versions`"),
+        ("api:", "projects: {p: {quota: 1}}\napi:", "has a `cluster`, and nothing else"),
+        ("api:", "views: [jobs]\napi:", "has a `cluster`, and nothing else"),
+        ("cluster: {profile: dgx1-v100-32g, nodes: 1, gpusPerNode: 8}\n", "", "has a `cluster`, and nothing else"),
+        ("api:", "layers: [gpus]\napi:", "a scenario with `layers` has nothing else"),
+    ],
+)  # fmt: skip
+def test_requests_have_a_cluster_and_nothing_else(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = GOOD[: GOOD.index("projects:")] + "api: [version]\n"
+    assert old in text
+    (scenario,) = load([written(tmp_path, text)], Size(8, 8))
+    assert (scenario.cluster.nodes, scenario.size, scenario.least.gpus) == (8, "8x8", 64)
+    with pytest.raises(ScenarioError) as error:
+        load([written(tmp_path, text.replace(old, new, 1))])
+    assert message in str(error.value)
+
+
 def test_two_steps_of_one_name_are_refused(tmp_path: Path) -> None:
     step = GOOD[GOOD.index("- id: first") :].replace("submit a ", "submit b ")
     with pytest.raises(ScenarioError, match=r":17: duplicate or reserved step id `first`"):
@@ -113,18 +135,19 @@ def test_selecting_a_scenario_pulls_those_it_continues() -> None:
         "tr4858-4.10",
     ]
     assert [scenario.id for scenario in select(scenarios, "muster-gang")] == ["muster-gang"]
-    with pytest.raises(ScenarioError, match=r"no scenario matches `x`; there are: hosts, tr4858-4\.8"):
+    with pytest.raises(ScenarioError, match=r"no scenario matches `x`; there are: hosts, dra, "):
         select(scenarios, "x")
 
 
 def test_the_shipped_scenarios_are_a_chain_of_the_paper_one_of_projects_and_isolated_ones() -> None:
     groups = [[scenario.id for scenario in group] for group in chains(load(find()))]
     assert groups[0] == ["hosts"]
-    assert groups[1] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]
+    assert groups[1:3] == [["dra"], ["installation"]]
+    assert groups[3] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]
     projects = ["muster-projects", "muster-projects-changed", "muster-projects-deleted"]
-    assert [group for group in groups[2:] if len(group) > 1] == [projects]
+    assert [group for group in groups[4:] if len(group) > 1] == [projects]
     assert groups[-1] == ["hosts-after"]
-    assert len(groups) == 18
+    assert len(groups) == 20
 
 
 def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:

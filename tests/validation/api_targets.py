@@ -1,0 +1,152 @@
+"""Doubles of API servers, by what a real one answered: kube-apiserver v1.36.3 of a lab.
+
+There `muster validate --part dra` is judged for real (tests/validation/test_command.py).
+"""
+
+import json
+from typing import Any, Final
+
+from tests.validation.fake_target import FakeTarget
+from validation.targets.recorder import Recorder
+from validation.witness.reader import ReadFailed
+
+Answers = dict[tuple[str, str], tuple[int, Any]]
+CLAIMS: Final = "/apis/resource.k8s.io/{}/namespaces/dra-test/resourceclaims"
+V1BETA1, V1 = CLAIMS.format("v1beta1"), CLAIMS.format("v1")
+GROUP: Final = "/apis/resource.k8s.io"
+DEPLOYMENT: Final = "/apis/apps/v1/namespaces/muster-system/deployments/muster-operator"
+PODS: Final = "/api/v1/namespaces/muster-system/pods?labelSelector=app.kubernetes.io/name=muster-operator"
+LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases/muster-operator"
+CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
+POD: Final = "muster-operator-6d5f9c7b8-x2k4q"
+
+
+def metadata(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "uid": f"uid-{name}", "resourceVersion": "393", **more}
+
+
+def claim(name: str, version: str, **changes: Any) -> dict[str, Any]:
+    """A claim as it is read in a version."""
+    device = {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1} | changes
+    return {
+        "kind": "ResourceClaim",
+        "apiVersion": f"resource.k8s.io/{version}",
+        "metadata": metadata(name, namespace="dra-test"),
+        "spec": {
+            "devices": {"requests": [{"name": "gpu", **({"exactly": device} if version == "v1" else device)}]}
+        },
+        "status": {},
+    }
+
+
+def deployment(replicas: int, available: int, observed: int = 1) -> dict[str, Any]:
+    """The operator's Deployment."""
+    return {
+        "kind": "Deployment",
+        "metadata": metadata("muster-operator", namespace="muster-system", generation=1),
+        "spec": {
+            "replicas": replicas,
+            "template": {"spec": {"containers": [{"image": "registry.site/muster"}]}},
+        },
+        "status": {
+            "observedGeneration": observed,
+            "replicas": replicas,
+            "updatedReplicas": replicas,
+            "readyReplicas": available,
+            "availableReplicas": available,
+        },
+    }
+
+
+def pod(ready: str = "True", phase: str = "Running", **more: Any) -> dict[str, Any]:
+    """A pod of the operator."""
+    return {
+        "metadata": metadata(POD, namespace="muster-system", **more),
+        "status": {"phase": phase, "podIP": "10.9.8.7", "conditions": [{"type": "Ready", "status": ready}]},
+    }
+
+
+def lease(holder: str) -> dict[str, Any]:
+    """The lease of the one who leads."""
+    return {
+        "kind": "Lease",
+        "metadata": metadata("muster-operator", namespace="muster-system"),
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 8},
+    }
+
+
+def storage_class(name: str, provisioner: str = "csi.trident.netapp.io", default: str = "true") -> Any:
+    """A storage class, as the role `trident` makes it."""
+    annotations = {"storageclass.kubernetes.io/is-default-class": default}
+    return {"metadata": metadata(name, annotations=annotations), "provisioner": provisioner}
+
+
+HONEST: Final[Answers] = {
+    ("GET", "/version"): (200, {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}),
+    ("GET", GROUP): (
+        200,
+        {
+            "kind": "APIGroup",
+            "name": "resource.k8s.io",
+            "versions": [
+                {"groupVersion": "resource.k8s.io/v1", "version": "v1"},
+                {"groupVersion": "resource.k8s.io/v1beta1", "version": "v1beta1"},
+            ],
+        },
+    ),
+    ("POST", "/api/v1/namespaces"): (201, {"kind": "Namespace", "metadata": metadata("dra-test")}),
+    ("POST", V1BETA1): (201, claim("gpu-claim", "v1beta1")),
+    ("GET", f"{V1}/gpu-claim"): (200, claim("gpu-claim", "v1")),
+    ("POST", V1): (201, claim("gpu-claim-v1", "v1")),
+    ("GET", f"{V1BETA1}/gpu-claim-v1"): (200, claim("gpu-claim-v1", "v1beta1")),
+    ("DELETE", f"{V1}/gpu-claim-v1"): (200, claim("gpu-claim-v1", "v1")),
+    ("DELETE", f"{V1BETA1}/gpu-claim"): (200, claim("gpu-claim", "v1beta1")),
+    ("DELETE", "/api/v1/namespaces/dra-test"): (200, {"kind": "Namespace", "metadata": metadata("dra-test")}),
+    ("GET", DEPLOYMENT): (200, deployment(2, 2)),
+    ("GET", PODS): (200, {"kind": "PodList", "metadata": {}, "items": [pod()]}),
+    ("GET", LEASE): (200, lease(f"{POD}_a50c0601-2534-4e6e-9e2d-5ae641035ade")),
+    ("GET", CLASSES): (200, {"kind": "StorageClassList", "metadata": {}, "items": [storage_class("basic")]}),
+}
+NO_PAGE: Final = (404, {"kind": "Status", "message": "the server could not find the requested resource"})
+
+
+class AnswersRequests(FakeTarget):
+    """An API server that has all that is asked for. Subclasses answer some requests otherwise."""
+
+    others: Answers = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[tuple[str, str, str]] = []
+
+    def recording(self, recorder: Recorder):  # type: ignore[no-untyped-def]
+        recorder.send = self.send
+        return super().recording(recorder)
+
+    def send(self, method: str, path: str, body: str) -> tuple[int, str]:
+        """What is answered; no status is no answer, and text is sent as it is."""
+        self.requests.append((method, path, body))
+        status, answer = (HONEST | self.others).get((method, path), NO_PAGE)
+        if not status:
+            raise ReadFailed(str(answer))
+        return status, answer if isinstance(answer, str) else json.dumps(answer)
+
+
+def answering(others: Answers) -> type[AnswersRequests]:
+    """A double that answers these requests otherwise."""
+    return type("AnswersOtherwise", (AnswersRequests,), {"others": others})
+
+
+TooOldForClaims = answering({("GET", "/version"): (200, {"gitVersion": "v1.32.9"})})
+AltersClaims = answering(
+    {("GET", f"{V1}/gpu-claim"): (200, claim("gpu-claim", "v1", deviceClassName="gpu.example.com"))}
+)
+TwoDefaultClasses = answering(
+    {
+        ("GET", CLASSES): (
+            200,
+            {"items": [storage_class("basic"), storage_class("local", "rancher.io/local-path")]},
+        )
+    }
+)
+NobodyLeads = answering({("GET", LEASE): (200, lease("a-laptop_a50c0601"))})

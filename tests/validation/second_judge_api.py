@@ -1,0 +1,160 @@
+"""The part of the second judge that reads what the API server answers. Imports nothing of muster's."""
+
+import json
+import re
+from typing import Any
+
+Json = dict[str, Any]
+CLAIMS = "/apis/resource.k8s.io/{}/namespaces/dra-test/resourceclaims"
+SYSTEM = "/namespaces/muster-system"
+REQUESTS: dict[str, list[tuple[str, str]]] = {
+    "version": [("GET", "/version"), ("GET", "/apis/resource.k8s.io")],
+    "claim": [
+        ("POST", "/api/v1/namespaces"),
+        ("POST", CLAIMS.format("v1beta1")),
+        ("GET", CLAIMS.format("v1") + "/gpu-claim"),
+        ("POST", CLAIMS.format("v1")),
+        ("GET", CLAIMS.format("v1beta1") + "/gpu-claim-v1"),
+    ],
+    "operator": [
+        ("GET", f"/apis/apps/v1{SYSTEM}/deployments/muster-operator"),
+        ("GET", f"/api/v1{SYSTEM}/pods?labelSelector=app.kubernetes.io/name=muster-operator"),
+        ("GET", f"/apis/coordination.k8s.io/v1{SYSTEM}/leases/muster-operator"),
+    ],
+    "storage-class": [("GET", "/apis/storage.k8s.io/v1/storageclasses")],
+}
+BODIES = {
+    "/api/v1/namespaces": ("v1", "Namespace", {"name": "dra-test"}, None),
+    CLAIMS.format("v1beta1"): (
+        "resource.k8s.io/v1beta1",
+        "ResourceClaim",
+        {"namespace": "dra-test", "name": "gpu-claim"},
+        {"name": "gpu", "deviceClassName": "gpu.nvidia.com"},
+    ),
+    CLAIMS.format("v1"): (
+        "resource.k8s.io/v1",
+        "ResourceClaim",
+        {"namespace": "dra-test", "name": "gpu-claim-v1"},
+        {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}},
+    ),
+}
+
+
+def judge_api(name: str, events: list[Json]) -> str:
+    """The verdict that these answers lead to."""
+    objects: list[Json] = []
+    for number, (method, path) in enumerate(REQUESTS[name]):
+        if number == len(events):
+            return "INCONCLUSIVE"
+        verdict, entry = answered(method, path, events[number])
+        if verdict:
+            return verdict
+        objects.append(entry)
+    judges = {"version": version, "claim": claim, "operator": operator, "storage-class": storage_class}
+    result: str = judges[name](objects)
+    gone = {
+        e["path"] for e in events[len(objects) :] if e["method"] == "DELETE" and e["status"] in {200, 202}
+    }
+    created = [f"{path}/{BODIES[path][2]['name']}" for method, path in REQUESTS[name] if method == "POST"]
+    return "ERROR" if result == "PASS" and set(created) - gone else result
+
+
+def answered(method: str, path: str, event: Json) -> tuple[str, Json]:
+    """A verdict if that is not the answer that goes on, and the object of one that is."""
+    if (event["method"], event["path"]) != (method, path) or not is_sent(method, path, event["body"]):
+        return "ERROR", {}
+    status = event["status"]
+    if event["problem"]:
+        return "ERROR", {}
+    if status != (201 if method == "POST" else 200):
+        graver = status in {401, 403, 429} or status >= 500 or (method == "POST" and status == 409)
+        return "ERROR" if graver else "FAIL", {}
+    entry = parse(event["answer"])
+    return ("FAIL", {}) if entry is None else ("", entry)
+
+
+def is_sent(method: str, path: str, body: str) -> bool:
+    if method != "POST":
+        return body == ""
+    version, kind, metadata, request = BODIES[path]
+    content = {"apiVersion": version, "kind": kind, "metadata": metadata}
+    if request:
+        content["spec"] = {"devices": {"requests": [request]}}
+    return parse(body) == content
+
+
+def parse(text: str) -> Json | None:
+    try:
+        entry = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def under(entry: Any, *keys: str) -> Any:
+    for key in keys:
+        entry = entry.get(key) if isinstance(entry, dict) else None
+    return entry
+
+
+def several(entries: Any) -> list[Json]:
+    return [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+
+
+def version(objects: list[Json]) -> str:
+    release = objects[0].get("gitVersion")
+    if not isinstance(release, str):
+        return "FAIL"
+    numbers = re.match(r"v([0-9]{1,9})\.([0-9]{1,9})(\.|$)", release)
+    if numbers is None or [int(numbers[1]), int(numbers[2])] < [1, 33]:
+        return "FAIL"
+    known = [one.get("version") for one in several(objects[1].get("versions"))]
+    return "PASS" if any(one in known for one in ("v1", "v1beta1", "v1beta2")) else "FAIL"
+
+
+def claim(objects: list[Json]) -> str:
+    for entry, inner in ((objects[2], ["exactly"]), (objects[4], [])):
+        requests = several(under(entry, "spec", "devices", "requests"))
+        if len(requests) != 1 or requests[0].get("name") != "gpu":
+            return "FAIL"
+        one = under(requests[0], *inner)
+        asks = [under(one, key) for key in ("deviceClassName", "allocationMode", "count")]
+        if asks != ["gpu.nvidia.com", "ExactCount", 1] or under(entry, "metadata", "namespace") != "dra-test":
+            return "FAIL"
+    return "PASS"
+
+
+def operator(objects: list[Json]) -> str:
+    deployment, pods, lease = objects
+    replicas = under(deployment, "spec", "replicas")
+    if type(replicas) is not int:
+        return "FAIL"
+    if replicas == 0:
+        return "INCONCLUSIVE"
+    status = under(deployment, "status")
+    if any(under(status, name) != replicas for name in ("updatedReplicas", "availableReplicas")):
+        return "FAIL"
+    if under(status, "observedGeneration") != under(deployment, "metadata", "generation"):
+        return "FAIL"
+    holder = under(lease, "spec", "holderIdentity")
+    leader = holder.split("_")[0] if isinstance(holder, str) else ""
+    good = [pod for pod in several(pods.get("items")) if under(pod, "metadata", "name") == leader and leader]
+    return "PASS" if any(ready(pod) for pod in good) else "FAIL"
+
+
+def ready(pod: Json) -> bool:
+    states = [(one.get("type"), one.get("status")) for one in several(under(pod, "status", "conditions"))]
+    runs = under(pod, "status", "phase") == "Running" and ("Ready", "True") in states
+    return runs and under(pod, "metadata", "deletionTimestamp") is None
+
+
+def storage_class(objects: list[Json]) -> str:
+    names = [f"storageclass.{middle}kubernetes.io/is-default-class" for middle in ("", "beta.")]
+    default = [
+        one
+        for one in several(objects[0].get("items"))
+        if any(under(one, "metadata", "annotations", name) == "true" for name in names)
+    ]
+    return (
+        "PASS" if len(default) == 1 and default[0].get("provisioner") == "csi.trident.netapp.io" else "FAIL"
+    )

@@ -1,0 +1,180 @@
+"""Requests to the API server, by the front door: what it answers otherwise than it should is not green."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.validation.api_targets import (
+    CLASSES,
+    DEPLOYMENT,
+    GROUP,
+    LEASE,
+    NO_PAGE,
+    POD,
+    PODS,
+    V1,
+    V1BETA1,
+    Answers,
+    AnswersRequests,
+    answering,
+    claim,
+    deployment,
+    lease,
+    pod,
+    storage_class,
+)
+from tests.validation.fake_target import FakeTarget
+from tests.validation.replay import assert_second_judge_agrees, both, run_command, settings
+from validation.report import log, record
+from validation.report.record import CheckResult
+from validation.report.redact import redact
+from validation.report.verify import verify
+from validation.scenario.loader import SHIPPED
+
+CLUSTER = [SHIPPED / "cluster"]
+VERSION, CLAIM = "dra/api/version", "dra/api/claim"
+OPERATOR, STORAGE = "installation/api/operator", "installation/api/storage-class"
+
+
+def checks(directory: Path, target: Callable[[], Any]) -> dict[str, CheckResult]:
+    _, report = run_command(CLUSTER, settings(directory, target, profile="current"))
+    assert report is not None
+    assert_second_judge_agrees(directory)
+    return {step.id: step for step in report.steps}
+
+
+def test_a_cluster_that_has_all_of_it_passes(tmp_path: Path) -> None:
+    outcome = both(tmp_path, CLUSTER, AnswersRequests, profile="current")
+    assert (outcome.command, outcome.pytest) == (1, 1), "the rest of the catalogue did not run"
+    assert {step.id: step.verdict for step in outcome.report.steps} == dict.fromkeys(
+        (VERSION, CLAIM, STORAGE, OPERATOR), "PASS"
+    )
+    proven = {entry.id for entry in outcome.report.requirements if entry.verdict == "PASS"}
+    assert proven == {"dra.version", "dra.claim", "installation.operator", "installation.storage-class"}
+    assert outcome.report.steps[0].reason == "v1.36.3, resource.k8s.io in v1, v1beta1"
+    assert verify(outcome.directory).problems == []
+    for page in ("report.md", "report.html"):
+        assert "v1.36.3, resource.k8s.io in v1, v1beta1" in (outcome.directory / page).read_text()
+
+
+@pytest.mark.parametrize(
+    ("others", "check", "verdict", "words"),
+    [
+        ({("GET", "/version"): (200, {"gitVersion": "v1.32.9"})}, VERSION, "FAIL", "v1.32.9, which is older"),
+        ({("GET", "/version"): (200, {"gitVersion": "v1.9.1"})}, VERSION, "FAIL", "older than 1.33"),
+        ({("GET", "/version"): (200, {"gitVersion": "devel"})}, VERSION, "FAIL", "does not say of which version"),
+        ({("GET", "/version"): (200, "<html>")}, VERSION, "FAIL", "/version is not answered with an object"),
+        ({("GET", "/version"): (0, "refused")}, VERSION, "ERROR", "GET /version: refused"),
+        ({("GET", GROUP): NO_PAGE}, VERSION, "FAIL", "dynamic resource allocation is not enabled"),
+        ({("GET", GROUP): (200, {"versions": [{"version": "v1alpha3"}]})}, VERSION, "FAIL", "no version that has"),
+        ({("GET", GROUP): (403, {"message": "no"})}, VERSION, "ERROR", "is answered with 403: no"),
+        ({("POST", V1BETA1): NO_PAGE}, CLAIM, "FAIL", "--runtime-config=resource.k8s.io/v1beta1=true"),
+        ({("POST", V1BETA1): (422, {"message": "unknown field"})}, CLAIM, "FAIL", "with 422: unknown field"),
+        ({("POST", V1BETA1): (200, claim("gpu-claim", "v1beta1"))}, CLAIM, "FAIL", "is answered with 200"),
+        ({("GET", f"{V1}/gpu-claim"): NO_PAGE}, CLAIM, "FAIL", "v1 is served from Kubernetes 1.34 on"),
+        ({("GET", f"{V1}/gpu-claim"): (200, claim("gpu-claim", "v1", count=2))}, CLAIM, "FAIL", "read in v1 does not"),
+        ({("GET", f"{V1BETA1}/gpu-claim-v1"): (200, claim("c", "v1"))}, CLAIM, "FAIL", "read in v1beta1 does not"),
+        ({("POST", "/api/v1/namespaces"): (409, {"message": "exists"})}, CLAIM, "ERROR", "namespaces/dra-test, then"),
+        ({("DELETE", f"{V1BETA1}/gpu-claim"): (403, {})}, CLAIM, "ERROR", "gpu-claim could not be deleted"),
+        ({("DELETE", "/api/v1/namespaces/dra-test"): (0, "lost")}, CLAIM, "ERROR", "namespaces/dra-test could not be"),
+        ({("GET", DEPLOYMENT): NO_PAGE}, OPERATOR, "FAIL", "run `muster operator-yaml`"),
+        ({("GET", DEPLOYMENT): (200, deployment(0, 0))}, OPERATOR, "INCONCLUSIVE", "--operator image"),
+        ({("GET", DEPLOYMENT): (200, deployment(2, 1))}, OPERATOR, "FAIL", "not all of 2 replicas"),
+        ({("GET", DEPLOYMENT): (200, deployment(2, 2, observed=0))}, OPERATOR, "FAIL", "not all of 2 replicas"),
+        ({("GET", DEPLOYMENT): (200, {"spec": {}})}, OPERATOR, "FAIL", "does not say how many replicas"),
+        ({("GET", LEASE): NO_PAGE}, OPERATOR, "FAIL", "no operator has ever led"),
+        ({("GET", LEASE): (200, lease(""))}, OPERATOR, "FAIL", "is not held by one of its pods"),
+        ({("GET", LEASE): (200, lease("laptop_1"))}, OPERATOR, "FAIL", "is not held by one of its pods"),
+        ({("GET", PODS): (200, {"items": [pod("False")]})}, OPERATOR, "FAIL", "is not held by one of its pods"),
+        ({("GET", PODS): (200, {"items": [pod(phase="Failed")]})}, OPERATOR, "FAIL", "is not held by one of its pods"),
+        ({("GET", PODS): (200, {"items": [pod(deletionTimestamp="2026")]})}, OPERATOR, "FAIL", "is not held by"),
+        ({("GET", CLASSES): (200, {"items": []})}, STORAGE, "FAIL", "0 storage classes are the default, not 1"),
+        ({("GET", CLASSES): (200, {"items": [storage_class("b"), storage_class("a")]})}, STORAGE, "FAIL", ": a, b"),
+        ({("GET", CLASSES): (200, {"items": [storage_class("b", default="false")]})}, STORAGE, "FAIL", "0 storage"),
+        ({("GET", CLASSES): (200, {"items": [storage_class("b", "nfs")]})}, STORAGE, "FAIL", "is of nfs, not of"),
+    ],
+)  # fmt: skip
+def test_what_is_answered_otherwise_is_not_green(
+    others: Answers, check: str, verdict: str, words: str, tmp_path: Path
+) -> None:
+    results = checks(tmp_path / "r", answering(others))
+    assert (results[check].verdict, words in results[check].reason) == (verdict, True), results[check].reason
+    assert {step.verdict for name, step in results.items() if name != check} == {"PASS"}
+
+
+def test_without_a_client_nothing_is_green(tmp_path: Path) -> None:
+    results = checks(tmp_path / "r", FakeTarget)
+    assert {step.verdict for step in results.values()} == {"ERROR"}
+    assert "the cluster is not watched" in results[VERSION].reason
+
+
+def test_the_cluster_must_be_as_large_as_the_scenario_says(tmp_path: Path) -> None:
+    class HasNoGpus(AnswersRequests):
+        async def start(self, cluster: Any) -> bool:
+            return await super().start(type(cluster)(cluster.profile, 0, 0))
+
+    results = checks(tmp_path / "r", HasNoGpus)
+    assert {step.verdict for step in results.values()} == {"ERROR"}
+    assert results[VERSION].reason == "less evidence than the check needs: 0 of 2 nodes, 0 of 16 gpus"
+
+
+def sent(others: Answers, directory: Path) -> list[tuple[str, str, str]]:
+    """The requests about claims, in order."""
+    target = answering(others)()
+    run_command(CLUSTER, settings(directory, lambda: target, profile="current"))
+    return [request for request in target.requests if request[0] != "GET"]
+
+
+def test_what_was_created_is_deleted_by_its_uid_and_the_last_first(tmp_path: Path) -> None:
+    *created, claim_v1, claim_v1beta1, namespace = sent({}, tmp_path / "r")
+    assert [(method, path) for method, path, _ in created] == [
+        ("POST", "/api/v1/namespaces"),
+        ("POST", V1BETA1),
+        ("POST", V1),
+    ]
+    assert [path for _, path, _ in (claim_v1, claim_v1beta1, namespace)] == [
+        f"{V1}/gpu-claim-v1",
+        f"{V1BETA1}/gpu-claim",
+        "/api/v1/namespaces/dra-test",
+    ]
+    assert json.loads(namespace[2])["preconditions"] == {"uid": "uid-dra-test"}
+
+
+def test_a_namespace_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    requests = sent({("POST", "/api/v1/namespaces"): (409, {"message": "exists"})}, tmp_path / "r")
+    assert [(method, path) for method, path, _ in requests] == [("POST", "/api/v1/namespaces")]
+
+
+def test_after_a_failure_what_was_created_before_is_deleted(tmp_path: Path) -> None:
+    requests = sent({("POST", V1BETA1): (0, "lost")}, tmp_path / "r")
+    assert [(method, path) for method, path, _ in requests] == [
+        ("POST", "/api/v1/namespaces"),
+        ("POST", V1BETA1),
+        ("DELETE", "/api/v1/namespaces/dra-test"),
+    ]
+
+
+def test_an_edited_answer_is_refused(tmp_path: Path) -> None:
+    checks(tmp_path / "r", answering({("GET", LEASE): (200, lease("laptop_1"))}))
+    path = tmp_path / "r" / log.NAME
+    path.write_bytes(path.read_bytes().replace(b"laptop_1", POD.encode()))
+    assert verify(tmp_path / "r").problems == [f"{log.NAME}: was changed after the run"]
+
+
+def test_a_redacted_report_has_the_verdicts_and_neither_address_nor_registry(tmp_path: Path) -> None:
+    checks(tmp_path / "r", answering({("GET", LEASE): (200, lease("laptop_1"))}))
+    assert all(
+        word in (tmp_path / "r" / log.NAME).read_bytes()
+        for word in (b"10.9.8.7", b"registry.site", b"laptop")
+    )
+    redacted = redact(tmp_path / "r", tmp_path / "public")
+    content = (tmp_path / "public" / log.NAME).read_bytes()
+    assert not any(word in content for word in (b"10.9.8.7", b"registry.site", b"laptop"))
+    before = record.read(tmp_path / "r")
+    assert [(s.id, s.verdict, s.reason) for s in redacted.steps] == [
+        (s.id, s.verdict, s.reason) for s in before.steps
+    ]
+    assert verify(tmp_path / "public").problems == []

@@ -1,0 +1,41 @@
+"""Sends the requests of a check to the API server, and deletes what they created."""
+
+import json
+from typing import Any
+
+from validation.judge.api_checks import API_CHECKS, document_of, is_answered_well
+from validation.judge.check_verdict import Window
+from validation.report import record
+from validation.targets.recorder import Recorder
+
+
+async def send_requests(recorder: Recorder, name: str, result: record.CheckResult, from_event: int) -> None:
+    """Send one request after the other until one fails; keep in `result` which events these are.
+
+    What was created is deleted whatever happens, the last first, and only that: by its uid.
+    """
+    start, started_ms = len(recorder.events), recorder.now_ms()
+    created: list[tuple[str, str]] = []
+    try:
+        for request in API_CHECKS[name].requests:
+            answered = await recorder.request(name, request.method, request.path, request.body)
+            if not is_answered_well(request, answered):
+                break
+            if request.created:
+                created.append((request.created, _uid(answered.answer)))
+    finally:
+        for path, uid in reversed(created):
+            await recorder.request(name, "DELETE", path, _deletion(uid))
+        end, ended_ms = len(recorder.events), recorder.now_ms()
+        result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
+
+
+def _uid(answer: str) -> str:
+    metadata: Any = (document_of(answer) or {}).get("metadata")
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    return uid if isinstance(uid, str) else ""
+
+
+def _deletion(uid: str) -> str:
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    return json.dumps(options | ({"preconditions": {"uid": uid}} if uid else {}))
