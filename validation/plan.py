@@ -7,7 +7,7 @@ from validation.errors import ScenarioError
 from validation.judge.api_checks import API_CHECKS
 from validation.judge.invariants import INVARIANTS, OF_LIMITED_PROJECTS
 from validation.judge.training_job import MOUNTS, RESNET50
-from validation.judge.views import VIEWS
+from validation.judge.views import view_of
 from validation.layers.checks import LAYERS
 from validation.scenario.loader import LoadedScenario, LoadedStep, chains
 
@@ -63,7 +63,7 @@ class Check:
         if self.step is not None:
             return self.step.title
         if self.api or self.view:
-            return API_CHECKS[self.api].title if self.api else VIEWS[self.view].title
+            return API_CHECKS[self.api].title if self.api else view_of(self.view).title
         if self.training:
             return TRAINING_TITLES[self.training]
         if self.layer:

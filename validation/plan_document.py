@@ -9,7 +9,7 @@ from validation.judge.evidence import Evidence
 from validation.judge.host_layer import HostSite
 from validation.judge.training import LEAST_BATCHES
 from validation.judge.units import spell
-from validation.judge.views import VIEWS
+from validation.judge.views import view_of
 from validation.layers.checks import LAYERS, Layer
 from validation.layers.tools import TOOLS
 from validation.plan import Check
@@ -88,7 +88,7 @@ def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
             continue
         if check.view:
             least = _evidence(check.scenario.least)
-            lines += [f"    $ {VIEWS[check.view].line}", "", f"- least evidence: {least}", ""]
+            lines += [f"    $ {view_of(check.view).line}", "", f"- least evidence: {least}", ""]
             continue
         if check.scenario.utilization is not None and check.utilization:
             standard = check.scenario.utilization.standard

@@ -27,7 +27,7 @@ from validation.judge.timeline import Timeline
 from validation.judge.training_job import outputs_of
 from validation.judge.units import seconds, spell
 from validation.judge.verdict import Verdict
-from validation.judge.views import VIEWS
+from validation.judge.views import view_of
 from validation.judge.waivers import Waiver
 from validation.judge.witnesses import unsettled
 from validation.layers.checks import AFTER, LAYERS
@@ -254,7 +254,7 @@ class ValidationRun:
 
     async def _show(self, view: str, result: record.CheckResult) -> None:
         """Let the orchestrator show a list; keep what it printed, and which events there were meanwhile."""
-        line = VIEWS[view].line
+        line = view_of(view).line
         start, started_ms = len(self.recorder.events), self.recorder.now_ms()
         self.progress.update(f"{result.id}: {line}")
         command = await self.target.execute(line, started_ms=started_ms)

@@ -32,6 +32,14 @@ from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE, WEB_ACCOUNT, WORKLO
 from orchestrator.progress import Reporter
 from tests.cluster.certificates import Authority
 from tests.control.operators import must, must_all, muster
+from validation.judge.api_checks import judge_api
+from validation.judge.check_verdict import Circumstances, Judgement
+from validation.judge.evidence import NO_EVIDENCE
+from validation.judge.timeline import Timeline
+from validation.judge.verdict import Verdict
+from validation.report.record import CheckResult
+from validation.requesting import send_requests
+from validation.targets.recorder import Recorder
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 
@@ -170,6 +178,7 @@ async def test_the_deployment_that_is_shipped_binds_jobs_and_survives_its_leader
 ) -> None:
     async with cluster(archive, tmp_path) as site:
         await asyncio.to_thread(operate, site)
+        assert await verdict_on_the_operator(site.lab.kubeconfig) == Judgement(Verdict.PASS)
         await asyncio.to_thread(look_at_pages, site)
 
 
@@ -204,6 +213,16 @@ def operate(site: Cluster) -> None:
         for pod in site.operators()
         for status in pod["status"]["containerStatuses"]
     )
+
+
+async def verdict_on_the_operator(kubeconfig: Path) -> Judgement:
+    """That of the acceptance test, whose doubles have no more than what a real API server answers."""
+    recorder = Recorder()
+    result = CheckResult("installation/api/operator", "installation", "api", "", "", "")
+    async with recorder.watching(kubeconfig):
+        await send_requests(recorder, "operator", result, 0)
+    timeline, window = Timeline(recorder.events), result.volatile.window
+    return judge_api("operator", Circumstances(), timeline, window, least=NO_EVIDENCE).judgement
 
 
 def look_at_pages(site: Cluster) -> None:

@@ -74,6 +74,8 @@ class FakeTarget:
         elif words[:3] == ["muster", "project", "delete"]:
             del self.quotas[words[3]]
             self.recorder.remove_namespace(f"muster-{words[3]}")
+        elif words[:2] == ["muster", "get"]:
+            return Command(line, 0, started_ms, 1, stdout=json.dumps(self.describe_job(words[2], words[4])))
         elif words[-2:] == ["-o", "json"]:
             return Command(line, 0, started_ms, 1, stdout=json.dumps(self.show(words[-3])))
         else:
@@ -89,6 +91,10 @@ class FakeTarget:
         return {"-A": shown_jobs, "node": shown_nodes, "projects": shown_projects}[last_word](
             self.recorder.state
         )
+
+    def describe_job(self, name: str, project: str) -> dict[str, Any]:
+        """What `muster get` prints of a job."""
+        return next(row for row in self.show("-A") if (row["project"], row["name"]) == (project, name))
 
     def act(self, action: Action) -> None:
         """Make the pods of a submit, and take those of a delete away."""

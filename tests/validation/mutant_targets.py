@@ -119,8 +119,10 @@ class ShowsWhatIsNotSo(FakeTarget):
 
     def show(self, last_word: str) -> list[dict[str, Any]]:
         rows = super().show(last_word)
+        if last_word == "-A" and not rows:
+            rows.append({"project": next(iter(self.quotas)), "name": "deleted-long-ago"})
         if last_word == "-A":
-            rows[0] |= {"status": "Pending" if rows[0]["status"] == "Running" else "Running"}
+            rows[0] |= {"status": "Pending" if rows[0].get("status") == "Running" else "Running"}
         elif last_word == "node":
             rows[0] |= {"gpusAllocated": "9"}
         else:

@@ -10,11 +10,14 @@ Json = dict[str, Any]
 
 
 def is_shown(name: str, world: Any, output: str) -> bool:
-    """Whether the list of this name is that of the state."""
+    """Whether the list of this name is that of the state; or of `jobs/PROJECT/NAME`, the one job."""
     try:
         rows = json.loads(output, parse_constant=int)
     except (ValueError, RecursionError):
         return False
+    name, _, key = name.partition("/")
+    if key:
+        return isinstance(rows, dict) and one_job_is(world, rows, tuple(key.split("/")))
     if not isinstance(rows, list) or any(not isinstance(row, dict) for row in rows):
         return False
     return {"jobs": jobs_are, "nodes": nodes_are, "projects": projects_are}[name](world, rows)
@@ -56,6 +59,12 @@ def jobs_are(world: Any, rows: list[Json]) -> bool:
     if set(shown) != set(jobs) | submitted or any(count > 1 for count in shown.values()):
         return False
     return all(job_is(world, row, jobs.get((row["project"], row["name"]), [])) for row in mine)
+
+
+def one_job_is(world: Any, row: Json, key: tuple[str, ...]) -> bool:
+    pods = world.jobs().get(key, [])
+    is_there = bool(pods) or key in world.submitted
+    return is_there and (word(row, "project"), word(row, "name")) == key and job_is(world, row, pods)
 
 
 def job_is(world: Any, row: Json, pods: list[Json]) -> bool:

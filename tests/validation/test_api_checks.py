@@ -1,6 +1,8 @@
 """Requests to the API server, by the front door: what it answers otherwise than it should is not green."""
 
+import asyncio
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,7 +34,9 @@ from validation.report import log, record
 from validation.report.record import CheckResult
 from validation.report.redact import redact
 from validation.report.verify import verify
+from validation.requesting import send_requests
 from validation.scenario.loader import SHIPPED
+from validation.targets.recorder import Recorder
 
 CLUSTER = [SHIPPED / "cluster"]
 VERSION, CLAIM = "dra/api/version", "dra/api/claim"
@@ -155,6 +159,30 @@ def test_after_a_failure_what_was_created_before_is_deleted(tmp_path: Path) -> N
         ("POST", V1BETA1),
         ("DELETE", "/api/v1/namespaces/dra-test"),
     ]
+
+
+async def test_an_interrupted_check_deletes_what_it_created() -> None:
+    target, recorder = AnswersRequests(), Recorder()
+    is_reached, may_go_on = threading.Event(), threading.Event()
+
+    def send(method: str, path: str, body: str) -> tuple[int, str]:
+        if path == V1BETA1:
+            is_reached.set()
+            may_go_on.wait(10)
+        return target.send(method, path, body)
+
+    recorder.send = send
+    result = CheckResult(CLAIM, "dra", "api", "", "", "")
+    task = asyncio.create_task(send_requests(recorder, "claim", result, 0))
+    assert await asyncio.to_thread(is_reached.wait, 10)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    may_go_on.set()
+    assert [path for method, path, _ in target.requests if method == "DELETE"] == [
+        "/api/v1/namespaces/dra-test"
+    ]
+    assert result.volatile.window is not None
 
 
 def test_an_edited_answer_is_refused(tmp_path: Path) -> None:

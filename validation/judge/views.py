@@ -4,6 +4,7 @@ The lists are JSON, an array of objects. Of a list only the fields count that ar
 that of some moment while it was made; of projects that the run did not create, nothing is compared.
 """
 
+import functools
 import json
 import re
 from collections import Counter
@@ -25,6 +26,8 @@ from validation.judge.verdict import Verdict
 JOBS: Final = "jobs"
 NODES: Final = "nodes"
 PROJECTS: Final = "projects"
+OF_ONE_JOB: Final = "jobs/"
+"""Before project and name: what is shown of one job."""
 
 Key = tuple[str, str]
 Row = Mapping[str, Any]
@@ -39,6 +42,7 @@ MAX_GPUS: Final = 10**9
 _NUMBER: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 _DURATION: Final = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
 _NAME: Final = re.compile(r"[a-z0-9./-]{1,250}")
+_JOB: Final = re.compile(rf"{OF_ONE_JOB}([a-z0-9.-]{{1,63}})/([a-z0-9.-]{{1,63}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class View:
     """A list that the orchestrator shows: the command, what is proven, and how to compare.
 
     `judged` are the fields that count, with what of their values does; `project` is the one that says whose a row is.
+    `is_one`: it is one object and no list of them.
     """
 
     line: str
@@ -53,6 +58,7 @@ class View:
     compare: Callable[[State, Sequence[Row]], Iterator[str]]
     judged: Mapping[str, Callable[[object], object]]
     project: str | None = None
+    is_one: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +97,12 @@ def _judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tup
         problem = answer.problem or "no output"
         reason = f"`{answer.line}` ended with exit code {answer.exit_code}: {problem[:MAX_PROBLEM]}"
         return Judgement(Verdict.FAIL, reason), ()
-    rows = rows_of(answer.output)
+    view = view_of(answer.view)
+    rows = rows_of(view, answer.output)
     if rows is None:
-        return Judgement(Verdict.FAIL, f"`{answer.line}` printed no list of objects"), ()
-    differences = _least_differences(VIEWS[answer.view], rows, timeline, window)
+        what = "object" if view.is_one else "list of objects"
+        return Judgement(Verdict.FAIL, f"`{answer.line}` printed no {what}"), ()
+    differences = _least_differences(view, rows, timeline, window)
     if not differences:
         return Judgement(Verdict.PASS), ()
     more = len(differences) - MAX_DIFFERENCES
@@ -102,12 +110,13 @@ def _judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tup
     return Judgement(Verdict.FAIL, f"`{answer.line}` shows what is not so"), said
 
 
-def rows_of(output: str) -> list[Row] | None:
-    """The objects of a JSON array; None if it is none."""
+def rows_of(view: View, output: str) -> list[Row] | None:
+    """The objects of a JSON array, or the one object; None if it is none."""
     try:
         rows = json.loads(output, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
+    rows = [rows] if view.is_one else rows
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         return None
     return rows
@@ -118,15 +127,16 @@ def only_judged(answer: AnswerSeen, projects: Collection[str]) -> AnswerSeen:
 
     What is nested in another way than it is judged is left out, which is as wrong as it was.
     """
-    rows = rows_of(answer.output)
-    view = VIEWS.get(answer.view)
+    view = view_of(answer.view) if is_view(answer.view) else None
+    rows = rows_of(view, answer.output) if view is not None else None
     if rows is None or view is None:
         return msgspec.structs.replace(answer, output="", problem="")
     ours = rows if view.project is None else [row for row in rows if _text(row, view.project) in projects]
     judged = [
         {field: view.judged[field](row[field]) for field in view.judged if field in row} for row in ours
     ]
-    return msgspec.structs.replace(answer, output=json.dumps(judged), problem="")
+    output = json.dumps(judged if not view.is_one else judged[0] if judged else {})
+    return msgspec.structs.replace(answer, output=output, problem="")
 
 
 def _refuse(constant: str) -> None:
@@ -158,17 +168,34 @@ def _jobs(state: State, rows: Sequence[Row]) -> Iterator[str]:
     ours = [row for row in rows if _text(row, "project") in projects]
     shown = [f"{_text(row, 'project')}/{_text(row, 'name')}" for row in ours]
     yield from _names("job", shown, [f"{project}/{name}" for project, name in known])
-    running, pending = state.running(), state.pending()
+    running, pending = state.running() - state.deleted, state.pending()
     for row in ours:
         key = (_text(row, "project"), _text(row, "name"))
-        if key not in known:
-            continue
-        members = pods.get(key, [])
-        runs = key in running and key not in state.deleted
-        yield from _status(key, row, members, runs=runs, waits=key in pending)
-        yield from _gpus_of_job(key, row, members)
-        yield from _run_of_job(key, row, members, is_submitted=key in state.expected)
-        yield from _pods_of_job(key, row, members)
+        if key in known:
+            is_submitted = key in state.expected
+            yield from _status(key, row, pods.get(key, []), runs=key in running, waits=key in pending)
+            yield from _rest_of_job(key, row, pods.get(key, []), is_submitted=is_submitted)
+
+
+def _one_job(state: State, rows: Sequence[Row], key: Key) -> Iterator[str]:
+    """The job of this project and name, as in the list of all."""
+    members = state.by_workload().get(key, [])
+    shown = [(_text(row, "project"), _text(row, "name")) for row in rows]
+    if shown != [key]:
+        yield f"{_spell(key)} is not what is shown"
+    elif not members and key not in state.expected:
+        yield f"there is no job {_spell(key)}"
+    else:
+        runs, waits = key in state.running() - state.deleted, key in state.pending()
+        yield from _status(key, rows[0], members, runs=runs, waits=waits)
+        yield from _rest_of_job(key, rows[0], members, is_submitted=key in state.expected)
+
+
+def _rest_of_job(key: Key, row: Row, members: Sequence[PodSeen], *, is_submitted: bool) -> Iterator[str]:
+    """All but its status."""
+    yield from _gpus_of_job(key, row, members)
+    yield from _run_of_job(key, row, members, is_submitted=is_submitted)
+    yield from _pods_of_job(key, row, members)
 
 
 def _status(key: Key, row: Row, members: Sequence[PodSeen], *, runs: bool, waits: bool) -> Iterator[str]:
@@ -421,3 +448,24 @@ VIEWS: Final[Mapping[str, View]] = {
         project="name",
     ),
 }
+
+
+def is_view(name: str) -> bool:
+    """Whether there is a list of that name, or it names one job."""
+    return name in VIEWS or _JOB.fullmatch(name) is not None
+
+
+def view_of(name: str) -> View:
+    """The list of that name, or of `jobs/PROJECT/NAME` what is shown of that job. Raises KeyError."""
+    match = _JOB.fullmatch(name)
+    if match is None:
+        return VIEWS[name]
+    project, workload = match.groups()
+    return View(
+        f"muster get {workload} -p {project} -o json",
+        f"{workload} is described with its user, type, node, GPUs and run time, and whether it waits",
+        functools.partial(_one_job, key=(project, workload)),
+        VIEWS[JOBS].judged,
+        project=VIEWS[JOBS].project,
+        is_one=True,
+    )

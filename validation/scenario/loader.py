@@ -15,7 +15,7 @@ from validation.judge.evidence import NO_EVIDENCE, Evidence
 from validation.judge.expectation import Expectation
 from validation.judge.training_job import TrainingJob
 from validation.judge.utilization import MAX_GAP_MS, Standard
-from validation.judge.views import VIEWS
+from validation.judge.views import OF_ONE_JOB, VIEWS, is_view
 from validation.scenario.commands import Action, Delete, Submit, parse
 from validation.scenario.document import Document
 from validation.scenario.projects import LoadedProject, load_projects
@@ -373,21 +373,26 @@ class _Builder:
         """Refuse lists that there are not, and one that is there twice."""
         views = self.scenario.views
         for index, name in enumerate(views):
-            if name not in VIEWS or name in views[:index]:
-                known = ", ".join(VIEWS)
+            if not is_view(name) or name in views[:index]:
+                known = ", ".join([*VIEWS, f"{OF_ONE_JOB}PROJECT/NAME"])
                 raise self.document.error(
                     ("views", index), f"unknown or repeated view `{name}`; there are: {known}"
                 )
+            if name.startswith(OF_ONE_JOB):
+                project, _, workload = name.removeprefix(OF_ONE_JOB).partition("/")
+                self._check_alive(project, workload, "views", index)
+
+    def _check_alive(self, project: str, workload: str, *place: str | int) -> None:
+        """Refuse a job that is not there when the last step has ended."""
+        if (project, workload) not in {(demand.project, demand.name) for demand in demands(self.history)}:
+            raise self.document.error(place, f"no step leaves a job `{workload}` in `{project}`")
 
     def _training(self) -> LoadedTraining | None:
         """The job whose result is judged; it runs when the last step has ended."""
         training = self.scenario.training
         if training is None:
             return None
-        alive = {(demand.project, demand.name) for demand in demands(self.history)}
-        if (training.project, training.workload) not in alive:
-            message = f"no step leaves a job `{training.workload}` in `{training.project}`"
-            raise self.document.error(("training", "workload"), message)
+        self._check_alive(training.project, training.workload, "training", "workload")
         job = TrainingJob(
             training.project, training.workload, training.device, training.devices, training.mounts
         )

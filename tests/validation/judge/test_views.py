@@ -27,7 +27,17 @@ from validation.judge.evidence import Evidence
 from validation.judge.state import fold
 from validation.judge.timeline import Timeline
 from validation.judge.verdict import Verdict
-from validation.judge.views import JOBS, NODES, PROJECTS, VIEWS, ViewResult, judge_view, only_judged
+from validation.judge.views import (
+    JOBS,
+    NODES,
+    PROJECTS,
+    VIEWS,
+    ViewResult,
+    is_view,
+    judge_view,
+    only_judged,
+    view_of,
+)
 
 LEAST = Evidence(2, 16, 1, 1)
 
@@ -84,7 +94,7 @@ def judged(
 ) -> ViewResult:
     """The judgement on a list; events happen `before` it is made, and `more` while it is."""
     output = rows if isinstance(rows, str) else json.dumps(rows)
-    events = [*WORLD, *before, *more, AnswerSeen(9, name, VIEWS[name].line, exit_code, output, problem)]
+    events = [*WORLD, *before, *more, AnswerSeen(9, name, view_of(name).line, exit_code, output, problem)]
     window = Window(0, len(WORLD) + len(before), len(events), 8, 9)
     return judge_view(name, Circumstances(), Timeline(events), window, least=least)
 
@@ -381,3 +391,78 @@ def test_two_judges_agree_on_lists_that_were_changed_at_random(
             elif what == "twice":
                 rows.append(dict(row))
     agreed(name, rows, more)
+
+
+ONE = "jobs/team-a/train"
+
+
+def described(job: str = "train", **fields: Any) -> Any:
+    """What is shown of one job of team-a."""
+    return next(row for row in shown(JOBS) if row["name"] == job) | fields
+
+
+def test_an_honest_description_of_one_job_passes() -> None:
+    assert view_of(ONE).line == "muster get train -p team-a -o json"
+    assert judged(ONE, described(events=[], gpuDetails=[])).judgement.verdict == Verdict.PASS
+    assert agreed("jobs/team-a/late", described("late"))
+    assert agreed("jobs/team-a/part", described("part"))
+
+
+@pytest.mark.parametrize(
+    ("row", "difference"),
+    [
+        (described(status="Pending"), 'team-a/train: status is "Pending", not "Running"'),
+        (described(gpusAllocated="3"), 'team-a/train: gpusAllocated is "3", not 4'),
+        (described(user=""), "team-a/train: there is no user"),
+        (described(instances=[]), "team-a/train: a pod on n1 with GPUs 0,1 is not shown so"),
+        (described("late"), "team-a/train is not what is shown"),
+        (described(project="team-b"), "team-a/train is not what is shown"),
+        ({}, "team-a/train is not what is shown"),
+    ],
+)
+def test_what_is_not_so_of_one_job_is_named(row: Any, difference: str) -> None:
+    result = judged(ONE, row)
+    assert result.judgement.verdict == Verdict.FAIL
+    assert difference in result.differences
+    assert not agreed(ONE, row)
+
+
+@pytest.mark.parametrize("output", ["", "[]", "[{}]", "null", "1", "[" * 100_000])
+def test_what_is_no_object_fails(output: str) -> None:
+    result = judged(ONE, output)
+    assert result.judgement.reason == "`muster get train -p team-a -o json` printed no object"
+
+
+def test_a_job_that_nobody_submitted_is_not_described() -> None:
+    result = judged("jobs/team-a/ghost", described("train", name="ghost"))
+    assert result.differences == ["there is no job team-a/ghost"]
+    assert not agreed("jobs/team-a/ghost", described("train", name="ghost"))
+
+
+def test_of_a_description_no_more_is_passed_on_than_what_is_judged() -> None:
+    row = described(commandLine="--token secret", events=[{"message": "secret"}], user="ada")
+    answer = only_judged(AnswerSeen(9, ONE, "", 0, json.dumps(row)), {"team-a"})
+    assert not any(word in answer.output for word in ("secret", "ada"))
+    assert judged(ONE, answer.output).judgement.verdict == Verdict.PASS
+    assert (
+        judged(ONE, only_judged(AnswerSeen(9, ONE, "", 0, "[]"), {"team-a"}).output).judgement.verdict
+        == "FAIL"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["", "job", "jobs/", "jobs/a", "jobs/a/", "jobs/a/b/c", "jobs/a/b -A", "jobs/A/b"]
+)
+def test_other_names_are_no_view(name: str) -> None:
+    assert not is_view(name)
+
+
+@given(st.lists(PODS, max_size=3), st.data())
+def test_two_judges_agree_on_descriptions_that_were_changed_at_random(
+    pods: list[Event], data: st.DataObject
+) -> None:
+    rows = shown_jobs(fold([*WORLD, *pods]))
+    row = data.draw(st.sampled_from(rows))
+    for _ in range(data.draw(st.integers(0, 2))):
+        row[data.draw(st.sampled_from(sorted(row)))] = data.draw(VALUES)
+    agreed(f"jobs/team-a/{data.draw(st.sampled_from(['train', 'part', 'late', 'new', 'ghost']))}", row, pods)

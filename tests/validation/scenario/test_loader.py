@@ -70,6 +70,13 @@ def test_fractions_of_a_file_are_exact(tmp_path: Path) -> None:
         ("kind: Scenario", "kind: Story", 2, "Invalid enum value 'Story' (at kind)"),
         ("source: here}", "source: here, errata: [E1]}", 3, "unknown erratum `E1`"),
         ("kind: Scenario", "kind: Scenario\ncontinues: two", 3, "cannot continue `two`"),
+        ("kind: Scenario", "kind: Scenario\nviews: [jobs/p/b]", 3, "no step leaves a job `b` in `p`"),
+        (
+            "kind: Scenario",
+            "kind: Scenario\nviews: [job]",
+            3,
+            "there are: jobs, nodes, projects, jobs/PROJECT/NAME",
+        ),
         ("kind: Scenario", "kind: [", 4, "expected"),
         ("nodes: 1", "nodes: 09", 4, "Expected `int`, got `str`"),
     ],
@@ -145,9 +152,9 @@ def test_the_shipped_scenarios_are_a_chain_of_the_paper_one_of_projects_and_isol
     assert groups[1:3] == [["dra"], ["installation"]]
     assert groups[3] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]
     projects = ["muster-projects", "muster-projects-changed", "muster-projects-deleted"]
-    assert [group for group in groups[4:] if len(group) > 1] == [projects]
+    assert [group for group in groups[4:] if len(group) > 1] == [["hyper1", "hyper1-deleted"], projects]
     assert groups[-1] == ["hosts-after"]
-    assert len(groups) == 20
+    assert len(groups) == 22
 
 
 def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:
