@@ -21,6 +21,7 @@ from validation.judge.check_verdict import (
     blocks_later_checks,
     waive,
 )
+from validation.judge.containers import LOG, digests, kind_of
 from validation.judge.convergence import Convergence, ConvergenceResult
 from validation.judge.events import AnswerSeen
 from validation.judge.timeline import Timeline
@@ -35,7 +36,7 @@ from validation.node_groups import NodeGroups
 from validation.plan import Check
 from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
-from validation.requesting import send_requests
+from validation.requesting import read_log, send_requests
 from validation.sampling import sample_gpus
 from validation.scenario.commands import Action, Submit
 from validation.scenario.loader import LoadedScenario, LoadedStep, demands
@@ -254,15 +255,20 @@ class ValidationRun:
 
     async def _show(self, view: str, result: record.CheckResult) -> None:
         """Let the orchestrator show a list; keep what it printed, and which events there were meanwhile."""
-        line = view_of(view).line
+        line, is_log = view_of(view).line, kind_of(view) == LOG
         start, started_ms = len(self.recorder.events), self.recorder.now_ms()
         self.progress.update(f"{result.id}: {line}")
+        if is_log:
+            await read_log(self.recorder, view, patience_ms=WITNESS_MS)
         command = await self.target.execute(line, started_ms=started_ms)
         problem = command.stderr.strip().rpartition("\n")[2]
+        output = digests(command.stdout, is_whole=True) if is_log else command.stdout
         ended_ms = self.recorder.now_ms()
-        self.recorder.record(AnswerSeen(ended_ms, view, line, command.exit_code, command.stdout, problem))
+        self.recorder.record(AnswerSeen(ended_ms, view, line, command.exit_code, output, problem))
+        if is_log:
+            await read_log(self.recorder, view)
         end = len(self.recorder.events)
-        result.volatile.window = Window(self._group_from, start, end, started_ms, ended_ms)
+        result.volatile.window = Window(self._group_from, start, end, started_ms, self.recorder.now_ms())
 
     async def _hear_job(self, result: record.CheckResult) -> None:
         """Wait until every pod of the job of the check has ended and left its output; keep which events these are."""

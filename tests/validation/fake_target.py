@@ -38,6 +38,7 @@ class FakeTarget:
         self.created = 0
         self.ended: set[tuple[str, str]] = set()
         """Jobs that had their time, and are there without a pod."""
+        self.lines_printed = 1
 
     async def start(self, cluster: Cluster) -> bool:
         fresh, self.cluster = self.cluster is None, cluster
@@ -46,6 +47,7 @@ class FakeTarget:
     @contextlib.asynccontextmanager
     async def recording(self, recorder: Recorder) -> AsyncIterator[None]:
         self.recorder = recorder
+        recorder.read_log = self.read_log
         assert self.cluster is not None
         for number in range(self.cluster.nodes):
             recorder.record(NodeSeen(recorder.now_ms(), f"n{number + 1}", self.cluster.gpus_per_node))
@@ -74,6 +76,10 @@ class FakeTarget:
         elif words[:3] == ["muster", "project", "delete"]:
             del self.quotas[words[3]]
             self.recorder.remove_namespace(f"muster-{words[3]}")
+        elif words[:2] == ["muster", "logs"]:
+            return Command(line, 0, started_ms, 1, stdout=self.printed(words[4], words[2]).strip())
+        elif words[:2] == ["muster", "bash"]:
+            return Command(line, 0, started_ms, 1, stdout=self.pods[words[4], words[2]][0].pod)
         elif words[:2] == ["muster", "get"]:
             return Command(line, 0, started_ms, 1, stdout=json.dumps(self.describe_job(words[2], words[4])))
         elif words[-2:] == ["-o", "json"]:
@@ -91,6 +97,20 @@ class FakeTarget:
         return {"-A": shown_jobs, "node": shown_nodes, "projects": shown_projects}[last_word](
             self.recorder.state
         )
+
+    def log_of(self, project: str, workload: str) -> str:
+        """What the containers of the job have printed, by their kubelet. It grows."""
+        self.lines_printed += 1
+        lines = (f"{workload} of {project}, epoch {number}" for number in range(self.lines_printed))
+        return "".join(f"{line}\n" for line in lines)
+
+    def printed(self, project: str, workload: str) -> str:
+        """What `muster logs` prints."""
+        return self.log_of(project, workload)
+
+    def read_log(self, namespace: str, pod: str, container: str) -> str:
+        """What the kubelet answers."""
+        return self.log_of(namespace.removeprefix("muster-"), container)
 
     def describe_job(self, name: str, project: str) -> dict[str, Any]:
         """What `muster get` prints of a job."""

@@ -130,6 +130,18 @@ class ShowsWhatIsNotSo(FakeTarget):
         return rows
 
 
+class ShowsAnotherContainer(FakeTarget):
+    """Prints the log of another job, and opens a shell in its container."""
+
+    def printed(self, project: str, workload: str) -> str:
+        return super().printed(project, "other")
+
+    async def execute(self, line: str, *, started_ms: int) -> Command:
+        done = await super().execute(line, started_ms=started_ms)
+        is_shell = line.startswith("muster bash ")
+        return Command(line, 0, started_ms, 1, stdout="other-1") if is_shell else done
+
+
 class ShowsNothing(FakeTarget):
     """Shows empty lists."""
 
@@ -179,6 +191,7 @@ TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
     "swaps-devices": SwapsDevices,
     "leaves-no-result": LeavesNothing,
     "shows-what-is-not-so": ShowsWhatIsNotSo,
+    "shows-another-container": ShowsAnotherContainer,
     "leaves-a-gpu-idle": LeavesOneIdle,
     "too-old-for-claims": TooOldForClaims,
     "alters-claims": AltersClaims,

@@ -17,7 +17,7 @@ from second_judge_api import judge_api  # type: ignore[import-not-found]
 from second_judge_hosts import judge_layer  # type: ignore[import-not-found]
 from second_judge_limits import Sessions, replay_limits  # type: ignore[import-not-found]
 from second_judge_use import judge_use  # type: ignore[import-not-found]
-from second_judge_views import is_shown  # type: ignore[import-not-found]
+from second_judge_views import is_shown, judge_container  # type: ignore[import-not-found]
 
 Json = dict[str, Any]
 GRAVEST = ["ERROR", "FAIL", "INCONCLUSIVE", "BLOCKED", "WAIVED", "PASS"]
@@ -366,6 +366,9 @@ def judge_view(check: Json, events: list[Json]) -> str:
     if answers[0]["exitCode"]:
         return "FAIL"
     world = after(events[: window["startEvent"]])
+    if name.startswith(("log/", "shell/")):
+        verdict: str = judge_container(name, world, during)
+        return unless_gaps(window, events) if verdict == "PASS" else verdict
     good = is_shown(name, world, answers[0]["output"])
     for event in during:
         world.apply(event)

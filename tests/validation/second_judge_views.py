@@ -23,6 +23,28 @@ def is_shown(name: str, world: Any, output: str) -> bool:
     return {"jobs": jobs_are, "nodes": nodes_are, "projects": projects_are}[name](world, rows)
 
 
+def judge_container(name: str, world: Any, during: list[Json]) -> str:
+    """The log or the shell of a container of a job."""
+    number = next(i for i, event in enumerate(during) if event["event"] == "answer" and event["view"] == name)
+    output = during[number]["output"]
+    kind, project, job = name.split("/")
+    if kind == "shell":
+        pods = world.jobs().get((project, job), [])
+        names = [pod["pod"] for pod in pods if occupies(pod) and pod["phase"] == "Running"]
+        return "PASS" if output.strip() in names else "FAIL"
+    logs = [event for event in during[:number] if event["event"] == "request" and event["check"] == name]
+    later = [event for event in during[number:] if event["event"] == "request" and event["check"] == name]
+    if not logs or not later:
+        return "INCONCLUSIVE"
+    if logs[-1]["problem"] or later[0]["problem"]:
+        return "ERROR"
+    before, printed, after = (text.split() for text in (logs[-1]["answer"], output, later[0]["answer"]))
+    if not before:
+        return "INCONCLUSIVE"
+    grows = printed[: len(before)] == before and after[: len(printed) - 1] == printed[:-1]
+    return "PASS" if grows else "FAIL"
+
+
 def thousandths(value: Any) -> Any:
     """None of what is no whole number, and no decimal of at most nine digits before and nine behind the point."""
     if type(value) is int:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from validation.judge import units
+from validation.judge import containers, units
 from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun, without_gaps
 from validation.judge.events import AnswerSeen, CommandRun, NodeSeen, PodSeen, ProjectDeleted, ProjectSet
 from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
@@ -88,6 +88,8 @@ def judge_view(
     if answer is None:
         return ViewResult(Judgement(Verdict.INCONCLUSIVE, "nothing was shown"), evidence=evidence)
     judgement, differences = _judge_answer(answer, timeline, window)
+    if is_container(name) and judgement.verdict == Verdict.PASS:
+        judgement = containers.judge_container(answer, during, timeline.state_before(window.start_event))
     return ViewResult(without_gaps(judgement, timeline, window), differences, evidence)
 
 
@@ -97,6 +99,8 @@ def _judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tup
         problem = answer.problem or "no output"
         reason = f"`{answer.line}` ended with exit code {answer.exit_code}: {problem[:MAX_PROBLEM]}"
         return Judgement(Verdict.FAIL, reason), ()
+    if is_container(answer.view):
+        return Judgement(Verdict.PASS), ()
     view = view_of(answer.view)
     rows = rows_of(view, answer.output)
     if rows is None:
@@ -127,6 +131,8 @@ def only_judged(answer: AnswerSeen, projects: Collection[str]) -> AnswerSeen:
 
     What is nested in another way than it is judged is left out, which is as wrong as it was.
     """
+    if is_container(answer.view):
+        return msgspec.structs.replace(answer, output=containers.only_judged(answer), problem="")
     view = view_of(answer.view) if is_view(answer.view) else None
     rows = rows_of(view, answer.output) if view is not None else None
     if rows is None or view is None:
@@ -189,6 +195,11 @@ def _one_job(state: State, rows: Sequence[Row], key: Key) -> Iterator[str]:
         runs, waits = key in state.running() - state.deleted, key in state.pending()
         yield from _status(key, rows[0], members, runs=runs, waits=waits)
         yield from _rest_of_job(key, rows[0], members, is_submitted=key in state.expected)
+
+
+def _no_list(_state: State, _rows: Sequence[Row]) -> Iterator[str]:
+    """What a container prints is no list of objects."""
+    yield from ()
 
 
 def _rest_of_job(key: Key, row: Row, members: Sequence[PodSeen], *, is_submitted: bool) -> Iterator[str]:
@@ -450,17 +461,34 @@ VIEWS: Final[Mapping[str, View]] = {
 }
 
 
+def is_container(name: str) -> bool:
+    """Whether it is about a container, and no list."""
+    return containers.kind_of(name) != ""
+
+
 def is_view(name: str) -> bool:
     """Whether there is a list of that name, or it names one job."""
-    return name in VIEWS or _JOB.fullmatch(name) is not None
+    return name in VIEWS or _JOB.fullmatch(name) is not None or is_container(name)
+
+
+def job_of(name: str) -> Key | None:
+    """The project and the name of the one job that a view is about; None for lists."""
+    match = _JOB.fullmatch(name)
+    if match is not None:
+        return match[1], match[2]
+    return containers.job_of(name) if is_container(name) else None
 
 
 def view_of(name: str) -> View:
-    """The list of that name, or of `jobs/PROJECT/NAME` what is shown of that job. Raises KeyError."""
-    match = _JOB.fullmatch(name)
-    if match is None:
+    """The list of that name, or what is shown of the job, or of its container, that it names. Raises KeyError."""
+    key = job_of(name)
+    if key is None:
         return VIEWS[name]
-    project, workload = match.groups()
+    project, workload = key
+    if is_container(name):
+        kind = containers.kind_of(name)
+        line = containers.LINES[kind].format(project=project, name=workload)
+        return View(line, containers.TITLES[kind].format(name=workload), _no_list, {})
     return View(
         f"muster get {workload} -p {project} -o json",
         f"{workload} is described with its user, type, node, GPUs and run time, and whether it waits",

@@ -20,7 +20,7 @@ from validation.judge.events import (
     SamplesSeen,
 )
 from validation.judge.training_job import parse
-from validation.judge.views import only_judged
+from validation.judge.views import is_container, only_judged
 from validation.report import log, manifest, record
 from validation.report.assemble import assemble
 from validation.report.log import Closed, Observed, Opened
@@ -99,6 +99,12 @@ def _only_judged(entry: log.Entry, projects: Collection[str]) -> log.Entry:
     return entry
 
 
+def _is_api(entry: log.Entry) -> bool:
+    """Whether it is an answer of the API server itself, and not about the container of a job."""
+    event = entry.event if isinstance(entry, Observed) else None
+    return isinstance(event, RequestAnswered) and not is_container(event.check)
+
+
 def _without_message(pod: PodSeen) -> PodSeen:
     """The pod without the message why it does not run, which may have addresses in it."""
     if pod.cause is None:
@@ -153,9 +159,13 @@ def _shown_names(value: Any, key: str, replace: Callable[[str], str]) -> Any:
 
 
 def _renamed(entry: log.Entry, replace: Callable[[str], str]) -> log.Entry:
-    if isinstance(entry, Observed) and isinstance(entry.event, RequestAnswered):
+    if _is_api(entry):
         return entry  # what is left of it has no name of a project, a host or a person
-    is_answer = isinstance(entry, Observed) and isinstance(entry.event, AnswerSeen)
+    is_answer = (
+        isinstance(entry, Observed)
+        and isinstance(entry.event, AnswerSeen)
+        and not is_container(entry.event.view)
+    )
 
     def renamed(value: Any, key: str) -> Any:
         if is_answer and key == "output" and value:

@@ -11,11 +11,12 @@ import msgspec
 from validation.errors import ScenarioError
 from validation.judge import oracle
 from validation.judge.api_checks import API_CHECKS
+from validation.judge.containers import LOG, SHELL
 from validation.judge.evidence import NO_EVIDENCE, Evidence
 from validation.judge.expectation import Expectation
 from validation.judge.training_job import TrainingJob
 from validation.judge.utilization import MAX_GAP_MS, Standard
-from validation.judge.views import OF_ONE_JOB, VIEWS, is_view
+from validation.judge.views import JOBS, VIEWS, is_view, job_of
 from validation.scenario.commands import Action, Delete, Submit, parse
 from validation.scenario.document import Document
 from validation.scenario.projects import LoadedProject, load_projects
@@ -374,13 +375,14 @@ class _Builder:
         views = self.scenario.views
         for index, name in enumerate(views):
             if not is_view(name) or name in views[:index]:
-                known = ", ".join([*VIEWS, f"{OF_ONE_JOB}PROJECT/NAME"])
+                of_jobs = (f"{kind}/PROJECT/NAME" for kind in (JOBS, LOG, SHELL))
+                known = ", ".join([*VIEWS, *of_jobs])
                 raise self.document.error(
                     ("views", index), f"unknown or repeated view `{name}`; there are: {known}"
                 )
-            if name.startswith(OF_ONE_JOB):
-                project, _, workload = name.removeprefix(OF_ONE_JOB).partition("/")
-                self._check_alive(project, workload, "views", index)
+            job = job_of(name)
+            if job is not None:
+                self._check_alive(*job, "views", index)
 
     def _check_alive(self, project: str, workload: str, *place: str | int) -> None:
         """Refuse a job that is not there when the last step has ended."""

@@ -32,22 +32,24 @@ async def run_command(
 ) -> Command:
     """Run `line`, a `muster …` command, as a process of its own, and wait for its end.
 
-    Exit code 124 means that it was killed after `timeout_seconds`. No shell is involved.
+    What stands behind `<<<` is its input, a line, as in a shell. No shell is involved. Exit code 124 means that it was
+    killed after `timeout_seconds`.
     """
-    words = shlex.split(line)
+    command, _, text = line.partition(" <<< ")
+    words, typed = shlex.split(command), " ".join(shlex.split(text))
     begin = time.monotonic()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *ENTRY,
         *words[1:],
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.PIPE if typed else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "KUBECONFIG": str(kubeconfig)},
     )
     try:
         async with asyncio.timeout(timeout_seconds):
-            stdout, stderr = await process.communicate()
+            stdout, stderr = await process.communicate(f"{typed}\n".encode() if typed else None)
         exit_code = process.returncode or 0
     except TimeoutError:
         stdout, stderr = b"", f"killed: it did not end within {timeout_seconds:g} s".encode()

@@ -71,6 +71,8 @@ class Recorder:
         """Reads the last line that a container printed, by namespace, name of the pod, and its own."""
         self.read_page: agents.PageReader | None = None
         """Reads the page of an agent; None where there is nobody to read it."""
+        self.read_log: Callable[[str, str, str], str] | None = None
+        """Reads a log, by namespace, name of the pod, and container; None where there is nobody to read it."""
         self.send: requests.Sender | None = None
         """Sends a request to the API server; None where there is none."""
         self.agents: dict[str, agents.AgentPod] = {}
@@ -118,11 +120,12 @@ class Recorder:
         self._read_line = functools.partial(outputs.read_last_line, client)
         self.read_page = functools.partial(agents.read_page, client)
         self.send = functools.partial(requests.send, client)
+        self.read_log = functools.partial(outputs.read_log, client)
         try:
             await self._until_synced(synced)
             yield
         finally:
-            self._read_line = self.read_page = self.send = None
+            self._read_line = self.read_page = self.send = self.read_log = None
             await asyncio.gather(*self._outputs.values())
             await asyncio.gather(*(asyncio.to_thread(reader.stop) for reader in readers))
 
@@ -178,6 +181,15 @@ class Recorder:
         event = RequestAnswered(self.now_ms(), check, method, path, status, answer, body, problem)
         self.record(event)
         return event
+
+    async def log_of(self, pod: PodSeen) -> tuple[str, str]:
+        """What the container of the pod's workload has printed, by its kubelet, or why that is not known."""
+        if self.read_log is None:
+            return "", "the cluster is not watched"
+        try:
+            return await asyncio.to_thread(self.read_log, pod.namespace, pod.pod, pod.workload), ""
+        except ReadFailed as error:
+            return "", str(error)
 
     async def sample_gpus(self) -> None:
         """Record what the agent of each node with GPUs says now of them, or why it says nothing."""

@@ -15,10 +15,20 @@ _SECONDS: Final = 10
 
 def read_last_line(client: kubernetes.client.ApiClient, namespace: str, pod: str, container: str) -> str:
     """The last line of the log of a pod's container. Raises ReadFailed."""
+    query = [("container", container), ("tailLines", "1")]
+    return _read(client, namespace, pod, query).rstrip("\n")
+
+
+def read_log(client: kubernetes.client.ApiClient, namespace: str, pod: str, container: str) -> str:
+    """The beginning of the log of a pod's container. Raises ReadFailed."""
+    return _read(client, namespace, pod, [("container", container)])
+
+
+def _read(client: kubernetes.client.ApiClient, namespace: str, pod: str, query: list[tuple[str, str]]) -> str:
     parameters = client.param_serialize(
         method="GET",
         resource_path=f"/api/v1/namespaces/{namespace}/pods/{pod}/log",
-        query_params=[("container", container), ("tailLines", "1"), ("limitBytes", str(MAX_BYTES))],
+        query_params=[*query, ("limitBytes", str(MAX_BYTES))],
         auth_settings=["BearerToken"],
     )
     try:
@@ -28,7 +38,7 @@ def read_last_line(client: kubernetes.client.ApiClient, namespace: str, pod: str
         raise ReadFailed(str(error)) from error
     if response.status != 200:
         raise ReadFailed(f"{response.status} {response.reason}")
-    return str(content.decode(errors="replace")).rstrip("\n")
+    return str(content.decode(errors="replace"))
 
 
 def main_container(pod: dict[str, Any]) -> str:

@@ -152,7 +152,11 @@ def test_the_shipped_scenarios_are_a_chain_of_the_paper_one_of_projects_and_isol
     assert groups[1:3] == [["dra"], ["installation"]]
     assert groups[3] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]
     projects = ["muster-projects", "muster-projects-changed", "muster-projects-deleted"]
-    assert [group for group in groups[4:] if len(group) > 1] == [["hyper1", "hyper1-deleted"], projects]
+    assert [group for group in groups[4:] if len(group) > 1] == [
+        ["build1", "build1-deleted"],
+        ["hyper1", "hyper1-deleted"],
+        projects,
+    ]
     assert groups[-1] == ["hosts-after"]
     assert len(groups) == 22
 

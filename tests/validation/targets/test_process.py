@@ -1,4 +1,4 @@
-"""What a command printed: all of it for the judge, and in the record as much as it needs."""
+"""What a command reads and prints: all of it for the judge, and in the record as much as it needs."""
 
 import asyncio
 from pathlib import Path
@@ -11,3 +11,10 @@ def test_all_that_a_command_printed_is_kept_for_the_judge(tmp_path: Path) -> Non
     assert (whole.exit_code, len(whole.stdout) > 20_000) == (0, True), whole.stderr
     assert not whole.stdout.endswith("(cut)")
     assert for_the_record(whole).stdout == whole.stdout[:20_000] + "\n… (cut)"
+
+
+def test_what_stands_behind_three_signs_is_typed_in(tmp_path: Path) -> None:
+    line = "muster project create --help <<< 'cat /etc/hostname'"
+    done = asyncio.run(run_command(line, tmp_path / "none", started_ms=0))
+    assert (done.line, done.exit_code) == (line, 0)
+    assert done.stdout.startswith("Usage: muster project create"), "the words behind are no arguments"

@@ -21,7 +21,7 @@ from tests.validation.witness.test_reader import kubeconfig
 from validation.judge.events import OutputSeen
 from validation.targets.recorder import GPU_NODES, NAMESPACES, NODES, PODS, SLICES, Recorder
 from validation.witness.objects import slim
-from validation.witness.outputs import MAX_BYTES, ended, main_container, ran_ms, read_last_line
+from validation.witness.outputs import MAX_BYTES, ended, main_container, ran_ms, read_last_line, read_log
 from validation.witness.reader import ReadFailed, connect
 
 
@@ -62,6 +62,16 @@ async def test_bytes_that_are_no_text_are_kept_apart_from_what_was_not_read(tmp_
 async def test_a_refusal_is_no_line(tmp_path: Path, answer: Answer, message: str) -> None:
     with pytest.raises(ReadFailed, match=message):
         await last_line(tmp_path, answer)
+
+
+async def test_a_whole_log_is_read_with_its_spaces_and_line_ends(tmp_path: Path) -> None:
+    async with serving() as server:
+        server.on("GET", log_path("p"), Answer(b" epoch 1\r\nepoch 2\n"), Answer({}, 400))
+        client = connect(kubeconfig(tmp_path, server.url))
+        assert await asyncio.to_thread(read_log, client, NAMESPACE, "p", "main") == " epoch 1\r\nepoch 2\n"
+        assert server.requests[0].query == {"container": "main", "limitBytes": str(MAX_BYTES)}
+        with pytest.raises(ReadFailed, match="400 Bad Request"):
+            await asyncio.to_thread(read_log, client, NAMESPACE, "p", "main")
 
 
 async def test_a_log_that_breaks_off_is_no_line(tmp_path: Path) -> None:
