@@ -1,17 +1,12 @@
-"""Sends the requests of a check to the API server, and deletes what they created; reads logs as a witness."""
+"""Sends the requests of a check to the API server, and deletes what they created."""
 
 import json
-from typing import Any, Final
+from typing import Any
 
 from validation.judge.api_checks import API_CHECKS, document_of, is_answered_well
 from validation.judge.check_verdict import Window
-from validation.judge.containers import digests, job_of
-from validation.judge.events import RequestAnswered
 from validation.report import record
 from validation.targets.recorder import Recorder
-
-POLL_MS: Final = 500
-"""A log has no event that says that it has grown."""
 
 
 async def send_requests(recorder: Recorder, name: str, result: record.CheckResult, from_event: int) -> None:
@@ -33,21 +28,6 @@ async def send_requests(recorder: Recorder, name: str, result: record.CheckResul
             await recorder.request(name, "DELETE", path, _deletion(uid))
         end, ended_ms = len(recorder.events), recorder.now_ms()
         result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
-
-
-async def read_log(recorder: Recorder, view: str, *, patience_ms: int = 0) -> None:
-    """Record what the kubelet has of the log of the job that the view is about, once there is a line, or why not."""
-    project, workload = job_of(view)
-    due_ms = recorder.now_ms() + patience_ms
-    while True:
-        pods = [pod for pod in recorder.pods_of({project}) if pod.workload == workload and pod.holds]
-        text, problem = await recorder.log_of(pods[-1]) if pods else ("", f"{workload} has no pod on a node")
-        if text or recorder.now_ms() >= due_ms:
-            break
-        await recorder.changed(POLL_MS)
-    path = f"/api/v1/namespaces/{pods[-1].namespace}/pods/{pods[-1].pod}/log" if pods else ""
-    status, lines = 0 if problem else 200, digests(text, is_whole=False)
-    recorder.record(RequestAnswered(recorder.now_ms(), view, "GET", path, status, lines, problem=problem))
 
 
 def _uid(answer: str) -> str:

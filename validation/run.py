@@ -21,14 +21,11 @@ from validation.judge.check_verdict import (
     blocks_later_checks,
     waive,
 )
-from validation.judge.containers import LOG, digests, kind_of
 from validation.judge.convergence import Convergence, ConvergenceResult
-from validation.judge.events import AnswerSeen
 from validation.judge.timeline import Timeline
 from validation.judge.training_job import outputs_of
 from validation.judge.units import seconds, spell
 from validation.judge.verdict import Verdict
-from validation.judge.views import view_of
 from validation.judge.waivers import Waiver
 from validation.judge.witnesses import unsettled
 from validation.layers.checks import AFTER, LAYERS
@@ -36,11 +33,12 @@ from validation.node_groups import NodeGroups
 from validation.plan import Check
 from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
-from validation.requesting import read_log, send_requests
+from validation.requesting import send_requests
 from validation.sampling import sample_gpus
 from validation.scenario.commands import Action, Submit
 from validation.scenario.loader import LoadedScenario, LoadedStep, demands
 from validation.scenario.projects import LoadedProject
+from validation.showing import show
 from validation.targets.base import Target
 from validation.targets.process import for_the_record
 from validation.targets.recorder import Recorder
@@ -247,28 +245,13 @@ class ValidationRun:
     async def _gather(self, check: Check, result: record.CheckResult) -> None:
         """Let happen what a check beside the steps is judged by, in the state that the last step left."""
         if check.view:
-            await self._show(check.view, result)
+            await show(
+                self.recorder, self.target, check.view, result, self._group_from, progress=self.progress
+            )
         elif check.utilization:
             await sample_gpus(self.recorder, result, self._group_from, self.progress)
         else:
             await self._hear_job(result)
-
-    async def _show(self, view: str, result: record.CheckResult) -> None:
-        """Let the orchestrator show a list; keep what it printed, and which events there were meanwhile."""
-        line, is_log = view_of(view).line, kind_of(view) == LOG
-        start, started_ms = len(self.recorder.events), self.recorder.now_ms()
-        self.progress.update(f"{result.id}: {line}")
-        if is_log:
-            await read_log(self.recorder, view, patience_ms=WITNESS_MS)
-        command = await self.target.execute(line, started_ms=started_ms)
-        problem = command.stderr.strip().rpartition("\n")[2]
-        output = digests(command.stdout, is_whole=True) if is_log else command.stdout
-        ended_ms = self.recorder.now_ms()
-        self.recorder.record(AnswerSeen(ended_ms, view, line, command.exit_code, output, problem))
-        if is_log:
-            await read_log(self.recorder, view)
-        end = len(self.recorder.events)
-        result.volatile.window = Window(self._group_from, start, end, started_ms, self.recorder.now_ms())
 
     async def _hear_job(self, result: record.CheckResult) -> None:
         """Wait until every pod of the job of the check has ended and left its output; keep which events these are."""

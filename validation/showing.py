@@ -1,0 +1,58 @@
+"""Lets the orchestrator show something, and keeps what it printed; of a log also what its kubelet has."""
+
+from typing import Final
+
+from orchestrator.progress import Reporter
+from validation.judge.check_verdict import Window
+from validation.judge.containers import LOG, digests, job_of, kind_of
+from validation.judge.events import AnswerSeen, RequestAnswered
+from validation.judge.views import view_of
+from validation.report import record
+from validation.targets.base import Target
+from validation.targets.recorder import Recorder
+
+POLL_MS: Final = 500
+"""A log has no event that says that it has grown."""
+LINE_MS: Final = 60_000
+"""For so long the first line of a log is waited for."""
+
+
+async def show(
+    recorder: Recorder,
+    target: Target,
+    view: str,
+    result: record.CheckResult,
+    from_event: int,
+    *,
+    progress: Reporter,
+) -> None:
+    """Run the command of the view; keep what it printed, and which events there were meanwhile."""
+    line, is_log = view_of(view).line, kind_of(view) == LOG
+    start, started_ms = len(recorder.events), recorder.now_ms()
+    progress.update(f"{result.id}: {line}")
+    if is_log:
+        await _read_log(recorder, view, patience_ms=LINE_MS)
+    command = await target.execute(line, started_ms=started_ms)
+    problem = command.stderr.strip().rpartition("\n")[2]
+    output = digests(command.stdout, is_whole=True) if is_log else command.stdout
+    recorder.record(AnswerSeen(recorder.now_ms(), view, line, command.exit_code, output, problem))
+    if is_log:
+        await _read_log(recorder, view)
+    end, ended_ms = len(recorder.events), recorder.now_ms()
+    result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
+
+
+async def _read_log(recorder: Recorder, view: str, *, patience_ms: int = 0) -> None:
+    """Record what the kubelet has of the log of the job that the view is about, once there is a line, or why not."""
+    project, workload = job_of(view)
+    due_ms = recorder.now_ms() + patience_ms
+    while True:
+        pods = [pod for pod in recorder.pods_of({project}) if pod.workload == workload and pod.holds]
+        text, problem = await recorder.log_of(pods[-1]) if pods else ("", f"{workload} has no pod on a node")
+        lines = digests(text, is_whole=False)
+        if lines or recorder.now_ms() >= due_ms:
+            break
+        await recorder.changed(POLL_MS)
+    path = f"/api/v1/namespaces/{pods[-1].namespace}/pods/{pods[-1].pod}/log" if pods else ""
+    status = 0 if problem else 200
+    recorder.record(RequestAnswered(recorder.now_ms(), view, "GET", path, status, lines, problem=problem))
