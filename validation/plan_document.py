@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from validation.acceptance import Acceptance
 from validation.judge.api_checks import API_CHECKS, ApiCheck
+from validation.judge.containers import claim_path
 from validation.judge.evidence import Evidence
 from validation.judge.host_layer import HostSite
 from validation.judge.training import LEAST_BATCHES
@@ -109,6 +110,12 @@ def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
         if check.step is None:
             lines += [f"- least evidence: {_evidence(check.scenario.least)}, and a subject", ""]
             continue
+        if check.step is check.scenario.steps[0]:
+            claims = check.scenario.scenario.claims
+            lines += [
+                f"    POST {claim_path(project, '')} ({', '.join(names)})"
+                for project, names in claims.items()
+            ]
         lines += [f"    $ {shlex.join(shlex.split(command.line))}" for command in check.step.commands]
         lines += [f"    $ {line}    # must be refused" for line in check.step.refused]
         lines += [

@@ -1,12 +1,16 @@
 """Sends the requests of a check to the API server, and deletes what they created."""
 
 import json
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from validation.judge.api_checks import API_CHECKS, document_of, is_answered_well
+from validation.judge.api_checks import API_CHECKS, CREATED, document_of, is_answered_well
 from validation.judge.check_verdict import Window
+from validation.judge.containers import claim_path
 from validation.report import record
 from validation.targets.recorder import Recorder
+
+CLAIM_SIZE: Final = "1Gi"
 
 
 async def send_requests(recorder: Recorder, name: str, result: record.CheckResult, from_event: int) -> None:
@@ -28,6 +32,28 @@ async def send_requests(recorder: Recorder, name: str, result: record.CheckResul
             await recorder.request(name, "DELETE", path, _deletion(uid))
         end, ended_ms = len(recorder.events), recorder.now_ms()
         result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
+
+
+async def create_claims(recorder: Recorder, claims: Mapping[str, Sequence[str]]) -> str:
+    """Create claims to a volume that many may write, of the default class; returns why one is not, empty if all are.
+
+    They go with the namespace of their project.
+    """
+    for project, names in claims.items():
+        for name in names:
+            body = {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name},
+                "spec": {
+                    "accessModes": ["ReadWriteMany"],
+                    "resources": {"requests": {"storage": CLAIM_SIZE}},
+                },
+            }
+            answered = await recorder.request("claims", "POST", claim_path(project, ""), json.dumps(body))
+            if answered.problem or answered.status != CREATED:
+                return f"claim {name} of {project} is not created: {answered.problem or answered.status}"
+    return ""
 
 
 def _uid(answer: str) -> str:

@@ -33,7 +33,7 @@ from validation.node_groups import NodeGroups
 from validation.plan import Check
 from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
-from validation.requesting import send_requests
+from validation.requesting import create_claims, send_requests
 from validation.sampling import sample_gpus
 from validation.scenario.commands import Action, Submit
 from validation.scenario.loader import LoadedScenario, LoadedStep, demands
@@ -345,6 +345,10 @@ class ValidationRun:
         self._begin(scenario)
         try:
             await self._set_projects(scenario, result)
+            if step is scenario.steps[0]:
+                problem = await create_claims(self.recorder, scenario.scenario.claims)
+                if problem:
+                    return Circumstances(failure=problem)
             if scenario.training is not None:
                 self.recorder.follow_output(scenario.training.job.project, scenario.training.job.workload)
             from_event = len(self.recorder.events)

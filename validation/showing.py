@@ -4,7 +4,7 @@ from typing import Final
 
 from orchestrator.progress import Reporter
 from validation.judge.check_verdict import Window
-from validation.judge.containers import LOG, digests, job_of, kind_of
+from validation.judge.containers import LOG, VOLUMES, claim_path, digests, job_of, kind_of
 from validation.judge.events import AnswerSeen, RequestAnswered
 from validation.judge.views import view_of
 from validation.report import record
@@ -38,6 +38,8 @@ async def show(
     recorder.record(AnswerSeen(recorder.now_ms(), view, line, command.exit_code, output, problem))
     if is_log:
         await _read_log(recorder, view)
+    elif kind_of(view) in VOLUMES:
+        await recorder.request(view, "GET", claim_path(job_of(view)[0]))
     end, ended_ms = len(recorder.events), recorder.now_ms()
     result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
 

@@ -7,7 +7,6 @@ import json
 from typing import Any, Final
 
 from tests.validation.fake_target import FakeTarget
-from validation.targets.recorder import Recorder
 from validation.witness.reader import ReadFailed
 
 Answers = dict[tuple[str, str], tuple[int, Any]]
@@ -118,10 +117,6 @@ class AnswersRequests(FakeTarget):
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[tuple[str, str, str]] = []
-
-    def recording(self, recorder: Recorder):  # type: ignore[no-untyped-def]
-        recorder.send = self.send
-        return super().recording(recorder)
 
     def send(self, method: str, path: str, body: str) -> tuple[int, str]:
         """What is answered; no status is no answer, and text is sent as it is."""

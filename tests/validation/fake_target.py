@@ -39,6 +39,9 @@ class FakeTarget:
         self.ended: set[tuple[str, str]] = set()
         """Jobs that had their time, and are there without a pod."""
         self.lines_printed = 1
+        self.volume = ""
+        """What stands in the volume."""
+        self.claim_uid = "uid-of-test"
 
     async def start(self, cluster: Cluster) -> bool:
         fresh, self.cluster = self.cluster is None, cluster
@@ -48,6 +51,7 @@ class FakeTarget:
     async def recording(self, recorder: Recorder) -> AsyncIterator[None]:
         self.recorder = recorder
         recorder.read_log = self.read_log
+        recorder.send = self.send
         assert self.cluster is not None
         for number in range(self.cluster.nodes):
             recorder.record(NodeSeen(recorder.now_ms(), f"n{number + 1}", self.cluster.gpus_per_node))
@@ -79,7 +83,8 @@ class FakeTarget:
         elif words[:2] == ["muster", "logs"]:
             return Command(line, 0, started_ms, 1, stdout=self.printed(words[4], words[2]).strip())
         elif words[:2] == ["muster", "bash"]:
-            return Command(line, 0, started_ms, 1, stdout=self.pods[words[4], words[2]][0].pod)
+            answer = self.answer(line, self.pods[words[4], words[2]][0].pod)
+            return Command(line, 0, started_ms, 1, stdout=answer)
         elif words[:2] == ["muster", "get"]:
             return Command(line, 0, started_ms, 1, stdout=json.dumps(self.describe_job(words[2], words[4])))
         elif words[-2:] == ["-o", "json"]:
@@ -97,6 +102,19 @@ class FakeTarget:
         return {"-A": shown_jobs, "node": shown_nodes, "projects": shown_projects}[last_word](
             self.recorder.state
         )
+
+    def answer(self, line: str, pod: str) -> str:
+        """What a shell in the container of the pod answers."""
+        if "dd if=/etc/hostname" in line:
+            self.volume = pod
+        return f"{self.volume}\n{pod}" if "cat /tmp/" in line else pod
+
+    def send(self, method: str, path: str, body: str) -> tuple[int, str]:
+        """What the API server answers: it has no more than claims."""
+        if "/persistentvolumeclaims" not in path:
+            return 404, "{}"
+        claim = {"metadata": {"name": "test", "uid": self.claim_uid}, "spec": {"volumeName": "pvc-of-test"}}
+        return 201 if method == "POST" else 200, json.dumps(claim)
 
     def log_of(self, project: str, workload: str) -> str:
         """What the containers of the job have printed, by their kubelet. It grows."""

@@ -142,6 +142,13 @@ class ShowsAnotherContainer(FakeTarget):
         return Command(line, 0, started_ms, 1, stdout="other-1") if is_shell else done
 
 
+class HasTwoVolumes(FakeTarget):
+    """Each job has a volume of its own, and the shell of the one that writes opens elsewhere."""
+
+    def answer(self, line: str, pod: str) -> str:
+        return super().answer(line, pod).replace("pvc-test-", "other-")
+
+
 class ShowsNothing(FakeTarget):
     """Shows empty lists."""
 
@@ -192,6 +199,7 @@ TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
     "leaves-no-result": LeavesNothing,
     "shows-what-is-not-so": ShowsWhatIsNotSo,
     "shows-another-container": ShowsAnotherContainer,
+    "two-volumes": HasTwoVolumes,
     "leaves-a-gpu-idle": LeavesOneIdle,
     "too-old-for-claims": TooOldForClaims,
     "alters-claims": AltersClaims,

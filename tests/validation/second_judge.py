@@ -366,8 +366,9 @@ def judge_view(check: Json, events: list[Json]) -> str:
     if answers[0]["exitCode"]:
         return "FAIL"
     world = after(events[: window["startEvent"]])
-    if name.startswith(("log/", "shell/")):
-        verdict: str = judge_container(name, world, during)
+    if name.split("/")[0] in {"log", "shell", "written", "read", "reused"}:
+        earlier = events[window["fromEvent"] : window["startEvent"]]
+        verdict: str = judge_container(name, world, during, earlier)
         return unless_gaps(window, events) if verdict == "PASS" else verdict
     good = is_shown(name, world, answers[0]["output"])
     for event in during:

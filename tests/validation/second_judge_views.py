@@ -23,8 +23,8 @@ def is_shown(name: str, world: Any, output: str) -> bool:
     return {"jobs": jobs_are, "nodes": nodes_are, "projects": projects_are}[name](world, rows)
 
 
-def judge_container(name: str, world: Any, during: list[Json]) -> str:
-    """The log or the shell of a container of a job."""
+def judge_container(name: str, world: Any, during: list[Json], earlier: list[Json] | None = None) -> str:
+    """The log, the shell or the volume of a container of a job."""
     number = next(i for i, event in enumerate(during) if event["event"] == "answer" and event["view"] == name)
     output = during[number]["output"]
     kind, project, job = name.split("/")
@@ -32,6 +32,8 @@ def judge_container(name: str, world: Any, during: list[Json]) -> str:
         pods = world.jobs().get((project, job), [])
         names = [pod["pod"] for pod in pods if occupies(pod) and pod["phase"] == "Running"]
         return "PASS" if output.strip() in names else "FAIL"
+    if kind != "log":
+        return judge_volume(name, world, during, earlier or [])
     logs = [event for event in during[:number] if event["event"] == "request" and event["check"] == name]
     later = [event for event in during[number:] if event["event"] == "request" and event["check"] == name]
     if not logs or not later:
@@ -43,6 +45,47 @@ def judge_container(name: str, world: Any, during: list[Json]) -> str:
         return "INCONCLUSIVE"
     grows = printed[: len(before)] == before and after[: len(printed) - 1] == printed[:-1]
     return "PASS" if grows else "FAIL"
+
+
+def judge_volume(name: str, world: Any, during: list[Json], earlier: list[Json]) -> str:  # noqa: PLR0911 - in order
+    kind, project, job = name.split("/")
+    answers = [e for e in [*earlier, *during] if e["event"] == "answer" and e["exitCode"] == 0]
+    prefix = f"written/{project}/"
+    own = next(event for event in answers if event["view"] == name and event in during)
+    before = [e for e in answers if e["view"].startswith(prefix) and (kind == "written" or e in earlier)]
+    written = own if kind == "written" else before[-1] if before else None
+    if written is None:
+        return "INCONCLUSIVE"
+    claims = []
+    for events, view in ((during, name), ([*earlier, *during], written["view"])):
+        requests = [e for e in events if e["event"] == "request" and e["check"] == view]
+        if not requests:
+            return "INCONCLUSIVE"
+        if requests[-1]["problem"] or requests[-1]["status"] != 200:
+            return "ERROR"
+        try:
+            claim = json.loads(requests[-1]["answer"])
+            claims.append([claim["metadata"]["uid"], claim["spec"]["volumeName"]])
+        except (ValueError, RecursionError, KeyError, TypeError):
+            return "FAIL"
+        if not all(claims[-1]):
+            return "FAIL"
+    words, content = own["output"].split(), written["output"].strip()
+    running = [p for p in world.jobs().get((project, job), []) if occupies(p) and p["phase"] == "Running"]
+    here = [pod["node"] for pod in running if words and pod["pod"] == words[-1]]
+    if not here or words[:-1] != ([] if kind == "written" else [content]) or claims[0] != claims[1]:
+        return "FAIL"
+    if kind == "written":
+        return "PASS"
+    job = written["view"].split("/")[2]
+    if (project, job, content) not in [
+        (event["project"], event["workload"], event["pod"]) for event in earlier if event["event"] == "pod"
+    ]:
+        return "FAIL"
+    writers = [pod for pod in world.jobs().get((project, job), []) if pod["pod"] == content]
+    if kind == "read":
+        return "PASS" if any(pod["node"] != here[0] for pod in writers) else "FAIL"
+    return "FAIL" if writers else "PASS"
 
 
 def thousandths(value: Any) -> Any:

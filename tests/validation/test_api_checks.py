@@ -109,8 +109,16 @@ def test_what_is_answered_otherwise_is_not_green(
     assert {step.verdict for name, step in results.items() if name != check} == {"PASS"}
 
 
+class NobodyWatches(FakeTarget):
+    """There is nobody who sends requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.send = None  # type: ignore[method-assign,assignment]
+
+
 def test_without_a_client_nothing_is_green(tmp_path: Path) -> None:
-    results = checks(tmp_path / "r", FakeTarget)
+    results = checks(tmp_path / "r", NobodyWatches)
     assert {step.verdict for step in results.values()} == {"ERROR"}
     assert "the cluster is not watched" in results[VERSION].reason
 

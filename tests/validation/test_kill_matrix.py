@@ -27,6 +27,7 @@ FILES = {
     "leaves-no-result": [NETAPP1, SMALL],
     "shows-what-is-not-so": [TR4858],
     "shows-another-container": [TR4858],
+    "two-volumes": [TR4858],
     "leaves-a-gpu-idle": [SHIPPED / "tr4858" / "utilization.scenario.yaml"],
     "too-old-for-claims": [DRA],
     "alters-claims": [DRA],

@@ -1,15 +1,17 @@
-"""Judges what the command line shows of a container that runs: its log, and the answer of a shell in it.
+"""Judges what the command line shows of a container that runs: its log, and what a shell in it answers.
 
-Of a log the digests of its lines are compared, so that a record has nothing of what a job printed.
+Of a log the digests of its lines are compared, so that a record has nothing of what a job printed. Into a volume a job
+writes the name of its own pod, which is another in each run: nobody can read it there who has another volume.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Sequence
 from typing import Final
 
 from validation.judge.check_verdict import Judgement
-from validation.judge.events import AnswerSeen, Event, RequestAnswered
+from validation.judge.events import AnswerSeen, Event, PodSeen, RequestAnswered
 from validation.judge.state import State, Workload
 from validation.judge.verdict import Verdict
 
@@ -18,20 +20,41 @@ SHELL: Final = "shell"
 MAX_LINES: Final = 2000
 """The first ones of a log, which are compared."""
 _DIGITS: Final = 16
-_NAME: Final = re.compile(rf"({LOG}|{SHELL})/([a-z0-9.-]{{1,63}})/([a-z0-9.-]{{1,63}})")
+WRITTEN: Final = "written"
+READ: Final = "read"
+REUSED: Final = "reused"
+VOLUMES: Final = (WRITTEN, READ, REUSED)
+"""In this order: by the first job, by another on another node, and by a third when both are deleted."""
+CLAIM: Final = "test"
+_FILE: Final = "/tmp/pvc1mount/written-by"  # noqa: S108 - where the paper mounts it, in a container
 _POD: Final = re.compile(r"[a-z0-9.-]{1,253}")
+_OK: Final = 200
 TITLES: Final = {
     LOG: "The log of {name} is printed as the kubelet of its node has it",
     SHELL: "A shell opens in the container of {name}, and answers with the name of its pod",
+    WRITTEN: "{name} writes into its volume and syncs",
+    READ: "{name}, on another node, reads in its volume what was written, and both have one claim",
+    REUSED: "{name} reads in its volume what was written, when all others are deleted; the claim is the same",
 }
 LINES: Final = {
     LOG: "muster logs {name} -p {project}",
     SHELL: "muster bash {name} -p {project} <<< 'cat /etc/hostname'",
+    WRITTEN: (
+        "muster bash {name} -p {project} "
+        f"<<< 'dd if=/etc/hostname of={_FILE} conv=fsync && cat /etc/hostname'"
+    ),
+    **dict.fromkeys((READ, REUSED), f"muster bash {{name}} -p {{project}} <<< 'cat {_FILE} /etc/hostname'"),
 }
+_NAME: Final = re.compile(rf"({'|'.join(LINES)})/([a-z0-9.-]{{1,63}})/([a-z0-9.-]{{1,63}})")
+
+
+def claim_path(project: str, name: str = CLAIM) -> str:
+    """The path of a claim in the namespace of a project, or without a name that of all of them."""
+    return f"/api/v1/namespaces/muster-{project}/persistentvolumeclaims{f'/{name}' if name else ''}"
 
 
 def kind_of(view: str) -> str:
-    """What a view of this name is about, `log` or `shell`; empty: neither."""
+    """What a view of this name is about, `log`, `shell` or a volume; empty: no container."""
     match = _NAME.fullmatch(view)
     return match[1] if match else ""
 
@@ -53,17 +76,88 @@ def digests(text: str, *, is_whole: bool) -> str:
     )
 
 
-def judge_container(answer: AnswerSeen, during: Sequence[Event], state: State) -> Judgement:
+def judge_container(
+    answer: AnswerSeen, during: Sequence[Event], earlier: Sequence[Event], state: State
+) -> Judgement:
     """The verdict on what a command that ended well printed of a container, in the `state` before it."""
-    if kind_of(answer.view) == SHELL:
-        project, workload = job_of(answer.view)
-        pods = state.by_workload().get((project, workload), [])
-        if answer.output.strip() in [pod.pod for pod in pods if pod.holds and pod.phase == "Running"]:
-            return Judgement(Verdict.PASS)
-        return Judgement(
-            Verdict.FAIL, f"`{answer.line}` does not print the name of a pod of {workload} that runs"
-        )
-    return _judge_log(answer, during)
+    kind = kind_of(answer.view)
+    if kind == LOG:
+        return _judge_log(answer, during)
+    if kind in VOLUMES:
+        return _judge_volume(answer, during, earlier, state)
+    _, workload = job_of(answer.view)
+    if answer.output.strip() in _running(state, answer.view):
+        return Judgement(Verdict.PASS)
+    return Judgement(
+        Verdict.FAIL, f"`{answer.line}` does not print the name of a pod of {workload} that runs"
+    )
+
+
+def _running(state: State, view: str) -> dict[str, str]:
+    """The pods that run of the job that the view is about, each with its node."""
+    pods = state.by_workload().get(job_of(view), [])
+    return {pod.pod: pod.node for pod in pods if pod.holds and pod.phase == "Running"}
+
+
+def _judge_volume(
+    answer: AnswerSeen, during: Sequence[Event], earlier: Sequence[Event], state: State
+) -> Judgement:
+    kind = kind_of(answer.view)
+    written = answer if kind == WRITTEN else _last_written(earlier, job_of(answer.view)[0])
+    if written is None:
+        return Judgement(Verdict.INCONCLUSIVE, "nothing was written before")
+    claims = _claim(during, answer.view), _claim([*earlier, *during], written.view)
+    for claim in claims:
+        if isinstance(claim, Judgement):
+            return claim
+    fault = _wrong_content(answer, written, earlier, state)
+    if not fault and claims[0] != claims[1]:
+        fault = f"the claim {CLAIM} is another one than when it was written to"
+    return Judgement(Verdict.FAIL, fault) if fault else Judgement(Verdict.PASS)
+
+
+def _wrong_content(answer: AnswerSeen, written: AnswerSeen, earlier: Sequence[Event], state: State) -> str:
+    """Why what was printed is not what was written, by whom and where it should be; empty if it is."""
+    kind, (_, workload), writer = kind_of(answer.view), job_of(answer.view), job_of(written.view)
+    words, nodes, content = answer.output.split(), _running(state, answer.view), written.output.strip()
+    if not words or words[-1] not in nodes:
+        return f"`{answer.line}` did not run in a pod of {workload}"
+    if words[:-1] != ([] if kind == WRITTEN else [content]):
+        return f"{workload} does not read what {writer[1]} wrote"
+    if kind == WRITTEN:
+        return ""
+    pods = [event for event in earlier if isinstance(event, PodSeen) and event.pod == content]
+    if writer not in [(pod.project, pod.workload) for pod in pods]:
+        return f"what {workload} reads is no pod of {writer[1]}"
+    present = [pod for pod in state.by_workload().get(writer, []) if pod.pod == content]
+    if kind == REUSED:
+        return f"{writer[1]} is not deleted" if present else ""
+    is_elsewhere = any(pod.node != nodes[words[-1]] for pod in present)
+    return "" if is_elsewhere else f"{writer[1]} is not on another node"
+
+
+def _last_written(events: Sequence[Event], project: str) -> AnswerSeen | None:
+    """What a job of the project wrote last."""
+    answers = (event for event in reversed(events) if isinstance(event, AnswerSeen) and not event.exit_code)
+    return next((a for a in answers if kind_of(a.view) == WRITTEN and job_of(a.view)[0] == project), None)
+
+
+def _claim(events: Sequence[Event], view: str) -> tuple[str, str] | Judgement:
+    """The uid and the volume of the claim, as the API server had them for this view; a verdict if it did not."""
+    requests = [event for event in events if isinstance(event, RequestAnswered) and event.check == view]
+    if not requests:
+        return Judgement(Verdict.INCONCLUSIVE, "the API server was not asked for the claim")
+    last = requests[-1]
+    if last.problem or last.status != _OK:
+        return Judgement(Verdict.ERROR, f"the claim {CLAIM} cannot be read: {last.problem or last.status}")
+    try:
+        claim = json.loads(last.answer)
+        uid, volume = claim["metadata"]["uid"], claim["spec"]["volumeName"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return Judgement(Verdict.FAIL, f"the claim {CLAIM} has no volume")
+    if not uid or not volume:
+        return Judgement(Verdict.FAIL, f"the claim {CLAIM} has no volume")
+    return str(uid), str(volume)
 
 
 def _judge_log(answer: AnswerSeen, during: Sequence[Event]) -> Judgement:
@@ -93,7 +187,10 @@ def _judge_log(answer: AnswerSeen, during: Sequence[Event]) -> Judgement:
 
 
 def only_judged(answer: AnswerSeen) -> str:
-    """What was printed if it can be the name of a pod; of a log its digests."""
-    text = answer.output.strip()
-    is_log = kind_of(answer.view) == LOG
-    return text if is_log or _POD.fullmatch(text) else ""
+    """What was printed if it can be names of pods, and no more than are judged; of a log its digests."""
+    kind, text = kind_of(answer.view), answer.output.strip()
+    if kind == LOG:
+        return text
+    words = text.split()
+    are_names = len(words) <= (2 if kind in {READ, REUSED} else 1) and all(map(_POD.fullmatch, words))
+    return text if are_names else ""

@@ -89,7 +89,9 @@ def judge_view(
         return ViewResult(Judgement(Verdict.INCONCLUSIVE, "nothing was shown"), evidence=evidence)
     judgement, differences = _judge_answer(answer, timeline, window)
     if is_container(name) and judgement.verdict == Verdict.PASS:
-        judgement = containers.judge_container(answer, during, timeline.state_before(window.start_event))
+        earlier = timeline.events[window.from_event : window.start_event]
+        state = timeline.state_before(window.start_event)
+        judgement = containers.judge_container(answer, during, earlier, state)
     return ViewResult(without_gaps(judgement, timeline, window), differences, evidence)
 
 

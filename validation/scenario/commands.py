@@ -28,6 +28,7 @@ _WITH_VALUE = frozenset(
         "--name",
         "-v",
         "--volume",
+        "--pvc",
         "-e",
         "--environment",
         "--cpu",

@@ -11,7 +11,7 @@ import msgspec
 from validation.errors import ScenarioError
 from validation.judge import oracle
 from validation.judge.api_checks import API_CHECKS
-from validation.judge.containers import LOG, SHELL
+from validation.judge.containers import LOG, SHELL, VOLUMES
 from validation.judge.evidence import NO_EVIDENCE, Evidence
 from validation.judge.expectation import Expectation
 from validation.judge.training_job import TrainingJob
@@ -320,6 +320,9 @@ class _Builder:
             step_ids.add(step.id)
             steps.append(self._step(step, place, cluster, projects))
         self._check_views()
+        for name in self.scenario.claims:
+            if name not in projects:
+                raise self.document.error(("claims", name), f"unknown project `{name}`")
         erratum_ids = [
             *self.scenario.metadata.errata,
             *(e for step in self.scenario.steps for e in step.errata),
@@ -364,7 +367,8 @@ class _Builder:
         """Whether there is anything that happens in a project."""
         scenario = self.scenario
         parts = (scenario.steps, scenario.continues, scenario.projects, scenario.training, scenario.views)
-        return any(parts) or scenario.utilization is not None or bool(scenario.node_types)
+        others = (scenario.node_types, scenario.claims)
+        return any((*parts, *others)) or scenario.utilization is not None
 
     def _bare(self, cluster: Cluster) -> LoadedScenario:
         sha256 = hashlib.sha256(self.document.text.encode()).hexdigest()
@@ -375,7 +379,7 @@ class _Builder:
         views = self.scenario.views
         for index, name in enumerate(views):
             if not is_view(name) or name in views[:index]:
-                of_jobs = (f"{kind}/PROJECT/NAME" for kind in (JOBS, LOG, SHELL))
+                of_jobs = (f"{kind}/PROJECT/NAME" for kind in (JOBS, LOG, SHELL, *VOLUMES))
                 known = ", ".join([*VIEWS, *of_jobs])
                 raise self.document.error(
                     ("views", index), f"unknown or repeated view `{name}`; there are: {known}"

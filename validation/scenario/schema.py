@@ -139,6 +139,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     utilization: Utilization | None = None
     layers: list[str] = []
     api: list[str] = []
+    claims: dict[str, list[str]] = {}
 
 
 class Erratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

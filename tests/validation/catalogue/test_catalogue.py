@@ -42,6 +42,7 @@ def test_no_profile_excludes_what_a_check_proves() -> None:
         for name in ("installation.operator", "installation.storage-class", "dra.version", "dra.claim")
     }  # no API server answers
     simulated |= {("planner", f"submission.{name}") for name in ("train", "build", "log", "shell")}
+    simulated |= {(profile, "storage.volume-reused") for profile in ("lab", "planner")}
     simulated |= {("lab", "submission.log"), ("lab", "submission.shell")}
     lists = ("installation.verified", "projects.manage", "views.jobs", "views.nodes", "views.projects")
     simulated |= {("planner", name) for name in lists}  # no command line to show them
@@ -73,7 +74,7 @@ def test_every_section_of_the_scenarios_is_in_it() -> None:
     proven = {name for check in shipped_check_ids() for name in CATALOGUE.proven_by(check)}
     sections = " ".join(r.section for r in CATALOGUE.requirements if r.id in proven)
     assert all(f"§4.{number}" in sections for number in (8, 9, 10))
-    assert len(load(find())) == 28
+    assert len(load(find())) == 30
 
 
 @pytest.mark.parametrize(

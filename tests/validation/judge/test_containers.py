@@ -1,5 +1,6 @@
 """What the command line shows of a container: its log as the kubelet has it, and a shell that is truly in it."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -122,3 +123,84 @@ def test_two_judges_agree_on_any_log(before: str, text: str, after: str, grows: 
     result = verdict(LOG, kubelet(before), printed(text), kubelet(after))
     if grows:
         assert result in {"PASS", "INCONCLUSIVE"}
+
+
+WROTE, READS, AGAIN = "written/team-a/train", "read/team-a/other", "reused/team-a/other"
+CLAIM = {"metadata": {"uid": "u1"}, "spec": {"volumeName": "v1"}}
+
+
+def claim(view: str, content: Any = None, status: int = 200, problem: str = "") -> RequestAnswered:
+    text = content if isinstance(content, str) else json.dumps(content or CLAIM)
+    return RequestAnswered(8, view, "GET", "/claim", status, text, problem=problem)
+
+
+def of_volume(
+    view: str, text: str, *more: Event, claims: Any = None, writer: str = "train-0", node: str = "n2"
+) -> str:
+    """The verdict on what a job reads after another wrote; `more` happens in between."""
+    earlier: list[Event] = [
+        *WORLD,
+        NodeSeen(1, "n2", 8),
+        pod("other-0", node=node),
+        printed(writer, WROTE),
+        claim(WROTE),
+        *more,
+    ]
+    during: list[Event] = [printed(text, view), claim(view, claims)]
+    events = [*earlier, *during]
+    window = Window(0, len(earlier), len(events), 8, 9)
+    ours = judge_view(view, Circumstances(), Timeline(events), window, least=NO_EVIDENCE).judgement
+    world = World()
+    for event in earlier:
+        world.apply(msgspec.to_builtins(event))
+    theirs = judge_again(view, world, *([msgspec.to_builtins(e) for e in part] for part in (during, earlier)))
+    assert theirs == ours.verdict, ours.reason
+    return ours.verdict
+
+
+GONE = pod("train-0", change="deleted")
+
+
+@pytest.mark.parametrize(
+    ("view", "text", "more", "expected"),
+    [
+        (READS, "train-0\nother-0\n", [], "PASS"),
+        (READS, "train-1\nother-0\n", [], "FAIL"),
+        (READS, "other-0", [], "FAIL"),
+        (READS, "train-0\ntrain-0", [], "FAIL"),
+        (READS, "train-0\ntrain-0\nother-0", [], "FAIL"),
+        (READS, "train-0\nother-0\n", [GONE], "FAIL"),
+        (AGAIN, "train-0\nother-0\n", [GONE], "PASS"),
+        (AGAIN, "train-0\nother-0\n", [], "FAIL"),
+        (AGAIN, "other-0\n", [GONE], "FAIL"),
+    ],
+)
+def test_what_was_written_is_read_where_and_when_it_must_be(
+    view: str, text: str, more: list[Event], expected: str
+) -> None:
+    assert of_volume(view, text, *more) == expected
+
+
+def test_a_job_on_the_node_of_the_one_that_wrote_proves_nothing() -> None:
+    assert of_volume(READS, "train-0\nother-0\n", node="n1") == "FAIL"
+
+
+def test_what_no_pod_of_the_writer_wrote_is_no_proof() -> None:
+    assert of_volume(AGAIN, "ghost\nother-0\n", GONE, writer="ghost") == "FAIL"
+    assert of_volume(READS, "other-0\nother-0\n", writer="other-0") == "FAIL"
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"metadata": []}', CLAIM | {"spec": {}}, CLAIM | {"metadata": {"uid": "u2"}}]
+)
+def test_another_claim_or_none_is_no_proof(content: Any) -> None:
+    assert of_volume(AGAIN, "train-0\nother-0\n", GONE, claims=content) == "FAIL"
+
+
+def test_without_a_writer_or_without_a_word_on_the_claim_nothing_is_proven() -> None:
+    assert verdict(WROTE, printed("train-0", WROTE)) == "INCONCLUSIVE"
+    assert verdict(WROTE, printed("train-0", WROTE), claim(WROTE)) == "PASS"
+    assert verdict(WROTE, printed("train-1", WROTE), claim(WROTE)) == "FAIL"
+    assert verdict(WROTE, printed("train-0", WROTE), claim(WROTE, status=404)) == "ERROR"
+    assert verdict(WROTE, printed("train-0", WROTE), claim(WROTE, problem="lost")) == "ERROR"
+    assert verdict(READS, printed("train-0\nother-0", READS), claim(READS)) == "INCONCLUSIVE"

@@ -155,10 +155,11 @@ def test_the_shipped_scenarios_are_a_chain_of_the_paper_one_of_projects_and_isol
     assert [group for group in groups[4:] if len(group) > 1] == [
         ["build1", "build1-deleted"],
         ["hyper1", "hyper1-deleted"],
+        ["pvc-test", "pvc-test-deleted"],
         projects,
     ]
     assert groups[-1] == ["hosts-after"]
-    assert len(groups) == 22
+    assert len(groups) == 23
 
 
 def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:

@@ -1,0 +1,120 @@
+"""A volume that is written, read on another node and reused, on a double that has it, and on such that do not."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.validation.fake_target import FakeTarget
+from tests.validation.mutant_targets import HasTwoVolumes
+from tests.validation.replay import assert_second_judge_agrees, both, run_command, settings
+from validation.report import record
+from validation.report.redact import redact
+from validation.report.verify import verify
+from validation.scenario.commands import Action, Delete
+from validation.scenario.loader import SHIPPED
+
+FILES = sorted((SHIPPED / "tr4858").glob("volume-*.scenario.yaml"))
+WRITTEN = "pvc-test/view/written/team-a/pvc-test"
+READ = "pvc-test/view/read/team-a/pvc-reader"
+REUSED = "pvc-test-deleted/view/reused/team-a/pvc-again"
+
+
+class LosesWhatWasWritten(FakeTarget):
+    """The volume is empty for the one who comes after a deletion."""
+
+    def act(self, action: Action) -> None:
+        super().act(action)
+        self.volume = "" if isinstance(action, Delete) else self.volume
+
+
+class MakesTheClaimAnew(FakeTarget):
+    """The claim is deleted with the jobs that had it, and made again."""
+
+    def act(self, action: Action) -> None:
+        super().act(action)
+        self.claim_uid = "uid-of-another" if isinstance(action, Delete) else self.claim_uid
+
+
+class AnswersOfClaims(FakeTarget):
+    """The API server says otherwise of claims that are read."""
+
+    status, claim = 200, "{}"
+
+    def send(self, method: str, path: str, body: str) -> tuple[int, str]:
+        return super().send(method, path, body) if method == "POST" else (self.status, self.claim)
+
+
+class HasNoClaim(AnswersOfClaims):
+    """Claims are gone when they are read."""
+
+    status = 404
+
+
+class HasNoVolume(AnswersOfClaims):
+    """The claim waits for a volume."""
+
+    claim = json.dumps({"metadata": {"uid": "uid-of-test"}, "spec": {}})
+
+
+class RefusesClaims(FakeTarget):
+    """No claim can be created."""
+
+    def send(self, method: str, path: str, body: str) -> tuple[int, str]:
+        return (403, "{}") if method == "POST" else super().send(method, path, body)
+
+
+class AnswersFromElsewhere(FakeTarget):
+    """All shells open in one pod."""
+
+    def answer(self, line: str, pod: str) -> str:
+        return super().answer(line, "pvc-test-1")
+
+
+def test_a_volume_that_is_reused_passes(tmp_path: Path) -> None:
+    outcome = both(tmp_path, FILES, profile="current")
+    assert {step.verdict for step in outcome.report.steps if step.required} == {"PASS"}
+    (requirement,) = [one for one in outcome.report.requirements if one.id == "storage.volume-reused"]
+    assert requirement.verdict == "PASS"
+    assert verify(outcome.directory).problems == []
+    assert_second_judge_agrees(outcome.directory)
+
+
+@pytest.mark.parametrize(
+    ("target", "check", "verdict", "words"),
+    [
+        (LosesWhatWasWritten, REUSED, "FAIL", "pvc-again does not read what pvc-test wrote"),
+        (HasTwoVolumes, READ, "FAIL", "what pvc-reader reads is no pod of pvc-test"),
+        (HasTwoVolumes, WRITTEN, "FAIL", "did not run in a pod of pvc-test"),
+        (MakesTheClaimAnew, REUSED, "FAIL", "the claim test is another one"),
+        (HasNoClaim, WRITTEN, "ERROR", "the claim test cannot be read: 404"),
+        (HasNoVolume, WRITTEN, "FAIL", "the claim test has no volume"),
+        (AnswersOfClaims, READ, "FAIL", "the claim test has no volume"),
+        (RefusesClaims, "pvc-test/submit", "FAIL", "claim test of team-a is not created: 403"),
+        (AnswersFromElsewhere, READ, "FAIL", "did not run in a pod of pvc-reader"),
+    ],
+)
+def test_what_is_not_shared_is_not_green(
+    target: type[FakeTarget], check: str, verdict: str, words: str, tmp_path: Path
+) -> None:
+    code, report = run_command(
+        FILES, settings(tmp_path / "r", target, profile="current", patience_percent=10)
+    )
+    assert code == 1
+    assert report is not None
+    step = next(step for step in report.steps if step.id == check)
+    assert (step.verdict, words in "; ".join(step.reasons)) == (verdict, True), step.reasons
+    assert_second_judge_agrees(tmp_path / "r")
+
+
+def test_in_a_lab_it_does_not_apply_and_no_claim_is_made(tmp_path: Path) -> None:
+    _, report = run_command(FILES, settings(tmp_path / "r", RefusesClaims))
+    assert report is not None
+    assert {step.verdict for step in report.steps if step.kind in {"step", "view"}} == {"NOT_APPLICABLE"}
+
+
+def test_a_redacted_report_has_the_same_verdicts(tmp_path: Path) -> None:
+    run_command(FILES, settings(tmp_path / "r", profile="current"))
+    redacted = redact(tmp_path / "r", tmp_path / "public")
+    assert [s.verdict for s in redacted.steps] == [s.verdict for s in record.read(tmp_path / "r").steps]
+    assert verify(tmp_path / "public").problems == []
