@@ -47,6 +47,11 @@ class Acceptance:
         reasons = [self.profile.excludes(requirement) for requirement in proven]
         return reasons[0] if reasons and all(reasons) else ""
 
+    def excludes_scenario(self, scenario: LoadedScenario) -> str:
+        """Why nothing of the scenario is run: no step of it applies. Empty if one does."""
+        reasons = [self.excludes(f"{scenario.id}/{step.id}") for step in scenario.steps]
+        return reasons[0] if reasons and all(reasons) else ""
+
     def select(self, scenarios: Sequence[LoadedScenario]) -> list[LoadedScenario]:
         """The scenarios that the chosen parts need, and all that they continue. Raises CatalogueError if none is.
 

@@ -171,6 +171,8 @@ class ValidationRun:
     async def _observe(self, check: Check, result: record.CheckResult) -> Circumstances:
         """Run the check unless it must not run; what was observed goes into `result`."""
         not_applicable = self.acceptance.excludes(check.id)
+        if check.invariant:
+            not_applicable = not_applicable or self.acceptance.excludes_scenario(check.scenario)
         if not_applicable:
             return Circumstances(not_applicable=not_applicable)
         if check.layer:
