@@ -110,7 +110,9 @@ def test_what_is_not_shared_is_not_green(
 def test_in_a_lab_it_does_not_apply_and_no_claim_is_made(tmp_path: Path) -> None:
     _, report = run_command(FILES, settings(tmp_path / "r", RefusesClaims))
     assert report is not None
-    assert {step.verdict for step in report.steps} == {"NOT_APPLICABLE"}, "nor do invariants of what does not run"
+    assert {step.verdict for step in report.steps} == {"NOT_APPLICABLE"}, (
+        "nor do invariants of what does not run"
+    )
 
 
 def test_a_redacted_report_has_the_same_verdicts(tmp_path: Path) -> None:
