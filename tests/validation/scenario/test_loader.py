@@ -315,6 +315,44 @@ def test_a_job_that_had_its_time_asks_for_nothing_and_stays_until_it_is_deleted(
         load([written(tmp_path, LIMITED.replace("ended: [n]", "ended: [x]", 1))])
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("muster project update q -g 9", ""),
+        ("muster project update x -g 9", "unknown project `x`"),
+        ("muster project create x -g 9", "what is refused is `muster project update NAME -g QUOTA`"),
+        (
+            "muster project update q -g 9 --limit 10",
+            "what is refused is `muster project update NAME -g QUOTA`",
+        ),
+        ("muster delete a -p p", "what is refused is `muster project update NAME -g QUOTA`"),
+    ],
+)
+def test_what_is_refused_is_a_quota_of_a_project_that_there_is(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    path = written(tmp_path, GOOD.replace("  run:\n", f"  refused: [{line}]\n  run:\n", 1))
+    if not message:
+        (scenario,) = load([path])
+        assert scenario.steps[0].refused == (line,)
+        return
+    with pytest.raises(ScenarioError, match=r"scenario\.yaml:\d+: ") as error:
+        load([path])
+    assert message in str(error.value)
+
+
+def test_a_weight_goes_to_the_command_and_to_the_oracle(tmp_path: Path) -> None:
+    (scenario,) = load([written(tmp_path, GOOD.replace("{quota: 4}", "{quota: 4, weight: 1.5}"))])
+    assert {name: project.options for name, project in scenario.projects.items()} == {
+        "p": "-g 0.3",
+        "q": "-g 4 --over-quota-weight 1.5",
+    }
+    assert scenario.projects["q"].claim("q").share_weight == 1500
+    assert scenario.projects["p"].claim("p").share_weight == 300
+    with pytest.raises(ScenarioError, match="is not a number of GPUs"):
+        load([written(tmp_path, GOOD.replace("{quota: 4}", "{quota: 4, weight: 0.0001}"))])
+
+
 def test_the_first_scenario_deletes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="there is no project `q` to delete"):
         load([written(tmp_path, GOOD.replace("q: {quota: 4}", "q: {quota: null}"))])

@@ -10,10 +10,10 @@ import pytest
 
 import musterlab.cluster
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.objects import Lease, LeaseSpec, Metadata, Pod, Project
-from orchestrator.cluster.resources import LEASES, PODS, PROJECTS
+from orchestrator.cluster.objects import Lease, LeaseSpec, Metadata, Node, Pod, Project
+from orchestrator.cluster.resources import LEASES, NODES, PODS, PROJECTS
 from orchestrator.cluster.transport import Transport
-from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
+from orchestrator.names import LEASE_NAME, NODE_TYPE_LABEL, SYSTEM_NAMESPACE
 from tests.control.operators import must, muster, operator, prepare
 
 pytestmark = pytest.mark.lab
@@ -58,6 +58,16 @@ async def test_a_cluster_is_refused_until_it_is_ready_then_validated_and_left_as
         async with Transport(load_access(existing.kubeconfig)) as transport:
             assert (await transport.list(PROJECTS.path(), Project)).items == []
             assert (await transport.list(PODS.path(), Pod)).items == []
+
+        chosen = ("--target", "cluster", "--scenario", "muster-affinity", "--out", str(tmp_path / "groups"))
+        muster(existing.kubeconfig, "validate", *chosen)
+        report = json.loads((tmp_path / "groups" / "report.json").read_text())
+        verdicts = {step["id"]: step["verdict"] for step in report["steps"] if step["required"]}
+        assert set(verdicts.values()) == {"PASS"}, verdicts
+        assert "muster-affinity/invariant/node-affinity" in verdicts
+        async with Transport(load_access(existing.kubeconfig)) as transport:
+            nodes = (await transport.list(NODES.path(), Node)).items
+            assert [node.metadata.labels.get(NODE_TYPE_LABEL) for node in nodes] == [None, None]
 
         must(existing.kubeconfig, "project", "create", "others", "-g", "1")
         must(existing.kubeconfig, "submit", "theirs", "-i", "quickstart", "-g", "1", "-p", "others")
