@@ -349,6 +349,7 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         ("surplus-for-one-and-the-rest-for-another", Pace()),
         ("started-and-made-way-in-one-decision", Pace()),
         ("elastic-job-with-a-place-and-a-minimum-runtime", Pace(3, is_mixed=True)),
+        ("room-lost-by-a-rule-that-did-not-last", Pace(5, is_mixed=True)),
     ],
 )
 def test_every_decision_on_a_world_of_a_soak_passes_its_checks(name: str, pace: Pace) -> None:

@@ -7,10 +7,10 @@ more than that, so that somebody who was taken before need not go.
 from collections.abc import Collection
 from dataclasses import replace
 
-from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.actions.evicting import by_claim, parts_of_victim
-from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import PodState, Workload
+from orchestrator.planner.preemption.victims import stay_on_ledger
 from orchestrator.planner.reasons.explainer import Explainer
 from orchestrator.planner.reasons.texts import GangEvicted
 from orchestrator.planner.session import Session
@@ -51,12 +51,8 @@ def _stay(session: Session, workload: Workload, chunk: Chunk) -> bool:
     for pod in chunk:
         if (other := session.place_of_moved(pod)) is not None:
             ledger.unplace(workload, pod, other.node, other.devices)
-    fits = violation(ledger, workload, chunk_amounts(chunk)) is None
-    for pod in chunk:
-        fits = fits and session.placer.can_stay(pod)
-        if not fits:
-            ledger.rollback(checkpoint)
-            return False
-        ledger.spare(workload, pod)
+    if not stay_on_ledger(session, workload, chunk):
+        ledger.rollback(checkpoint)
+        return False
     session.spare(workload, chunk)
     return True

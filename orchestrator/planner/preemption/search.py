@@ -21,6 +21,7 @@ from orchestrator.planner.preemption.victim_selection import (
     VictimSelector,
     evict_allowed,
 )
+from orchestrator.planner.preemption.victims import stay_on_ledger
 from orchestrator.planner.session import Session
 
 Outcome = tuple[Losses, Placed]
@@ -74,7 +75,18 @@ def _attempt(session: Session, workload: Workload, chunk: Chunk, selector: Victi
         return None
     if 1 < len(outcome[0]) <= _MAX_PRUNED and (len(chunk) > 1 or relief):
         outcome = _prune(session, workload, chunk, selector, outcome=outcome, checkpoint=checkpoint)
+        if _takes_places_for_nothing(session, outcome[0]):
+            session.ledger.rollback(checkpoint)
+            return None
     return outcome
+
+
+def _takes_places_for_nothing(session: Session, losses: Losses) -> bool:
+    """Whether nominees lose their places because somebody is to go who in the end can stay."""
+    evicted = [victim for victim, _ in losses if not victim.is_move]
+    return any(session.is_nominated(pod) for victim in evicted for pod in victim.pods) and any(
+        stay_on_ledger(session, victim.workload, victim.pods) for victim in evicted
+    )
 
 
 def _relieve_limits(

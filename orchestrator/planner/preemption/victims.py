@@ -1,11 +1,14 @@
 """Victims: why they may be evicted, who of a project has least to lose, and what their owners read."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from orchestrator.planner.accounting.coverage import Victim
-from orchestrator.planner.model import Eviction, PodState, Workload
+from orchestrator.planner.accounting.quota_checks import violation
+from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.model import Eviction, Pod, PodState, Workload
 from orchestrator.planner.reasons.formatting import amounts_text
+from orchestrator.planner.session import Session
 
 _SECOND_US = 1_000_000
 
@@ -39,6 +42,20 @@ def is_protected(workload: Workload, min_runtime_seconds: int, now_us: int) -> b
         bool(now_us and min_runtime_seconds)
         and now_us < workload.started_at_us + min_runtime_seconds * _SECOND_US
     )
+
+
+def stay_on_ledger(session: Session, workload: Workload, pods: Collection[Pod]) -> bool:
+    """Let pods that leave run on where they are, if they fit beside all that was promised; else nothing changes."""
+    ledger = session.ledger
+    checkpoint = ledger.checkpoint()
+    fits = violation(ledger, workload, chunk_amounts(pods)) is None
+    for pod in pods:
+        fits = fits and session.placer.can_stay(pod)
+        if not fits:
+            ledger.rollback(checkpoint)
+            return False
+        ledger.spare(workload, pod)
+    return True
 
 
 def evictions_for(beneficiary: Workload, losses: Iterable[tuple[Victim, EvictionReason]]) -> list[Eviction]:
