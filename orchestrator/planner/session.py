@@ -285,9 +285,15 @@ class Session:
         return self._chunk_placer.place(workload, chunk, only_now=only_now)
 
     def grant(self, workload: Workload, placed: Placed, *, after_evictions: bool = False) -> None:
-        """Make the placements of the next chunk part of the plan; all wait when one of them waits for a release."""
-        self._chunks[workload.id].pop()
-        self._stages[workload.id] = min(_GROWS, self._stages[workload.id] + 1)
+        """Make the placements of the next chunk part of the plan; all wait when one of them waits for a release.
+
+        What was nominated together is granted together, though it would start chunk by chunk.
+        """
+        pods = {pod.id for pod, _ in placed}
+        chunks = self._chunks[workload.id]
+        while chunks and pods.issuperset(pod.id for pod in chunks[-1]):
+            chunks.pop()
+            self._stages[workload.id] = min(_GROWS, self._stages[workload.id] + 1)
         # The whole chunk waits: pods that ran ahead of their gang would hold GPUs and do nothing.
         if after_evictions or self._waits(workload, placed):
             self._nominate_as_running(workload, placed)

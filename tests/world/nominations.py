@@ -198,8 +198,9 @@ def _is_void(step: Step, workload: Workload, pod: Pod) -> bool:
             return True
     # each alone may still fit on a node that lost a GPU, and all of them not
     capacities = ClusterCapacity(step.before.nodes)
-    for _, other in step.running:
-        capacities.take_pod(other)
+    for _, other in all_pods(step.before):
+        if other.state is PodState.ALLOCATED:
+            capacities.take_pod(other)
     for other in promised:
         capacities.take(other.nominated_node, other.request, other.nominated_devices)
     names = {other.nominated_node for other in promised if other.nominated_node}
