@@ -1,4 +1,6 @@
-"""A site whose GPUs NVIDIA's DRA driver announces: `muster verify`, quotas, the fairness suite, a GPU that is lost.
+"""Sites whose GPUs NVIDIA's DRA driver or device plugin announces: `muster verify`, and a GPU that is lost.
+
+With the DRA driver also quotas and the fairness suite.
 
 Covers roles/verify and `muster validate --target cluster`. The two nodes are real and have NVIDIA's mock of NVML; their
 agents come from the image, the operator is a process.
@@ -20,7 +22,7 @@ from musterlab import binaries
 from musterlab.cluster import Lab, start
 from musterlab.errors import BinariesError
 from musterlab.gpus.live import NodeGpus
-from musterlab.gpus.models import Gpus
+from musterlab.gpus.models import Gpus, Stack
 from musterlab.gpus.recipe import GPU_PROGRAMS
 from musterlab.realnodes import driver, images
 from orchestrator.progress import Reporter
@@ -41,7 +43,7 @@ name: here
 versions:
   kubernetes: "1.36.3"
   driver: "580"
-  dra: auto
+  dra: "{{dra}}"
 orchestrator:
   replicas: 0
 not_applicable:
@@ -52,15 +54,16 @@ not_applicable:
   trident: there is no storage system
 vars:
   preflight_kubernetes: ""
-  dra_nodes: [{", ".join(NODES)}]
-  verify_gpus_by_host: {{{", ".join(f"{node}: 8" for node in NODES)}}}
+{{nodes}}  verify_gpus_by_host: {{{{{", ".join(f"{node}: 8" for node in NODES)}}}}}
 """
+WITH_DRA: Final = pytest.mark.parametrize("site", ["dra"], indirect=True)
 
 
 @dataclass
 class Site:
     lab: Lab
     directory: Path
+    stack: Stack
 
     def verify(self) -> subprocess.CompletedProcess[str]:
         arguments = (
@@ -80,18 +83,22 @@ class Site:
         )
 
 
-@pytest.fixture(scope="module")
-def site(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+@pytest.fixture(scope="module", params=["dra", "device-plugin"])
+def site(
+    archive: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    with_dra = request.param == "dra"
     try:
         binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS)
     except BinariesError as error:
         pytest.skip(str(error))
     directory = tmp_path_factory.mktemp("v")
-    (directory / "site.yml").write_text(SITE)
+    nodes = f"  dra_nodes: [{', '.join(NODES)}]\n" if with_dra else ""
+    (directory / "site.yml").write_text(SITE.format(dra="auto" if with_dra else "off", nodes=nodes))
     with ExitStack() as stack:
         lab = start(
             "verify", nodes=0, real_nodes=len(NODES), detach=False, state_dir=directory / "l", image_archives=[archive],
-            gpus=Gpus("v100", 8, "dra"),
+            gpus=Gpus("v100", 8, request.param),
         )  # fmt: skip
         stack.callback(lab.stop)
         kubectl(lab, "label", "node", *NODES, "nvidia.com/gpu.present=true")  # as the role dra does
@@ -104,7 +111,7 @@ def site(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
         kubectl(lab, "wait", "--for=condition=Established", "crd/projects.muster.dev", "--timeout=60s")
         account = asyncio.run(operators_access(lab, directory / "operator.kubeconfig"))
         stack.enter_context(operator(account, directory / "operator.log"))
-        yield Site(lab, directory)
+        yield Site(lab, directory, request.param)
 
 
 def gpus(site: Site, node: str = NODE) -> list[dict[str, str]]:
@@ -120,6 +127,7 @@ def watched(site: Site, eventually: Eventually) -> Site:
 
 
 @pytest.mark.rare  # three minutes
+@WITH_DRA
 def test_the_fairness_suite_passes_where_whole_gpus_and_parts_come_by_claims(
     watched: Site, tmp_path: Path
 ) -> None:
@@ -133,6 +141,7 @@ def test_the_fairness_suite_passes_where_whole_gpus_and_parts_come_by_claims(
 
 
 @pytest.mark.rare
+@WITH_DRA
 def test_quotas_are_of_the_gpus_that_come_by_claims(watched: Site, eventually: Eventually) -> None:
     access = watched.lab.kubeconfig
     refused = muster(access, "project", "create", "too-large", "-g", "17")
@@ -172,7 +181,8 @@ def test_a_site_is_green_with_all_its_gpus_and_names_the_one_that_is_lost(
     proved = {stage["stage"]: " ".join(stage["proved"]) for stage in json.loads(green.stdout)["stages"]}
     assert f"muster gives 8 on {NODE}" in proved["verify"]
     assert re.search(r"a job on 1 GPU ran on dgx1-real-[12], placed by muster", proved["verify"])
-    assert "a container got the GPU of its claim, another half of a GPU" in proved["verify"]
+    claims = "a container got the GPU of its claim, another half of a GPU"
+    assert (claims in proved["verify"]) == (site.stack == "dra")
 
     ended = read(site.lab, "events", "-A", "--field-selector", "reason=BackOff")["items"]
     assert not ended, "the jobs of `verify` end because they are ended"
