@@ -36,6 +36,7 @@ def test_every_case_is_decided_as_it_should_be(build: Builder) -> None:
     assert result.peak_rss_bytes > 1 << 20
 
 
+@pytest.mark.rare  # a quarter of a minute
 def test_the_planner_benchmark_prints_the_machine_and_its_results() -> None:
     answer = bench("planner", "--nodes", str(NODES), "--gpus", str(GPUS), "--no-growth", "--no-large")
     assert set(answer["machine"]) >= {"processor", "processors", "memory_bytes"}  # type: ignore[call-overload]
@@ -207,6 +208,7 @@ def test_the_benchmark_of_the_agent_says_when_there_is_no_driver(tmp_path: Path)
     assert set(result) >= FIELDS | {"processor_percent", "writes", "scrapes"}
 
 
+@pytest.mark.rare  # a quarter of a minute
 def test_the_benchmark_of_pages_brings_every_update_to_everybody() -> None:
     sizes = ("--nodes", "8", "--jobs", "60", "--viewers", "4", "--updates", "1")
     results = bench("web", *sizes)["results"]

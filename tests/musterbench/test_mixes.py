@@ -150,6 +150,7 @@ def test_growth_is_the_exponent_of_the_nodes(seconds: float, exponent: float) ->
     assert "exponent" not in with_exponent(before, None).figures
 
 
+@pytest.mark.rare  # half a minute
 def test_the_command_shows_seconds_growth_and_what_was_decided() -> None:
     done = bench_planner("--mix", "affinities", "--nodes", "8", "--nodes", "16")
     assert done.returncode == 0, done.stderr
