@@ -313,6 +313,8 @@ class Session:
 
     def limit_until_gone(self, workload: Workload, placed: Placed) -> str | None:
         """The project or department that would pass a limit with these pods, on the ledger, before others are gone."""
+        if not self.tree.limited.get(workload.project):
+            return None
         own = {pod.id for pod, _ in placed}
 
         def nominated() -> Iterator[Use]:

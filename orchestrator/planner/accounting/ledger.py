@@ -229,8 +229,7 @@ class Ledger:
                 devices = _devices(account, pod)
                 self._occupy(account, workload, pod, devices, sign)
                 if pod.state is PodState.RELEASING and not pod.stuck:
-                    self._release(account, pod.request, devices, sign)
-                    self._count_leaving(workload, pod.request, account, sign)
+                    self._release(account, workload, pod, devices, sign)
             if pod.state is PodState.ALLOCATED:
                 self._charge(workload, pod.request, account, sign)
 
@@ -311,8 +310,7 @@ class Ledger:
         self.evicted.add(pod.id)
         account = self.by_name.get(pod.node) if pod.node is not None else None
         if account is not None:
-            self._release(account, pod.request, _devices(account, pod), 1)
-            self._count_leaving(workload, pod.request, account, 1)
+            self._release(account, workload, pod, _devices(account, pod), 1)
         self._charge(workload, pod.request, account, -1)
         if pod.claims:
             self.claims.give_back(pod, 1)
@@ -323,8 +321,7 @@ class Ledger:
         self.evicted.discard(pod.id)
         account = self.by_name.get(pod.node) if pod.node is not None else None
         if account is not None:
-            self._release(account, pod.request, _devices(account, pod), -1)
-            self._count_leaving(workload, pod.request, account, -1)
+            self._release(account, workload, pod, _devices(account, pod), -1)
         self._charge(workload, pod.request, account, 1)
 
     def _occupy(
@@ -340,8 +337,11 @@ class Ledger:
         if self.releasing_nodes and account.position in self.releasing_nodes:
             self._note_spare(account)
 
-    def _release(self, account: NodeAccount, request: Request, devices: tuple[int, ...], sign: int) -> None:
-        account.release(request, devices, sign)
+    def _release(
+        self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], sign: int
+    ) -> None:
+        account.release(pod.request, devices, sign)
+        self._count_leaving(workload, pod.request, account, sign)
         self.version += 1
         account.version = self.version
         self.changes.append(account.position)
