@@ -97,3 +97,10 @@ def assert_second_judge_agrees(directory: Path) -> None:
         "verdict": report["verdict"],
         "acceptance": report["acceptance"],
     }
+
+
+def assert_check(report: Report, directory: Path, check: str, verdict: str, words: str) -> None:
+    """Both judges have this verdict on the check in the directory's record, and ours has these words for it."""
+    step = next(step for step in report.steps if step.id == check)
+    assert (step.verdict, words in "; ".join(step.reasons)) == (verdict, True), step.reasons
+    assert_second_judge_agrees(directory)

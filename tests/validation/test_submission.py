@@ -6,7 +6,7 @@ import pytest
 
 from tests.validation.fake_target import FakeTarget
 from tests.validation.mutant_targets import ShowsAnotherContainer, ShowsWhatIsNotSo
-from tests.validation.replay import assert_second_judge_agrees, both, run_command, settings
+from tests.validation.replay import assert_check, assert_second_judge_agrees, both, run_command, settings
 from validation.judge.events import AnswerSeen, RequestAnswered
 from validation.report import log, record
 from validation.report.record import Command
@@ -110,9 +110,7 @@ def test_what_is_not_done_or_shown_otherwise_is_not_green(
     code, report = run_command([path for path in FILES if name in path.name], chosen)
     assert code == 1
     assert report is not None
-    step = next(step for step in report.steps if step.id == check)
-    assert (step.verdict, words in "; ".join(step.reasons)) == (verdict, True), step.reasons
-    assert_second_judge_agrees(tmp_path / "r")
+    assert_check(report, tmp_path / "r", check, verdict, words)
 
 
 def test_in_a_lab_what_needs_a_container_does_not_apply(tmp_path: Path) -> None:

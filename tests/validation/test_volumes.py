@@ -7,7 +7,7 @@ import pytest
 
 from tests.validation.fake_target import FakeTarget
 from tests.validation.mutant_targets import HasTwoVolumes
-from tests.validation.replay import assert_second_judge_agrees, both, run_command, settings
+from tests.validation.replay import assert_check, assert_second_judge_agrees, both, run_command, settings
 from validation.report import record
 from validation.report.redact import redact
 from validation.report.verify import verify
@@ -102,9 +102,7 @@ def test_what_is_not_shared_is_not_green(
     )
     assert code == 1
     assert report is not None
-    step = next(step for step in report.steps if step.id == check)
-    assert (step.verdict, words in "; ".join(step.reasons)) == (verdict, True), step.reasons
-    assert_second_judge_agrees(tmp_path / "r")
+    assert_check(report, tmp_path / "r", check, verdict, words)
 
 
 def test_in_a_lab_it_does_not_apply_and_no_claim_is_made(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What the command line shows of a container: its log as the kubelet has it, and a shell that is truly in it."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -28,14 +29,20 @@ WORLD: list[Event] = [
 ]
 
 
+def world_after(events: Iterable[Event]) -> World:
+    """The second judge's state after these events."""
+    world = World()
+    for event in events:
+        world.apply(msgspec.to_builtins(event))
+    return world
+
+
 def verdict(name: str, *during: Event) -> str:
     """Of both judges, who agree."""
     events = [*WORLD, *during]
     window = Window(0, len(WORLD), len(events), 8, 9)
     ours = judge_view(name, Circumstances(), Timeline(events), window, least=NO_EVIDENCE).judgement
-    world = World()
-    for event in WORLD:
-        world.apply(msgspec.to_builtins(event))
+    world = world_after(WORLD)
     if not any(isinstance(event, AnswerSeen) and event.exit_code for event in during):
         assert judge_again(name, world, [msgspec.to_builtins(event) for event in during]) == ours.verdict, (
             ours.reason
@@ -150,9 +157,7 @@ def of_volume(
     events = [*earlier, *during]
     window = Window(0, len(earlier), len(events), 8, 9)
     ours = judge_view(view, Circumstances(), Timeline(events), window, least=NO_EVIDENCE).judgement
-    world = World()
-    for event in earlier:
-        world.apply(msgspec.to_builtins(event))
+    world = world_after(earlier)
     theirs = judge_again(view, world, *([msgspec.to_builtins(e) for e in part] for part in (during, earlier)))
     assert theirs == ours.verdict, ours.reason
     return ours.verdict
