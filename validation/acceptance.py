@@ -10,7 +10,8 @@ from validation.catalogue.catalogue import PATH, Catalogue, Profile, Requirement
 from validation.errors import CatalogueError
 from validation.judge.requirements import RequirementFacts
 from validation.plan import plan
-from validation.scenario.loader import LoadedScenario, find, load, with_predecessors
+from validation.scenario.loaded import LoadedScenario
+from validation.scenario.loader import find, load, with_predecessors
 from validation.targets.kinds import CLUSTER, LAB, PLANNER
 
 PROFILES = {LAB: "lab", CLUSTER: "current", PLANNER: "planner"}

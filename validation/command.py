@@ -22,7 +22,7 @@ from validation.targets.kinds import CLUSTER, IMAGE, LAB, PROCESS, TARGETS
 if TYPE_CHECKING:
     from validation.acceptance import Acceptance
     from validation.report.record import Report
-    from validation.scenario.loader import LoadedScenario
+    from validation.scenario.loaded import LoadedScenario
     from validation.session import Settings
     from validation.targets.hosts import SiteHosts
     from validation.targets.operator_deployment import OperatorImage

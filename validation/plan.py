@@ -9,7 +9,8 @@ from validation.judge.invariants import INVARIANTS, OF_LIMITED_PROJECTS
 from validation.judge.training_job import MOUNTS, RESNET50
 from validation.judge.views import view_of
 from validation.layers.checks import LAYERS
-from validation.scenario.loader import LoadedScenario, LoadedStep, chains
+from validation.scenario.loaded import LoadedScenario, LoadedStep
+from validation.scenario.loader import chains
 
 TRAINING_TITLES = {
     RESNET50: "ResNet-50 is trained to the end, and its loss falls",

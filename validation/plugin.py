@@ -18,7 +18,8 @@ from validation.judge.verdict import ACCEPTABLE, Verdict
 from validation.layers.checks import TESTS
 from validation.plan import Check, plan
 from validation.plan_document import document
-from validation.scenario.loader import SUFFIX, LoadedScenario, find, load, with_predecessors
+from validation.scenario.loaded import LoadedScenario
+from validation.scenario.loader import SUFFIX, find, load, with_predecessors
 from validation.scenario.scaling import Size, parse_size
 from validation.session import Settings, ValidationSession, acceptance_of, chosen_size, exit_code
 from validation.targets.kinds import LAB, TARGETS

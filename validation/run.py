@@ -35,8 +35,8 @@ from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
 from validation.requesting import create_claims, send_requests
 from validation.sampling import sample_gpus
-from validation.scenario.commands import Action, Submit
-from validation.scenario.loader import LoadedScenario, LoadedStep, demands
+from validation.scenario.commands import Action, Submit, demands
+from validation.scenario.loaded import LoadedScenario, LoadedStep
 from validation.scenario.projects import LoadedProject
 from validation.showing import show
 from validation.targets.base import Target

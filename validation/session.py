@@ -26,7 +26,7 @@ from validation.report.log import Closed, open_log, read_log
 from validation.report.record import CheckResult, Report, Run
 from validation.report.write import withdraw, write
 from validation.run import Options, ValidationRun
-from validation.scenario.loader import LoadedScenario
+from validation.scenario.loaded import LoadedScenario
 from validation.scenario.scaling import Size
 from validation.summary import opening
 from validation.targets.base import Target

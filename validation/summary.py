@@ -14,7 +14,7 @@ from validation.report import record
 from validation.report.log import NAME, Opened
 from validation.report.rejudge import coverage
 from validation.run import ValidationRun
-from validation.scenario.loader import LoadedScenario
+from validation.scenario.loaded import LoadedScenario
 from validation.scenario.projects import weights_of
 
 

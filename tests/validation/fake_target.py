@@ -14,8 +14,7 @@ from validation.errors import TargetError
 from validation.judge import oracle
 from validation.judge.events import Eviction, GpuSeen, GpusSeen, NodeSeen, PodSeen
 from validation.report.record import Command
-from validation.scenario.commands import Action, Submit, parse
-from validation.scenario.loader import demands
+from validation.scenario.commands import Action, Submit, demands, parse
 from validation.scenario.schema import Cluster
 from validation.targets.planner import SimulatedRecorder
 from validation.targets.recorder import Recorder

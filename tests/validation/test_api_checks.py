@@ -35,7 +35,7 @@ from validation.report.record import CheckResult
 from validation.report.redact import redact
 from validation.report.verify import verify
 from validation.requesting import send_requests
-from validation.scenario.loader import SHIPPED
+from validation.scenario.loaded import SHIPPED
 from validation.targets.recorder import Recorder
 
 CLUSTER = [SHIPPED / "cluster"]

@@ -14,7 +14,7 @@ from validation.report.assemble import assemble
 from validation.report.record import Report
 from validation.report.verify import verify
 from validation.report.write import write
-from validation.scenario.loader import SHIPPED
+from validation.scenario.loaded import SHIPPED
 
 PATHS = [SHIPPED / "hosts", SHIPPED / "hosts-after"]
 OTHER_LINK = "/sys/class/net/a/device/net/b/carrier_down_count:1"

@@ -26,7 +26,7 @@ from validation.report import log, record
 from validation.report.assemble import rejudge
 from validation.report.redact import redact
 from validation.report.verify import verify
-from validation.scenario.loader import SHIPPED
+from validation.scenario.loaded import SHIPPED
 from validation.session import Settings
 
 PROGRAMS = {

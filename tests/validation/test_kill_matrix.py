@@ -12,7 +12,8 @@ from tests.validation.training_targets import NETAPP1, SMALL
 from validation.acceptance import shipped_check_ids
 from validation.catalogue.kill_matrix import load_mutants
 from validation.report.record import Report
-from validation.scenario.loader import SHIPPED, chains, find, load
+from validation.scenario.loaded import SHIPPED
+from validation.scenario.loader import chains, find, load
 
 MUTANTS = {mutant.name: mutant for mutant in load_mutants()}
 SOMEBODY_ELSE = "evicts-somebody-else"

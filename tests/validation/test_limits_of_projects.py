@@ -15,7 +15,7 @@ from validation.report.assemble import assemble
 from validation.report.log import read_log
 from validation.report.redact import redact
 from validation.report.verify import verify
-from validation.scenario.loader import SHIPPED
+from validation.scenario.loaded import SHIPPED
 from validation.targets.planner import SimulatedRecorder
 
 AFFINITY = SHIPPED / "muster" / "affinity.scenario.yaml"

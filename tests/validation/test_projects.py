@@ -7,7 +7,7 @@ import pytest
 from tests.validation.fake_target import FakeTarget
 from tests.validation.replay import assert_second_judge_agrees, run_command, settings
 from validation.report.record import Command
-from validation.scenario.loader import SHIPPED
+from validation.scenario.loaded import SHIPPED
 
 CHAIN = [
     SHIPPED / "muster" / f"{name}.scenario.yaml"

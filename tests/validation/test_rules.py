@@ -11,7 +11,7 @@ from validation.judge.events import PodSeen
 from validation.report.record import Command
 from validation.report.sources import differences
 from validation.report.verify import verify
-from validation.scenario.loader import SHIPPED
+from validation.scenario.loaded import SHIPPED
 
 MUSTER = SHIPPED / "muster"
 NAMES = ("weights-equal", "weights-unset", "reverse-order", "two-reclaims", "quotas")

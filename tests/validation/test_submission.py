@@ -12,7 +12,7 @@ from validation.report import log, record
 from validation.report.record import Command
 from validation.report.redact import redact
 from validation.report.verify import verify
-from validation.scenario.loader import SHIPPED
+from validation.scenario.loaded import SHIPPED
 from validation.targets.recorder import Recorder
 from validation.witness.reader import ReadFailed
 

@@ -27,7 +27,7 @@ from validation.report.diff import differences
 from validation.report.redact import redact
 from validation.report.sources import differences as from_sources
 from validation.report.verify import verify
-from validation.scenario.loader import SHIPPED
+from validation.scenario.loaded import SHIPPED
 
 HEAVY = SHIPPED / "tr4858" / "utilization.scenario.yaml"
 CHECK = "netapp-heavy/utilization"

@@ -12,7 +12,7 @@ from validation.report import record
 from validation.report.redact import redact
 from validation.report.verify import verify
 from validation.scenario.commands import Action, Delete
-from validation.scenario.loader import SHIPPED
+from validation.scenario.loaded import SHIPPED
 
 FILES = sorted((SHIPPED / "tr4858").glob("volume-*.scenario.yaml"))
 WRITTEN = "pvc-test/view/written/team-a/pvc-test"

@@ -8,7 +8,7 @@ from tests.validation.fake_target import FakeTarget, WitnessedTarget
 from tests.validation.workloads.results import result
 from validation.judge.events import OutputSeen, PodSeen
 from validation.judge.training import Ended, TrainingData, TrainingEnvironment, TrainingResult
-from validation.scenario.loader import SHIPPED
+from validation.scenario.loaded import SHIPPED
 
 NETAPP1: Final = SHIPPED / "tr4858" / "training.scenario.yaml"
 SMALL: Final = SHIPPED / "muster" / "training.scenario.yaml"

@@ -23,7 +23,7 @@ from validation.judge.views import judge_view
 from validation.layers.checks import LAYERS, judge_layer
 from validation.report import record
 from validation.report.series import points
-from validation.scenario.loader import LoadedScenario, LoadedStep
+from validation.scenario.loaded import LoadedScenario, LoadedStep
 
 INVARIANT = "/invariant/"
 LAYER = "/layer/"

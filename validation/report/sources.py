@@ -12,7 +12,8 @@ from validation.catalogue.thresholds import figures_sha256, load_thresholds
 from validation.errors import CatalogueError, ScenarioError
 from validation.report import manifest, record
 from validation.report.rejudge import empty_result
-from validation.scenario.loader import LoadedScenario, find, load
+from validation.scenario.loaded import LoadedScenario
+from validation.scenario.loader import find, load
 from validation.scenario.projects import weights_of
 from validation.scenario.scaling import parse_size
 

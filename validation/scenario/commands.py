@@ -1,4 +1,4 @@
-"""Parses the command lines of a scenario: what they submit or delete.
+"""Parses the command lines of a scenario: what they submit or delete, and which workloads that leaves.
 
 The oracle needs these demands, and must not take them from the system that it judges.
 """
@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
+from validation.judge import oracle
 from validation.scenario.schema import milli
 
 _WITH_VALUE = frozenset(
@@ -104,6 +105,26 @@ def parse(line: str) -> Action:
     if len(names) != 1:
         raise ValueError("`muster submit` needs exactly one NAME")
     return _submission(project, names[0], options)
+
+
+def demands(history: list[Action]) -> list[oracle.Demand]:
+    """The workloads that exist after `history`, in order of submission."""
+    alive: dict[tuple[str, str], oracle.Demand] = {}
+    for action in history:
+        if isinstance(action, Submit):
+            alive[action.project, action.name] = oracle.Demand(
+                project=action.project,
+                name=action.name,
+                gpu_milli=action.gpu_milli,
+                preemptible=action.preemptible,
+                priority=100 if action.interactive else 50,
+                pods=action.pods,
+                min_member=action.min_member,
+            )
+        else:
+            for name in action.names:
+                alive.pop((action.project, name), None)
+    return list(alive.values())
 
 
 def _submission(project: str, name: str, options: dict[str, str]) -> Submit:

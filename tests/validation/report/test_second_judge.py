@@ -38,7 +38,7 @@ from tests.validation.test_not_fooled import Interrupted, LosesAGang, NeverBinds
 from validation.report import log
 from validation.report.assemble import assemble
 from validation.report.write import write
-from validation.scenario.loader import SHIPPED
+from validation.scenario.loaded import SHIPPED
 
 INTERACTIVE = SHIPPED / "muster" / "interactive.scenario.yaml"
 FRACTIONS = SHIPPED / "muster" / "fractions.scenario.yaml"

@@ -6,7 +6,9 @@ import pytest
 
 from validation.errors import ScenarioError
 from validation.judge.expectation import contradictions
-from validation.scenario.loader import SHIPPED, chains, find, load, load_errata, select
+from validation.scenario.builder import load_errata
+from validation.scenario.loaded import SHIPPED
+from validation.scenario.loader import chains, find, load, select
 from validation.scenario.scaling import Size
 
 GOOD = """\
