@@ -35,6 +35,20 @@ OF_EVERY_KIND: Final = (
     "/jobs/team-a/a-waits/explain",
 )  # fmt: skip
 IN_BOTH_THEMES: Final = ("/", "/analytics", "/projects/team-a")
+FILLED: Final = (
+    ("ada", "", "/", ".figures"),
+    ("vic", "team-a", "/", ".figures"),
+    ("ada", "", "/analytics", ".charts"),
+)
+ROW_EDGES: Final = """(selector) => {
+  const rows = new Map(), all = document.querySelector(selector);
+  for (const one of all.children) {
+    const { top, right } = one.getBoundingClientRect();
+    rows.set(top, Math.max(rows.get(top) || 0, right));
+  }
+  return [all.getBoundingClientRect().right, ...rows.values()];
+}"""
+"""The right edge of the element, then that of each row of what is in it."""
 SERIOUS: Final = "violations.filter(each => each.impact === 'serious' || each.impact === 'critical')"
 
 
@@ -52,9 +66,10 @@ def axe() -> str:
         return member.read().decode()
 
 
-async def sign_in(tab: Tab, site: Site, name: str) -> None:
+async def sign_in(tab: Tab, site: Site, name: str, project: str = "") -> None:
     await tab.go(f"http://127.0.0.1:{site.port}/sign-in")
     await tab.js(f"document.getElementById('token').value = 'token-of-{name}'")
+    await tab.js(f"document.getElementById('project').value = '{project}'")
     await tab.submit("button")
 
 
@@ -153,6 +168,18 @@ async def test_every_page_fits_in_three_widths(site: Site, tmp_path: Path) -> No
             await tab.js("document.getElementById('path').textContent = '/apis'.repeat(80)")
             assert await tab.js("document.documentElement.scrollWidth") <= width, path
         assert [line for line in tab.problems if "404" not in line] == [], "refused by the pages' own policy"
+
+
+async def test_rows_of_figures_and_of_charts_leave_no_gap_at_any_width(site: Site, tmp_path: Path) -> None:
+    async with browsing(tmp_path) as tab:
+        for name, project, path, selector in FILLED:
+            await sign_in(tab, site, name, project)
+            await tab.go(f"http://127.0.0.1:{site.port}{path}")
+            for width in (1600, 1280, 768, 375):
+                await tab.look(width=width, theme="light")
+                edge, *rows = json.loads(await tab.js(f"JSON.stringify(({ROW_EDGES})('{selector}'))"))
+                assert rows, (path, width)
+                assert all(abs(row - edge) < 1 for row in rows), (name, path, width, edge, rows)
 
 
 async def test_no_page_breaks_a_serious_rule_of_axe(site: Site, tmp_path: Path) -> None:
