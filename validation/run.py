@@ -1,6 +1,5 @@
 """One run: the checks of the plan one after the other, on one target, and their results."""
 
-import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,10 +20,10 @@ from validation.judge.check_verdict import (
     blocks_later_checks,
     waive,
 )
-from validation.judge.convergence import Convergence, ConvergenceResult
+from validation.judge.convergence import Convergence
 from validation.judge.timeline import Timeline
 from validation.judge.training_job import outputs_of
-from validation.judge.units import seconds, spell
+from validation.judge.units import spell
 from validation.judge.verdict import Verdict
 from validation.judge.waivers import Waiver
 from validation.judge.witnesses import unsettled
@@ -34,20 +33,19 @@ from validation.plan import Check
 from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
 from validation.requesting import create_claims, send_requests
+from validation.result_lines import ResultLines
+from validation.run_projects import CleanupFailed, RunProjects
 from validation.sampling import sample_gpus
-from validation.scenario.commands import Action, Submit, demands
+from validation.scenario.commands import Action, Submit
 from validation.scenario.loaded import LoadedScenario, LoadedStep
-from validation.scenario.projects import LoadedProject
 from validation.showing import show
+from validation.step_commands import StepCommands, StepFailed
 from validation.targets.base import Target
-from validation.targets.process import for_the_record
 from validation.targets.recorder import Recorder
 
 if TYPE_CHECKING:
     from validation.targets.hosts import SiteHosts
 
-SETUP_MS = 60_000
-CLEANUP_MS = 60_000
 WITNESS_MS = 20_000
 """An agent asks its kubelet every 10 s, and says at once what is new."""
 
@@ -92,11 +90,11 @@ class ValidationRun:
         self._group: int | None = None
         self._group_from = 0
         self._blocked = ""
-        self._reported_reasons: set[str] = set()
         self._unusable = ""
         self._history: list[Action] = []
-        self._created: dict[str, LoadedProject] = {}
-        """By name, the projects that this run made."""
+        self._commands = StepCommands(target, recorder, progress)
+        self._projects = RunProjects(recorder, self._commands, self._wait)
+        self._lines = ResultLines(progress, self.checks)
         self._node_groups = NodeGroups(target, recorder, self._wait)
 
     async def run(self, check: Check) -> record.CheckResult:
@@ -126,7 +124,7 @@ class ValidationRun:
                 check.id, result.circumstances, trace.started_ms, trace.ended_ms, trace.commands, trace.window
             )
         )
-        self._report(result)
+        self._lines.write(result, self.results)
         return result
 
     async def finish(self) -> None:
@@ -297,46 +295,6 @@ class ValidationRun:
             await self._describe()
         self._group_from = len(self.recorder.events)
 
-    async def _set_projects(self, scenario: LoadedScenario, result: record.CheckResult) -> None:
-        """Bring the projects to what the scenario says: create those that are missing, change and delete others."""
-        projects = scenario.projects
-        missing = {name: project for name, project in projects.items() if name not in self._created}
-        changed = [name for name, project in projects.items() if self._created.get(name, project) != project]
-        removed = [name for name in self._created if name not in projects]
-        for name in removed:
-            self.recorder.project_deleted(name)
-            del self._created[name]
-            await self._command(f"muster project delete {name}", result)
-        # Quotas that are lowered first: together they must never be more than the cluster has.
-        for name in sorted(
-            changed, key=lambda name: projects[name].quota_milli - self._created[name].quota_milli
-        ):
-            self._note_project(name, projects[name])
-            quota = f"{projects[name].quota_milli / 1000:g}"
-            await self._command(f"muster project update {name} -g {quota}", result)
-        for name, project in missing.items():
-            self._note_project(name, project)
-        lines = [f"muster project create {name} {project.options}" for name, project in missing.items()]
-        await asyncio.gather(*(self._command(line, result) for line in lines))
-
-        def not_followed() -> list[str]:
-            absent = [
-                f"project {name} got no namespace"
-                for name in missing
-                if not self.recorder.has_namespace(name)
-            ]
-            return absent + [
-                f"the namespace of {name} did not go" for name in removed if self.recorder.has_namespace(name)
-            ]
-
-        convergence = await self._wait(not_followed, SETUP_MS)
-        if convergence.result != ConvergenceResult.CONVERGED:
-            raise StepFailed(f"{not_followed()[0]} within {SETUP_MS / 1000:g} s")
-
-    def _note_project(self, name: str, project: LoadedProject) -> None:
-        self.recorder.project(name, project)
-        self._created[name] = project
-
     async def _perform(
         self, scenario: LoadedScenario, step: LoadedStep, result: record.CheckResult
     ) -> Circumstances:
@@ -346,7 +304,7 @@ class ValidationRun:
             return Circumstances(unfinished=ungrouped)
         self._begin(scenario)
         try:
-            await self._set_projects(scenario, result)
+            await self._projects.become(scenario.projects, result)
             if step is scenario.steps[0]:
                 problem = await create_claims(self.recorder, scenario.scenario.claims)
                 if problem:
@@ -360,9 +318,9 @@ class ValidationRun:
                 kind = "submit" if isinstance(action, Submit) else "delete"
                 self.recorder.command(kind, action.project, workloads)
                 self._history.append(action)
-                await self._command(command.line, result)
+                await self._commands.run(command.line, result)
             for line in step.refused:
-                await self._refused(line, result)
+                await self._commands.run_refused(line, result)
         except StepFailed as failure:
             return Circumstances(failure=str(failure))
         await self._settle(result, from_event)
@@ -411,95 +369,13 @@ class ValidationRun:
         """Return at the next event, and for the display at least every half second."""
         await self.recorder.changed(min(timeout_ms, 500))
 
-    async def _command(self, line: str, result: record.CheckResult) -> None:
-        self.progress.update(f"{result.id}: {line}")
-        command = await self.target.execute(line, started_ms=self.recorder.now_ms())
-        result.volatile.commands = [*result.volatile.commands, for_the_record(command)]
-        if command.exit_code:
-            output = (command.stderr or command.stdout).splitlines()
-            raise StepFailed(
-                f"`{line}` ended with exit code {command.exit_code}: {output[-1] if output else 'no output'}"
-            )
-
-    async def _refused(self, line: str, result: record.CheckResult) -> None:
-        """Run a command that must fail, with a word of the quota that it was for. Raises StepFailed if it does not."""
-        self.progress.update(f"{result.id}: {line}")
-        command = await self.target.execute(line, started_ms=self.recorder.now_ms())
-        result.volatile.commands = [*result.volatile.commands, for_the_record(command)]
-        if not command.exit_code:
-            raise StepFailed(f"`{line}` was done, and should have been refused")
-        words = command.stderr.strip().rpartition("\n")[2]
-        if "quota" not in words:  # it failed for another reason
-            raise StepFailed(f"`{line}` ended with exit code {command.exit_code}: {words or 'no output'}")
-
     async def _leave(self) -> None:
         """Delete what this group created, and take the nodes out of its groups."""
-        await self._delete_created()
+        try:
+            await self._projects.delete(self._history)
+        except CleanupFailed as error:
+            self._unusable = f"cleaning up failed: {error}"
         try:
             await self._node_groups.leave()
         except TargetError as error:
             self._unusable = self._unusable or f"cleaning up failed: {error}"
-
-    async def _delete_created(self) -> None:
-        """Delete what this group created, and wait until its pods are gone."""
-        if not self._created:
-            return
-        scratch = record.CheckResult(id="cleanup", scenario="", kind="", title="", source="", verdict="")
-        projects = list(self._created)
-        alive: dict[str, list[str]] = {}
-        for demand in demands(self._history):
-            alive.setdefault(demand.project, []).append(demand.name)
-        try:
-            for project, workloads in alive.items():
-                self.recorder.command("delete", project, tuple(workloads))
-                await self._command(f"muster delete -p {project} {' '.join(workloads)}", scratch)
-            for project in projects:
-                self.recorder.project_deleted(project)
-                await self._command(f"muster project delete {project} --force", scratch)
-        except (StepFailed, TargetError) as error:
-            self._unusable = f"cleaning up failed: {error}"
-            return
-
-        def remaining_pods() -> list[str]:
-            return [pod.pod for pod in self.recorder.pods_of(set(projects))]
-
-        convergence = await self._wait(remaining_pods, CLEANUP_MS)
-        if convergence.result != ConvergenceResult.CONVERGED:
-            self._unusable = (
-                f"cleaning up failed: pod {remaining_pods()[0]} is still there after {CLEANUP_MS / 1000:g} s"
-            )
-        self._created = {}
-
-    def _report(self, result: record.CheckResult) -> None:
-        """Write the progress lines of a result; invariants that hold share one line, blocked checks one per cause."""
-        quiet = {Verdict.PASS, Verdict.NOT_APPLICABLE}
-        if result.kind == "invariant" and (result.verdict in quiet or not result.required):
-            invariants = [
-                other
-                for other in self.results.values()
-                if other.scenario == result.scenario and other.kind == "invariant"
-            ]
-            if len(invariants) == sum(
-                bool(check.invariant) and check.scenario.id == result.scenario for check in self.checks
-            ):
-                passed = sum(invariant.verdict == Verdict.PASS for invariant in invariants)
-                idle = sum(not invariant.required for invariant in invariants)
-                apply = sum(invariant.verdict != Verdict.NOT_APPLICABLE for invariant in invariants)
-                without = f"; {idle} had no subject and count for nothing" if idle else ""
-                self.progress(
-                    f"{result.scenario}: {passed} of {apply} invariants held on every event{without}"
-                )
-            return
-        if result.verdict == Verdict.BLOCKED:
-            if result.reason not in self._reported_reasons:
-                self.progress(f"{result.id} and what builds on it: {result.reason}")
-            self._reported_reasons.add(result.reason)
-            return
-        duration_ms = (result.volatile.ended_ms or 0) - (result.volatile.started_ms or 0)
-        self.progress(f"{result.id}: {result.verdict} ({seconds(duration_ms)})")
-        for line in result.reasons:
-            self.progress(f"    {line}")
-
-
-class StepFailed(MusterError):
-    """The cluster or the command line did not do what the step asked of it."""

@@ -1,0 +1,45 @@
+"""Runs the command lines of a step, as the people who use a cluster run them."""
+
+from orchestrator.errors import MusterError
+from orchestrator.progress import Reporter
+from validation.report import record
+from validation.targets.base import Target
+from validation.targets.process import for_the_record
+from validation.targets.recorder import Recorder
+
+
+class StepFailed(MusterError):
+    """The cluster or the command line did not do what the step asked of it."""
+
+
+class StepCommands:
+    """Runs command lines on the target, and keeps each with its output in a result."""
+
+    def __init__(self, target: Target, recorder: Recorder, progress: Reporter) -> None:
+        self._target = target
+        self._recorder = recorder
+        self._progress = progress
+
+    async def run(self, line: str, result: record.CheckResult) -> None:
+        """Run a command that must succeed. Raises StepFailed if it does not."""
+        command = await self._execute(line, result)
+        if command.exit_code:
+            output = (command.stderr or command.stdout).splitlines()
+            raise StepFailed(
+                f"`{line}` ended with exit code {command.exit_code}: {output[-1] if output else 'no output'}"
+            )
+
+    async def run_refused(self, line: str, result: record.CheckResult) -> None:
+        """Run a command that must fail, with a word of the quota that it was for. Raises StepFailed if it does not."""
+        command = await self._execute(line, result)
+        if not command.exit_code:
+            raise StepFailed(f"`{line}` was done, and should have been refused")
+        words = command.stderr.strip().rpartition("\n")[2]
+        if "quota" not in words:  # it failed for another reason
+            raise StepFailed(f"`{line}` ended with exit code {command.exit_code}: {words or 'no output'}")
+
+    async def _execute(self, line: str, result: record.CheckResult) -> record.Command:
+        self._progress.update(f"{result.id}: {line}")
+        command = await self._target.execute(line, started_ms=self._recorder.now_ms())
+        result.volatile.commands = [*result.volatile.commands, for_the_record(command)]
+        return command
