@@ -66,8 +66,8 @@ class Runs:
 def interactive_time_limit(history: History) -> list[Violation]:
     """An interactive job runs no longer than its project allows, but for the moment that it takes to end it."""
     violations = []
-    for run, end_ms in _runs(history):
-        if run.overran(end_ms) and run.running_ms is not None:
+    for run in _runs(history):
+        if run.overran(history.end_ms) and run.running_ms is not None:
             message = (
                 f"pod {run.pod.project}/{run.pod.pod} ran for more than {seconds(LATE_MS)} longer than the "
                 f"{seconds(run.limit_ms)} that interactive work of {run.pod.project} may"
@@ -80,17 +80,17 @@ def runs_to_their_limit(history: History) -> int:
     """Interactive pods that ran until the limit of their project was over, since the beginning of what is judged."""
     return sum(
         run.left_ms is None or run.left_ms >= history.since_ms
-        for run, end_ms in _runs(history)
-        if run.had_its_time(end_ms if run.left_ms is None else run.left_ms)
+        for run in _runs(history)
+        if run.had_its_time(history.end_ms if run.left_ms is None else run.left_ms)
     )
 
 
-def _runs(history: History) -> Iterator[tuple[Run, int]]:
-    """All runs, with the moment up to which they are seen."""
+def _runs(history: History) -> list[Run]:
+    """All runs, as they are at the end."""
     runs = Runs()
     for event, state in replay(history.events):
         runs.follow(event, state.projects)
-    yield from ((run, history.end_ms) for run in runs.by_uid.values())
+    return list(runs.by_uid.values())
 
 
 def node_affinity(history: History) -> list[Violation]:
