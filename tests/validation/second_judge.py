@@ -479,10 +479,14 @@ def replay_invariant(name: str, events: list[Json], since: int, end: int) -> tup
     held: dict[str, Json] = {}
     partial: dict[tuple[str, str], int] = {}
     sessions = Sessions()
+    begun = False
     for event in events:
         now: int = event["tMs"]
+        if now >= since and not begun:
+            begun = True
+            times += [since] if is_wrong(name, world) else []
         if name == "gang-all-or-none":
-            times += [start for start in partial.values() if now - start > 5000]
+            times += [now for start in partial.values() if now - start > 5000]
         last = held.get(event.get("uid", ""))
         world.apply(event)
         sessions.take(event, world.projects)
@@ -499,7 +503,8 @@ def replay_invariant(name: str, events: list[Json], since: int, end: int) -> tup
             partial = {key: partial.get(key, now) for key in parts}
         if now >= since:
             subjects |= subject(name, world, event, last, bool(first))
-    times += [start for start in partial.values() if end - start > 5000]
+    times += [end for start in partial.values() if end - start > 5000]
+    times += [since] if not begun and is_wrong(name, world) else []
     return times, len(subjects)
 
 
@@ -511,7 +516,7 @@ def reconcile(name: str, events: list[Json], since: int, end: int) -> tuple[list
     wrong: dict[str, int] = {}
     for event in events:
         world.apply(event)
-        times += [start for start in wrong.values() if event["tMs"] - start > 5000]
+        times += [event["tMs"] for start in wrong.values() if event["tMs"] - start > 5000]
         if event["event"] not in {"pod", "gpus"}:
             continue
         on: dict[str, Json] = {}
@@ -532,7 +537,7 @@ def reconcile(name: str, events: list[Json], since: int, end: int) -> tuple[list
         if event["tMs"] >= since and (name == "kubelet-agrees" or event["event"] == "gpus"):
             subjects |= about & set(on)
         wrong = {what: wrong.get(what, int(event["tMs"])) for what in now}
-    times += [start for start in wrong.values() if end - start > 5000]
+    times += [end for start in wrong.values() if end - start > 5000]
     for pod in world.holders() if name == "kubelet-agrees" else []:
         runs = pod["phase"] == "Running" and not pod["terminating"] and pod["gpuMilli"] >= 1000
         times += [end] if kubelets.speaks(pod["node"]) and runs and not kubelets.named(pod) else []
@@ -560,8 +565,8 @@ def subject(name: str, world: World, event: Json, last: Json | None, first: bool
     return set()
 
 
-def violations(name: str, world: World, event: Json, last: Json | None, first: bool) -> list[int]:
-    now = event["tMs"]
+def is_wrong(name: str, world: World) -> bool:
+    """Whether the state violates an invariant that is about states."""
     per_node: dict[str, int] = defaultdict(int)
     per_device: dict[tuple[str, int], int] = defaultdict(int)
     unnamed = False
@@ -576,14 +581,17 @@ def violations(name: str, world: World, event: Json, last: Json | None, first: b
         unnamed |= len(set(pod["devices"])) != max(1, pod["gpuMilli"] // 1000)
         if not pod["preemptible"]:
             fixed[pod["project"]] += pod["gpuMilli"]
-    bad = False
     if name == "node-capacity":
-        bad = any(milli > world.gpus.get(node, 0) * 1000 for node, milli in per_node.items())
-    elif name == "gpu-capacity":
-        bad = unnamed or any(milli > 1000 for milli in per_device.values())
-    elif name == "interactive-within-quota":
-        bad = any(milli > world.quota.get(project, 0) for project, milli in fixed.items())
-    elif name == "interactive-never-evicted":
+        return any(milli > world.gpus.get(node, 0) * 1000 for node, milli in per_node.items())
+    if name == "gpu-capacity":
+        return unnamed or any(milli > 1000 for milli in per_device.values())
+    over = any(milli > world.quota.get(project, 0) for project, milli in fixed.items())
+    return name == "interactive-within-quota" and over
+
+
+def violations(name: str, world: World, event: Json, last: Json | None, first: bool) -> list[int]:
+    bad = is_wrong(name, world)
+    if name == "interactive-never-evicted":
         bad = first and not event["preemptible"]
     elif name == "in-quota-never-evicted":
         bad = first and (event["project"], event["workload"]) in covered(world, event)
@@ -592,7 +600,7 @@ def violations(name: str, world: World, event: Json, last: Json | None, first: b
         if last:
             ended = finished(event) and not last["terminating"]
             bad = not (ended or event["eviction"] or last["eviction"] or ordered)
-    return [now] if bad else []
+    return [event["tMs"]] if bad else []
 
 
 def covered(world: World, victim: Json) -> set[tuple[str, str]]:

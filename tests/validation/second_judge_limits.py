@@ -36,9 +36,9 @@ class Sessions:
         return uid in self.limit and self.left.get(uid, now) - self.bound[uid] >= self.limit[uid] - 1000
 
     def late(self, end: int) -> list[int]:
-        """When those should have been gone that ran 20 s too long."""
-        due = {uid: self.ran[uid] + self.limit[uid] + 20_000 for uid in self.ran}
-        return [moment for uid, moment in due.items() if self.left.get(uid, end) > moment]
+        """Until when those ran that ran 20 s too long."""
+        until = {uid: self.left.get(uid, end) for uid in self.ran}
+        return [moment for uid, moment in until.items() if moment - self.ran[uid] > self.limit[uid] + 20_000]
 
 
 def may_be_on(pod: Json, projects: dict[str, Json]) -> list[str]:

@@ -8,10 +8,10 @@ invariant without a subject proves nothing.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 from validation.judge.events import Event, PodSeen
-from validation.judge.history import History, Invariant, Violation, first_of_each
+from validation.judge.history import History, Invariant, Violation
+from validation.judge.lasting import overdue_states, wrong_states
 from validation.judge.limits import (
     Runs,
     interactive_time_limit,
@@ -31,18 +31,17 @@ from validation.judge.witnesses import (
 
 def node_capacity(history: History) -> list[Violation]:
     """No node ever holds more GPUs than it has."""
-    violations = []
-    for event, state in replay(history.events):
-        held: dict[str, int] = defaultdict(int)
-        for pod in state.holding():
-            held[pod.node] += pod.gpu_milli
-        for node, milli in sorted(held.items()):
-            if milli > state.nodes.get(node, 0) * 1000:
-                has = state.nodes.get(node, 0)
-                violations.append(
-                    Violation(event.t_ms, f"node {node} has {has} GPUs and holds {gpus(milli)}")
-                )
-    return first_of_each(violations)
+    return wrong_states(history, _full_nodes)
+
+
+def _full_nodes(state: State) -> Iterator[str]:
+    held: dict[str, int] = defaultdict(int)
+    for pod in state.holding():
+        held[pod.node] += pod.gpu_milli
+    for node, milli in sorted(held.items()):
+        has = state.nodes.get(node, 0)
+        if milli > has * 1000:
+            yield f"node {node} has {has} GPUs and holds {gpus(milli)}"
 
 
 def gpu_capacity(history: History) -> list[Violation]:
@@ -51,10 +50,7 @@ def gpu_capacity(history: History) -> list[Violation]:
 
     Where a kubelet speaks, a pod with whole GPUs holds those that the kubelet gave it, and none until then.
     """
-    violations = []
-    for event, state in replay(history.events):
-        violations += [Violation(event.t_ms, message) for message in _device_faults(state)]
-    return first_of_each(violations)
+    return wrong_states(history, _device_faults)
 
 
 def _device_faults(state: State) -> list[str]:
@@ -125,20 +121,21 @@ def _covered_by_quota(state: State, project: str, victim: Workload) -> set[Workl
 
 def interactive_within_quota(history: History) -> list[Violation]:
     """Workloads that cannot be preempted never hold more than their project's quota."""
-    violations = []
-    for event, state in replay(history.events):
-        held: dict[str, int] = defaultdict(int)
-        for pod in state.holding():
-            if not pod.preemptible:
-                held[pod.project] += pod.gpu_milli
-        for project, milli in sorted(held.items()):
-            if milli > state.quotas.get(project, 0):
-                quota = gpus(state.quotas.get(project, 0))
-                message = (
-                    f"{project} holds {gpus(milli)} GPUs that cannot be taken back, over its quota of {quota}"
-                )
-                violations.append(Violation(event.t_ms, message))
-    return first_of_each(violations)
+    return wrong_states(history, _unprotected_claims)
+
+
+def _unprotected_claims(state: State) -> Iterator[str]:
+    held: dict[str, int] = defaultdict(int)
+    for pod in state.holding():
+        if not pod.preemptible:
+            held[pod.project] += pod.gpu_milli
+    for project, milli in sorted(held.items()):
+        quota = state.quotas.get(project, 0)
+        if milli > quota:
+            yield (
+                f"{project} holds {gpus(milli)} GPUs that cannot be taken back, "
+                f"over its quota of {gpus(quota)}"
+            )
 
 
 def interactive_never_evicted(history: History) -> list[Violation]:
@@ -151,12 +148,6 @@ def interactive_never_evicted(history: History) -> list[Violation]:
     return list(violations.values())
 
 
-@dataclass(slots=True)
-class _GangWatch:
-    since: dict[Workload, int] = field(default_factory=dict)
-    reported: set[Workload] = field(default_factory=set)
-
-
 def gang_all_or_none(history: History) -> list[Violation]:
     """A gang has all the pods it needs bound, or none, but for a moment while it binds or is taken apart.
 
@@ -165,38 +156,15 @@ def gang_all_or_none(history: History) -> list[Violation]:
     history. Pods being deleted do not count as bound, finished ones do. A gang whose deletion was ordered
     by the scenario is not judged.
     """
-    violations: list[Violation] = []
-    watch = _GangWatch()
-    for event, state in replay(history.events):
-        violations += _overdue(watch, event.t_ms, history.window_ms)
-        partial = _partial_gangs(state)
-        watch.since = {key: watch.since.get(key, event.t_ms) for key in sorted(partial)}
-        watch.reported &= partial
-    return violations + _overdue(watch, history.end_ms, history.window_ms)
+    window = f"{history.window_ms / 1000:g} s"
 
+    def partial_gangs(state: State) -> Iterator[str]:
+        for key, pods in state.by_workload().items():
+            bound = sum(pod.finished or (pod.holds and not pod.terminating) for pod in pods)
+            if 0 < bound < pods[0].min_member and key not in state.deleted:
+                yield f"gang {key[1]} of {key[0]} held only some of the pods it needs for more than {window}"
 
-def _partial_gangs(state: State) -> set[Workload]:
-    partial = set()
-    for key, pods in state.by_workload().items():
-        bound = sum(pod.finished or (pod.holds and not pod.terminating) for pod in pods)
-        if 0 < bound < pods[0].min_member and key not in state.deleted:
-            partial.add(key)
-    return partial
-
-
-def _overdue(watch: _GangWatch, now_ms: int, window_ms: int) -> list[Violation]:
-    late = [
-        key for key, since in watch.since.items() if now_ms - since > window_ms and key not in watch.reported
-    ]
-    watch.reported.update(late)
-    return [
-        Violation(
-            watch.since[key],
-            f"gang {key[1]} of {key[0]} held only some of the pods it needs "
-            f"for more than {window_ms / 1000:g} s",
-        )
-        for key in late
-    ]
+    return overdue_states(history, partial_gangs)
 
 
 def nothing_vanishes(history: History) -> list[Violation]:

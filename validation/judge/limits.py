@@ -29,10 +29,10 @@ class Run:
         """Whether it may end at this moment for its limit."""
         return now_ms - self.bound_ms >= self.limit_ms - EARLY_MS
 
-    def overran(self, now_ms: int) -> bool:
-        """Whether it should have ended before this moment."""
-        until_ms = now_ms if self.left_ms is None else self.left_ms
-        return self.running_ms is not None and until_ms - self.running_ms > self.limit_ms + LATE_MS
+    @property
+    def due_ms(self) -> int | None:
+        """When it should have ended at the latest; None if it never ran."""
+        return None if self.running_ms is None else self.running_ms + self.limit_ms + LATE_MS
 
 
 class Runs:
@@ -67,12 +67,13 @@ def interactive_time_limit(history: History) -> list[Violation]:
     """An interactive job runs no longer than its project allows, but for the moment that it takes to end it."""
     violations = []
     for run in _runs(history):
-        if run.overran(history.end_ms) and run.running_ms is not None:
+        until_ms = history.end_ms if run.left_ms is None else run.left_ms
+        if run.due_ms is not None and run.due_ms < until_ms and until_ms >= history.since_ms:
             message = (
                 f"pod {run.pod.project}/{run.pod.pod} ran for more than {seconds(LATE_MS)} longer than the "
                 f"{seconds(run.limit_ms)} that interactive work of {run.pod.project} may"
             )
-            violations.append(Violation(run.running_ms + run.limit_ms + LATE_MS, message))
+            violations.append(Violation(max(run.due_ms, history.since_ms), message))
     return violations
 
 

@@ -3,10 +3,11 @@
 Both speak through the agent of a node. On a cluster without agents there is no witness, and so no subject.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from validation.judge.events import GpusSeen, PodSeen
 from validation.judge.history import History, Violation, first_of_each
+from validation.judge.lasting import overdue_states
 from validation.judge.state import State, replay
 
 
@@ -16,7 +17,7 @@ def kubelet_agrees(history: History) -> list[Violation]:
     A device plugin chooses which GPUs a pod gets: the scheduler has `window_ms` to write that down. Where a kubelet
     speaks, every pod that runs with whole GPUs at the end is known to it.
     """
-    violations = _lasting(history, _otherwise_given)
+    violations = overdue_states(history, _otherwise_given)
     state = State()
     for event in history.events:
         state.apply(event)
@@ -34,7 +35,7 @@ def processes_on_own_gpus(history: History) -> list[Violation]:
 
     What the scheduler writes down follows the kubelet within `window_ms`.
     """
-    return first_of_each(_lasting(history, _elsewhere))
+    return first_of_each(overdue_states(history, _elsewhere))
 
 
 def unsettled(state: State) -> list[PodSeen]:
@@ -76,26 +77,6 @@ def _elsewhere(state: State) -> Iterator[str]:
                     f"the driver of {node} has a process of pod {_name(pod)} on GPU {index}, "
                     f"which holds {_listed(pod.devices)}, as the scheduler says"
                 )
-
-
-def _lasting(history: History, contradicted: Callable[[State], Iterator[str]]) -> list[Violation]:
-    """What goes on being contradicted for more than `window_ms`, from when it was first."""
-    violations: list[Violation] = []
-    since: dict[str, int] = {}
-
-    def note_overdue(now_ms: int) -> None:
-        violations.extend(
-            Violation(start_ms, message)
-            for message, start_ms in since.items()
-            if now_ms - start_ms > history.window_ms
-        )
-
-    for event, state in replay(history.events):
-        note_overdue(event.t_ms)
-        if isinstance(event, PodSeen | GpusSeen):
-            since = {message: since.get(message, event.t_ms) for message in contradicted(state)}
-    note_overdue(history.end_ms)
-    return violations
 
 
 def confirmed_pods(history: History) -> int:

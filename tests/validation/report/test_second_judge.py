@@ -35,8 +35,10 @@ from tests.validation.replay import (
 from tests.validation.report.test_record import EvictsTheWrongOne, HoldsTwice
 from tests.validation.test_hosts_not_fooled import in_maintenance, without_hosts
 from tests.validation.test_not_fooled import Interrupted, LosesAGang, NeverBinds, NothingThere, waivers
+from validation.judge.events import PodSeen
 from validation.report import log
 from validation.report.assemble import assemble
+from validation.report.record import read
 from validation.report.write import write
 from validation.scenario.loaded import SHIPPED
 
@@ -144,6 +146,22 @@ def test_two_judges_agree_on_every_verdict(
 ) -> None:
     accepted = waivers(tmp_path, "muster-victim/reclaim")
     run_command(paths, settings(tmp_path / "r", target, waivers=accepted))
+    assert_second_judge_agrees(tmp_path / "r")
+
+
+class NamesAGpuThatIsNotThere(FakeTarget):
+    """Says of the first job of all that it holds a ninth GPU, and is honest of all others."""
+
+    def bind(self, pod: PodSeen) -> PodSeen:
+        bound = super().bind(pod)
+        return self.tell(bound, devices=(0, 1, 2, 8)) if pod.uid == "uid-1" else bound
+
+
+def test_what_is_wrong_fails_in_every_scenario_that_it_lasts_into(tmp_path: Path) -> None:
+    run_command([SHIPPED / "muster"], settings(tmp_path / "r", NamesAGpuThatIsNotThere), "muster-projects*")
+    verdicts = {step.id: step.verdict for step in read(tmp_path / "r").steps}
+    for name in ("projects", "projects-changed", "projects-deleted"):
+        assert verdicts[f"muster-{name}/invariant/gpu-capacity"] == "FAIL"
     assert_second_judge_agrees(tmp_path / "r")
 
 
