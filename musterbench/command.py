@@ -1,4 +1,4 @@
-"""`muster bench`: planner, live, lab, command line, pages, claims (also in a lab) and agent."""
+"""`muster bench`: planner, live, lab, metrics, command line, pages, claims (also in a lab) and agent."""
 
 import json
 import signal
@@ -145,12 +145,6 @@ def live(*, nodes: tuple[int, ...], as_json: bool) -> None:
     help="Before it, a quarter and half as many nodes and jobs, each in a lab of its own.",
 )
 @click.option(
-    "--metrics",
-    "with_metrics",
-    is_flag=True,
-    help="In each round once more with an operator whose metrics are read every second.",
-)
-@click.option(
     "--against",
     type=click.Choice(["kube-scheduler"]),
     help="Measure Kubernetes' own scheduler beside muster instead, with pods of one GPU.",
@@ -172,7 +166,6 @@ def lab(
     rate: float,
     rounds: int,
     growth: bool,
-    with_metrics: bool,
     against: str | None,
     pods: int | None,
     backlog: bool,
@@ -188,8 +181,6 @@ def lab(
     require_extra("bench")
     from musterbench.result import Result, with_growth
 
-    if against and with_metrics:
-        raise click.UsageError("--metrics does not go with --against")
     if not against and (pods or backlog):
         raise click.UsageError("--pods and --backlog go with --against; without it, give --jobs")
     _end_like_an_interrupt()
@@ -207,9 +198,7 @@ def lab(
         if against:
             _compare(nodes, pods, rounds, backlog=backlog, keep=keep)
         else:
-            _time_jobs(
-                nodes or 100, jobs, gpus, rate, rounds, growth=growth, with_metrics=with_metrics, keep=keep
-            )
+            _time_jobs(nodes or 100, jobs, gpus, rate, rounds, growth=growth, keep=keep)
     except BaseException:
         _print(results, as_json=as_json, show=show)
         raise
@@ -224,7 +213,6 @@ def _time_jobs(
     rounds: int,
     *,
     growth: bool,
-    with_metrics: bool,
     keep: Callable[[Any], None],
 ) -> None:
     import asyncio
@@ -235,7 +223,6 @@ def _time_jobs(
         asyncio.run(
             run(
                 nodes // part, jobs // part, gpus, rate=rate, rounds=rounds, progress=_say, on_result=keep,
-                with_metrics=with_metrics,
             )
         )  # fmt: skip
 
@@ -253,6 +240,46 @@ def _compare(
         cases = (Case(nodes or usual.nodes, pods or usual.pods, backlog),)
     for case in cases:
         asyncio.run(compare(case, rounds, report=_say, keep=keep))
+
+
+@bench.command()
+@click.option("--nodes", type=click.IntRange(min=1), default=100, show_default=True, help="How many nodes.")
+@click.option(
+    "--pods", type=click.IntRange(min=4), default=800, show_default=True, help="How many pods of one GPU."
+)
+@click.option(
+    "--pairs",
+    type=click.IntRange(min=6),
+    default=40,
+    show_default=True,
+    help="How often an operator with metrics and one without each bind all pods.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
+def metrics(*, nodes: int, pods: int, pairs: int, as_json: bool) -> None:
+    """Start a lab, and time bindings of an operator whose metrics are read every second beside one without.
+
+    It tells whether the bindings a second are within 3 % ('shown'), are not ('excluded'), or whether the pairs do not
+    decide it: by the clock, and by the operator's own processor time. The exit code is 1 if they are not within 3 %.
+    """
+    require_extra("bench")
+    import asyncio
+
+    from musterbench.metrics_cost import run
+    from musterbench.result import Result
+
+    _end_like_an_interrupt()
+    results: list[Result] = []
+
+    def keep(result: Result) -> None:
+        results.append(result)
+        _say(result.line())
+
+    try:
+        asyncio.run(run(nodes, pods, pairs, report=_say, keep=keep))
+    except BaseException:
+        _print(results, as_json=as_json, show=_shown)
+        raise
+    _report(results, as_json=as_json)
 
 
 @bench.command()

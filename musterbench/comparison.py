@@ -24,13 +24,12 @@ from musterbench.processes import busy_ms, in_flight, peak_rss_bytes, processor_
 from musterbench.result import Result
 from musterbench.schedulers import Scheduler, kube_scheduler, muster
 from musterbench.stopwatch import BenchmarkFailed, Stopwatch
-from musterbench.teams import GPUS_OF_NODE, have_accounts, make_projects, team_namespaces
+from musterbench.teams import GPUS_OF_NODE, gpu_pod, have_accounts, make_projects, team_namespaces
 from musterlab.cluster import Lab
 from musterlab.profiles import DEFAULT_PROFILE
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import Transport
-from orchestrator.names import GPU_RESOURCE
 from orchestrator.progress import as_reporter
 
 _PREFIX: Final = "against: "
@@ -168,7 +167,7 @@ class _Turns:
         started, namespaces = time.monotonic(), team_namespaces()
 
         async def create_one(number: int) -> None:
-            body = _pod(f"{phase}-{number:05d}", phase, scheduler.scheduler_name)
+            body = gpu_pod(f"{phase}-{number:05d}", phase, scheduler.scheduler_name)
             await self._transport.create(PODS.path(namespaces[number % len(namespaces)]), body)
 
         await in_flight(create_one, count)
@@ -313,13 +312,3 @@ def show_comparison(results: Sequence[Result], console: Console) -> None:
 
 def _scheduler(result: Result) -> str:
     return result.case.removeprefix(_PREFIX).removesuffix(_ALL).rstrip("-0123456789")
-
-
-def _pod(name: str, phase: str, scheduler_name: str) -> dict[str, Any]:
-    container = {"name": "main", "image": "bench", "resources": {"limits": {GPU_RESOURCE: 1}}}
-    return {
-        "apiVersion": PODS.api_version,
-        "kind": PODS.kind,
-        "metadata": {"name": name, "labels": {"bench": phase}},
-        "spec": {"schedulerName": scheduler_name, "restartPolicy": "Never", "containers": [container]},
-    }

@@ -13,11 +13,9 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
-
-import aiohttp
 
 from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
 from musterbench.raw_client import run_apart
@@ -41,8 +39,6 @@ WATCH_FIGURES = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_max_ms", "wa
 _LAG = re.compile(
     r"the watch was behind .* p50 ([\d.]+) ms, p99 ([\d.]+) ms, longest ([\d.]+) ms; it was begun again (\d+) times"
 )
-_METRICS = re.compile(r"http://127\.0\.0\.1:\d+(?=/healthz)")
-_READING_SECONDS = 1.0
 _MAX_LOG_TAIL = 500
 _STOP_SECONDS = 30
 _DELETE_TRIES = 5
@@ -59,11 +55,8 @@ async def run(
     rounds: int,
     progress: Callable[[str], None],
     on_result: Callable[[Result], None],
-    with_metrics: bool = False,
 ) -> None:
-    """Measure in a lab of its own, which is gone at the end; `found` gets each result as soon as it is there.
-
-    `with_metrics` measures in each round once more, with an operator whose metrics are read every second.
+    """Measure in a lab of its own, which is gone at the end; `on_result` gets each result as soon as it is there.
 
     Raises MusterError leaves.
     """
@@ -78,7 +71,7 @@ async def run(
         )
         transport = await stack.enter_async_context(Transport(load_access(lab.kubeconfig)))
         bench = _Bench(lab, transport, nodes=nodes, gpus=gpus, directory=directory, progress=progress)
-        await bench.run(jobs, rate, rounds, on_result, with_metrics=with_metrics)
+        await bench.run(jobs, rate, rounds, on_result)
 
 
 class _Bench:
@@ -102,15 +95,7 @@ class _Bench:
         self._watch = Stopwatch(transport)
         self._lines_before = 0
 
-    async def run(
-        self,
-        jobs: int,
-        rate: float,
-        rounds: int,
-        on_result: Callable[[Result], None],
-        *,
-        with_metrics: bool,
-    ) -> None:
+    async def run(self, jobs: int, rate: float, rounds: int, on_result: Callable[[Result], None]) -> None:
         """Each round is one of both; who begins changes, so that a drift in one direction weighs alike on both.
 
         All have all of the jobs: in shorter ones a client runs ahead of the controllers, whose own writes then come
@@ -128,9 +113,7 @@ class _Bench:
             before = await server_counts(self._transport)
             raw: list[Result] = []
             backlog: list[Result] = []
-            observed: list[Result] = []
-            both = [("raw", raw, self._raw), ("backlog", backlog, self._backlog)]
-            both += [("with-metrics", observed, self._observed_backlog)] if with_metrics else []
+            both = (("raw", raw, self._raw), ("backlog", backlog, self._backlog))
             for number in range(1, rounds + 1):
                 self._progress(
                     f"round {number} of {rounds}: {part} jobs by the raw client and by the operator"
@@ -140,8 +123,6 @@ class _Bench:
                     on_result(results[-1])
             lost = (await server_counts(self._transport)).slow_watches - before.slow_watches
             on_result(self._compared(raw, backlog, lost))
-            if observed:
-                on_result(self._with_metrics(backlog, observed))
         finally:
             watching.cancel()
             await asyncio.wait({watching})
@@ -160,18 +141,6 @@ class _Bench:
         }
         rss = max(result.peak_rss_bytes for result in backlog)
         return self._result("backlog, all", jobs, seconds, rss, figures)
-
-    def _with_metrics(self, backlog: list[Result], observed: list[Result]) -> Result:
-        """Bindings a second and processor time with metrics that are read, each as a part of that without."""
-        jobs = sum(result.jobs for result in observed)
-        rss = max(result.peak_rss_bytes for result in observed)
-        figures = {
-            f"part_of_{name}": _mean(observed, name) / _mean(backlog, name)
-            for name in ("binds_per_second", "cpu_ms_per_bind", "operator_cpu_ms_per_bind")
-        }
-        return self._result(
-            "metrics read every second", jobs, sum(result.seconds for result in observed), rss, figures
-        )
 
     async def _raw(self, phase: str, count: int) -> Result:
         """Bind with nothing but a client: what the API server of this machine takes just now."""
@@ -217,32 +186,22 @@ class _Bench:
         figures = {**self._waits("arriving"), **self._lags()}
         return self._result(f"jobs at {rate:g} a second", count, seconds, rss, figures)
 
-    async def _observed_backlog(self, phase: str, count: int) -> Result:
-        """The same as `_backlog` with an operator that serves its metrics, which are read every second."""
-        return await self._backlog(phase, count, with_metrics=True)
-
-    async def _backlog(self, phase: str, count: int, *, with_metrics: bool = False) -> Result:
+    async def _backlog(self, phase: str, count: int) -> Result:
         """Jobs that wait already when the operator starts: how fast it works them off."""
         await self._create(count, phase, namespaces=team_namespaces())
         await self._settled(phase, count)
-        async with self._operator(*(["--health-port=0"] if with_metrics else [])) as pid:
+        async with self._operator() as pid:
             await self._leads()
-            reading = asyncio.create_task(self._read_metrics()) if with_metrics else None
             spent, writes = self._processor_ms(os.getpid(), pid), await server_counts(self._transport)
-            own_spent = processor_ms(pid)
             await self._watch.until(count, phase, self._watch.running, self._progress)
             await self._settled(phase, count)
             spent = self._processor_ms(os.getpid(), pid) - spent
-            own_spent = processor_ms(pid) - own_spent
-            if reading is not None:
-                await _end(reading)
             written = await self._writes_since(writes)
             rss = peak_rss_bytes(pid)
         relists = sum("trying again" in line or "listing again" in line for line in self._log_lines())
         figures = {
             **self._rates(phase, count),
             "cpu_ms_per_bind": spent / count,
-            "operator_cpu_ms_per_bind": own_spent / count,
             "writes_per_bind": written / count,
             "watch_failures": float(relists),
             **self._waits(phase),
@@ -297,14 +256,13 @@ class _Bench:
         return Result(f"lab: {case}", self._nodes, gpus, jobs, seconds, rss, None, figures)
 
     @asynccontextmanager
-    async def _operator(self, *options: str) -> AsyncIterator[int]:
+    async def _operator(self) -> AsyncIterator[int]:
         environment = {**os.environ, "KUBECONFIG": str(self._account), "POD_NAME": "bench"}
         with self._log.open("ab") as output:
             self._lines_before = len(self._log_lines())
             process = await asyncio.create_subprocess_exec(
                 *_MUSTER,
                 "operator",
-                *options,
                 env=environment,
                 stdout=output,
                 stderr=output,
@@ -318,17 +276,6 @@ class _Bench:
                 await process.wait()
         if process.returncode:
             raise BenchmarkFailed(f"the operator ended with {process.returncode}: {self._log_tail()}")
-
-    async def _read_metrics(self) -> None:
-        """Read the operator's metrics as Prometheus does, but every second."""
-        lines = self._log_lines()[self._lines_before :]
-        url = next(match[0] for line in lines if (match := _METRICS.search(line))) + "/metrics"
-        async with aiohttp.ClientSession() as session:
-            while True:
-                async with session.get(url) as answer:
-                    answer.raise_for_status()
-                    await answer.read()
-                await asyncio.sleep(_READING_SECONDS)
 
     async def _settled(self, phase: str, count: int) -> None:
         """Wait until all pods are there and nothing more happens to any: the controllers are done with them."""
@@ -380,13 +327,6 @@ class _Bench:
 
         await in_flight(create_one, count)
         self._progress(f"{phase}: {count} jobs created in {time.monotonic() - started:.1f} s")
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    """End a task that has no end of its own; raise what ended it before."""
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 def _mean(results: Sequence[Result], figure: str) -> float:

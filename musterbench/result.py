@@ -2,7 +2,7 @@
 
 import os
 import platform
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -17,8 +17,8 @@ _NOTES_ON_A_LINE: Final = 3
 class Result:
     """One case. `peak_rss_bytes` is of the process that did the work; `problem` says what was wrong, if anything.
 
-    `figures` are further numbers of the case, by name with the unit in it. `program` is what the program
-    that was measured calls its version, where it is not muster alone.
+    `figures` are further numbers of the case, by name with the unit in it; `verdicts` say in words what the figures
+    prove. `program` is what the program that was measured calls its version, where it is not muster alone.
     """
 
     case: str
@@ -30,6 +30,7 @@ class Result:
     problem: str | None
     figures: dict[str, float]
     program: str = ""
+    verdicts: dict[str, str] = field(default_factory=dict)
 
     def with_figures(self, figures: dict[str, float]) -> Self:
         """The result with further figures."""
@@ -37,14 +38,20 @@ class Result:
 
     def line(self) -> str:
         """The result as one line."""
-        figures = "".join(f", {name} {value:.4g}" for name, value in self.figures.items())
+        figures = "".join(f", {note}" for note in self.notes())
         rss_mib = self.peak_rss_bytes / 2**20
         return f"{self.case}: {self.jobs} jobs in {self.seconds:.1f} s, RSS {rss_mib:.0f} MiB{figures}"
+
+    def notes(self) -> list[str]:
+        """Figures and verdicts, each with its name."""
+        return [f"{name} {value:.4g}" for name, value in self.figures.items()] + [
+            f"{name} {verdict}" for name, verdict in self.verdicts.items()
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """The result as one flat mapping."""
         fields = asdict(self)
-        figures = fields.pop("figures")
+        figures = fields.pop("figures") | fields.pop("verdicts")
         notes = {name: fields.pop(name) for name in ("problem", "program")}
         return {**fields, **figures, **{name: note for name, note in notes.items() if note}}
 
@@ -79,7 +86,7 @@ def show(results: list[Result], console: Console) -> None:
         table.add_column(name, justify="left" if name in ("case", "") else "right")
     for result in results:
         notes = [note for note in (result.problem, result.program) if note]
-        notes += [f"{name} {value:.4g}" for name, value in result.figures.items()]
+        notes += result.notes()
         table.add_row(
             result.case,
             str(result.nodes),

@@ -42,6 +42,12 @@ class Stopwatch:
         """Uids of the pods of a phase."""
         return [uid for uid, (_, label) in self._names.items() if label == phase]
 
+    def forget(self, phase: str) -> None:
+        """Forget the pods of a phase, none of which is there any more: what is counted later takes no longer."""
+        for uid in self.of(phase):
+            for times in (self.created, self.bound, self.running, self._names):
+                times.pop(uid, None)
+
     async def until(
         self, count: int, phase: str, what: dict[str, float], progress: Callable[[str], None]
     ) -> None:

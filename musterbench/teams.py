@@ -2,12 +2,12 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from orchestrator.cluster.errors import NotFound
-from orchestrator.cluster.resources import NAMESPACES, PROJECTS, SERVICE_ACCOUNTS
+from orchestrator.cluster.resources import NAMESPACES, PODS, PROJECTS, SERVICE_ACCOUNTS
 from orchestrator.cluster.transport import Transport
-from orchestrator.names import NAMESPACE_PREFIX, PROJECT_LABEL
+from orchestrator.names import GPU_RESOURCE, NAMESPACE_PREFIX, PROJECT_LABEL
 
 GPUS_OF_NODE: Final = 8
 RAW: Final = "bench-raw-"
@@ -47,6 +47,17 @@ async def have_accounts(transport: Transport, prefix: str = NAMESPACE_PREFIX) ->
     async with asyncio.timeout(_ACCOUNT_SECONDS):
         for namespace in team_namespaces(prefix):
             await _has_account(transport, namespace)
+
+
+def gpu_pod(name: str, phase: str, scheduler_name: str) -> dict[str, Any]:
+    """Return a pod of one GPU, which a `Stopwatch` counts to the phase."""
+    container = {"name": "main", "image": "bench", "resources": {"limits": {GPU_RESOURCE: 1}}}
+    return {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "metadata": {"name": name, "labels": {"bench": phase}},
+        "spec": {"schedulerName": scheduler_name, "restartPolicy": "Never", "containers": [container]},
+    }
 
 
 def _names() -> list[str]:

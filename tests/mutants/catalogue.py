@@ -55,9 +55,11 @@ def copied_folders(mutant: Mutant) -> list[str]:
     folders = (
         ["orchestrator"]
         if mutant.scenario
-        else ["orchestrator", "musterweb", "tests", "musterlab", "validation"]
+        else ["orchestrator", "musterweb", "musterbench", "tests", "musterlab", "validation"]
     )
-    if any(not edit.file.startswith(("orchestrator/", "musterweb/")) for edit in mutant.edits):
+    if any(
+        not edit.file.startswith(("orchestrator/", "musterweb/", "musterbench/")) for edit in mutant.edits
+    ):
         folders += ["deployment", "inventories", "playbooks", "roles"]
     return folders
 

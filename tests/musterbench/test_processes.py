@@ -1,0 +1,28 @@
+"""The figures of processes are those that the system itself has."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from musterbench.processes import processor_ms
+
+
+def test_the_processor_time_of_a_process_is_told_finer_than_in_ticks() -> None:
+    before = time.process_time_ns() / 1_000_000
+    own = processor_ms(os.getpid())
+    assert before <= own <= time.process_time_ns() / 1_000_000
+    steps = {processor_ms(os.getpid()) - own for _ in range(100)}
+    assert len(steps) == 100
+    assert min(step for step in steps if step) < 1
+
+
+def test_another_process_has_a_clock_of_its_own_until_it_is_gone() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        assert 0 < processor_ms(other.pid) < 1000
+        other.kill()
+    with pytest.raises(OSError, match="Invalid argument"):
+        processor_ms(other.pid)
