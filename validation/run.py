@@ -25,6 +25,7 @@ from validation.judge.timeline import Timeline
 from validation.judge.training_job import outputs_of
 from validation.judge.units import spell
 from validation.judge.verdict import Verdict
+from validation.judge.views import is_page
 from validation.judge.waivers import Waiver
 from validation.judge.witnesses import unsettled
 from validation.layers.checks import AFTER, LAYERS
@@ -38,7 +39,7 @@ from validation.run_projects import CleanupFailed, RunProjects
 from validation.sampling import sample_gpus
 from validation.scenario.commands import Action, Submit
 from validation.scenario.loaded import LoadedScenario, LoadedStep
-from validation.showing import show
+from validation.showing import open_pages, show
 from validation.step_commands import StepCommands, StepFailed
 from validation.targets.base import Target
 from validation.targets.recorder import Recorder
@@ -91,6 +92,8 @@ class ValidationRun:
         self._group_from = 0
         self._blocked = ""
         self._unusable = ""
+        self._page_fault = ""
+        """Why pages cannot be opened."""
         self._history: list[Action] = []
         self._commands = StepCommands(target, recorder, progress)
         self._projects = RunProjects(recorder, self._commands, self._wait)
@@ -245,6 +248,8 @@ class ValidationRun:
     async def _gather(self, check: Check, result: record.CheckResult) -> None:
         """Let happen what a check beside the steps is judged by, in the state that the last step left."""
         if check.view:
+            if self._page_fault and is_page(check.view):
+                raise TargetError(self._page_fault)
             await show(
                 self.recorder, self.target, check.view, result, self._group_from, progress=self.progress
             )
@@ -293,6 +298,8 @@ class ValidationRun:
             await self._watch.aclose()
             await self._watch.enter_async_context(self.target.recording(self.recorder))
             await self._describe()
+        views = [other.view for other in self.checks if other.group == check.group]
+        self._page_fault = await open_pages(self.target, views)
         self._group_from = len(self.recorder.events)
 
     async def _perform(

@@ -9,15 +9,17 @@ from typing import Any
 
 import msgspec
 
-from tests.validation.shown import shown_jobs, shown_nodes, shown_projects
+from tests.validation.shown import shown_jobs, shown_nodes, shown_overview, shown_projects
 from validation.errors import TargetError
 from validation.judge import oracle
 from validation.judge.events import Eviction, GpuSeen, GpusSeen, NodeSeen, PodSeen
+from validation.judge.views import OVERVIEW
 from validation.report.record import Command
 from validation.scenario.commands import Action, Submit, demands, parse
 from validation.scenario.schema import Cluster
 from validation.targets.planner import SimulatedRecorder
 from validation.targets.recorder import Recorder
+from validation.targets.web_pages import PageShown
 
 
 class FakeTarget:
@@ -101,6 +103,17 @@ class FakeTarget:
         return {"-A": shown_jobs, "node": shown_nodes, "projects": shown_projects}[last_word](
             self.recorder.state
         )
+
+    async def open_pages(self) -> None:
+        return None
+
+    async def show_page(self, view: str) -> PageShown:
+        return PageShown(json.dumps(self.page_rows(view)))
+
+    def page_rows(self, view: str) -> list[dict[str, Any]]:
+        """What the page of this view says of this cluster."""
+        assert self.recorder is not None
+        return {OVERVIEW: shown_overview}[view](self.recorder.state)
 
     def answer(self, line: str, pod: str) -> str:
         """What a shell in the container of the pod answers."""

@@ -115,7 +115,7 @@ class IgnoresNodeGroups(FakeTarget):
 
 
 class ShowsWhatIsNotSo(FakeTarget):
-    """Shows one job as waiting that runs, a GPU more than are allocated, and a quota that nobody has."""
+    """Shows one job as waiting that runs, a GPU more than are allocated, a quota that nobody has, an empty overview."""
 
     def show(self, last_word: str) -> list[dict[str, Any]]:
         rows = super().show(last_word)
@@ -128,6 +128,11 @@ class ShowsWhatIsNotSo(FakeTarget):
         else:
             rows[0] |= {"spec": rows[0]["spec"] | {"gpu": {"quota": "0.999"}}}
         return rows
+
+    def page_rows(self, view: str) -> list[dict[str, Any]]:
+        """A page that stands still: what it says was so before anything ran."""
+        rows = super().page_rows(view)
+        return [{**row, "value": "0 (0%)"} if row.get("figure") == "Allocated" else row for row in rows]
 
 
 class ShowsAnotherContainer(FakeTarget):

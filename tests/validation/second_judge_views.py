@@ -2,9 +2,14 @@
 
 import json
 import re
+import sys
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from second_judge_pages import overview_is  # type: ignore[import-not-found]
 
 Json = dict[str, Any]
 
@@ -20,7 +25,9 @@ def is_shown(name: str, world: Any, output: str) -> bool:
         return isinstance(rows, dict) and one_job_is(world, rows, tuple(key.split("/")))
     if not isinstance(rows, list) or any(not isinstance(row, dict) for row in rows):
         return False
-    return {"jobs": jobs_are, "nodes": nodes_are, "projects": projects_are}[name](world, rows)
+    judges = {"jobs": jobs_are, "nodes": nodes_are, "projects": projects_are, "overview": overview_is}
+    result: bool = judges[name](world, rows)
+    return result
 
 
 def judge_container(name: str, world: Any, during: list[Json], earlier: list[Json] | None = None) -> str:

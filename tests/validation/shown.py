@@ -1,12 +1,16 @@
 """What the command line prints of a state, as far as it is judged: for doubles of a cluster."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cluster.gpu_fraction import format_gpu
-from validation.judge.state import State
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from validation.judge.events import PodSeen
+    from validation.judge.state import State
 
 Rows = list[dict[str, Any]]
 
@@ -49,6 +53,65 @@ def shown_nodes(state: State) -> Rows:
         {"name": node, "gpus": format_gpu(gpus * 1000), "gpusAllocated": format_gpu(held[node])}
         for node, gpus in state.nodes.items()
     ]
+
+
+def shown_overview(state: State) -> Rows:
+    """What the overview says, in the order of the page; it is of the second after the newest job was submitted."""
+    held: dict[str, int] = {}
+    for pod in state.holding():
+        held[pod.node] = held.get(pod.node, 0) + pod.gpu_milli
+    total, used = sum(state.nodes.values()) * 1000, sum(held.values())
+    jobs = {key: pods for key, pods in state.by_workload().items() if key not in state.deleted}
+    holding = {key: pods for key, pods in jobs.items() if any(pod.holds and pod.gpu_milli for pod in pods)}
+    waiting = {key: pods for key, pods in jobs.items() if not any(pod.node for pod in pods)}
+    at = max((pod.submitted_us for pods in jobs.values() for pod in pods), default=0) // 1_000_000 + 1
+    figures = {
+        "GPUs": format_gpu(total),
+        "Allocated": f"{format_gpu(used)} ({used * 100 // total if total else 0}%)",
+        "Free": format_gpu(total - used),
+        "Allocated, but idle": "0" if state.witnesses else "-",
+        "Unhealthy": "0",
+        "Utilization": "97%" if state.witnesses else "-",
+        "Nodes": str(len(state.nodes)),
+        "Jobs that hold GPUs": str(len(holding)),
+        "Jobs that wait": str(len(waiting)),
+    }
+    return [
+        {"of": "state", "current": "yes", "at": at},
+        *({"of": "figure", "figure": name, "value": value} for name, value in figures.items()),
+        *({"of": "share", "project": name, "value": _share(state, waiting, name)} for name in state.quotas),
+        *(_job_of_page("waiting", key, pods, at) for key, pods in list(waiting.items())[:12]),
+        *(_job_of_page("holding", key, pods, at) for key, pods in list(holding.items())[:12]),
+        *(_node_of_page(name, gpus * 1000, held.get(name, 0)) for name, gpus in state.nodes.items()),
+    ]
+
+
+def _share(state: State, waiting: Iterable[tuple[str, str]], name: str) -> str:
+    held, quota = state.allocated_milli()[name], state.quotas[name]
+    pending = sum(project == name for project, _ in waiting)
+    over = ", over its quota" if held > quota else ""
+    return f"{format_gpu(held)} of {format_gpu(quota)}{over}{f', {pending} waiting' if pending else ''}"
+
+
+def _job_of_page(of: str, key: tuple[str, str], pods: list[PodSeen], at: int) -> dict[str, Any]:
+    nodes = sorted({pod.node for pod in pods if pod.holds})
+    common = {
+        "of": of,
+        "project": key[0],
+        "name": key[1],
+        "GPUs": format_gpu(sum(pod.gpu_milli for pod in pods if not pod.finished)),
+        "TYPE": "Train" if all(pod.preemptible for pod in pods) else "Interactive",
+        "USER": "ada",
+    }
+    if of == "waiting":
+        age = f"{at - min(pod.submitted_us for pod in pods) // 1_000_000}s"
+        return {**common, "WAITS BECAUSE": "no node has room", "AGE": age}
+    return {**common, "node": nodes[0] if len(nodes) == 1 else "<multiple>", "DURATION": "2s"}
+
+
+def _node_of_page(name: str, gpus: int, held: int) -> dict[str, Any]:
+    counts = {"GPUs": gpus, "ALLOCATED": held, "FREE": gpus - held, "UNHEALTHY": 0}
+    return {"of": "nodes", "name": name, **{title: format_gpu(count) for title, count in counts.items()}}
 
 
 def shown_projects(state: State) -> Rows:

@@ -8,17 +8,31 @@ import functools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from validation.judge import containers, units
+from validation.judge import containers, overview, units
 from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun, without_gaps
 from validation.judge.events import AnswerSeen, CommandRun, NodeSeen, PodSeen, ProjectDeleted, ProjectSet
 from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
+from validation.judge.shown import (
+    Key,
+    Row,
+    View,
+    field_is,
+    gpus_are,
+    milli,
+    names,
+    scalar,
+    short,
+    spell,
+    text,
+    texts,
+)
 from validation.judge.state import State
 from validation.judge.timeline import Timeline
 from validation.judge.verdict import Verdict
@@ -26,39 +40,17 @@ from validation.judge.verdict import Verdict
 JOBS: Final = "jobs"
 NODES: Final = "nodes"
 PROJECTS: Final = "projects"
+OVERVIEW: Final = "overview"
 OF_ONE_JOB: Final = "jobs/"
 """Before project and name: what is shown of one job."""
 
-Key = tuple[str, str]
-Row = Mapping[str, Any]
 MAX_DIFFERENCES: Final = 20
 """Differences of one list that are said; how many there are more is said too."""
 MAX_COUNTED: Final = 10_000
 """Differences that are counted."""
-MAX_SHOWN: Final = 80
-"""Characters of a value that are said."""
 MAX_PROBLEM: Final = 500
-MAX_GPUS: Final = 10**9
-_NUMBER: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
 _DURATION: Final = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
-_NAME: Final = re.compile(r"[a-z0-9./-]{1,250}")
 _JOB: Final = re.compile(rf"{OF_ONE_JOB}([a-z0-9.-]{{1,63}})/([a-z0-9.-]{{1,63}})")
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """A list that the orchestrator shows: the command, what is proven, and how to compare.
-
-    `judged` are the fields that count, with what of their values does; `project` is the one that says whose a row is.
-    `is_one`: it is one object and no list of them.
-    """
-
-    line: str
-    title: str
-    compare: Callable[[State, Sequence[Row]], Iterator[str]]
-    judged: Mapping[str, Callable[[object], object]]
-    project: str | None = None
-    is_one: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +79,7 @@ def judge_view(
     answer = next((e for e in during if isinstance(e, AnswerSeen) and e.view == name), None)
     if answer is None:
         return ViewResult(Judgement(Verdict.INCONCLUSIVE, "nothing was shown"), evidence=evidence)
-    judgement, differences = _judge_answer(answer, timeline, window)
+    judgement, differences = judge_answer(answer, timeline, window)
     if is_container(name) and judgement.verdict == Verdict.PASS:
         earlier = timeline.events[window.from_event : window.start_event]
         state = timeline.state_before(window.start_event)
@@ -95,12 +87,12 @@ def judge_view(
     return ViewResult(without_gaps(judgement, timeline, window), differences, evidence)
 
 
-def _judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tuple[Judgement, Sequence[str]]:
-    """The verdict on what was printed, and how it differs from the state."""
+def judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tuple[Judgement, Sequence[str]]:
+    """The verdict on what was printed, and how it differs from the state while it was."""
     if answer.exit_code:
         problem = answer.problem or "no output"
-        reason = f"`{answer.line}` ended with exit code {answer.exit_code}: {problem[:MAX_PROBLEM]}"
-        return Judgement(Verdict.FAIL, reason), ()
+        ended = "" if is_page(answer.view) else f" ended with exit code {answer.exit_code}"
+        return Judgement(Verdict.FAIL, f"`{answer.line}`{ended}: {problem[:MAX_PROBLEM]}"), ()
     if is_container(answer.view):
         return Judgement(Verdict.PASS), ()
     view = view_of(answer.view)
@@ -139,7 +131,9 @@ def only_judged(answer: AnswerSeen, projects: Collection[str]) -> AnswerSeen:
     rows = rows_of(view, answer.output) if view is not None else None
     if rows is None or view is None:
         return msgspec.structs.replace(answer, output="", problem="")
-    ours = rows if view.project is None else [row for row in rows if _text(row, view.project) in projects]
+    if view.keep is not None:
+        return msgspec.structs.replace(answer, output=json.dumps(view.keep(rows, projects)), problem="")
+    ours = rows if view.project is None else [row for row in rows if text(row, view.project) in projects]
     judged = [
         {field: view.judged[field](row[field]) for field in view.judged if field in row} for row in ours
     ]
@@ -173,12 +167,12 @@ def _jobs(state: State, rows: Sequence[Row]) -> Iterator[str]:
     pods = {key: members for key, members in state.by_workload().items() if key[0] in state.quotas}
     known = {*pods, *(key for key in state.expected if key[0] in state.quotas)}
     projects = state.quotas.keys() | state.deleted_projects
-    ours = [row for row in rows if _text(row, "project") in projects]
-    shown = [f"{_text(row, 'project')}/{_text(row, 'name')}" for row in ours]
-    yield from _names("job", shown, [f"{project}/{name}" for project, name in known])
+    ours = [row for row in rows if text(row, "project") in projects]
+    shown = [f"{text(row, 'project')}/{text(row, 'name')}" for row in ours]
+    yield from names("job", shown, [f"{project}/{name}" for project, name in known])
     running, pending = state.running() - state.deleted, state.pending()
     for row in ours:
-        key = (_text(row, "project"), _text(row, "name"))
+        key = (text(row, "project"), text(row, "name"))
         if key in known:
             is_submitted = key in state.expected
             yield from _status(key, row, pods.get(key, []), runs=key in running, waits=key in pending)
@@ -188,11 +182,11 @@ def _jobs(state: State, rows: Sequence[Row]) -> Iterator[str]:
 def _one_job(state: State, rows: Sequence[Row], key: Key) -> Iterator[str]:
     """The job of this project and name, as in the list of all."""
     members = state.by_workload().get(key, [])
-    shown = [(_text(row, "project"), _text(row, "name")) for row in rows]
+    shown = [(text(row, "project"), text(row, "name")) for row in rows]
     if shown != [key]:
-        yield f"{_spell(key)} is not what is shown"
+        yield f"{spell(key)} is not what is shown"
     elif not members and key not in state.expected:
-        yield f"there is no job {_spell(key)}"
+        yield f"there is no job {spell(key)}"
     else:
         runs, waits = key in state.running() - state.deleted, key in state.pending()
         yield from _status(key, rows[0], members, runs=runs, waits=waits)
@@ -215,66 +209,66 @@ def _status(key: Key, row: Row, members: Sequence[PodSeen], *, runs: bool, waits
     """One word is shown for all pods of a job: that of a pod that has a problem goes before `Running`."""
     is_amiss = any(pod.phase == "Failed" or (pod.node and pod.cause is not None) for pod in members)
     if runs and not is_amiss:
-        yield from _field(key, row, "status", "Running")
+        yield from field_is(key, row, "status", "Running")
     elif waits and members and not any(pod.finished or pod.terminating for pod in members):
-        yield from _field(key, row, "status", "Pending")
-    elif _text(row, "status") == ("Pending" if runs else "Running" if waits else None):
-        yield f"{_spell(key)}: status is {_short(row.get('status'))}, and it {'runs' if runs else 'waits'}"
+        yield from field_is(key, row, "status", "Pending")
+    elif text(row, "status") == ("Pending" if runs else "Running" if waits else None):
+        yield f"{spell(key)}: status is {short(row.get('status'))}, and it {'runs' if runs else 'waits'}"
 
 
 def _gpus_of_job(key: Key, row: Row, members: Sequence[PodSeen]) -> Iterator[str]:
     """What it holds, where, and what it asks for: with those of its pods that are not there yet, or not any more."""
     held = [pod for pod in members if pod.holds]
-    yield from _gpus(key, row, "gpusAllocated", sum(pod.gpu_milli for pod in held))
+    yield from gpus_are(key, row, "gpusAllocated", sum(pod.gpu_milli for pod in held))
     active = [pod for pod in members if not (pod.finished or pod.terminating)]
-    requested_milli, shown_milli = sum(pod.gpu_milli for pod in active), _milli(row.get("gpus"))
+    requested_milli, shown_milli = sum(pod.gpu_milli for pod in active), milli(row.get("gpus"))
     if len(active) == len(members) > 0:
-        yield from _gpus(key, row, "gpus", requested_milli)
+        yield from gpus_are(key, row, "gpus", requested_milli)
     elif shown_milli is None or shown_milli < requested_milli:
-        yield f"{_spell(key)}: gpus is {_short(row.get('gpus'))}, not {units.gpus(requested_milli)} or more"
+        yield f"{spell(key)}: gpus is {short(row.get('gpus'))}, not {units.gpus(requested_milli)} or more"
     yield from _nodes_of_job(key, row.get("nodes"), members)
 
 
 def _nodes_of_job(key: Key, shown: object, members: Sequence[PodSeen]) -> Iterator[str]:
     nodes = sorted({pod.node for pod in members if pod.holds})
     if not isinstance(shown, list) or not all(isinstance(node, str) for node in shown):
-        yield f"{_spell(key)}: nodes is {_short(shown)}"
+        yield f"{spell(key)}: nodes is {short(shown)}"
     elif sorted(shown) != nodes and (
         nodes or Counter(shown) - Counter({pod.node for pod in members if pod.node})
     ):
-        yield f"{_spell(key)}: nodes is {_short(shown)}, not {_short(nodes)}"
+        yield f"{spell(key)}: nodes is {short(shown)}, not {short(nodes)}"
 
 
 def _run_of_job(key: Key, row: Row, members: Sequence[PodSeen], *, is_submitted: bool) -> Iterator[str]:
     """Its type and user, which one has that nobody submitted with the command only by chance; and how long it runs."""
     can_be_preempted = all(pod.preemptible for pod in members)
     if any(pod.interactive for pod in members):
-        yield from _field(key, row, "type", "Interactive")
+        yield from field_is(key, row, "type", "Interactive")
     elif (
-        is_submitted and members and _text(row, "type") in ({"", "Interactive"} if can_be_preempted else {""})
+        is_submitted and members and text(row, "type") in ({"", "Interactive"} if can_be_preempted else {""})
     ):
-        yield f"{_spell(key)}: type is {_short(row.get('type'))}"
-    if is_submitted and not _text(row, "user"):
-        yield f"{_spell(key)}: there is no user"
+        yield f"{spell(key)}: type is {short(row.get('type'))}"
+    if is_submitted and not text(row, "user"):
+        yield f"{spell(key)}: there is no user"
     seconds = row.get("durationSeconds")
     if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds < 0:
-        yield f"{_spell(key)}: durationSeconds is {_short(seconds)}"
+        yield f"{spell(key)}: durationSeconds is {short(seconds)}"
     elif seconds and not any(pod.node for pod in members):
-        yield f"{_spell(key)}: durationSeconds is {_short(seconds)}, and it has not run"
+        yield f"{spell(key)}: durationSeconds is {short(seconds)}, and it has not run"
 
 
 def _pods_of_job(key: Key, row: Row, members: Sequence[PodSeen]) -> Iterator[str]:
     """The pods, by their names, which no difference says: they are others in each run."""
     instances = row.get("instances")
     pods = [pod for pod in (instances if isinstance(instances, list) else []) if isinstance(pod, dict)]
-    shown = {_text(pod, "name"): (_text(pod, "node"), _text(pod, "gpuDevices")) for pod in pods}
+    shown = {text(pod, "name"): (text(pod, "node"), text(pod, "gpuDevices")) for pod in pods}
     for pod in members:
         devices = ",".join(map(str, pod.devices))
         if shown.get(pod.pod) != (pod.node, devices):
             where = f"on {pod.node} with GPUs {devices or 'none'}" if pod.node else "without a node"
-            yield f"{_spell(key)}: a pod {where} is not shown so"
+            yield f"{spell(key)}: a pod {where} is not shown so"
     if len(pods) > len(members):
-        yield f"{_spell(key)}: {len(pods)} pods are shown, not {len(members)}"
+        yield f"{spell(key)}: {len(pods)} pods are shown, not {len(members)}"
 
 
 def _nodes(state: State, rows: Sequence[Row]) -> Iterator[str]:
@@ -283,38 +277,38 @@ def _nodes(state: State, rows: Sequence[Row]) -> Iterator[str]:
     held = dict.fromkeys(gpus, 0)
     for pod in state.holding():
         held[pod.node] = held.get(pod.node, 0) + pod.gpu_milli
-    shown = [row for row in rows if _text(row, "name") in gpus or _has_healthy_gpus(row)]
-    yield from _names("node with GPUs", [_text(row, "name") for row in shown], list(gpus))
+    shown = [row for row in rows if text(row, "name") in gpus or _has_healthy_gpus(row)]
+    yield from names("node with GPUs", [text(row, "name") for row in shown], list(gpus))
     for row in shown:
-        name = _text(row, "name")
+        name = text(row, "name")
         if name not in gpus:
             continue
-        total, unhealthy = _milli(row.get("gpus")), _milli(row.get("gpusUnhealthy", "0"))
+        total, unhealthy = milli(row.get("gpus")), milli(row.get("gpusUnhealthy", "0"))
         if total is None or unhealthy is None or not total - max(0, unhealthy) <= gpus[name] * 1000 <= total:
-            yield f"{name}: gpus is {_short(row.get('gpus'))}, not {gpus[name]}"
-        yield from _gpus((name,), row, "gpusAllocated", held[name])
+            yield f"{name}: gpus is {short(row.get('gpus'))}, not {gpus[name]}"
+        yield from gpus_are((name,), row, "gpusAllocated", held[name])
 
 
 def _has_healthy_gpus(row: Row) -> bool:
     """Whether it shows GPUs that pods could have; of what is no number, whatever it stands for."""
-    total, unhealthy = _milli(row.get("gpus")), _milli(row.get("gpusUnhealthy", "0"))
+    total, unhealthy = milli(row.get("gpus")), milli(row.get("gpusUnhealthy", "0"))
     return total is not None and total > max(0, unhealthy or 0)
 
 
 def _projects(state: State, rows: Sequence[Row]) -> Iterator[str]:
     """Every project with its quota, the limit of its interactive work, when it was created, and its node affinities."""
     projects = state.quotas.keys() | state.deleted_projects
-    ours = [row for row in rows if _text(row, "name") in projects]
-    yield from _names("project", [_text(row, "name") for row in ours], list(state.quotas))
+    ours = [row for row in rows if text(row, "name") in projects]
+    yield from names("project", [text(row, "name") for row in ours], list(state.quotas))
     for row in ours:
-        name = _text(row, "name")
+        name = text(row, "name")
         if name not in state.quotas:
             continue
         spec = row.get("spec")
         spec = spec if isinstance(spec, dict) else {}
         gpu = spec.get("gpu")
-        yield from _gpus((name,), gpu if isinstance(gpu, dict) else {}, "quota", state.quotas[name])
-        if not _text(row, "created"):
+        yield from gpus_are((name,), gpu if isinstance(gpu, dict) else {}, "quota", state.quotas[name])
+        if not text(row, "created"):
             yield f"{name}: there is no time of its creation"
         yield from _limits(name, spec, state.projects[name])
 
@@ -323,14 +317,14 @@ def _limits(name: str, spec: Row, project: ProjectSet) -> Iterator[str]:
     """After what time interactive work ends, and on which groups of nodes jobs may be."""
     limit_ms = _milliseconds(spec.get("interactiveTimeLimit"))
     if limit_ms != project.interactive_limit_ms:
-        shown = _short(spec.get("interactiveTimeLimit"))
+        shown = short(spec.get("interactiveTimeLimit"))
         yield f"{name}: interactiveTimeLimit is {shown}, not {project.interactive_limit_ms // 1000}s"
     affinity = spec.get("nodeAffinity")
     types = {"train": list(project.train_node_types), "interactive": list(project.interactive_node_types)}
     expected = {key: value for key, value in types.items() if value}
     if not isinstance(affinity, dict) or {key: value for key, value in affinity.items() if value} != expected:
-        instead = f"not {_short(expected)}" if expected else "and none was asked for"
-        yield f"{name}: nodeAffinity is {_short(affinity)}, {instead}"
+        instead = f"not {short(expected)}" if expected else "and none was asked for"
+        yield f"{name}: nodeAffinity is {short(affinity)}, {instead}"
 
 
 def _milliseconds(duration: object) -> int | None:
@@ -344,74 +338,14 @@ def _milliseconds(duration: object) -> int | None:
     return (hours * 3600 + minutes * 60 + seconds) * 1000
 
 
-def _names(noun: str, shown: Sequence[str], actual: Sequence[str]) -> Iterator[str]:
-    """Which are missing, which are not there, and which are there twice."""
-    counts = Counter(shown)
-    yield from (f"{noun} {name} is missing" for name in sorted(set(actual) - counts.keys()))
-    yield from (f"there is no {noun} {_plain(name)}" for name in sorted(counts.keys() - set(actual)))
-    yield from (f"{noun} {_plain(name)} is there twice" for name in sorted(counts) if counts[name] > 1)
-
-
-def _field(key: Key, row: Row, field: str, actual: str) -> Iterator[str]:
-    if row.get(field) != actual:
-        yield f"{_spell(key)}: {field} is {_short(row.get(field))}, not {_short(actual)}"
-
-
-def _gpus(key: tuple[str, ...], row: Row, field: str, actual_milli: int) -> Iterator[str]:
-    if _milli(row.get(field)) != actual_milli:
-        yield f"{_spell(key)}: {field} is {_short(row.get(field))}, not {units.gpus(actual_milli)}"
-
-
-def _milli(gpus: object) -> int | None:
-    """Thousandths of a number of GPUs, exactly; None if it is none, or one that nobody can have."""
-    if isinstance(gpus, bool) or not isinstance(gpus, str | int):
-        return None
-    number = _NUMBER.fullmatch(gpus if isinstance(gpus, str) else str(gpus) if abs(gpus) < MAX_GPUS else "")
-    if number is None:
-        return None
-    thousandths, rest = (number[2] or "").ljust(3, "0")[:3], (number[2] or "")[3:]
-    return int(number[1]) * 1000 + int(thousandths) if not rest.strip("0") else None
-
-
-def _text(row: Row, field: str) -> str:
-    """The text of that name; empty where there is none."""
-    value = row.get(field)
-    return value if isinstance(value, str) else ""
-
-
-def _spell(key: tuple[str, ...]) -> str:
-    return "/".join(key)
-
-
-def _plain(name: str) -> str:
-    """A name that was shown: as it is if it can be one, else as JSON writes it, which every page can hold."""
-    return name if _NAME.fullmatch(name) else _short(name)
-
-
-def _short(value: object) -> str:
-    try:
-        text = json.dumps(value)
-    except RecursionError:
-        return "nested too deep"
-    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}\N{HORIZONTAL ELLIPSIS}"
-
-
-def _scalar(value: object) -> object:
-    return value if isinstance(value, str | int) else None
-
-
 def _somebody(user: object) -> object:
     return "somebody" if isinstance(user, str) and user else None
-
-
-def _texts(values: object) -> object:
-    return [_scalar(value) for value in values] if isinstance(values, list) else None
 
 
 def _instances(pods: object) -> object:
     fields = ("name", "node", "gpuDevices")
     return [
-        {field: _scalar(pod[field]) for field in fields if field in pod}
+        {field: scalar(pod[field]) for field in fields if field in pod}
         for pod in (pods if isinstance(pods, list) else [])
         if isinstance(pod, dict)
     ]
@@ -423,13 +357,11 @@ def _quota(spec: object) -> object:
     if isinstance(spec, dict):
         gpu, affinity = spec.get("gpu"), spec.get("nodeAffinity")
         if isinstance(gpu, dict):
-            judged["gpu"] = {"quota": _scalar(gpu.get("quota"))}
+            judged["gpu"] = {"quota": scalar(gpu.get("quota"))}
         if isinstance(affinity, dict):
-            judged["nodeAffinity"] = {
-                key: _texts(value) or "none" for key, value in affinity.items() if value
-            }
+            judged["nodeAffinity"] = {key: texts(value) or "none" for key, value in affinity.items() if value}
         if spec.get("interactiveTimeLimit") not in (None, ""):
-            judged["interactiveTimeLimit"] = _text(spec, "interactiveTimeLimit") or "none"
+            judged["interactiveTimeLimit"] = text(spec, "interactiveTimeLimit") or "none"
     return judged
 
 
@@ -439,9 +371,9 @@ VIEWS: Final[Mapping[str, View]] = {
         "The list of jobs shows every job with its user, type, node, GPUs and run time, and whether it waits",
         _jobs,
         {
-            **dict.fromkeys(("project", "name", "status", "gpus", "gpusAllocated"), _scalar),
-            **dict.fromkeys(("type", "durationSeconds"), _scalar),
-            "nodes": _texts,
+            **dict.fromkeys(("project", "name", "status", "gpus", "gpusAllocated"), scalar),
+            **dict.fromkeys(("type", "durationSeconds"), scalar),
+            "nodes": texts,
             "user": _somebody,
             "instances": _instances,
         },
@@ -451,16 +383,22 @@ VIEWS: Final[Mapping[str, View]] = {
         "muster top node -o json",
         "The list of nodes shows every node with GPUs, how many it has, and how many are allocated",
         _nodes,
-        dict.fromkeys(("name", "gpus", "gpusUnhealthy", "gpusAllocated"), _scalar),
+        dict.fromkeys(("name", "gpus", "gpusUnhealthy", "gpusAllocated"), scalar),
     ),
     PROJECTS: View(
         "muster list projects -o json",
         "The list of projects shows every project with its quota, when it was created, and its node affinities",
         _projects,
-        {**dict.fromkeys(("name", "created"), _scalar), "spec": _quota},
+        {**dict.fromkeys(("name", "created"), scalar), "spec": _quota},
         project="name",
     ),
+    OVERVIEW: overview.VIEW,
 }
+
+
+def is_page(name: str) -> bool:
+    """Whether it is a page for browsers, and not what a command prints."""
+    return name in VIEWS and VIEWS[name].page != ""
 
 
 def is_container(name: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from validation.report.record import Command
 from validation.scenario.schema import Cluster
 from validation.targets.recorder import Recorder
+from validation.targets.web_pages import PageShown
 
 
 class Target(Protocol):
@@ -27,6 +28,12 @@ class Target(Protocol):
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         """Run a `muster` command line with the access of an administrator, and wait for its end."""
+
+    async def open_pages(self) -> None:
+        """Serve the pages for browsers from now on, as an administrator does. Raises TargetError."""
+
+    async def show_page(self, view: str) -> PageShown:
+        """What the page of this view says to a viewer who has just opened it. Raises TargetError."""
 
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Let the recorder watch the cluster. Raises TargetError if it cannot be watched."""

@@ -24,6 +24,7 @@ from validation.scenario.schema import Cluster
 from validation.targets.node_types import label_nodes
 from validation.targets.process import run_command, server_version
 from validation.targets.recorder import Recorder
+from validation.targets.web_pages import PageShown, WebPages, serving_pages
 from validation.witness.objects import published_gpus
 
 OPERATOR_SECONDS = 15.0
@@ -46,6 +47,7 @@ class ClusterTarget:
         self._progress = progress
         self._stack = contextlib.AsyncExitStack()
         self._transport: Transport | None = None
+        self._pages: WebPages | None = None
         self._server = ""
         self._renewed: str | None = None
 
@@ -68,17 +70,34 @@ class ClusterTarget:
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         """Run the line with the kubeconfig that was chosen, else the one that KUBECONFIG names, else the user's own."""
-        environment_path = os.environ.get("KUBECONFIG", "")
-        default = Path(environment_path) if environment_path else Path.home() / ".kube" / "config"
-        return await run_command(line, self._given or default, started_ms=started_ms)
+        return await run_command(line, self._kubeconfig, started_ms=started_ms)
 
     async def set_node_types(self, types: Mapping[str, str]) -> None:
         """Put each of these nodes into its group. Raises TargetError."""
         await label_nodes(self._transport, types)
 
+    async def open_pages(self) -> None:
+        """Serve the pages of the cluster. Raises TargetError."""
+        if self._pages is None:
+            self._pages = await self._stack.enter_async_context(
+                serving_pages(self.transport, self._kubeconfig)
+            )
+
+    async def show_page(self, view: str) -> PageShown:
+        """What the page says now. Raises TargetError."""
+        if self._pages is None:
+            raise TargetError("the pages are not served")
+        return await self._pages.show(view)
+
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Watch the cluster."""
         return recorder.watching(self._given)
+
+    @property
+    def _kubeconfig(self) -> Path:
+        environment_path = os.environ.get("KUBECONFIG", "")
+        default = Path(environment_path) if environment_path else Path.home() / ".kube" / "config"
+        return self._given or default
 
     @property
     def transport(self) -> Transport:
@@ -105,7 +124,7 @@ class ClusterTarget:
 
     async def stop(self) -> None:
         """Disconnect."""
-        self._transport = None
+        self._transport = self._pages = None
         await self._stack.aclose()
 
     async def _check_projects(self) -> None:

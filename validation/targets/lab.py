@@ -17,6 +17,7 @@ from validation.targets.installation import install
 from validation.targets.node_types import label_nodes
 from validation.targets.process import run_command, server_version
 from validation.targets.recorder import Recorder
+from validation.targets.web_pages import PageShown, WebPages, serving_pages
 
 
 class LabOperator(Protocol):
@@ -52,6 +53,7 @@ class LabTarget:
         self._shape: Cluster | None = None
         self._lab: Lab | None = None
         self._transport: Transport | None = None
+        self._pages: WebPages | None = None
         self._timings: dict[str, str] = {}
 
     async def start(self, cluster: Cluster) -> bool:
@@ -88,6 +90,17 @@ class LabTarget:
         """Put each of these nodes into its group. Raises TargetError."""
         await label_nodes(self._transport, types)
 
+    async def open_pages(self) -> None:
+        """Serve the pages of the lab. Raises TargetError."""
+        if self._pages is None:
+            self._pages = await self._stack.enter_async_context(self._serving())
+
+    async def show_page(self, view: str) -> PageShown:
+        """What the page says now. Raises TargetError."""
+        if self._pages is None:
+            raise TargetError("the pages are not served")
+        return await self._pages.show(view)
+
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Watch the lab."""
         if self._lab is None:
@@ -104,6 +117,11 @@ class LabTarget:
     def timings(self) -> dict[str, str]:
         """When what was ready, from the start of the lab."""
         return dict(self._timings)
+
+    def _serving(self) -> contextlib.AbstractAsyncContextManager[WebPages]:
+        if self._lab is None or self._transport is None:
+            raise TargetError("the lab is not started")
+        return serving_pages(self._transport, self._lab.kubeconfig)
 
     async def kubernetes(self) -> str:
         """The lab's version."""
@@ -123,5 +141,5 @@ class LabTarget:
         """Stop the operator and the lab."""
         self._shape = None
         self._lab = None
-        self._transport = None
+        self._transport = self._pages = None
         await self._stack.aclose()

@@ -33,6 +33,7 @@ from validation.report.record import Command
 from validation.scenario.schema import Cluster
 from validation.targets.kinds import PLANNER
 from validation.targets.recorder import Recorder
+from validation.targets.web_pages import PageShown
 
 
 class SimulatedRecorder(Recorder):
@@ -109,6 +110,13 @@ class PlannerTarget:
         except MusterError as error:
             return Command(line, error.exit_code, started_ms, 0, stderr=str(error))
         return Command(line, 0, started_ms, 0)
+
+    async def open_pages(self) -> None:
+        """There is no cluster to show."""
+
+    async def show_page(self, view: str) -> PageShown:
+        """Nothing is shown. Raises TargetError."""
+        raise TargetError(f"there is no cluster to show: {view}")
 
     def describe(self) -> dict[str, Any]:
         """What there is in the place of a cluster."""

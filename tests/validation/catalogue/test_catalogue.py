@@ -44,7 +44,14 @@ def test_no_profile_excludes_what_a_check_proves() -> None:
     simulated |= {("planner", f"submission.{name}") for name in ("train", "build", "log", "shell")}
     simulated |= {(profile, "storage.volume-reused") for profile in ("lab", "planner")}
     simulated |= {("lab", "submission.log"), ("lab", "submission.shell")}
-    lists = ("installation.verified", "projects.manage", "views.jobs", "views.nodes", "views.projects")
+    lists = (
+        "installation.verified",
+        "projects.manage",
+        "views.jobs",
+        "views.nodes",
+        "views.overview",
+        "views.projects",
+    )
     simulated |= {("planner", name) for name in lists}  # no command line to show them
     on_hosts = {r.id for r in CATALOGUE.requirements if any(name.startswith("hosts") for name in r.checks)}
     simulated |= {(profile, name) for profile in ("lab", "planner") for name in on_hosts}

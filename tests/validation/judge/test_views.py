@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.validation.second_judge import World
 from tests.validation.second_judge_views import is_shown
-from tests.validation.shown import Rows, shown_jobs, shown_nodes, shown_projects
+from tests.validation.shown import Rows, shown_jobs, shown_nodes, shown_overview, shown_projects
 from validation.judge.check_verdict import Circumstances, Window
 from validation.judge.events import (
     AnswerSeen,
@@ -30,6 +30,7 @@ from validation.judge.verdict import Verdict
 from validation.judge.views import (
     JOBS,
     NODES,
+    OVERVIEW,
     PROJECTS,
     VIEWS,
     ViewResult,
@@ -74,7 +75,7 @@ WORLD: list[Event] = [
     pod("wait-0", "team-b", phase="Pending", node="", devices=()),
     pod("foreign-0", "else", devices=(5,)),
 ]
-SHOWN = {JOBS: shown_jobs, NODES: shown_nodes, PROJECTS: shown_projects}
+SHOWN = {JOBS: shown_jobs, NODES: shown_nodes, PROJECTS: shown_projects, OVERVIEW: shown_overview}
 
 
 def shown(name: str) -> Rows:
@@ -115,6 +116,15 @@ def without(index: int) -> Callable[[Rows], None]:
     return remove
 
 
+def part(name: str, /, **fields: Any) -> Callable[[Rows], None]:
+    """The first row of that part of a page, changed."""
+    return lambda rows: next(row for row in rows if row["of"] == name).update(fields)
+
+
+def figure(name: str, value: str) -> Callable[[Rows], None]:
+    return lambda rows: next(row for row in rows if row.get("figure") == name).update(value=value)
+
+
 LIES = [
     (JOBS, without(0), "job team-a/late is missing"),
     (JOBS, lambda rows: rows.append(rows[0]), "job team-a/late is there twice"),
@@ -141,6 +151,35 @@ LIES = [
         'team-a: nodeAffinity is {"train": ["a100"]}, and none was asked for',
     ),
     (PROJECTS, changed(0, spec={"gpu": {"quota": "4"}}), "team-a: nodeAffinity is null, and none was asked for"),
+    (OVERVIEW, changed(0, current="no"), "the page does not say that it is current"),
+    (OVERVIEW, figure("GPUs", "24"), 'GPUs is "24", not 16'),
+    (OVERVIEW, figure("Allocated", "5.5 (33%)"), 'Allocated is "5.5 (33%)", not 5.5 (34%)'),
+    (OVERVIEW, figure("Allocated", "5 (34%)"), 'Allocated is "5 (34%)", not 5.5 (34%)'),
+    (OVERVIEW, figure("Free", "12"), 'Free is "12", not 10.5'),
+    (OVERVIEW, figure("Nodes", "1"), 'Nodes is "1", not 2 to 3'),
+    (OVERVIEW, figure("Jobs that hold GPUs", "4"), 'Jobs that hold GPUs is "4", not 3'),
+    (OVERVIEW, figure("Jobs that wait", "0"), 'Jobs that wait is "0", not 1 to 2'),
+    (OVERVIEW, figure("Allocated, but idle", "6"), 'Allocated, but idle is "6", and 5.5 are held'),
+    (OVERVIEW, figure("Allocated, but idle", "?"), 'Allocated, but idle is "?", and 5.5 are held'),
+    (OVERVIEW, part("share", value="4 of 4"), 'team-a: its share is "4 of 4", not 4.5 of 4, 0 waiting'),
+    (OVERVIEW, part("share", value="4.5 of 4"), 'team-a: its share is "4.5 of 4", not 4.5 of 4, 0 waiting'),
+    (OVERVIEW, part("share", project="team-b"), "project team-a is missing"),
+    (OVERVIEW, part("waiting", name="part"), "team-b/part is no job that waits"),
+    (OVERVIEW, part("waiting", of=""), "job that waits team-b/wait is missing"),
+    (OVERVIEW, part("waiting", AGE="17s"), 'team-b/wait: AGE is "17s", not 1s'),
+    (OVERVIEW, part("waiting", **{"WAITS BECAUSE": "-"}), "team-b/wait: it is not said why it waits"),
+    (OVERVIEW, part("waiting", GPUs="2"), 'team-b/wait: GPUs is "2", not 1'),
+    (OVERVIEW, part("waiting", USER="-"), "team-b/wait: there is no user"),
+    (OVERVIEW, part("holding", name="wait", project="team-b"), "team-b/wait is no job that holds GPUs"),
+    (OVERVIEW, part("holding", of=""), "job that holds GPUs team-a/train is missing"),
+    (OVERVIEW, part("holding", node="n1"), 'team-a/train: node is "n1", not ["n1", "n2"]'),
+    (OVERVIEW, part("holding", GPUs="3"), 'team-a/train: GPUs is "3", not 4'),
+    (OVERVIEW, part("holding", DURATION="-"), 'team-a/train: DURATION is "-"'),
+    (OVERVIEW, part("holding", TYPE="Interactive"), 'team-a/train: TYPE is "Interactive"'),
+    (OVERVIEW, part("nodes", ALLOCATED="4.5"), 'n1: ALLOCATED is "4.5", not 3.5'),
+    (OVERVIEW, part("nodes", FREE="4"), 'n1: FREE is "4", not 4.5'),
+    (OVERVIEW, part("nodes", GPUs="4"), 'n1: GPUs is "4", not 8'),
+    (OVERVIEW, part("nodes", name="n3"), "node with GPUs n1 is missing"),
 ]  # fmt: skip
 
 
@@ -151,6 +190,7 @@ def test_what_is_not_so_is_named(name: str, lie: Callable[[Rows], None], differe
     result = judged(name, rows)
     assert result.judgement.verdict == Verdict.FAIL
     assert difference in result.differences
+    assert not agreed(name, rows)
 
 
 @pytest.mark.parametrize("output", ["", "[", "{}", "[1]", "null", "[" * 100_000])

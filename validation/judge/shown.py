@@ -1,0 +1,104 @@
+"""What lists and pages of the orchestrator hold: texts and numbers of GPUs, compared, and how a difference is said."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from validation.judge import units
+from validation.judge.state import State
+
+Key = tuple[str, str]
+Row = Mapping[str, Any]
+MAX_SHOWN: Final = 80
+"""Characters of a value that are said."""
+MAX_GPUS: Final = 10**9
+_NUMBER: Final = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?")
+_NAME: Final = re.compile(r"[a-z0-9./-]{1,250}")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A list that the orchestrator shows: the command, what is proven, and how to compare.
+
+    `judged` are the fields that count, with what of their values does; `project` is the one that says whose a row is.
+    `is_one`: it is one object and no list of them. Of a page for browsers `page` is the address, and `keep` what may be
+    passed on of what it shows, given the projects of the run.
+    """
+
+    line: str
+    title: str
+    compare: Callable[[State, Sequence[Row]], Iterator[str]]
+    judged: Mapping[str, Callable[[object], object]]
+    project: str | None = None
+    is_one: bool = False
+    page: str = ""
+    keep: Callable[[Sequence[Row], Collection[str]], list[dict[str, object]]] | None = None
+
+
+def names(noun: str, shown: Sequence[str], actual: Sequence[str]) -> Iterator[str]:
+    """Which are missing, which are not there, and which are there twice."""
+    counts = Counter(shown)
+    yield from (f"{noun} {name} is missing" for name in sorted(set(actual) - counts.keys()))
+    yield from (f"there is no {noun} {plain(name)}" for name in sorted(counts.keys() - set(actual)))
+    yield from (f"{noun} {plain(name)} is there twice" for name in sorted(counts) if counts[name] > 1)
+
+
+def field_is(key: Key, row: Row, field: str, actual: str) -> Iterator[str]:
+    """Say so if that field is not this text."""
+    if row.get(field) != actual:
+        yield f"{spell(key)}: {field} is {short(row.get(field))}, not {short(actual)}"
+
+
+def gpus_are(key: tuple[str, ...], row: Row, field: str, actual_milli: int) -> Iterator[str]:
+    """Say so if that field is not this number of GPUs."""
+    if milli(row.get(field)) != actual_milli:
+        yield f"{spell(key)}: {field} is {short(row.get(field))}, not {units.gpus(actual_milli)}"
+
+
+def milli(gpus: object) -> int | None:
+    """Thousandths of a number of GPUs, exactly; None if it is none, or one that nobody can have."""
+    if isinstance(gpus, bool) or not isinstance(gpus, str | int):
+        return None
+    number = _NUMBER.fullmatch(gpus if isinstance(gpus, str) else str(gpus) if abs(gpus) < MAX_GPUS else "")
+    if number is None:
+        return None
+    thousandths, rest = (number[2] or "").ljust(3, "0")[:3], (number[2] or "")[3:]
+    return int(number[1]) * 1000 + int(thousandths) if not rest.strip("0") else None
+
+
+def text(row: Row, field: str) -> str:
+    """The text of that name; empty where there is none."""
+    value = row.get(field)
+    return value if isinstance(value, str) else ""
+
+
+def spell(key: tuple[str, ...]) -> str:
+    """What is spoken of: project and job, or a node."""
+    return "/".join(key)
+
+
+def plain(name: str) -> str:
+    """A name that was shown: as it is if it can be one, else as JSON writes it, which every page can hold."""
+    return name if _NAME.fullmatch(name) else short(name)
+
+
+def short(value: object) -> str:
+    """The value as JSON, cut where it is long."""
+    try:
+        written = json.dumps(value)
+    except RecursionError:
+        return "nested too deep"
+    return written if len(written) <= MAX_SHOWN else f"{written[: MAX_SHOWN - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def scalar(value: object) -> object:
+    """The value if it is a text or a whole number, else None."""
+    return value if isinstance(value, str | int) else None
+
+
+def texts(values: object) -> object:
+    """The list with None in place of what is neither text nor number; None if it is no list."""
+    return [scalar(value) for value in values] if isinstance(values, list) else None

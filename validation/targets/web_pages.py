@@ -1,0 +1,147 @@
+"""`muster web` as a process beside the target, and a viewer who signs in with a token of an account of its own."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from orchestrator.cluster.errors import ClusterError, NotFound
+from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, SERVICE_ACCOUNTS
+from orchestrator.cluster.transport import Transport
+from orchestrator.names import SYSTEM_NAMESPACE
+from orchestrator.roles import VIEWER
+from validation.errors import TargetError
+from validation.judge.views import OVERVIEW, view_of
+from validation.targets.process import ENTRY, end, start_with_pdeathsig
+from validation.witness import pages
+from validation.witness.reader import ReadFailed
+
+START_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 10.0
+TOKEN_SECONDS: Final = 8 * 3600
+_POLL_SECONDS: Final = 0.2
+_SERVING: Final = re.compile(r"Serving at http://127\.0\.0\.1:([0-9]+)/")
+OK: Final = 200
+
+
+class PageShown(NamedTuple):
+    """What a page says, as JSON, or why it says nothing."""
+
+    output: str = ""
+    problem: str = ""
+
+
+_READERS: Final[Mapping[str, Callable[[str], pages.Rows]]] = {OVERVIEW: pages.overview_rows}
+
+
+class WebPages:
+    """The pages that run at a port, and the browser of a viewer."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self._browser = pages.Browser(port)
+        self._token = token
+        self._is_in = False
+
+    async def show(self, view: str) -> PageShown:
+        """What the page of this view says now. Raises TargetError where nobody can sign in."""
+        return await asyncio.to_thread(self._show, view)
+
+    def _show(self, view: str) -> PageShown:
+        try:
+            if not self._is_in:
+                self._sign_in()
+            status, text = self._browser.open(view_of(view).page)
+        except ReadFailed as error:
+            return PageShown(problem=str(error))
+        if status != OK:
+            return PageShown(problem=f"it is answered with {status}")
+        return PageShown(json.dumps(_READERS[view](text)))
+
+    def _sign_in(self) -> None:
+        """Sign in once the API server grants what was just bound. Raises TargetError."""
+        try:
+            self._browser.sign_in(self._token)
+        except ReadFailed as error:
+            raise TargetError(f"nobody can sign in to muster web: {error}") from error
+        self._is_in = True
+
+
+@contextlib.asynccontextmanager
+async def serving_pages(transport: Transport, kubeconfig: Path) -> AsyncIterator[WebPages]:
+    """Serve the pages of the cluster, with a record of what was. Raises TargetError.
+
+    The account of the viewer is deleted in the end, with its rights.
+    """
+    with tempfile.TemporaryDirectory(prefix="muster-validate-") as private:
+        directory = Path(private)
+        async with _viewer(transport) as token:
+            file = directory / "token"
+            file.touch(0o600)
+            file.write_text(token)
+            process = await start_with_pdeathsig(
+                [sys.executable, *ENTRY, "web", "--listen", "127.0.0.1:0"],
+                log=directory / "web.log",
+                environment={**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"},
+            )
+            try:
+                port = await _until_it_serves(process, directory / "web.log")
+                yield WebPages(port, token)
+            finally:
+                await end(process, grace_seconds=STOP_SECONDS)
+
+
+async def _until_it_serves(process: asyncio.subprocess.Process, log: Path) -> int:
+    """The port at which it serves. Raises TargetError if it ends, or does not begin in time."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        match = _SERVING.search(log.read_text(errors="replace"))
+        if match is not None:
+            return int(match[1])
+        try:
+            await asyncio.wait_for(asyncio.shield(process.wait()), _POLL_SECONDS)
+        except TimeoutError:
+            continue
+        lines = log.read_text(errors="replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
+        raise TargetError(f"muster web did not start: {last}")
+    raise TargetError(f"muster web does not serve after {START_SECONDS:g} s")
+
+
+@contextlib.asynccontextmanager
+async def _viewer(transport: Transport) -> AsyncIterator[str]:
+    """Make an account that may see everything, and nothing else, and yield a token of it. Raises TargetError."""
+    name = f"muster-validate-{secrets.token_hex(4)}"
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
+    binding: dict[str, Any] = {
+        "apiVersion": CLUSTER_ROLE_BINDINGS.api_version,
+        "kind": CLUSTER_ROLE_BINDINGS.kind,
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": VIEWER},
+        "subjects": [{"kind": "ServiceAccount", "namespace": SYSTEM_NAMESPACE, "name": name}],
+    }
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": TOKEN_SECONDS},
+    }
+    path = SERVICE_ACCOUNTS.path(SYSTEM_NAMESPACE, name)
+    try:
+        try:
+            await transport.create(SERVICE_ACCOUNTS.path(SYSTEM_NAMESPACE), account)
+            await transport.create(CLUSTER_ROLE_BINDINGS.path(), binding)
+            answer = await transport.create(SERVICE_ACCOUNTS.path(SYSTEM_NAMESPACE, name, "token"), request)
+        except ClusterError as error:
+            raise TargetError(f"there is no account to look at the pages with: {error}") from error
+        yield str(answer["status"]["token"])
+    finally:
+        for made in (CLUSTER_ROLE_BINDINGS.path(name=name), path):
+            with contextlib.suppress(NotFound):
+                await transport.delete(made)

@@ -1,0 +1,167 @@
+"""Reads a page of the orchestrator as a person does in a browser: what it says, as an array of objects.
+
+Nothing of the program that made the page is used: the page is signed in to with a form, and its HTML is read.
+"""
+
+import http.client
+import re
+from datetime import datetime
+from html.parser import HTMLParser
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from validation.witness.reader import ReadFailed
+
+MAX_BYTES: Final = 16 << 20
+_SECONDS: Final = 20
+_COLUMNS: Final = {"NAME": "name", "PROJECT": "project", "NODE": "node"}
+_FIELD: Final = re.compile(r'name="form_token" value="([^"]*)"')
+Rows = list[dict[str, Any]]
+
+
+class Browser:
+    """Opens pages at a port of loopback, and keeps their cookies."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._cookies: dict[str, str] = {}
+
+    def sign_in(self, token: str) -> None:
+        """Send the form with the token. Raises ReadFailed if nobody is signed in then."""
+        _, form = self.open("/sign-in")
+        match = _FIELD.search(form)
+        if match is None:
+            raise ReadFailed("the pages show no form to sign in")
+        status, text = self._request("POST", "/sign-in", {"token": token, "form_token": match[1]})
+        if status != 303:
+            raise ReadFailed(f"signing in is answered with {status}: {_words(text)}")
+
+    def open(self, path: str) -> tuple[int, str]:
+        """The status and the text of a page. Raises ReadFailed."""
+        return self._request("GET", path)
+
+    def _request(self, method: str, path: str, fields: dict[str, str] | None = None) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_SECONDS)
+        headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in self._cookies.items())}
+        if fields is not None:
+            headers |= {
+                "Origin": f"http://127.0.0.1:{self._port}",
+                "Content-Type": "application/x-www-form-urlencoded",
+            }
+        try:
+            connection.request(method, path, urlencode(fields) if fields else None, headers)
+            response = connection.getresponse()
+            content = response.read(MAX_BYTES)
+        except (http.client.HTTPException, OSError) as error:
+            raise ReadFailed(f"{path} is not answered: {error}") from error
+        finally:
+            connection.close()
+        for name, value in response.getheaders():
+            if name.lower() == "set-cookie":
+                cookie, _, worth = value.partition(";")[0].partition("=")
+                self._cookies[cookie] = worth.strip('"')
+        return response.status, content.decode(errors="replace")
+
+
+def overview_rows(text: str) -> Rows:
+    """What the overview says: of the state of the page, its figures, the shares of projects, and its tables."""
+    page = _Overview()
+    page.feed(text)
+    page.close()
+    return page.rows
+
+
+class _Overview(HTMLParser):
+    """Reads the parts by the elements that stand for them; `rows` has them in the order of the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: Rows = []
+        self._texts: list[list[str]] = []
+        """Of each element that is open and read, the text so far."""
+        self._kinds: list[str] = []
+        self._state: dict[str, Any] = {}
+        self._title = ""
+        self._table = ""
+        self._header: list[str] = []
+        self._cells: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin to read an element of which something counts."""
+        attributes = dict(attrs)
+        if tag == "p" and attributes.get("id") == "state":
+            self._state = {"of": "state", "current": attributes.get("data-live") or ""}
+            self.rows.append(self._state)
+        elif tag == "div" and attributes.get("role") == "region":
+            self._table, self._header = attributes.get("id") or "", []
+        elif tag == "tr":
+            self._cells = []
+        kind = _kind(tag, attributes, in_table=bool(self._table))
+        if kind:
+            self._kinds.append(kind)
+            self._texts.append([])
+
+    def handle_data(self, data: str) -> None:
+        """Take a piece of text."""
+        if self._texts:
+            self._texts[-1].append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        """Take what was read."""
+        if self._kinds and self._kinds[-1].partition(" ")[0] == tag:
+            kind = self._kinds.pop()
+            self._take(kind, " ".join("".join(self._texts.pop()).split()))
+        if tag == "tr" and self._cells:
+            self._take_row()
+        elif tag == "table":
+            self._table = ""
+
+    def _take(self, kind: str, text: str) -> None:
+        match kind:
+            case "span at":
+                self._state["at"] = _seconds(text)
+            case "dt":
+                self._title = text
+            case "dd":
+                self.rows.append({"of": "figure", "figure": self._title, "value": text})
+            case "a project":
+                self._title = text
+            case "span share":
+                self.rows.append({"of": "share", "project": self._title, "value": text})
+            case "th column":
+                self._header.append(_COLUMNS.get(text, text))
+            case "th cell" | "td cell":
+                self._cells.append(text)
+
+    def _take_row(self) -> None:
+        if len(self._cells) == len(self._header):
+            self.rows.append({"of": self._table, **dict(zip(self._header, self._cells, strict=True))})
+        self._cells = []
+
+
+def _kind(tag: str, attributes: dict[str, str | None], *, in_table: bool) -> str:
+    """For what an element stands that is read; empty for others."""
+    is_column = attributes.get("scope") == "col"
+    is_project = (attributes.get("href") or "").startswith("/projects/") and not in_table
+    kinds = {
+        "dt": "dt",
+        "dd": "dd",
+        "th": ("th column" if is_column else "th cell") if in_table else "",
+        "td": "td cell" if in_table else "",
+        "a": "a project" if is_project else "",
+        "span": "span at" if attributes.get("id") == "at" else "" if attributes else "span share",
+    }
+    return kinds.get(tag, "")
+
+
+def _seconds(text: str) -> int | None:
+    """Seconds since the epoch of a time as the pages write it."""
+    try:
+        return int(datetime.fromisoformat(text.removesuffix(" UTC") + "+00:00").timestamp())
+    except ValueError:
+        return None
+
+
+def _words(text: str) -> str:
+    """The words of a page, without its marks, as far as a sentence needs."""
+    return " ".join(re.sub(r"<[^>]+>", " ", text).split())[:300]
