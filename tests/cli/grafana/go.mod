@@ -1,0 +1,5 @@
+module muster.dev/tests/grafana
+
+go 1.24
+
+require github.com/grafana/grafana-foundation-sdk/go v0.0.22
