@@ -6,6 +6,7 @@ from typing import Any, Final
 import yaml
 
 from orchestrator import names
+from orchestrator.bounded_yaml import LOADER
 from orchestrator.distribution import installed_version
 from orchestrator.manifests.templating import fill_in
 from orchestrator.manifests.web import WebDeployment
@@ -201,4 +202,4 @@ def render(
 
 def documents(text: str) -> list[dict[str, Any]]:
     """The objects of a rendered text, in order."""
-    return [document for document in yaml.safe_load_all(text) if document]
+    return [document for document in yaml.load_all(text, LOADER) if document]
