@@ -63,6 +63,18 @@ async def account(own_lab: Lab, tmp_path: Path) -> Path:
     return await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
 
 
+@pytest.fixture(scope="module")
+def installed(lab_access: Access) -> Access:
+    """Access to the shared lab, in which the orchestrator has been installed."""
+
+    async def install_once() -> None:
+        async with Transport(lab_access) as transport:
+            await install(transport, "tests", replicas=0)
+
+    asyncio.run(install_once())
+    return lab_access
+
+
 def held(pods: Reflector[Pod]) -> dict[str, float]:
     """GPUs by project, read off the pods alone."""
     totals = dict.fromkeys(QUOTAS, 0.0)
@@ -298,7 +310,7 @@ async def test_a_project_gets_its_namespace_members_and_figures(
     ],
 )
 async def test_the_api_server_itself_refuses_a_project_that_cannot_be_meant(
-    lab_access: Access, spec: dict[str, Any], said: str
+    installed: Access, spec: dict[str, Any], said: str
 ) -> None:
     body = {
         "apiVersion": PROJECTS.api_version,
@@ -306,19 +318,17 @@ async def test_the_api_server_itself_refuses_a_project_that_cannot_be_meant(
         "metadata": {"name": "team-x"},
         "spec": spec,
     }
-    async with Transport(lab_access) as transport:
-        await install(transport, "tests", replicas=0)
+    async with Transport(installed) as transport:
         with pytest.raises(Invalid, match=said):
             await transport.create(PROJECTS.path(), body)
 
 
 @pytest.mark.parametrize("name", ["system", "system-templates"])
 async def test_the_api_server_itself_refuses_a_project_whose_namespace_is_musters_own(
-    lab_access: Access, name: str
+    installed: Access, name: str
 ) -> None:
     body = {"metadata": {"name": name}, "spec": {"gpu": {"quota": 1}}}
-    async with Transport(lab_access) as transport:
-        await install(transport, "tests", replicas=0)
+    async with Transport(installed) as transport:
         with pytest.raises(Invalid, match="muster's own"):
             await transport.create(
                 PROJECTS.path(), {"apiVersion": PROJECTS.api_version, "kind": PROJECTS.kind, **body}
