@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -46,33 +48,37 @@ PACKAGES = (
 MAX_IN_A_THOUSAND = 10
 
 
-def bound_names(source: str) -> list[str]:
-    """Return every name that an assignment, a loop, a parameter and the like binds, as often as it does."""
-    nodes = list(ast.walk(ast.parse(source)))
-    variables = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
-    return variables + [node.arg for node in nodes if isinstance(node, ast.arg)]
+class Names(NamedTuple):
+    """The names in a file, as often as they are there."""
+
+    bound: list[str]
+    """By an assignment, a loop, a parameter and the like."""
+    others: list[str]
+    """Of classes, functions and attributes that are set."""
+
+
+@functools.cache
+def names_of(file: Path) -> Names:
+    bound, others = [], []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
+                bound.append(name)
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                others.append(name)
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                others.append(name)
+    return Names(bound, others)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_names_say_what_they_hold(package: str) -> None:
     names = [
-        (name, file.name)
-        for file in sorted((ROOT / package).rglob("*.py"))
-        for name in bound_names(file.read_text(encoding="utf-8"))
+        (name, file.name) for file in sorted((ROOT / package).rglob("*.py")) for name in names_of(file).bound
     ]
     vague = [(name, file) for name, file in names if name.strip("_") in VAGUE]
     assert names
     assert len(vague) * 1000 < MAX_IN_A_THOUSAND * len(names), vague
-
-
-def defined_names(source: str) -> list[str]:
-    """Return the bound names, and those of classes, functions and attributes that are set."""
-    nodes = list(ast.walk(ast.parse(source)))
-    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    attributes = [
-        node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    ]
-    return bound_names(source) + attributes + [node.name for node in nodes if isinstance(node, kinds)]
 
 
 def is_former(name: str) -> bool:
@@ -121,7 +127,7 @@ def test_replaced_words_do_not_come_back() -> None:
         )
         for file in sorted((ROOT / top).rglob("*.py"))
     ]
-    names = [(name, file.name) for file in files for name in defined_names(file.read_text("utf-8"))]
+    names = [(name, file.name) for file in files for name in (*names_of(file).bound, *names_of(file).others)]
     former = {
         (name, file) for name, file in names if not name.startswith("test_") and is_former(name)
     } - STILL_FORMER
