@@ -65,15 +65,9 @@ class ClusterState:
         pods = workload.pods
         if len(pods) > 1 or (pods[:1] and pods[0].request.gpu_memory_mib):
             workload = in_pod_order(self._sized(workload))
-            pods = workload.pods
         self.ledger.load(workload, 1)
         self.workloads[workload.id] = workload
-        waits = runs = nominated = False
-        for pod in pods:
-            state = pod.state
-            waits = waits or state is PodState.PENDING
-            runs = runs or state is PodState.ALLOCATED
-            nominated = nominated or pod.nominated_node is not None
+        waits, runs, nominated = _states(workload.pods)
         if workload.project not in self.tree.projects:
             if waits:
                 self.homeless[workload.id] = workload.project
@@ -106,7 +100,7 @@ class ClusterState:
         """Requests for GPU memory with what quotas count them as: the portion of the smallest GPU that has so much."""
         if not any(pod.request.gpu_memory_mib for pod in workload.pods):
             return workload
-        return replace(workload, pods=tuple(self._sized_pod(pod) for pod in workload.pods))
+        return workload.with_pods(tuple(self._sized_pod(pod) for pod in workload.pods))
 
     def _sized_pod(self, pod: Pod) -> Pod:
         requested = pod.request.gpu_memory_mib
@@ -117,12 +111,26 @@ class ClusterState:
         return replace(pod, request=replace(pod.request, gpu_portion_milli=portion))
 
 
+def _states(pods: Sequence[Pod]) -> tuple[bool, bool, bool]:
+    """Whether some of the pods wait, run, and are nominated."""
+    waits = runs = nominated = False
+    for pod in pods:
+        state = pod.state
+        if state is PodState.ALLOCATED:
+            runs = True
+        elif state is PodState.PENDING:
+            waits = True
+        if pod.nominated_node is not None:
+            nominated = True
+    return waits, runs, nominated
+
+
 def in_pod_order(workload: Workload) -> Workload:
     """The workload with its pods by name, numbers in their order, so that no plan depends on the order of the input."""
     if len(workload.pods) < 2:
         return workload
     pods = tuple(sorted(workload.pods, key=lambda pod: (len(pod.name), pod.name, pod.id)))
-    return workload if pods == workload.pods else replace(workload, pods=pods)
+    return workload if pods == workload.pods else workload.with_pods(pods)
 
 
 def _differing(

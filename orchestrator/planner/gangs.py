@@ -4,7 +4,7 @@ What the gang needs (`min_member` pods, or the tree of sub-groups) starts in one
 that is a chunk of its own. Giving up goes the other way: the surplus pod by pod, then everything.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from orchestrator.planner.model import Amounts, Pod, PodState, SubGroup, Workload
 
@@ -63,8 +63,10 @@ def give_up_chunks(workload: Workload) -> list[Chunk]:
     return [(pod,) for pod in reversed(surplus)] + ([everything] if everything else [])
 
 
-def chunk_amounts(chunk: Iterable[Pod]) -> Amounts:
+def chunk_amounts(chunk: Collection[Pod]) -> Amounts:
     """What a chunk counts against quotas."""
+    if len(chunk) == 1:
+        return next(iter(chunk)).request.amounts
     gpu = cpu = memory = 0
     for pod in chunk:
         request = pod.request

@@ -175,6 +175,8 @@ class Session:
 
     def reserved_limit(self, workload: Workload, chunk: Chunk) -> LimitReserved | None:
         """Whether its project's limits are kept for a workload that starves, and the chunk would be in its way."""
+        if not self.reservations:
+            return None
         for reservation in self.reservations:
             ours = reservation.workload
             ahead = workload_order(workload) <= workload_order(ours)
@@ -261,6 +263,8 @@ class Session:
 
     def stale_gangs(self) -> list[tuple[Workload, list[Pod]]]:
         """Gangs that lost a member too long ago, by id, with what runs of them: it goes unless they are made whole."""
+        if not self._state.stale:
+            return []
         now_us, grace_seconds = self.snapshot.now_us, self.snapshot.settings.stale_grace_seconds
         below = [self.workload(name) for name in sorted(self._state.stale)]
         return [
@@ -273,12 +277,10 @@ class Session:
     def _has_all_places(self, workload: Workload) -> bool:
         """Whether what its gang needs runs or has a place, be it what this decision moves some of it to."""
         pods = (
-            replace(pod, state=PodState.ALLOCATED)
-            if pod.id in self._evictions and self.is_nominated(pod)
-            else pod
+            pod.in_state(PodState.ALLOCATED) if pod.id in self._evictions and self.is_nominated(pod) else pod
             for pod in workload.pods
         )
-        return has_gang(replace(workload, pods=tuple(pods)))
+        return has_gang(workload.with_pods(tuple(pods)))
 
     def place_all(self, workload: Workload, chunk: Sequence[Pod], *, only_now: bool = False) -> Placed | None:
         """Place every pod of the chunk on the ledger, or none; None says that one found no place."""
@@ -307,7 +309,12 @@ class Session:
         return (
             any(placement.promised for _, placement in placed)
             or workload.id in self._nominated_places
-            or any(pod.state is PodState.PENDING and pod.id in self._nominations for pod in workload.pods)
+            or (
+                bool(self._nominations)
+                and any(
+                    pod.state is PodState.PENDING and pod.id in self._nominations for pod in workload.pods
+                )
+            )
             or self.limit_until_gone(workload, placed) is not None
         )
 
@@ -336,7 +343,7 @@ class Session:
             nodes = tuple(dict.fromkeys(where.node for _, where in placed))
             is_free = not any(where.promised for _, where in placed)
             limit_of = self.limit_until_gone(workload, placed) if is_free else None
-            nominated = Nominated(chunk_amounts(pod for pod, _ in placed), nodes, limit_of)
+            nominated = Nominated(chunk_amounts([pod for pod, _ in placed]), nodes, limit_of)
             before = self.reasons.get(workload.id)
             self.refuse(workload, before.plus(nominated) if isinstance(before, Nominated) else nominated)
 
@@ -375,14 +382,12 @@ class Session:
         places.update((pod.id, (pod, where)) for pod, where in placed)
         current = self.workload(workload.id)
         pods = tuple(
-            replace(
-                pod, state=PodState.ALLOCATED, node=places[pod.id][1].node, devices=places[pod.id][1].devices
-            )
+            pod.placed(PodState.ALLOCATED, places[pod.id][1].node, places[pod.id][1].devices)
             if pod.id in places
             else pod
             for pod in current.pods
         )
-        self._touched[workload.id] = replace(current, pods=pods)
+        self._touched[workload.id] = current.with_pods(pods)
 
     def waiting_nominees(self) -> list[Workload]:
         """Workloads whose nominations of earlier decisions wait on, in the order of their queues."""
@@ -418,12 +423,8 @@ class Session:
     def _back_in_queue(self, workload: Workload, pods: Collection[str]) -> Workload:
         """The workload with these nominated pods as they are in the snapshot."""
         current = self.workload(workload.id)
-        return replace(
-            current,
-            pods=tuple(
-                replace(pod, state=PodState.PENDING, node=None, devices=()) if pod.id in pods else pod
-                for pod in current.pods
-            ),
+        return current.with_pods(
+            tuple(pod.placed(PodState.PENDING, None, ()) if pod.id in pods else pod for pod in current.pods)
         )
 
     def nominated_pods(self) -> frozenset[str]:
@@ -574,10 +575,9 @@ class Session:
             self._evictions[eviction.pod] = eviction
             self._evicted.append(eviction.pod)
             pods = tuple(
-                replace(pod, state=PodState.RELEASING) if pod.id == eviction.pod else pod
-                for pod in workload.pods
+                pod.in_state(PodState.RELEASING) if pod.id == eviction.pod else pod for pod in workload.pods
             )
-            self._touched[workload.id] = replace(workload, pods=pods)
+            self._touched[workload.id] = workload.with_pods(pods)
         for name in {eviction.workload for eviction in evicted} & self._chunks.keys():
             self._regroup(name)
 
@@ -609,12 +609,12 @@ class Session:
     def _as_decided(self, workload: Workload) -> Workload:
         """The workload as if the pods that were given a place had it already."""
         pods = (
-            replace(pod, state=PodState.ALLOCATED)
+            pod.in_state(PodState.ALLOCATED)
             if pod.state is PodState.PENDING and (pod.id in self._bindings or pod.id in self._nominations)
             else pod
             for pod in workload.pods
         )
-        return replace(workload, pods=tuple(pods))
+        return workload.with_pods(tuple(pods))
 
     def promise(self, workload: Workload, placed: Placed) -> None:
         """Reserve places for pods that were evicted, so that they come back there."""
@@ -641,8 +641,8 @@ class Session:
         if not moved or any(pod.state is PodState.ALLOCATED for pod in workload.pods):
             return ()
         ran = [pod for pod in moved if pod.state is PodState.RELEASING]
-        again = {pod.id: replace(pod, state=PodState.ALLOCATED) for pod in ran}
-        as_it_ran = replace(workload, pods=tuple(again.get(pod.id, pod) for pod in workload.pods))
+        again = {pod.id: pod.in_state(PodState.ALLOCATED) for pod in ran}
+        as_it_ran = workload.with_pods(tuple(again.get(pod.id, pod) for pod in workload.pods))
         if has_gang(self._as_decided(as_it_ran)):
             return ()
         for pod in moved:
@@ -668,8 +668,8 @@ class Session:
         if not waiting:
             return []
         states = dict.fromkeys(lost, PodState.RELEASING) | dict.fromkeys(waiting, PodState.ALLOCATED)
-        pods = tuple(replace(pod, state=states.get(pod.id, pod.state)) for pod in current.pods)
-        if has_gang(replace(current, pods=pods)):
+        pods = tuple(pod.in_state(states.get(pod.id, pod.state)) for pod in current.pods)
+        if has_gang(current.with_pods(pods)):
             return []
         bindings = {**self._bindings, **self._nominations}
         return [replace(pod, node=bindings[pod.id].node) for pod in current.pods if pod.id in waiting]
@@ -682,10 +682,8 @@ class Session:
             self._nominations.pop(name, None)
         self._evicted = [name for name in self._evicted if name not in stay]
         current = self.workload(workload.id)
-        pods = tuple(
-            replace(pod, state=PodState.ALLOCATED) if pod.id in stay else pod for pod in current.pods
-        )
-        self._touched[workload.id] = replace(current, pods=pods)
+        pods = tuple(pod.in_state(PodState.ALLOCATED) if pod.id in stay else pod for pod in current.pods)
+        self._touched[workload.id] = current.with_pods(pods)
         if workload.id in self._chunks:
             self._regroup(workload.id)
 

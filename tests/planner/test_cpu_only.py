@@ -149,7 +149,7 @@ def test_gpus_over_the_share_do_not_put_a_project_last_for_cpus() -> None:
         quota=(0, 4 * CPU, 0), limit=(9000,) * 3, share=(1000, 4 * CPU, 0), held=(3000, 1 * CPU, 0)
     )
     assert not is_over_share(figures)
-    without_claim = replace(figures, quota=(0, 0, 0), share=(1000, 0, 0))
+    without_claim = figures._replace(quota=(0, 0, 0), share=(1000, 0, 0))
     ahead, behind = (
         turn_key(each, (0, CPU, 0), (8000, 8 * CPU, 0), priority=0, created_at_us=0, name="a")
         for each in (figures, without_claim)

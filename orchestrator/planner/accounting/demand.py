@@ -15,6 +15,8 @@ nested in each other or disjoint are bounded exactly; sets that overlap otherwis
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 
 from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, Pod, PodState, Request, Workload
@@ -93,9 +95,13 @@ class Demand:
             return
         mine.total = None
         types = node_types_for(self._tree.projects[workload.project], workload)
+        pods = workload.pods
+        if len(pods) == 1 and pods[0].state is PodState.ALLOCATED:  # nearly always
+            self._count_running(mine, types, pods[0], sign)
+            return
         waiting = 0
         leaving: list[Pod] = []
-        for pod in workload.pods:
+        for pod in pods:
             if pod.state is PodState.ALLOCATED:
                 self._count_running(mine, types, pod, sign)
             elif pod.state is PodState.PENDING:
@@ -145,10 +151,12 @@ class Demand:
     def _count_running(self, mine: _ProjectDemand, types: tuple[str, ...], pod: Pod, sign: int) -> None:
         request = pod.request
         gpu, cpu, memory = request.amounts
+        if sign < 0:
+            gpu, cpu, memory = -gpu, -cpu, -memory
         held = mine.held
-        held[0] += sign * gpu
-        held[1] += sign * cpu
-        held[2] += sign * memory
+        held[0] += gpu
+        held[1] += cpu
+        held[2] += memory
         constraints, last = pod.constraints, mine.last
         if (
             last is not None
@@ -169,9 +177,9 @@ class Demand:
         else:
             amounts = running.amounts
             running.pods += sign
-        amounts[0] += sign * gpu
-        amounts[1] += sign * cpu
-        amounts[2] += sign * memory
+        amounts[0] += gpu
+        amounts[1] += cpu
+        amounts[2] += memory
         if not running.pods:
             del mine.running[types, constraints, request]
             mine.last = None
@@ -282,7 +290,8 @@ def _parts(chunk: Sequence[Pod]) -> tuple[Part, ...]:
     if len(chunk) == 1:
         return ((chunk[0].request, chunk[0].constraints, 1),)
     counts: dict[tuple[Request, Constraints], int] = {}
-    for pod in chunk:
-        key = (pod.request, pod.constraints)
-        counts[key] = counts.get(key, 0) + 1
+    # Pods of a gang are mostly alike: to compare neighbours takes less than to hash all of them.
+    for (request, constraints), alike in groupby(chunk, key=attrgetter("request", "constraints")):
+        key = (request, constraints)
+        counts[key] = counts.get(key, 0) + sum(1 for _ in alike)
     return tuple((request, constraints, count) for (request, constraints), count in counts.items())

@@ -61,12 +61,19 @@ class NodeAccount:
         self.tenants: list[dict[str, int]] = [{} for _ in range(node.gpu_count)]
         self.unused_devices = node.gpu_count
         self.lost = node.lost_gpus
-        self.blocked = frozenset(device for device in node.unhealthy_gpus if device < node.gpu_count)
+        self.blocked: frozenset[int] = frozenset()
         self.later_milli = (node.gpu_count - self.lost) * DEVICE_MILLI
         self.cpu_used_milli = node.foreign.cpu_milli
         self.memory_used_bytes = node.foreign.memory_bytes
         self.pods_used = node.foreign_pods
         self.cpu_releasing_milli = self.memory_releasing_bytes = self.pods_releasing = 0
+        if node.unhealthy_gpus or node.foreign_devices or node.foreign.gpu_count:
+            self._block_devices(node)
+        self.idle_devices = max(0, self.unused_devices - self.lost)
+
+    def _block_devices(self, node: Node) -> None:
+        """Count the devices that must not be used, and those of other schedulers, as used."""
+        self.blocked = frozenset(device for device in node.unhealthy_gpus if device < node.gpu_count)
         known = self.blocked.union(device for device in node.foreign_devices if device < node.gpu_count)
         others = [device for device in range(node.gpu_count) if device not in known]
         unknown = max(0, node.foreign.gpu_count - len(node.foreign_devices))
@@ -74,7 +81,6 @@ class NodeAccount:
             self.used_milli[device] = DEVICE_MILLI
             self.later_milli -= DEVICE_MILLI
             self.unused_devices -= 1
-        self.idle_devices = max(0, self.unused_devices - self.lost)
 
     def has_capacity(self, request: Request, *, later: bool) -> bool:
         """Whether CPU, memory and a pod slot are there; `later` counts what is being released."""
@@ -226,8 +232,15 @@ class Ledger:
                     self.claims.give_back(pod, sign)
             account = self.by_name.get(pod.node)
             if account is not None:
-                devices = _devices(account, pod)
-                self._occupy(account, workload, pod, devices, sign)
+                devices = pod.devices
+                if len(devices) != 1 or devices[0] >= account.node.gpu_count:
+                    devices = _devices(account, pod)
+                if self.free is not None:
+                    self._occupy(account, workload, pod, devices, sign)
+                else:  # as `_occupy`, but that nobody has looked at the node yet who would have to notice
+                    account.occupy(pod.request, devices, workload.project, sign)
+                    if account.position in self.releasing_nodes:
+                        self._note_spare(account)
                 if pod.state is PodState.RELEASING and not pod.stuck:
                     self._release(account, workload, pod, devices, sign)
             if pod.state is PodState.ALLOCATED:
@@ -242,10 +255,7 @@ class Ledger:
         """Where the project or department stands now."""
         held = self.allocated[name]
         return Figures(
-            quota=self.tree.quota[name],
-            limit=self.tree.limit[name],
-            share=shares[name],
-            held=(held[0], held[1], held[2]),
+            self.tree.quota[name], self.tree.limit[name], shares[name], (held[0], held[1], held[2])
         )
 
     def with_idle_devices(self, count: int) -> Iterator[int]:
@@ -398,7 +408,7 @@ def capacity(nodes: Iterable[Node]) -> Amounts:
     gpu = cpu = memory = 0
     for node in nodes:
         if node.schedulable:
-            gpu += max(0, node.usable_gpus - node.foreign.gpu_count) * DEVICE_MILLI
+            gpu += _shared_gpu_milli(node)
             cpu += max(0, node.cpu_milli - node.foreign.cpu_milli)
             memory += max(0, node.memory_bytes - node.foreign.memory_bytes)
     return gpu, cpu, memory
@@ -408,9 +418,14 @@ def model_capacity(nodes: Iterable[Node]) -> dict[str, int]:
     """`capacity` in GPUs of each model."""
     capacity: dict[str, int] = {}
     for node in nodes:
-        if node.gpu_model and node.schedulable:
-            capacity[node.gpu_model] = capacity.get(node.gpu_model, 0) + capacity_gpu_milli((node,))
+        model = node.gpu_model
+        if model and node.schedulable:
+            capacity[model] = capacity.get(model, 0) + _shared_gpu_milli(node)
     return capacity
+
+
+def _shared_gpu_milli(node: Node) -> int:
+    return max(0, node.usable_gpus - node.foreign.gpu_count) * DEVICE_MILLI
 
 
 def capacity_gpu_milli(nodes: Iterable[Node]) -> int:

@@ -12,11 +12,11 @@ def violation(ledger: Ledger, workload: Workload, requested: Amounts) -> LimitRe
 
 def keeps_limits(ledger: Ledger, workload: Workload) -> bool:
     """Whether the project and its departments are within their limits as the ledger stands."""
-    return all(
-        ledger.allocated[name][resource] <= ledger.tree.limit[name][resource]
-        for name in ledger.tree.lineage[workload.project]
-        for resource in ledger.tree.resources
-    )
+    for name in ledger.tree.lineage[workload.project]:
+        held, limit = ledger.allocated[name], ledger.tree.limit[name]
+        if held[0] > limit[0] or held[1] > limit[1] or held[2] > limit[2]:
+            return False
+    return True
 
 
 def limiting(ledger: Ledger, workload: Workload, requested: Amounts) -> tuple[str, int] | None:

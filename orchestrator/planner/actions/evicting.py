@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
@@ -193,8 +192,8 @@ def _move_elsewhere(session: Session, names: Collection[str], evicted: Collectio
 
 def _as_it_ran(workload: Workload, lost: Collection[str]) -> Workload:
     """The workload with what it lost."""
-    pods = (replace(pod, state=PodState.ALLOCATED) if pod.id in lost else pod for pod in workload.pods)
-    return replace(workload, pods=tuple(pods))
+    pods = (pod.in_state(PodState.ALLOCATED) if pod.id in lost else pod for pod in workload.pods)
+    return workload.with_pods(tuple(pods))
 
 
 def parts_of_victim(workload: Workload, evicted: Collection[str]) -> deque[Chunk]:

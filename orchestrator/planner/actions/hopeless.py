@@ -19,6 +19,8 @@ class Hopeless:
 
     def includes(self, session: Session, workload: Workload, chunk: Chunk, owner: Hashable) -> bool:
         """Whether a search for the same or less has failed."""
+        if not self._failed:
+            return False
         kind, size = _kind(session, workload, chunk, owner)
         return any(
             failed[0] <= size[0] and failed[1] <= size[1] and failed[2] <= size[2]

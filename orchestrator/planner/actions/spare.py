@@ -5,7 +5,6 @@ more than that, so that somebody who was taken before need not go.
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from orchestrator.planner.actions.evicting import by_claim, parts_of_victim
 from orchestrator.planner.gangs import Chunk
@@ -19,8 +18,8 @@ from orchestrator.planner.session import Session
 def spare_who_can_stay(session: Session) -> None:
     """Take back the evictions and moves of this decision that no binding or nomination needs, best claims first."""
     victims = session.victims_of_others()
-    if not victims:
-        return
+    if not any(_could_stay(session, session.workload(name), pods) for name, pods in victims.items()):
+        return  # nearly always; and nothing becomes free before somebody stays who was only moved
     parts = {
         name: parts_of_victim(_as_it_ran(session.workload(name), evicted), evicted)
         for name, evicted in victims.items()
@@ -35,9 +34,18 @@ def spare_who_can_stay(session: Session) -> None:
             parts[workload.id].clear()  # the surplus is of no use without what its gang needs
 
 
+def _could_stay(session: Session, workload: Workload, evicted: Collection[str]) -> bool:
+    """Whether the pod that there is still most to hope for has its place, or could give another place back for it."""
+    return any(
+        session.place_of_moved(pod) is not None or session.placer.can_stay(pod)
+        for pod in workload.pods
+        if pod.id in evicted
+    )
+
+
 def _as_it_ran(workload: Workload, evicted: Collection[str]) -> Workload:
-    pods = (replace(pod, state=PodState.ALLOCATED) if pod.id in evicted else pod for pod in workload.pods)
-    return replace(workload, pods=tuple(pods))
+    pods = (pod.in_state(PodState.ALLOCATED) if pod.id in evicted else pod for pod in workload.pods)
+    return workload.with_pods(tuple(pods))
 
 
 def _runs(workload: Workload) -> bool:

@@ -5,7 +5,6 @@ still be working is not traded for one that waits. The plan says who stays, and 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.actions.evicting import move_elsewhere, shape_of
@@ -122,7 +121,7 @@ def _together(workload: Workload, struck: Sequence[Pod]) -> tuple[Pod, ...]:
     """The struck pods, or all that run when the gang could not go on without them."""
     gone = {pod.id for pod in struck}
     rest = tuple(pod for pod in workload.pods if pod.id not in gone)
-    if has_gang(replace(workload, pods=rest)):
+    if has_gang(workload.with_pods(rest)):
         return tuple(struck)
     return tuple(pod for pod in workload.pods if pod.state is PodState.ALLOCATED)
 

@@ -6,7 +6,6 @@ for in a decision, but they are made node by node, as a large cluster has many m
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 
@@ -19,6 +18,9 @@ from orchestrator.planner.session import Session
 
 _ORDER = attrgetter("order")
 _WORK_OF_PIECE = 10
+
+
+_ON_NO_NODE: Mapping[int, Sequence[Pod]] = {}
 
 
 class Piece:
@@ -56,7 +58,7 @@ class Piece:
         self.pod_count = len(pods)
         self.is_harmless = False
         self.is_covered = False
-        self.pods_on: Mapping[int, Sequence[Pod]] = {}
+        self.pods_on = _ON_NO_NODE
         self._victim: Victim | None = None
 
     @property
@@ -107,7 +109,11 @@ class Candidates:
     def _enter(self, workload: Workload) -> None:
         if workload.project not in self._tree.projects:
             return
-        self._running.setdefault(workload.project, []).append(workload)
+        running = self._running.get(workload.project)
+        if running is None:
+            self._running[workload.project] = [workload]
+        else:
+            running.append(workload)
         if workload.preemptible:
             for position in self._nodes_of(workload):
                 on_node = self._workloads_on.get(position)
@@ -205,13 +211,33 @@ class Candidates:
     def _pieces_of(self, workload: Workload, *, moves: bool) -> Sequence[Piece]:
         pieces = self._pieces.get(workload.id)
         if pieces is None:
-            pieces = self._pieces[workload.id] = self._complete(_evictions(workload, self._nominated))
+            if len(workload.pods) == 1 == workload.min_member and workload.groups is None:  # nearly always
+                pieces = [self._only_piece(workload)]
+            else:
+                pieces = self._complete(_evictions(workload, self._nominated))
+            self._pieces[workload.id] = pieces
         if not moves:
             return pieces
         both = self._moves.get(workload.id)
         if both is None:
             both = self._moves[workload.id] = pieces + self._complete(_moves(workload, len(pieces)))
         return both
+
+    def _only_piece(self, workload: Workload) -> Piece:
+        """What `_complete` makes of the piece that is the workload's only pod."""
+        pods = workload.pods
+        pod = pods[0]
+        piece = Piece(workload, pods, 0, is_core=True, is_move=False)
+        position = self._positions.get(pod.node or "")
+        if position is not None:
+            piece.pods_on = {position: pods}
+        covered = self._covered.get(workload.project)
+        if covered is None:
+            covered = self._covered_pods(workload.project)
+        piece.is_covered = pod.id in covered
+        if pod.id in self._nominated:
+            piece.pod_count, piece.is_harmless = 0, True
+        return piece
 
     def _complete(self, pieces: list[Piece]) -> list[Piece]:
         """The pieces with what they need to know of nodes, quotas and nominations."""
@@ -253,11 +279,9 @@ class Candidates:
 
 
 def _evictions(workload: Workload, nominated: Collection[str]) -> list[Piece]:
-    if len(workload.pods) == 1 == workload.min_member and workload.groups is None:
-        return [Piece(workload, workload.pods, 0, is_core=True, is_move=False)]
     # What runs goes last: a pod that only has a place would not keep the workload running.
     running_first = sorted(workload.pods, key=lambda pod: pod.id in nominated)
-    *surplus, everything = give_up_chunks(replace(workload, pods=tuple(running_first))) or [()]
+    *surplus, everything = give_up_chunks(workload.with_pods(tuple(running_first))) or [()]
     pieces = [
         Piece(workload, chunk, sequence, is_core=False, is_move=False)
         for sequence, chunk in enumerate(surplus)

@@ -5,7 +5,6 @@ smaller ones first, up to a bound.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
 
@@ -40,8 +39,7 @@ class Option(NamedTuple):
         return (self.covered if spare_covered else 0, self.excess_milli, self.pod_count)
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """What is missing on a node: devices or a part of each of some, CPU, memory and pod slots."""
 
     devices: int

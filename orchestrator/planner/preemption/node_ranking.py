@@ -137,6 +137,10 @@ class NodeRanking:
         ]
         options, work = self._minimal_options(account, pieces) if pieces else ([], _WORK_OF_NODE)
         self._session.work.spend(work)
+        if len(options) == 1:  # as where a node's work is all alike
+            self._options[position] = options
+            self._enter(options[0], _rank(options[0].pieces), position, stamp)
+            return
         best: dict[tuple[_Harm, _Losers], tuple[_Rank, Option]] = {}
         for option in options:
             rank = _rank(option.pieces)
@@ -145,10 +149,14 @@ class NodeRanking:
             if known is None or rank < known[0]:
                 best[key] = (rank, option)
         self._options[position] = [option for _, option in best.values()]
-        for (harm, losers), (rank, option) in best.items():
-            heappush(
-                self._groups.setdefault(harm, {}).setdefault(losers, []), (rank, position, stamp, option)
-            )
+        for rank, option in best.values():
+            self._enter(option, rank, position, stamp)
+
+    def _enter(self, option: Option, rank: _Rank, position: int, stamp: int) -> None:
+        groups = self._groups.setdefault(option.harm(spare_covered=self._spare_covered), {})
+        heappush(
+            groups.setdefault((option.projects, option.freed_milli), []), (rank, position, stamp, option)
+        )
 
     def _minimal_options(self, account: NodeAccount, pieces: Sequence[Piece]) -> tuple[list[Option], int]:
         """The options on one node, and the work that it was."""

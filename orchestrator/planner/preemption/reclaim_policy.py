@@ -52,6 +52,7 @@ class ReclaimPolicy:
         self._tree = session.tree
         self._entitled: dict[str, Amounts] = {}
         self._parting: dict[tuple[str, str], tuple[str | None, str | None]] = {}
+        self._promising: dict[tuple[str, str], bool] = {}
         self._side_keys: dict[str, tuple[tuple[int, ...], SideKey]] = {}
         self._coverages: dict[str, Coverage] = {}
         self._coverage_version = -1
@@ -151,6 +152,8 @@ class ReclaimPolicy:
 
         `are_gone`: the pods are off the ledger. What is of no use without them, and goes with them, is still there.
         """
+        if not self._promises_anything(workload, victims):
+            return set()
         lost: dict[str, list[int]] = {}
         leaving: dict[str, list[int]] = {}
         leaving_model: dict[tuple[str, str], int] = {}
@@ -185,6 +188,23 @@ class ReclaimPolicy:
             if held_of_model < self._tree.model_quota[name, model]:
                 below.add(name)
         return below
+
+    def _promises_anything(self, workload: Workload, victims: Iterable[str]) -> bool:
+        """Whether quotas, be it for a GPU model, promise these workloads' sides anything that they could lose."""
+        if self._tree.promised_models:
+            return True
+        for name in victims:
+            key = (workload.project, self._session.workload(name).project)
+            known = self._promising.get(key)
+            if known is None:
+                known = self._promising[key] = any(
+                    any(quota for quota in self._tree.quota[side] if quota < UNLIMITED)
+                    or self._tree.quota[side][0] >= UNLIMITED
+                    for side in self._lineage_below(*key)
+                )
+            if known:
+                return True
+        return False
 
     def _add_stale(
         self,
@@ -402,14 +422,10 @@ class ReclaimPolicy:
 
     def _exceeded(self, held: Amounts, bounds: Amounts, victim: Amounts | None) -> int | None:
         """The first resource of which more is held than the bound, some of it by the victim, if given."""
-        return next(
-            (
-                resource
-                for resource in self._tree.resources
-                if held[resource] > bounds[resource] and (victim is None or victim[resource])
-            ),
-            None,
-        )
+        for resource in self._tree.resources:
+            if held[resource] > bounds[resource] and (victim is None or victim[resource]):
+                return resource
+        return None
 
     def _lineage_below(self, ours: str, theirs: str) -> Sequence[str]:
         """The other project and its departments up to where the lineages part."""

@@ -9,13 +9,12 @@ Afterwards nobody who took may be better served than a sibling that lost: otherw
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from orchestrator.planner.model import UNLIMITED, Amounts
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(NamedTuple):
     """Where a project or department stands: what it is guaranteed, may hold at most, should hold, and holds."""
 
     quota: Amounts
@@ -41,7 +40,11 @@ def exceeds_somewhere(amounts: Amounts, bounds: Amounts) -> bool:
 
 def exceeds_where_requested(amounts: Amounts, bounds: Amounts, requested: Amounts) -> bool:
     """Whether some resource that is asked for exceeds its bound: a claim on CPUs alone is not one on GPUs."""
-    return any(amounts[resource] > bounds[resource] for resource in range(3) if requested[resource])
+    return bool(
+        (requested[0] and amounts[0] > bounds[0])
+        or (requested[1] and amounts[1] > bounds[1])
+        or (requested[2] and amounts[2] > bounds[2])
+    )
 
 
 def entitled(quota: int, limit: int, share: int) -> int:

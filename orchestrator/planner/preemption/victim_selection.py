@@ -292,7 +292,9 @@ def evict_allowed(
     Who was promised a room only now goes first: with it nobody holds too much, at the cost of who was there before.
     """
     losses: Losses = []
-    for victim in sorted(victims, key=lambda victim: not all(map(session.is_promised_now, victim.pods))):
+    if len(victims) > 1:
+        victims = sorted(victims, key=lambda victim: not all(map(session.is_promised_now, victim.pods)))
+    for victim in victims:
         reason = policy.eviction_reason(workload, requested, victim)
         if reason is None or not session.budgets_allow(victim.pods):
             return None

@@ -86,7 +86,9 @@ def _singles(
         devices = 0
         for pod in piece.pods_on[position]:
             request = pod.request
-            if request.gpu_portion_milli or request.gpu_memory_mib or not free.isdisjoint(pod.devices):
+            if request.gpu_portion_milli or request.gpu_memory_mib:
+                return None
+            if free and not free.isdisjoint(pod.devices):
                 return None
             devices += len(pod.devices)
         if devices >= missing:
