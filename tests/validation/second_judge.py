@@ -35,6 +35,8 @@ class Kubelets:
         self.heard += 1
         if event["event"] == "pod" and holds(event):
             self.bound.setdefault(event["uid"], self.heard)
+        if event["event"] == "pod" and event["change"] == "deleted":
+            self.bound.pop(event["uid"], None)
         if event["event"] == "gpus":
             self.spoke[event["node"]] = (self.heard, event["gpus"])
 
@@ -168,7 +170,7 @@ def settled(step: Json, events: list[Json]) -> str:  # noqa: C901 - one rule, in
             if number < window["fromEvent"]:
                 announced.add(event["uid"])
             elif event["uid"] not in announced and event["project"] in expected["allocatedMilli"]:
-                evicted[event["uid"]] = event["workload"]
+                evicted.setdefault(event["uid"], event["workload"])
 
     for number, event in enumerate(events[: window["startEvent"]]):
         take(number, event)
@@ -578,7 +580,8 @@ def is_wrong(name: str, world: World) -> bool:
             per_device[pod["node"], index] += min(pod["gpuMilli"], 1000)
         for index in pod["devices"]:
             unnamed |= not 0 <= index < world.gpus.get(pod["node"], 0)
-        unnamed |= len(set(pod["devices"])) != max(1, pod["gpuMilli"] // 1000)
+        needs = max(1, pod["gpuMilli"] // 1000)
+        unnamed |= not len(set(pod["devices"])) == len(pod["devices"]) == needs
         if not pod["preemptible"]:
             fixed[pod["project"]] += pod["gpuMilli"]
     if name == "node-capacity":

@@ -151,7 +151,7 @@ class StepWatch:
 
     def _note_eviction(self, uid: str, project: str, workload: str) -> None:
         if project in self._check.projects and not self._timeline.evicted_before(uid, self._from_event):
-            self._evicted[uid] = workload
+            self._evicted.setdefault(uid, workload)
 
 
 def judge_unrun(circumstances: Circumstances) -> Judgement | None:

@@ -58,7 +58,7 @@ def _device_faults(state: State) -> list[str]:
     for pod in state.holding():
         name = f"{pod.project}/{pod.pod}"
         expected = max(1, pod.gpu_milli // 1000)
-        if len(set(pod.devices)) != expected:
+        if len(pod.devices) != expected or len(set(pod.devices)) != expected:
             faults.append(
                 f"pod {name} holds {gpus(pod.gpu_milli)} GPUs but names devices "
                 f"{list(pod.devices)} of {pod.node}"

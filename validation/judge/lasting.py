@@ -55,5 +55,5 @@ def overdue_states(history: History, faults: Faults) -> list[Violation]:
             now = dict.fromkeys(faults(state), event.t_ms)
             note_overdue(event.t_ms, [message for message in wrong_since if message not in now])
             wrong_since = {message: wrong_since.get(message, t_ms) for message, t_ms in now.items()}
-    note_overdue(history.end_ms, wrong_since)
+    note_overdue(max(history.end_ms, history.events[-1].t_ms if history.events else 0), wrong_since)
     return violations

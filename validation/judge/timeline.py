@@ -50,7 +50,7 @@ class Timeline:
         return Evidence(
             len(gpus),
             sum(gpus),
-            sum(len(before.uids.get(project, ())) for project in projects),
+            len(set().union(*(before.uids.get(project, ()) for project in projects))),
             sum(before.pod_events.get(project, 0) for project in projects),
         )
 
