@@ -67,6 +67,7 @@ def render(plot: Plot) -> str:
         *_marks(scale),
         *_quotas(scale),
         *_lines(scale),
+        *_quota_labels(scale),
         "</svg>",
     ]
     return "\n".join(parts)
@@ -147,26 +148,33 @@ class _Rows:
 
 
 def _quotas(scale: _Scale) -> list[str]:
-    """One dashed line per distinct quota, in the colour of the first project that has it, named at the
-    left.
-    """
+    """One dashed line per distinct quota, in the colour of the first project that has it."""
+    return [
+        f'<line class="quota" x1="{LEFT}" y1="{scale.y(quota)}" x2="{WIDTH - RIGHT}" y2="{scale.y(quota)}" '
+        f'stroke="{colour}" stroke-dasharray="5 5" stroke-opacity="0.65"><title>{label}</title></line>'
+        for quota, label, colour in _named_quotas(scale.plot)
+    ]
+
+
+def _quota_labels(scale: _Scale) -> list[str]:
+    """The names of these lines at the left, above all that is drawn."""
+    return [
+        f'<text x="{LEFT + 5}" y="{scale.y(quota) - 4}" font-size="10" fill="{colour}" '
+        f'stroke="#fff" stroke-width="3" paint-order="stroke">{label}</text>'
+        for quota, label, colour in _named_quotas(scale.plot)
+    ]
+
+
+def _named_quotas(plot: Plot) -> list[tuple[int, str, str]]:
+    """Each distinct quota with its label and its colour."""
     by_quota: dict[int, list[str]] = {}
-    for project, quota in scale.plot.quotas_milli.items():
+    for project, quota in plot.quotas_milli.items():
         by_quota.setdefault(quota, []).append(project)
-    colours = _colours(scale.plot)
-    parts = []
-    for quota, projects in by_quota.items():
-        y = scale.y(quota)
-        label = escape(f"quota {', '.join(projects)}: {quota / 1000:g}")
-        parts.append(
-            f'<line class="quota" x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="{colours[projects[0]]}" '
-            f'stroke-dasharray="5 5" stroke-opacity="0.65"><title>{label}</title></line>'
-        )
-        parts.append(
-            f'<text x="{LEFT + 5}" y="{y - 4}" font-size="10" fill="{colours[projects[0]]}" '
-            f'stroke="#fff" stroke-width="3" paint-order="stroke">{label}</text>'
-        )
-    return parts
+    colours = _colours(plot)
+    return [
+        (quota, escape(f"quota {', '.join(projects)}: {quota / 1000:g}"), colours[projects[0]])
+        for quota, projects in by_quota.items()
+    ]
 
 
 def _colours(plot: Plot) -> dict[str, str]:

@@ -72,6 +72,7 @@ def _template() -> Template:
         oracle_lines=text.oracle_lines,
         actual_lines=text.actual_lines,
         reason_lines=text.reason_lines,
+        check_lines=text.check_lines,
         evidence_line=text.evidence_line,
         use_lines=text.use_lines,
         beside_steps=text.BESIDE_STEPS,

@@ -8,9 +8,12 @@ MAX_MARKS = 200
 
 
 def charts(report: Report) -> list[tuple[str, str]]:
-    """Title and SVG of every chart, in the order of the scenarios. Scenarios that did not start have none."""
+    """Title and SVG of every chart, in the order of the scenarios.
+
+    Those that did not start, or have no project, have none.
+    """
     plots = [_plot(report, group) for group in _groups(report)]
-    return [(plot.title, render(plot)) for plot in plots]
+    return [(plot.title, render(plot)) for plot in plots if plot.quotas_milli]
 
 
 def _groups(report: Report) -> list[list[ScenarioRecord]]:

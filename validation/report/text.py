@@ -1,6 +1,8 @@
 """Lines of text for expectations, results and reasons, the same in every rendering."""
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,6 +15,8 @@ if TYPE_CHECKING:  # the record needs an extra, the plan that is printed does no
 
 DASH = "\N{EN DASH}"
 TOGETHER = "\N{NO-BREAK SPACE}"
+MAX_INVARIANTS: Final = 3
+"""Of a scenario of which a requirement needs more, their number is shown."""
 
 
 def seconds_or_dash(milliseconds: int | None) -> str:
@@ -95,6 +99,23 @@ def reason_lines(step: "CheckResult") -> list[str]:
     lines += [f"oracle: {line}" for line in step.oracle_differences]
     lines += [f"{clock(violation.t_ms)} {violation.message}" for violation in step.volatile.violations]
     return lines
+
+
+def check_lines(checks: Sequence[str]) -> list[str]:
+    """The checks by which a requirement is proven; of a scenario of which it needs many invariants, how many."""
+    invariants = Counter(scenario for check in checks if (scenario := _scenario_of_invariant(check)))
+    lines: dict[str, None] = {}
+    for check in checks:
+        scenario = _scenario_of_invariant(check)
+        many = invariants[scenario] > MAX_INVARIANTS
+        lines[f"{scenario}: {invariants[scenario]} invariants" if many else check] = None
+    return list(lines)
+
+
+def _scenario_of_invariant(check: str) -> str:
+    """The scenario of the check if it is an invariant, else nothing."""
+    scenario, invariant, _ = check.partition("/invariant/")
+    return scenario if invariant else ""
 
 
 BESIDE_STEPS = {

@@ -4,18 +4,25 @@ import json
 import re
 import shutil
 import subprocess
-from html import unescape
+from functools import partial
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.validation.replay import TR4858, VICTIM, run_command, settings
+from tests.validation.host_defects import NAMES
+from tests.validation.host_doubles import FakeHosts
+from tests.validation.replay import run_command, settings
 from tests.validation.report.test_record import HoldsTwice
+from validation.catalogue.catalogue import load_catalogue
 from validation.report import html
 from validation.report.record import read
+from validation.scenario.loader import SUITES
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
+NARROWEST = 500
+"""A window of Chromium cannot be narrower: what is seen on a phone is seen in a frame."""
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--virtual-time-budget=2000",
@@ -41,7 +48,11 @@ addEventListener("load", () => {
   document.querySelectorAll(PRINTED ? ".scroll" : "nothing").forEach((box) => {
     if (box.scrollWidth > box.clientWidth + 1) problems.push(`wider than the paper: ${name(box)}`);
   });
-  document.title = JSON.stringify(problems);
+  document.querySelectorAll("svg text").forEach((label) => {
+    const size = parseFloat(getComputedStyle(label).fontSize) * label.getScreenCTM().d;
+    if (size && size < 7) problems.push(`too small to be read: ${name(label)}`);
+  });
+  top.document.title = JSON.stringify(problems);
 });
 </script>"""
 
@@ -50,16 +61,29 @@ addEventListener("load", () => {
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     if not CHROMIUM:
         pytest.skip("there is no Chromium on this machine")
+    """The page of a run of all scenarios and the hosts, in which every verdict is there and most rows have a reason."""
     directory = tmp_path_factory.mktemp("page") / "r"
-    run_command([TR4858, VICTIM], settings(directory, HoldsTwice))
-    return html.render(read(directory))
+    open_hosts = partial(FakeHosts, names=NAMES)
+    run_command(list(SUITES), settings(directory, HoldsTwice, profile="current", open_hosts=open_hosts))
+    report = read(directory)
+    catalogue = load_catalogue()
+    assert [entry.id for entry in report.requirements] == [entry.id for entry in catalogue.requirements]
+    verdicts = {entry.verdict for entry in report.requirements}
+    assert verdicts == {"PASS", "FAIL", "BLOCKED", "INCONCLUSIVE", "NOT_APPLICABLE"}
+    return html.render(report)
 
 
 def problems(page: str, directory: Path, width: int, *, printed: bool = False) -> list[str]:
     if printed:  # what applies to paper applies to the screen
         page = page.replace("@media print", "@media all").replace("@media screen", "@media speech")
     path = directory / "page.html"
-    path.write_text(page.replace("</head>", LOOK.replace("PRINTED", str(printed).lower()) + "</head>"))
+    page = page.replace("</head>", LOOK.replace("PRINTED", str(printed).lower()) + "</head>")
+    if width < NARROWEST:
+        page = (
+            f'<title></title><body style="margin: 0"><iframe style="border: 0; width: {width}px; height: 900px" '
+            f'srcdoc="{escape(page)}"></iframe>'
+        )
+    path.write_text(page)
     command = [CHROMIUM, *FLAGS, f"--user-data-dir={directory / 'profile'}", f"--window-size={width},900"]
     done = subprocess.run(
         [*command, "--dump-dom", path.as_uri()], capture_output=True, text=True, check=True, timeout=60
@@ -71,7 +95,7 @@ def problems(page: str, directory: Path, width: int, *, printed: bool = False) -
 
 
 @pytest.mark.parametrize(
-    ("width", "printed"), [(1280, False), (500, False), (1017, True)], ids=["desktop", "phone", "A4"]
+    ("width", "printed"), [(1400, False), (400, False), (1017, True)], ids=["desktop", "phone", "A4"]
 )
 def test_nothing_overlaps_and_nothing_is_cut_off(
     page: str, width: int, printed: bool, tmp_path: Path
@@ -79,6 +103,18 @@ def test_nothing_overlaps_and_nothing_is_cut_off(
     assert problems(page, tmp_path, width, printed=printed) == []
 
 
-def test_a_page_that_is_cut_off_is_noticed(page: str, tmp_path: Path) -> None:
-    wide = page.replace("</main>", '<p style="width: 3000px">wide</p></main>')
-    assert any("wide" in line for line in problems(wide, tmp_path, 1280))
+@pytest.mark.parametrize(
+    ("flaw", "place", "width"),
+    [
+        ("the page is", ("</main>", '<p style="width: 3000px">wide</p></main>'), 400),
+        ("H2 Errata", ("<h2>Errata", '<h2 style="margin-top: -60px">Errata'), 1400),
+        ("cut off: TD", ("<td>", '<td style="overflow: hidden; white-space: nowrap; max-width: 20px">'), 400),
+        ("too small to be read", ("svg { min-width: 860px; }", ""), 400),
+    ],
+    ids=["wide", "over", "cut off", "small"],
+)
+def test_what_is_wrong_with_a_page_is_noticed(
+    page: str, flaw: str, place: tuple[str, str], width: int, tmp_path: Path
+) -> None:
+    assert place[0] in page
+    assert any(flaw in line for line in problems(page.replace(*place), tmp_path, width))

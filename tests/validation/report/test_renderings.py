@@ -18,6 +18,7 @@ from validation.report import html, junit, markdown
 from validation.report.chart import Mark, Plot, render
 from validation.report.plots import charts
 from validation.report.record import Point, Report, encode, read
+from validation.report.text import check_lines
 from validation.report.write import write
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -110,6 +111,24 @@ def test_the_chart_has_a_step_line_per_project_a_total_and_a_dashed_line_per_quo
         "team-a 4",
         "team-b 2",
     } <= set(words)
+
+
+def test_a_scenario_without_projects_has_no_chart(report: Report) -> None:
+    report.scenarios[0].quotas_milli = {}
+    assert charts(report) == []
+
+
+def test_of_many_invariants_of_a_scenario_a_requirement_shows_their_number() -> None:
+    many = [f"s/invariant/{name}" for name in ("a", "b", "c", "d")]
+    assert check_lines(["s/one", *many, "t/invariant/a"]) == ["s/one", "s: 4 invariants", "t/invariant/a"]
+    assert check_lines(many[:3]) == many[:3]
+
+
+def test_what_was_not_reached_was_not_held(report: Report) -> None:
+    """The step that failed says no time, not how long it should have lasted."""
+    page = html.render(report)
+    assert page.count("held 3.0 s") == 1
+    assert [step.verdict for step in report.steps if step.volatile.convergence] == ["PASS", "FAIL"]
 
 
 def test_lines_change_in_steps_where_the_series_does() -> None:
