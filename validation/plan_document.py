@@ -4,7 +4,8 @@ import shlex
 from collections.abc import Sequence
 
 from validation.acceptance import Acceptance
-from validation.judge.api_checks import API_CHECKS, ApiCheck
+from validation.judge.api_checks import API_CHECKS
+from validation.judge.api_request import ApiCheck
 from validation.judge.containers import claim_path
 from validation.judge.evidence import Evidence
 from validation.judge.host_layer import HostSite
@@ -135,6 +136,8 @@ def _api(check: ApiCheck, least: Evidence) -> list[str]:
     for request in check.requests:
         lines.append(f"    {request.method} {request.path}")
         lines += [f"        {request.body}"] if request.body else []
+        if request.within_ms:
+            lines[-1] += f"    # for {spell(request.within_ms // 1000)} at most"
     created = [request.created for request in check.requests if request.created]
     lines += [f"    DELETE {path}" for path in reversed(created)]
     return [*lines, "", f"- least evidence: {_evidence(least)}", ""]

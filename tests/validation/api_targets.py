@@ -12,6 +12,7 @@ from validation.witness.reader import ReadFailed
 Answers = dict[tuple[str, str], tuple[int, Any]]
 CLAIMS: Final = "/apis/resource.k8s.io/{}/namespaces/dra-test/resourceclaims"
 V1BETA1, V1 = CLAIMS.format("v1beta1"), CLAIMS.format("v1")
+POD1: Final = "/api/v1/namespaces/dra-test/pods"
 GROUP: Final = "/apis/resource.k8s.io"
 DEPLOYMENT: Final = "/apis/apps/v1/namespaces/muster-system/deployments/muster-operator"
 PODS: Final = "/api/v1/namespaces/muster-system/pods?labelSelector=app.kubernetes.io/name=muster-operator"
@@ -80,6 +81,48 @@ def storage_class(name: str, provisioner: str = "csi.trident.netapp.io", default
     return {"metadata": metadata(name, annotations=annotations), "provisioner": provisioner}
 
 
+def allocated(*devices: dict[str, Any], **status: Any) -> dict[str, Any]:
+    """The claim while pod1 is there; with one GPU of n1, or these devices."""
+    results = devices or (device(),)
+    reserved = [{"resource": "pods", "name": "pod1", "uid": "uid-pod1"}]
+    whole = {"allocation": {"devices": {"results": list(results)}}, "reservedFor": reserved}
+    return {**claim("gpu-claim", "v1beta1"), "status": {**whole, **status}}
+
+
+def device(**changes: Any) -> dict[str, Any]:
+    """What of a device stands in a claim."""
+    return {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-3"} | changes
+
+
+def pod1(phase: str, *codes: int, **changes: Any) -> dict[str, Any]:
+    """The pod of the page on n1; its containers ended with these exit codes, with 0 if none are said."""
+    use = {"claims": [{"name": "gpu"}]}
+    statuses = [
+        {"name": f"ctr{number}", "state": {"terminated": {"exitCode": code, "reason": "Completed"}}}
+        for number, code in enumerate(codes or (0, 0))
+    ]
+    spec = {
+        "nodeName": "n1",
+        "restartPolicy": "OnFailure",
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu-claim"}],
+        "containers": [
+            {"name": f"ctr{number}", "image": "registry.site/a", "resources": use} for number in (0, 1)
+        ],
+    }
+    return {
+        "kind": "Pod",
+        "metadata": metadata("pod1", namespace="dra-test"),
+        "spec": spec | changes,
+        "status": {"phase": phase, "podIP": "10.9.8.7", "containerStatuses": statuses},
+    }
+
+
+VECTOR_ADD: Final = (
+    "[Vector addition of 50000 elements]\nCUDA kernel launch with 196 blocks\nTest PASSED\nDone\n"
+)
+DEVICE_QUERY: Final = ' Detected 1 CUDA Capable device(s)\n\nDevice 0: "Tesla V100"\n\nResult = PASS\n'
+"""As far as the samples of CUDA print it: https://github.com/NVIDIA/cuda-samples, vectorAdd and deviceQuery."""
+
 HONEST: Final[Answers] = {
     ("GET", "/version"): (200, {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}),
     ("GET", GROUP): (
@@ -98,6 +141,12 @@ HONEST: Final[Answers] = {
     ("GET", f"{V1}/gpu-claim"): (200, claim("gpu-claim", "v1")),
     ("POST", V1): (201, claim("gpu-claim-v1", "v1")),
     ("GET", f"{V1BETA1}/gpu-claim-v1"): (200, claim("gpu-claim-v1", "v1beta1")),
+    ("POST", POD1): (201, pod1("Pending")),
+    ("GET", f"{V1BETA1}/gpu-claim"): (200, allocated()),
+    ("GET", f"{POD1}/pod1"): (200, pod1("Succeeded")),
+    ("GET", f"{POD1}/pod1/log?container=ctr0"): (200, VECTOR_ADD),
+    ("GET", f"{POD1}/pod1/log?container=ctr1"): (200, DEVICE_QUERY),
+    ("DELETE", f"{POD1}/pod1"): (200, pod1("Succeeded")),
     ("DELETE", f"{V1}/gpu-claim-v1"): (200, claim("gpu-claim-v1", "v1")),
     ("DELETE", f"{V1BETA1}/gpu-claim"): (200, claim("gpu-claim", "v1beta1")),
     ("DELETE", "/api/v1/namespaces/dra-test"): (200, {"kind": "Namespace", "metadata": metadata("dra-test")}),
@@ -135,6 +184,9 @@ def answering(others: Answers) -> type[AnswersRequests]:
 TooOldForClaims = answering({("GET", "/version"): (200, {"gitVersion": "v1.32.9"})})
 AltersClaims = answering(
     {("GET", f"{V1}/gpu-claim"): (200, claim("gpu-claim", "v1", deviceClassName="gpu.example.com"))}
+)
+SharesTheGpu = answering(
+    {("GET", f"{V1BETA1}/gpu-claim"): (200, allocated(device(), device(device="gpu-4")))}
 )
 TwoDefaultClasses = answering(
     {

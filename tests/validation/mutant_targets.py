@@ -5,7 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.validation.api_targets import AltersClaims, NobodyLeads, TooOldForClaims, TwoDefaultClasses
+from tests.validation.api_targets import (
+    AltersClaims,
+    NobodyLeads,
+    SharesTheGpu,
+    TooOldForClaims,
+    TwoDefaultClasses,
+)
 from tests.validation.fake_target import FakeTarget, HidesEvictions, SwapsDevices
 from tests.validation.training_targets import LeavesNothing
 from tests.validation.use_targets import LeavesOneIdle
@@ -208,6 +214,7 @@ TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
     "leaves-a-gpu-idle": LeavesOneIdle,
     "too-old-for-claims": TooOldForClaims,
     "alters-claims": AltersClaims,
+    "two-gpus-of-a-claim": SharesTheGpu,
     "two-default-classes": TwoDefaultClasses,
     "nobody-leads": NobodyLeads,
 }

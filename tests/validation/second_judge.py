@@ -389,7 +389,9 @@ def judge_answers(check: Json, events: list[Json]) -> str:
         return "ERROR"
     name = check["id"].split("/api/")[1]
     during = events[window["startEvent"] : window["untilEvent"]]
-    verdict: str = judge_api(name, [e for e in during if e["event"] == "request" and e["check"] == name])
+    seen = [event for event in during if event["event"] == "gpus"]
+    requests = [event for event in during if event["event"] == "request" and event["check"] == name]
+    verdict: str = judge_api(name, requests, seen)
     return verdict
 
 

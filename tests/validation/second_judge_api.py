@@ -6,6 +6,7 @@ from typing import Any
 
 Json = dict[str, Any]
 CLAIMS = "/apis/resource.k8s.io/{}/namespaces/dra-test/resourceclaims"
+POD = "/api/v1/namespaces/dra-test/pods"
 SYSTEM = "/namespaces/muster-system"
 REQUESTS: dict[str, list[tuple[str, str]]] = {
     "version": [("GET", "/version"), ("GET", "/apis/resource.k8s.io")],
@@ -15,6 +16,15 @@ REQUESTS: dict[str, list[tuple[str, str]]] = {
         ("GET", CLAIMS.format("v1") + "/gpu-claim"),
         ("POST", CLAIMS.format("v1")),
         ("GET", CLAIMS.format("v1beta1") + "/gpu-claim-v1"),
+    ],
+    "pod": [
+        ("POST", "/api/v1/namespaces"),
+        ("POST", CLAIMS.format("v1beta1")),
+        ("POST", POD),
+        ("GET", CLAIMS.format("v1beta1") + "/gpu-claim"),
+        ("GET", POD + "/pod1"),
+        ("GET", POD + "/pod1/log?container=ctr0"),
+        ("GET", POD + "/pod1/log?container=ctr1"),
     ],
     "operator": [
         ("GET", f"/apis/apps/v1{SYSTEM}/deployments/muster-operator"),
@@ -40,7 +50,24 @@ BODIES = {
 }
 
 
-def judge_api(name: str, events: list[Json]) -> str:
+IMAGE = "nvcr.io/nvidia/k8s/cuda-sample:"
+USES = [{"name": "gpu"}]
+POD1: Json = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "pod1", "namespace": "dra-test"},
+    "spec": {
+        "restartPolicy": "OnFailure",
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu-claim"}],
+        "containers": [
+            {"name": "ctr0", "image": f"{IMAGE}vectoradd-cuda12.5.0", "resources": {"claims": USES}},
+            {"name": "ctr1", "image": f"{IMAGE}devicequery", "resources": {"claims": USES}},
+        ],
+    },
+}
+
+
+def judge_api(name: str, events: list[Json], given: list[Json]) -> str:
     """The verdict that these answers lead to."""
     objects: list[Json] = []
     for number, (method, path) in enumerate(REQUESTS[name]):
@@ -50,12 +77,24 @@ def judge_api(name: str, events: list[Json]) -> str:
         if verdict:
             return verdict
         objects.append(entry)
-    judges = {"version": version, "claim": claim, "operator": operator, "storage-class": storage_class}
+    judges = {
+        "version": version,
+        "claim": claim,
+        "pod": pod,
+        "operator": operator,
+        "storage-class": storage_class,
+    }
     result: str = judges[name](objects)
+    if name == "pod" and result == "PASS" and any(gives_otherwise(event, objects[4]) for event in given):
+        result = "FAIL"
     gone = {
         e["path"] for e in events[len(objects) :] if e["method"] == "DELETE" and e["status"] in {200, 202}
     }
-    created = [f"{path}/{BODIES[path][2]['name']}" for method, path in REQUESTS[name] if method == "POST"]
+    created = [
+        f"{path}/{'pod1' if path == POD else BODIES[path][2]['name']}"
+        for method, path in REQUESTS[name]
+        if method == "POST"
+    ]
     return "ERROR" if result == "PASS" and set(created) - gone else result
 
 
@@ -69,13 +108,15 @@ def answered(method: str, path: str, event: Json) -> tuple[str, Json]:
     if status != (201 if method == "POST" else 200):
         graver = status in {401, 403, 429} or status >= 500 or (method == "POST" and status == 409)
         return "ERROR" if graver else "FAIL", {}
-    entry = parse(event["answer"])
+    entry = {"text": event["answer"]} if "/log?" in path else parse(event["answer"])
     return ("FAIL", {}) if entry is None else ("", entry)
 
 
 def is_sent(method: str, path: str, body: str) -> bool:
     if method != "POST":
         return body == ""
+    if path == POD:
+        return parse(body) == POD1
     version, kind, metadata, request = BODIES[path]
     content = {"apiVersion": version, "kind": kind, "metadata": metadata}
     if request:
@@ -122,6 +163,43 @@ def claim(objects: list[Json]) -> str:
         if asks != ["gpu.nvidia.com", "ExactCount", 1] or under(entry, "metadata", "namespace") != "dra-test":
             return "FAIL"
     return "PASS"
+
+
+def pod(objects: list[Json]) -> str:
+    created, claimed, ended, first, second = objects[2:]
+    uid, node = under(created, "metadata", "uid"), under(ended, "spec", "nodeName")
+    if not uid or under(ended, "metadata", "uid") != uid or under(ended, "status", "phase") != "Succeeded":
+        return "FAIL"
+    codes = {
+        one.get("name"): under(one, "state", "terminated", "exitCode")
+        for one in several(under(ended, "status", "containerStatuses"))
+    }
+    if any(type(codes.get(name)) is not int or codes[name] != 0 for name in ("ctr0", "ctr1")):
+        return "FAIL"
+    uses = {
+        one.get("name"): under(one, "resources", "claims")
+        for one in several(under(ended, "spec", "containers"))
+    }
+    asks = under(ended, "spec", "resourceClaims")
+    if uses != {"ctr0": USES, "ctr1": USES} or asks != POD1["spec"]["resourceClaims"]:
+        return "FAIL"
+    results = several(under(claimed, "status", "allocation", "devices", "results"))
+    wanted = {"driver": "gpu.nvidia.com", "request": "gpu", "pool": node}
+    if len(results) != 1 or not node or any(results[0].get(key) != wanted[key] for key in wanted):
+        return "FAIL"
+    users = [
+        [one.get(key) for key in ("resource", "name", "uid")]
+        for one in several(under(claimed, "status", "reservedFor"))
+    ]
+    says = [set(entry["text"].split("\n")) for entry in (first, second)]
+    whole = "Test PASSED" in says[0] and {"Detected 1 CUDA Capable device(s)", "Result = PASS"} <= says[1]
+    return "PASS" if users == [["pods", "pod1", uid]] and whole else "FAIL"
+
+
+def gives_otherwise(event: Json, ended: Json) -> bool:
+    """Whether a kubelet gave the pod more than one GPU, or one of another node."""
+    count = sum("dra-test/pod1" in gpu["holders"] for gpu in event["gpus"])
+    return count > 1 or (count == 1 and event["node"] != under(ended, "spec", "nodeName"))
 
 
 def operator(objects: list[Json]) -> str:

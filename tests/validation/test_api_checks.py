@@ -12,24 +12,31 @@ import pytest
 from tests.validation.api_targets import (
     CLASSES,
     DEPLOYMENT,
+    DEVICE_QUERY,
     GROUP,
     LEASE,
     NO_PAGE,
     POD,
+    POD1,
     PODS,
     V1,
     V1BETA1,
     Answers,
     AnswersRequests,
+    allocated,
     answering,
     claim,
     deployment,
+    device,
     lease,
+    metadata,
     pod,
+    pod1,
     storage_class,
 )
 from tests.validation.fake_target import FakeTarget
 from tests.validation.replay import assert_second_judge_agrees, both, run_command, settings
+from validation.judge.events import GpuSeen, GpusSeen
 from validation.report import log, record
 from validation.report.record import CheckResult
 from validation.report.redact import redact
@@ -40,6 +47,7 @@ from validation.targets.recorder import Recorder
 
 CLUSTER = [SHIPPED / "cluster"]
 VERSION, CLAIM = "dra/api/version", "dra/api/claim"
+POD1_ENDS = "dra/api/pod"
 OPERATOR, STORAGE = "installation/api/operator", "installation/api/storage-class"
 
 
@@ -54,10 +62,16 @@ def test_a_cluster_that_has_all_of_it_passes(tmp_path: Path) -> None:
     outcome = both(tmp_path, CLUSTER, AnswersRequests, profile="current")
     assert (outcome.command, outcome.pytest) == (1, 1), "the rest of the catalogue did not run"
     assert {step.id: step.verdict for step in outcome.report.steps} == dict.fromkeys(
-        (VERSION, CLAIM, STORAGE, OPERATOR), "PASS"
+        (VERSION, CLAIM, POD1_ENDS, STORAGE, OPERATOR), "PASS"
     )
     proven = {entry.id for entry in outcome.report.requirements if entry.verdict == "PASS"}
-    assert proven == {"dra.version", "dra.claim", "installation.operator", "installation.storage-class"}
+    assert proven == {
+        "dra.version",
+        "dra.claim",
+        "dra.pod",
+        "installation.operator",
+        "installation.storage-class",
+    }
     assert outcome.report.steps[0].reason == "v1.36.3, resource.k8s.io in v1, v1beta1"
     assert verify(outcome.directory).problems == []
     for page in ("report.md", "report.html"):
@@ -106,7 +120,108 @@ def test_what_is_answered_otherwise_is_not_green(
 ) -> None:
     results = checks(tmp_path / "r", answering(others))
     assert (results[check].verdict, words in results[check].reason) == (verdict, True), results[check].reason
-    assert {step.verdict for name, step in results.items() if name != check} == {"PASS"}
+    same = {CLAIM, POD1_ENDS} if check == CLAIM else {check}  # both create the namespace and the claim
+    assert {step.verdict for name, step in results.items() if name not in same} == {"PASS"}
+
+
+CLAIMED, RUNS, POD1_AT = ("GET", f"{V1BETA1}/gpu-claim"), ("POST", POD1), ("GET", f"{POD1}/pod1")
+LOGS = [("GET", f"{POD1}/pod1/log?container=ctr{number}") for number in (0, 1)]
+NO_CLAIM: dict[str, Any] = {"claims": []}
+
+
+@pytest.mark.parametrize(
+    ("others", "verdict", "words"),
+    [
+        ({CLAIMED: (200, allocated(device(), device(device="gpu-4")))}, "FAIL", "2 devices were allocated"),
+        ({CLAIMED: (200, claim("gpu-claim", "v1beta1"))}, "FAIL", "0 devices were allocated to gpu-claim while pod1"),
+        ({CLAIMED: (200, allocated(device(driver="gpu.example.com")))}, "FAIL", "is no device of gpu.nvidia.com"),
+        ({CLAIMED: (200, allocated(device(pool="n2")))}, "FAIL", "is not of the node of pod1"),
+        ({CLAIMED: (200, allocated(reservedFor=[{"resource": "pods", "name": "pod1", "uid": "of-another"}]))},
+         "FAIL", "gpu-claim was not reserved for pod1 alone"),
+        ({RUNS: (403, {"message": "not here"})}, "ERROR", "is answered with 403: not here"),
+        ({RUNS: (422, {"message": "no claims"})}, "FAIL", "is answered with 422: no claims"),
+        ({POD1_AT: (200, pod1("Succeeded", 0, 1))}, "FAIL", "ctr1 of pod1, which is Succeeded, did not end with exit"),
+        ({POD1_AT: (200, pod1("Succeeded", 0))}, "FAIL", "ctr1 of pod1, which is Succeeded, did not end with exit"),
+        ({POD1_AT: (200, pod1("Running", 0, 0))}, "FAIL", "pod1 is Running, not Succeeded"),
+        ({POD1_AT: (200, pod1("Succeeded", containers=[{"name": "ctr0", "resources": NO_CLAIM}]))},
+         "FAIL", "the containers of pod1 do not both use the claim"),
+        ({POD1_AT: (200, pod1("Succeeded", resourceClaims=[]))}, "FAIL", "pod1 does not use gpu-claim"),
+        ({POD1_AT: (200, pod1("Succeeded") | {"metadata": metadata("pod2")})}, "FAIL", "not the pod that was created"),
+        ({LOGS[0]: (200, "Failed to launch vectorAdd kernel")}, "FAIL", "ctr0 did not print `Test PASSED`"),
+        ({LOGS[1]: (200, DEVICE_QUERY.replace("1", "8"))}, "FAIL", "ctr1 did not print `Detected 1 CUDA Capable"),
+        ({LOGS[1]: (200, DEVICE_QUERY.replace("PASS", "FAIL"))}, "FAIL", "ctr1 did not print `Result = PASS`"),
+        ({LOGS[1]: (0, "the kubelet is away")}, "ERROR", "the kubelet is away"),
+        ({("DELETE", f"{POD1}/pod1"): (403, {})}, "ERROR", "pods/pod1 could not be deleted"),
+    ],
+)  # fmt: skip
+def test_a_pod_without_the_gpu_of_its_claim_is_not_green(
+    others: Answers, verdict: str, words: str, tmp_path: Path
+) -> None:
+    results = checks(tmp_path / "r", answering(others))
+    assert (results[POD1_ENDS].verdict, words in results[POD1_ENDS].reason) == (verdict, True), results[
+        POD1_ENDS
+    ]
+    assert {step.verdict for name, step in results.items() if name != POD1_ENDS} == {"PASS"}
+
+
+class SeenByKubelets(AnswersRequests):
+    """The agent of a node tells of pod1 while it runs."""
+
+    node, indices = "n1", (3,)
+
+    def send(self, method: str, path: str, body: str) -> tuple[int, str]:
+        if (method, path) == POD1_AT and self.recorder is not None:
+            gpus = tuple(GpuSeen(index, ("dra-test/pod1",)) for index in self.indices)
+            self.recorder.record(GpusSeen(self.recorder.now_ms(), self.node, "", gpus))
+        return super().send(method, path, body)
+
+
+@pytest.mark.parametrize(
+    ("node", "indices", "verdict"),
+    [("n1", (3,), "PASS"), ("n1", (3, 4), "FAIL"), ("n2", (3,), "FAIL")],
+)
+def test_what_the_kubelet_gave_the_pod_must_be_one_gpu_of_its_node(
+    node: str, indices: tuple[int, ...], verdict: str, tmp_path: Path
+) -> None:
+    results = checks(tmp_path / "r", type("Seen", (SeenByKubelets,), {"node": node, "indices": indices}))
+    assert results[POD1_ENDS].verdict == verdict, results[POD1_ENDS].reason
+    if verdict == "FAIL":
+        assert results[POD1_ENDS].reason == f"the kubelet of {node} gave pod1 {len(indices)} GPUs"
+
+
+class IsSlow(AnswersRequests):
+    """What is asked for comes after a while: the namespace of before goes, a GPU is allocated, the pod ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.early = {
+            ("POST", "/api/v1/namespaces"): (
+                409,
+                {"message": 'object is being deleted: namespaces "dra-test"'},
+            ),
+            CLAIMED: (200, claim("gpu-claim", "v1beta1")),
+            POD1_AT: (200, pod1("Running")),
+        }
+
+    def send(self, method: str, path: str, body: str) -> tuple[int, str]:
+        status, answer = super().send(method, path, body)
+        is_first = self.requests.count((method, path, body)) < 3 and len(self.requests) > 10
+        if is_first and (method, path) in self.early:
+            status, early = self.early[method, path]
+            answer = json.dumps(early)
+        return status, answer
+
+
+def test_what_comes_late_is_waited_for_and_recorded_once(tmp_path: Path) -> None:
+    target = IsSlow()
+    results = checks(tmp_path / "r", lambda: target)
+    assert results[POD1_ENDS].verdict == "PASS", results[POD1_ENDS].reason
+    assert sum(path == POD1_AT[1] for method, path, _ in target.requests if method == "GET") >= 3
+    lines = (tmp_path / "r" / log.NAME).read_text().splitlines()
+    events = [json.loads(line).get("event", {}) for line in lines]
+    paths = [event["path"] for event in events if event.get("check") == "pod" and event["method"] == "GET"]
+    assert len(paths) == len(set(paths)) == 4
+    assert "Vector addition" not in (tmp_path / "r" / log.NAME).read_text()
 
 
 class NobodyWatches(FakeTarget):
@@ -137,7 +252,9 @@ def sent(others: Answers, directory: Path) -> list[tuple[str, str, str]]:
     """The requests about claims, in order."""
     target = answering(others)()
     run_command(CLUSTER, settings(directory, lambda: target, profile="current"))
-    return [request for request in target.requests if request[0] != "GET"]
+    changes = [request for request in target.requests if request[0] != "GET"]
+    begins = [number for number, (_, path, _) in enumerate(changes) if path == "/api/v1/namespaces"]
+    return changes[: begins[1]]  # then the pod's own check begins
 
 
 def test_what_was_created_is_deleted_by_its_uid_and_the_last_first(tmp_path: Path) -> None:

@@ -5,23 +5,35 @@ A check is a list of requests, sent one after the other until one fails; what th
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
+from validation.judge import claim_pod
+from validation.judge.api_request import (
+    ACCEPTED,
+    CONFLICT,
+    CREATED,
+    DEVICE_CLASS,
+    DRA_NAMESPACE,
+    GROUP,
+    OK,
+    ApiCheck,
+    Json,
+    Request,
+    at,
+    claim_of,
+    document_of,
+    objects,
+)
 from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun
-from validation.judge.events import RequestAnswered
+from validation.judge.events import Event, GpusSeen, RequestAnswered
 from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
 from validation.judge.timeline import Timeline
 from validation.judge.verdict import Verdict
 
-Json = dict[str, Any]
-OK: Final = 200
-CREATED: Final = 201
-ACCEPTED: Final = 202
-CONFLICT: Final = 409
 _REFUSED: Final = frozenset({401, 403, 429})
 _SERVER_ERROR: Final = 500
 MAX_SHOWN: Final = 200
@@ -35,36 +47,6 @@ DEFAULT_CLASS: Final = (
     "storageclass.beta.kubernetes.io/is-default-class",
 )
 _VERSION: Final = re.compile(r"v(\d{1,9})\.(\d{1,9})(?:\.|$)")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request to the API server; `advice` is what helps where it is answered otherwise than it should be."""
-
-    method: str
-    path: str
-    content: Mapping[str, Any] | None = None
-    advice: str = ""
-
-    @property
-    def body(self) -> str:
-        """What is sent with it, as JSON of one form; empty: nothing."""
-        return json.dumps(self.content, sort_keys=True, separators=(",", ":")) if self.content else ""
-
-    @property
-    def created(self) -> str:
-        """The path of what it creates; empty: nothing."""
-        return f"{self.path}/{self.content['metadata']['name']}" if self.content else ""
-
-
-@dataclass(frozen=True, slots=True)
-class ApiCheck:
-    """What is proven, by which source, by which requests, and the verdict on the objects that answer them."""
-
-    title: str
-    source: str
-    requests: tuple[Request, ...]
-    judge: Callable[[Sequence[Json]], Judgement]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +76,11 @@ def judge_api(
     if missing:
         return ApiResult(Judgement(Verdict.ERROR, missing), evidence)
     during = timeline.events[window.start_event : window.until_event]
+    return ApiResult(_judge_answers(name, API_CHECKS[name], during), evidence)
+
+
+def _judge_answers(name: str, check: ApiCheck, during: Sequence[Event]) -> Judgement:
     answers = [event for event in during if isinstance(event, RequestAnswered) and event.check == name]
-    return ApiResult(_judge_answers(API_CHECKS[name], answers), evidence)
-
-
-def _judge_answers(check: ApiCheck, answers: Sequence[RequestAnswered]) -> Judgement:
     documents: list[Json] = []
     for number, request in enumerate(check.requests):
         if number >= len(answers):
@@ -106,11 +88,15 @@ def _judge_answers(check: ApiCheck, answers: Sequence[RequestAnswered]) -> Judge
         fault = _fault(request, answers[number])
         if fault is not None:
             return fault
-        document = document_of(answers[number].answer)
+        answer = answers[number].answer
+        document = document_of(answer) if request.lines is None else {"lines": answer}
         if document is None:
             return Judgement(Verdict.FAIL, f"{request.method} {request.path} is not answered with an object")
         documents.append(document)
     judgement = check.judge(documents)
+    if judgement.verdict == Verdict.PASS and check.contradicts is not None:
+        otherwise = check.contradicts(documents, [event for event in during if isinstance(event, GpusSeen)])
+        judgement = Judgement(Verdict.FAIL, otherwise) if otherwise else judgement
     remaining = _not_deleted(check, answers[len(check.requests) :])
     if judgement.verdict == Verdict.PASS and remaining:
         return Judgement(Verdict.ERROR, f"{remaining} could not be deleted: delete it by hand")
@@ -147,27 +133,6 @@ def _not_deleted(check: ApiCheck, answers: Sequence[RequestAnswered]) -> str:
     return next((path for path in paths if path not in deleted), "")
 
 
-def document_of(answer: str) -> Json | None:
-    """The object of a JSON text; None if it is none."""
-    try:
-        document = json.loads(answer)
-    except (ValueError, RecursionError):
-        return None
-    return document if isinstance(document, dict) else None
-
-
-def _at(value: object, *path: str) -> Any:
-    """What is at the path of keys; None where there is nothing."""
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _objects(value: object) -> list[Json]:
-    """Those of a list that are objects."""
-    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
-
-
 def _judge_version(documents: Sequence[Json]) -> Judgement:
     version, group = documents
     release = version.get("gitVersion")
@@ -177,7 +142,7 @@ def _judge_version(documents: Sequence[Json]) -> Judgement:
     release = release[:MAX_SHOWN]
     if (int(match[1]), int(match[2])) < LEAST_VERSION:
         return Judgement(Verdict.FAIL, f"the cluster is of {release}, which is older than 1.33")
-    served = [entry.get("version") for entry in _objects(group.get("versions"))]
+    served = [entry.get("version") for entry in objects(group.get("versions"))]
     with_claims = [name for name in CLAIM_VERSIONS if name in served]
     if not with_claims:
         return Judgement(Verdict.FAIL, f"{GROUP} is served in no version that has claims")
@@ -188,21 +153,21 @@ def _judge_claim(documents: Sequence[Json]) -> Judgement:
     """Each claim is read in the other version than it was created in: that is the same object, whoever wrote it."""
     _, _, as_v1, _, as_v1beta1 = documents
     for version, claim, path in (("v1", as_v1, ("exactly",)), ("v1beta1", as_v1beta1, ())):
-        requests = _objects(_at(claim, "spec", "devices", "requests"))
-        one = _at(requests[0], *path) if len(requests) == 1 else None
-        asks = (_at(one, "deviceClassName"), _at(one, "allocationMode"), _at(one, "count"))
+        requests = objects(at(claim, "spec", "devices", "requests"))
+        one = at(requests[0], *path) if len(requests) == 1 else None
+        asks = (at(one, "deviceClassName"), at(one, "allocationMode"), at(one, "count"))
         if asks != (DEVICE_CLASS, "ExactCount", 1) or requests[0].get("name") != "gpu":
             return Judgement(
                 Verdict.FAIL, f"a claim that is read in {version} does not ask for one {DEVICE_CLASS}"
             )
-        if _at(claim, "metadata", "namespace") != DRA_NAMESPACE:
+        if at(claim, "metadata", "namespace") != DRA_NAMESPACE:
             return Judgement(Verdict.FAIL, f"a claim that is read in {version} is of another namespace")
     return Judgement(Verdict.PASS)
 
 
 def _judge_operator(documents: Sequence[Json]) -> Judgement:
     deployment, pods, lease = documents
-    replicas = _at(deployment, "spec", "replicas")
+    replicas = at(deployment, "spec", "replicas")
     if not isinstance(replicas, int) or isinstance(replicas, bool):
         return Judgement(Verdict.FAIL, "the Deployment muster-operator does not say how many replicas it has")
     if not replicas:
@@ -211,16 +176,16 @@ def _judge_operator(documents: Sequence[Json]) -> Judgement:
             "the Deployment muster-operator has no replicas: the operator runs beside the cluster, "
             "in a lab unless it is validated with --operator image",
         )
-    counts = [_at(deployment, "status", name) for name in ("updatedReplicas", "availableReplicas")]
-    generations = _at(deployment, "status", "observedGeneration"), _at(deployment, "metadata", "generation")
+    counts = [at(deployment, "status", name) for name in ("updatedReplicas", "availableReplicas")]
+    generations = at(deployment, "status", "observedGeneration"), at(deployment, "metadata", "generation")
     if counts != [replicas] * 2 or generations[0] != generations[1]:
         return Judgement(
             Verdict.FAIL,
             f"not all of {replicas} replicas of muster-operator are of this version and available",
         )
-    holder = _at(lease, "spec", "holderIdentity")
+    holder = at(lease, "spec", "holderIdentity")
     leader = holder.partition("_")[0] if isinstance(holder, str) else ""
-    ready = [_at(pod, "metadata", "name") for pod in _objects(pods.get("items")) if _is_ready(pod)]
+    ready = [at(pod, "metadata", "name") for pod in objects(pods.get("items")) if _is_ready(pod)]
     if not leader or leader not in ready:
         return Judgement(Verdict.FAIL, "the operator's lease is not held by one of its pods that is ready")
     return Judgement(Verdict.PASS)
@@ -228,17 +193,17 @@ def _judge_operator(documents: Sequence[Json]) -> Judgement:
 
 def _is_ready(pod: Json) -> bool:
     """Whether it runs, passes its probe, and nobody has deleted it."""
-    conditions = _objects(_at(pod, "status", "conditions"))
+    conditions = objects(at(pod, "status", "conditions"))
     is_ready = any((one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions)
-    runs = _at(pod, "status", "phase") == "Running" and is_ready
-    return runs and _at(pod, "metadata", "deletionTimestamp") is None
+    runs = at(pod, "status", "phase") == "Running" and is_ready
+    return runs and at(pod, "metadata", "deletionTimestamp") is None
 
 
 def _judge_storage_class(documents: Sequence[Json]) -> Judgement:
     (classes,) = documents
-    default = [entry for entry in _objects(classes.get("items")) if _is_default(entry)]
+    default = [entry for entry in objects(classes.get("items")) if _is_default(entry)]
     if len(default) != 1:
-        names = ", ".join(sorted(str(_at(entry, "metadata", "name"))[:MAX_SHOWN] for entry in default))
+        names = ", ".join(sorted(str(at(entry, "metadata", "name"))[:MAX_SHOWN] for entry in default))
         return Judgement(
             Verdict.FAIL,
             f"{len(default)} storage classes are the default, not 1{f': {names}' if names else ''}",
@@ -252,27 +217,14 @@ def _judge_storage_class(documents: Sequence[Json]) -> Judgement:
 
 
 def _is_default(entry: Json) -> bool:
-    return any(_at(entry, "metadata", "annotations", name) == "true" for name in DEFAULT_CLASS)
+    return any(at(entry, "metadata", "annotations", name) == "true" for name in DEFAULT_CLASS)
 
 
-GROUP: Final = "resource.k8s.io"
-DEVICE_CLASS: Final = "gpu.nvidia.com"
-DRA_NAMESPACE: Final = "dra-test"
-"""The names that the page gives in its examples."""
 _V1BETA1, _V1 = (
     f"/apis/{GROUP}/{version}/namespaces/{DRA_NAMESPACE}/resourceclaims" for version in ("v1beta1", "v1")
 )
 _SYSTEM: Final = "muster-system"
 _ENABLE: Final = "dynamic resource allocation is not enabled"
-
-
-def _claim(version: str, name: str, device: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {
-        "apiVersion": f"{GROUP}/{version}",
-        "kind": "ResourceClaim",
-        "metadata": {"namespace": DRA_NAMESPACE, "name": name},
-        "spec": {"devices": {"requests": [{"name": "gpu", **device}]}},
-    }
 
 
 API_CHECKS: Final[Mapping[str, ApiCheck]] = {
@@ -294,19 +246,20 @@ API_CHECKS: Final[Mapping[str, ApiCheck]] = {
             Request(
                 "POST",
                 _V1BETA1,
-                _claim("v1beta1", "gpu-claim", {"deviceClassName": DEVICE_CLASS}),
+                claim_of("v1beta1", "gpu-claim", {"deviceClassName": DEVICE_CLASS}),
                 advice=f"kube-apiserver serves it with --runtime-config={GROUP}/v1beta1=true",
             ),
             Request("GET", f"{_V1}/gpu-claim", advice="v1 is served from Kubernetes 1.34 on"),
             Request(
                 "POST",
                 _V1,
-                _claim("v1", "gpu-claim-v1", {"exactly": {"deviceClassName": DEVICE_CLASS}}),
+                claim_of("v1", "gpu-claim-v1", {"exactly": {"deviceClassName": DEVICE_CLASS}}),
             ),
             Request("GET", f"{_V1BETA1}/gpu-claim-v1"),
         ),
         _judge_claim,
     ),
+    "pod": claim_pod.CHECK,
     "operator": ApiCheck(
         "All replicas of the operator's Deployment are available, and one of its pods leads",
         "TR-4858, Run:AI Installation, step 3",
@@ -339,7 +292,9 @@ API_CHECKS: Final[Mapping[str, ApiCheck]] = {
 _JUDGED: Final = frozenset(
     "gitVersion versions version metadata spec status name namespace annotations generation observedGeneration "  # noqa: SIM905
     "devices requests exactly deviceClassName allocationMode count replicas updatedReplicas availableReplicas items "
-    "phase conditions type deletionTimestamp holderIdentity provisioner".split()
+    "phase conditions type deletionTimestamp holderIdentity provisioner "
+    "uid containers resources claims resourceClaims resourceClaimName nodeName containerStatuses state terminated "
+    "exitCode waiting reason allocation results driver request pool device reservedFor resource".split()
 ) | set(DEFAULT_CLASS)
 _POD: Final = "muster-operator-"
 
@@ -351,6 +306,8 @@ def only_judged(event: RequestAnswered) -> RequestAnswered:
     """
     document = document_of(event.answer)
     answer = "" if document is None else json.dumps(_judged(document))
+    if "/log?" in event.path:  # of these there are no more lines than are judged
+        answer = event.answer
     answer = answer if event.check in API_CHECKS else event.answer
     return msgspec.structs.replace(event, answer=answer, problem="unknown" if event.problem else "")
 

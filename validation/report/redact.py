@@ -10,6 +10,7 @@ import msgspec
 
 from validation.errors import ReportError
 from validation.judge import api_checks
+from validation.judge.api_request import document_of
 from validation.judge.events import (
     AnswerSeen,
     NodeSeen,
@@ -46,6 +47,8 @@ UNKNOWN: Final = "its agent does not answer"
 """In place of what was said of it, which may have addresses in it."""
 _NAMES: Final = {"project", "name", "node", "nodes"}
 """Keys of lists that are shown, whose values are names."""
+_NODES: Final = {"nodeName", "pool"}
+"""Keys of objects of the API server, whose values are names of nodes."""
 _PATH: Final = re.compile(r"[~.]?/\S*")
 
 
@@ -149,18 +152,30 @@ def _replacement(entries: Sequence[log.Entry]) -> Callable[[str], str]:
     return lambda words: words if words in shipped else pattern.sub(lambda match: new[match[1]], words)
 
 
-def _shown_names(value: Any, key: str, replace: Callable[[str], str]) -> Any:
+def _shown_names(
+    value: Any, key: str, replace: Callable[[str], str], keys: Collection[str] = frozenset(_NAMES)
+) -> Any:
     """What a list shows, with other names: not of what is no name, even where a project is called like it."""
     if isinstance(value, dict):
-        return {one: _shown_names(value[one], one, replace) for one in value}
+        return {one: _shown_names(value[one], one, replace, keys) for one in value}
     if isinstance(value, list):
-        return [_shown_names(one, key, replace) for one in value]
-    return replace(value) if isinstance(value, str) and key in _NAMES else value
+        return [_shown_names(one, key, replace, keys) for one in value]
+    return replace(value) if isinstance(value, str) and key in keys else value
+
+
+def _with_other_nodes(event: RequestAnswered, replace: Callable[[str], str]) -> RequestAnswered:
+    """The answer with other names of nodes; the pool of a device is called as its node."""
+    document = document_of(event.answer)
+    if document is None:
+        return event
+    answer = json.dumps(_shown_names(document, "", replace, _NODES))
+    return msgspec.structs.replace(event, answer=answer)
 
 
 def _renamed(entry: log.Entry, replace: Callable[[str], str]) -> log.Entry:
-    if _is_api(entry):
-        return entry  # what is left of it has no name of a project, a host or a person
+    if isinstance(entry, Observed) and isinstance(entry.event, RequestAnswered) and _is_api(entry):
+        entry.event = _with_other_nodes(entry.event, replace)
+        return entry  # what is left of it has no other name of a host, and none of a project or a person
     is_answer = (
         isinstance(entry, Observed)
         and isinstance(entry.event, AnswerSeen)

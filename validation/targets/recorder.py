@@ -171,6 +171,12 @@ class Recorder:
 
     async def request(self, check: str, method: str, path: str, body: str = "") -> RequestAnswered:
         """Record what the API server answers to the request, or why it does not."""
+        event = await self.answer_of(check, method, path, body)
+        self.record(event)
+        return event
+
+    async def answer_of(self, check: str, method: str, path: str, body: str = "") -> RequestAnswered:
+        """What the API server answers to the request, or why it does not, without a record of it."""
         status, answer, problem = 0, "", "the cluster is not watched"
         if self.send is not None:
             try:
@@ -178,9 +184,7 @@ class Recorder:
                 problem = ""
             except ReadFailed as error:
                 problem = str(error)
-        event = RequestAnswered(self.now_ms(), check, method, path, status, answer, body, problem)
-        self.record(event)
-        return event
+        return RequestAnswered(self.now_ms(), check, method, path, status, answer, body, problem)
 
     async def log_of(self, pod: PodSeen) -> tuple[str, str]:
         """What the container of the pod's workload has printed, by its kubelet, or why that is not known."""

@@ -7,4 +7,7 @@ if [ -z "$gpus" ]; then
     exit 1
 fi
 echo "$gpus"
+if [ "$1" = 'Result = PASS' ]; then
+    echo " Detected $(echo "$gpus" | wc -l) CUDA Capable device(s)"
+fi
 echo "$1"

@@ -44,6 +44,7 @@ def test_no_profile_excludes_what_a_check_proves() -> None:
     simulated |= {("planner", f"submission.{name}") for name in ("train", "build", "log", "shell")}
     simulated |= {(profile, "storage.volume-reused") for profile in ("lab", "planner")}
     simulated |= {("lab", "submission.log"), ("lab", "submission.shell")}
+    simulated |= {(profile, "dra.pod") for profile in ("lab", "tr4858", "planner")}
     lists = (
         "installation.verified",
         "projects.manage",

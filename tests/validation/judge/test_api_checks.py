@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.validation.api_targets import HONEST
-from validation.judge.api_checks import API_CHECKS, Request, judge_api, only_judged
+from validation.judge.api_checks import API_CHECKS, judge_api, only_judged
+from validation.judge.api_request import Request
 from validation.judge.check_verdict import Circumstances, Window
 from validation.judge.events import Event, RequestAnswered
 from validation.judge.evidence import NO_EVIDENCE
@@ -30,6 +31,8 @@ def answers(name: str) -> list[RequestAnswered]:
     for request in requests:
         status, answer = HONEST[request.method, request.path]
         text = msgspec.json.encode(answer).decode()
+        if isinstance(answer, str):
+            text = "\n".join(line.strip() for line in answer.splitlines())
         events.append(RequestAnswered(0, name, request.method, request.path, status, text, request.body))
     return events
 
@@ -73,7 +76,8 @@ def test_an_honest_one_passes_and_each_request_that_is_not_sent_is_missed(name: 
 @given(data=st.data())
 def test_there_is_a_verdict_whatever_is_answered(name: str, data: st.DataObject) -> None:
     events = answers(name)
-    number = data.draw(st.integers(0, len(events) - 1))
+    objects = [number for number, event in enumerate(events) if "/log?" not in event.path]
+    number = data.draw(st.sampled_from(objects))
     document = msgspec.json.decode(events[number].answer)
     place = data.draw(st.sampled_from(places(document)))
     text = msgspec.json.encode(replaced(document, place, data.draw(JSON))).decode()
