@@ -24,7 +24,7 @@ from validation.targets.process import ENTRY, end, start_with_pdeathsig
 from validation.witness import pages
 from validation.witness.reader import ReadFailed
 
-START_SECONDS: Final = 30.0
+START_SECONDS: Final = 90.0
 STOP_SECONDS: Final = 10.0
 TOKEN_SECONDS: Final = 8 * 3600
 _POLL_SECONDS: Final = 0.2
