@@ -249,13 +249,20 @@ def _compare(
 )
 @click.option(
     "--pairs",
-    type=click.IntRange(min=6),
+    type=click.IntRange(6, 400),
     default=40,
     show_default=True,
     help="How often an operator with metrics and one without each bind all pods.",
 )
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    default=11.0,
+    show_default=True,
+    help="After which no further pair is begun, if there are six.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
-def metrics(*, nodes: int, pods: int, pairs: int, as_json: bool) -> None:
+def metrics(*, nodes: int, pods: int, pairs: int, minutes: float, as_json: bool) -> None:
     """Start a lab, and time bindings of an operator whose metrics are read every second beside one without.
 
     It tells whether the bindings a second are within 3 % ('shown'), are not ('excluded'), or whether the pairs do not
@@ -275,7 +282,7 @@ def metrics(*, nodes: int, pods: int, pairs: int, as_json: bool) -> None:
         _say(result.line())
 
     try:
-        asyncio.run(run(nodes, pods, pairs, report=_say, keep=keep))
+        asyncio.run(run(nodes, pods, pairs, 60 * minutes, report=_say, keep=keep))
     except BaseException:
         _print(results, as_json=as_json, show=_shown)
         raise

@@ -17,7 +17,7 @@ from typing import Final
 
 import aiohttp
 
-from musterbench.pairs import EXCLUDED, Ratios, ratios_of
+from musterbench.pairs import EXCLUDED, LEAST_PAIRS, Ratios, ratios_of
 from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
 from musterbench.result import Result
 from musterbench.schedulers import Scheduler, muster
@@ -61,9 +61,17 @@ class Pair:
 
 
 async def run(
-    nodes: int, pods: int, pairs: int, *, report: Callable[[str], None], keep: Callable[[Result], None]
+    nodes: int,
+    pods: int,
+    pairs: int,
+    seconds: float,
+    *,
+    report: Callable[[str], None],
+    keep: Callable[[Result], None],
 ) -> None:
     """Measure in a lab of its own, which is gone at the end; `keep` gets a result for each pair, then that of all.
+
+    No pair is begun after so many seconds, if there are enough of them for an interval.
 
     Raises MusterError leaves.
     """
@@ -71,6 +79,7 @@ async def run(
         raise BenchmarkFailed(
             f"{pods} pods of one GPU do not fit on {nodes} nodes of {GPUS_OF_NODE}: ask for fewer pods"
         )
+    started = time.monotonic()
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
         lab = await stack.enter_async_context(
@@ -83,18 +92,22 @@ async def run(
         rounds = _Rounds(transport, operator, pods, report)
         watching = asyncio.create_task(rounds.watch.pods.run())
         try:
-            await _in_pairs(rounds, nodes, pairs, keep)
+            await _in_pairs(rounds, nodes, pairs, started + seconds, keep)
         finally:
             watching.cancel()
             await asyncio.wait({watching})
 
 
-async def _in_pairs(rounds: "_Rounds", nodes: int, count: int, keep: Callable[[Result], None]) -> None:
+async def _in_pairs(
+    rounds: "_Rounds", nodes: int, count: int, end: float, keep: Callable[[Result], None]
+) -> None:
     """Warm up by a round of each kind, which counts for nothing, then measure the pairs."""
     for with_metrics in (False, True):
         await rounds.measure(_WARM_UP, with_metrics=with_metrics)
     pairs: list[Pair] = []
     for number in range(1, count + 1):
+        if len(pairs) >= LEAST_PAIRS and time.monotonic() > end:
+            break
         measured = {}
         for with_metrics in (False, True) if number % 2 else (True, False):
             measured[with_metrics] = await rounds.measure(f"pair-{number}", with_metrics=with_metrics)
