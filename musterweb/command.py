@@ -84,6 +84,14 @@ class Listen(NamedTuple):
     help="Token of the account that records, with the role muster-viewer in the whole cluster.",
 )
 @click.option(
+    "--history-seconds",
+    metavar="SECONDS",
+    type=click.IntRange(1, 60),
+    default=60,
+    show_default=True,
+    help="How often to record; a point of Analytics is the mean of its minute.",
+)
+@click.option(
     "--reports",
     metavar="DIRECTORY",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -138,6 +146,7 @@ def web(
     prometheus: str | None,
     history: Path | None,
     history_token: Path | None,
+    history_seconds: int,
     reports: Path | None,
     oidc_issuer: str | None,
     oidc_client_id: str | None,
@@ -189,7 +198,7 @@ def web(
     )
     access = load_server(kubeconfig, context)
     sights = Sights()
-    past = _history(access, sights, prometheus, history, history_token)
+    past = _history(access, sights, prometheus, history, history_token, seconds=history_seconds)
     serve(
         access,
         where.host,
@@ -205,7 +214,13 @@ def web(
 
 
 def _history(
-    access: "Access", sights: "Sights", prometheus: str | None, file: Path | None, token: Path | None
+    access: "Access",
+    sights: "Sights",
+    prometheus: str | None,
+    file: Path | None,
+    token: Path | None,
+    *,
+    seconds: int,
 ) -> "History | None":
     """Return where the figures of the past come from, if anywhere."""
     if prometheus is not None:
@@ -218,7 +233,7 @@ def _history(
 
         store = Store(file)
         store.check()
-        return RecordedHistory(store, access, token, sights)
+        return RecordedHistory(store, access, token, sights, record_seconds=seconds)
     return None
 
 

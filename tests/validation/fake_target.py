@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tests.validation.shown import shown_jobs, shown_nodes, shown_overview, shown_projects
+from tests.validation.shown import shown_analytics, shown_jobs, shown_nodes, shown_overview, shown_projects
 from validation.errors import TargetError
 from validation.judge import oracle
 from validation.judge.events import Eviction, GpuSeen, GpusSeen, NodeSeen, PodSeen
@@ -113,7 +113,9 @@ class FakeTarget:
     def page_rows(self, view: str) -> list[dict[str, Any]]:
         """What the page of this view says of this cluster."""
         assert self.recorder is not None
-        return {OVERVIEW: shown_overview}[view](self.recorder.state)
+        if view == OVERVIEW:
+            return shown_overview(self.recorder.state)
+        return shown_analytics(self.recorder.events, self.recorder.state, self.recorder.now_ms())
 
     def answer(self, line: str, pod: str) -> str:
         """What a shell in the container of the pod answers."""

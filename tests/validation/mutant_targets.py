@@ -138,7 +138,8 @@ class ShowsWhatIsNotSo(FakeTarget):
     def page_rows(self, view: str) -> list[dict[str, Any]]:
         """A page that stands still: what it says was so before anything ran."""
         rows = super().page_rows(view)
-        return [{**row, "value": "0 (0%)"} if row.get("figure") == "Allocated" else row for row in rows]
+        old = {"figure": {"value": "0 (0%)"}, "point": {"GPUs ALLOCATED": "0"}}
+        return [{**row, **old.get(row["of"], {})} for row in rows]
 
 
 class ShowsAnotherContainer(FakeTarget):

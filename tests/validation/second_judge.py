@@ -16,8 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from second_judge_api import judge_api  # type: ignore[import-not-found]
 from second_judge_hosts import judge_layer  # type: ignore[import-not-found]
 from second_judge_limits import Sessions, replay_limits  # type: ignore[import-not-found]
+from second_judge_pages import analytics_is  # type: ignore[import-not-found]
 from second_judge_use import judge_use  # type: ignore[import-not-found]
-from second_judge_views import is_shown, judge_container  # type: ignore[import-not-found]
+from second_judge_views import is_shown, judge_container, list_of  # type: ignore[import-not-found]
 
 Json = dict[str, Any]
 GRAVEST = ["ERROR", "FAIL", "INCONCLUSIVE", "BLOCKED", "WAIVED", "PASS"]
@@ -351,7 +352,7 @@ def judge_invariant(check: Json, events: list[Json]) -> str:
     return unless_gaps(window, events) if subjects else "NO SUBJECT"
 
 
-def judge_view(check: Json, events: list[Json]) -> str:
+def judge_view(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - in the order of the document
     """Whether a list shows the state of some moment while it was made."""
     window = check["volatile"]["window"]
     if window is None:
@@ -372,6 +373,11 @@ def judge_view(check: Json, events: list[Json]) -> str:
         earlier = events[window["fromEvent"] : window["startEvent"]]
         verdict: str = judge_container(name, world, during, earlier)
         return unless_gaps(window, events) if verdict == "PASS" else verdict
+    if name == "analytics":
+        rows = list_of(answers[0]["output"])
+        number = window["startEvent"] + during.index(answers[0])
+        good = rows is not None and analytics_is(events, number, world, rows)
+        return unless_gaps(window, events) if good else "FAIL"
     good = is_shown(name, world, answers[0]["output"])
     for event in during:
         world.apply(event)

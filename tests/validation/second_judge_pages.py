@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from fractions import Fraction
 from typing import Any
 
 Json = dict[str, Any]
@@ -177,3 +178,85 @@ class _Page:
 def counts(shown: dict[str, str], name: str, least: int, most: int) -> bool:
     text = shown.get(name, "")
     return bool(re.fullmatch(r"[0-9]{1,9}", text)) and least <= int(text) <= most
+
+
+def analytics_is(  # noqa: C901, PLR0911, PLR0912 - one rule after the other
+    events: list[Json], number: int, world: Any, rows: list[Json]
+) -> bool:
+    """Whether what each project held over time, up to the answer of this number, is what is shown of it."""
+    answered = events[number]["tMs"]
+    read = [row.get("at") for row in rows if word(row, "of") == "read"]
+    if len(read) != 1 or type(read[0]) is not int:
+        return False
+    born: dict[str, int] = {}
+    for event in events[: number + 1]:
+        if event["event"] == "project":
+            born.setdefault(event["project"], event["tMs"])
+        elif event["event"] == "projectDeleted":
+            born.pop(event["project"], None)
+    shown = [row for row in rows if word(row, "of") == "summary" and word(row, "project") in world.quota]
+    if sorted(row["project"] for row in shown) != sorted(world.quota):
+        return False
+    for row in shown:
+        held = sum(pod["gpuMilli"] for pod in world.holders() if pod["project"] == row["project"])
+        if gpus(row.get("GPUs NOW")) != held or gpus(row.get("QUOTA")) != world.quota[row["project"]]:
+            return False
+    steps = _steps(events[: number + 1])
+    for project in world.quota:
+        line = [(at, held.get(project, 0)) for at, held in steps]
+        lengths = 0
+        for row in rows:
+            if word(row, "of") != "point" or word(row, "project") != project:
+                continue
+            if type(row.get("at")) is not int:
+                return False
+            slot = row["at"] * 1000 - (read[0] - answered)
+            start, end = max(slot, born.get(project, 0)), min(slot + 60_000, answered)
+            if end - start < 10_000:
+                continue
+            lengths += 1
+            if not _is_mean(word(row, "GPUs ALLOCATED"), line, start, end):
+                return False
+        if not lengths:
+            return False
+    return True
+
+
+def _steps(events: list[Json]) -> list[tuple[int, Counter[str]]]:
+    """What each project held, from which time on."""
+    pods: dict[str, Json] = {}
+    steps: list[tuple[int, Counter[str]]] = []
+    for event in events:
+        if event["event"] == "pod":
+            pods[event["uid"]] = event
+            if event["change"] == "deleted":
+                del pods[event["uid"]]
+        held: Counter[str] = Counter()
+        for pod in pods.values():
+            if pod["node"] and pod["phase"] not in ("Succeeded", "Failed"):
+                held[pod["project"]] += pod["gpuMilli"]
+        if not steps or steps[-1][1] != held:
+            steps.append((event["tMs"], held))
+    return steps
+
+
+def _is_mean(text: str, line: list[tuple[int, int]], start: int, end: int) -> bool:
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
+        return False
+
+    def pieces(first: int, last: int) -> list[tuple[int, int]]:
+        """Lengths and values of that time."""
+        until = [at for at, _ in line[1:]] + [last]
+        found = [
+            (min(max(stop, at), last) - max(at, first), value)
+            for (at, value), stop in zip(line, until, strict=False)
+        ]
+        return [(length, value) for length, value in found if length > 0] or [(0, 0)]
+
+    length = end - start
+    around = [value for _, value in pieces(start - 10_000, end + 10_000)]
+    changes = sum(abs(around[i] - around[i - 1]) for i in range(1, len(around)))
+    number = Fraction(text) * 1000
+    mean = Fraction(sum(span * value for span, value in pieces(start, end)), length)
+    is_near = abs(number - mean) <= Fraction(10_000 * changes, length) + 1
+    return is_near and min(around) - 1 <= number <= max(around) + 1

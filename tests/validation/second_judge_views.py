@@ -14,6 +14,15 @@ from second_judge_pages import overview_is  # type: ignore[import-not-found]
 Json = dict[str, Any]
 
 
+def list_of(output: str) -> Any:
+    """The objects of an array; None of what is none."""
+    try:
+        rows = json.loads(output, parse_constant=int)
+    except (ValueError, RecursionError):
+        return None
+    return rows if isinstance(rows, list) and all(isinstance(row, dict) for row in rows) else None
+
+
 def is_shown(name: str, world: Any, output: str) -> bool:
     """Whether the list of this name is that of the state; or of `jobs/PROJECT/NAME`, the one job."""
     try:

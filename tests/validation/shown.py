@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cluster.gpu_fraction import format_gpu
+from validation.judge.events import ProjectSet
+from validation.judge.state import series
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from validation.judge.events import PodSeen
+    from validation.judge.events import Event, PodSeen
     from validation.judge.state import State
 
 Rows = list[dict[str, Any]]
@@ -84,6 +86,27 @@ def shown_overview(state: State) -> Rows:
         *(_job_of_page("holding", key, pods, at) for key, pods in list(holding.items())[:12]),
         *(_node_of_page(name, gpus * 1000, held.get(name, 0)) for name, gpus in state.nodes.items()),
     ]
+
+
+def shown_analytics(events: Sequence[Event], state: State, now_ms: int) -> Rows:
+    """What the files of the analytics say of the last minute, and of now; the run began with the epoch."""
+    steps = series(events)
+    rows: Rows = [{"of": "read", "at": now_ms}]
+    for name, quota_milli in state.quotas.items():
+        made_ms = next(e.t_ms for e in events if isinstance(e, ProjectSet) and e.project == name)
+        for start_ms in range(0, now_ms, 60_000):
+            first_ms, last_ms = max(start_ms, made_ms), min(start_ms + 60_000, now_ms)
+            if last_ms > first_ms:
+                ends = [t_ms for t_ms, _ in steps[1:]] + [now_ms]
+                total = sum(
+                    held.get(name, 0) * max(0, min(end, last_ms) - max(t_ms, first_ms))
+                    for (t_ms, held), end in zip(steps, ends, strict=True)
+                )
+                mean = f"{total / (last_ms - first_ms) / 1000:.6g}"
+                rows.append({"of": "point", "at": start_ms // 1000, "project": name, "GPUs ALLOCATED": mean})
+        now = format_gpu(state.allocated_milli()[name])
+        rows.append({"of": "summary", "project": name, "GPUs NOW": now, "QUOTA": format_gpu(quota_milli)})
+    return rows
 
 
 def _share(state: State, waiting: Iterable[tuple[str, str]], name: str) -> str:

@@ -135,7 +135,7 @@ def test_5_a_run_of_a_part_is_no_acceptance_and_names_what_it_leaves_out(tmp_pat
     assert verdicts["gangs.whole"][0] == "PASS"
     assert verdicts["fairness.shares"][0] == "INCONCLUSIVE"
     assert verdicts["training.resnet50"] == ("NOT_APPLICABLE", "simulated nodes run no container")
-    assert verdicts["storage.workspace"] == ("INCONCLUSIVE", "no check of it exists yet")
+    assert verdicts["storage.workspace"] == ("NOT_APPLICABLE", "simulated nodes run no container")
     assert verdicts["hosts.nccl"] == ("NOT_APPLICABLE", "the lab has no hardware")
     part = both(tmp_path / "part", [GANG], parts=["gangs"])
     assert (part.command, part.pytest) == (0, 0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from validation.judge import units
+from validation.judge.events import AnswerSeen, Event
 from validation.judge.state import State
 
 Key = tuple[str, str]
@@ -25,7 +26,7 @@ class View:
 
     `judged` are the fields that count, with what of their values does; `project` is the one that says whose a row is.
     `is_one`: it is one object and no list of them. Of a page for browsers `page` is the address, and `keep` what may be
-    passed on of what it shows, given the projects of the run.
+    passed on of what it shows, given the projects of the run; `past` compares what was, too.
     """
 
     line: str
@@ -36,6 +37,7 @@ class View:
     is_one: bool = False
     page: str = ""
     keep: Callable[[Sequence[Row], Collection[str]], list[dict[str, object]]] | None = None
+    past: Callable[[Sequence[Event], AnswerSeen, State, Sequence[Row]], Iterator[str]] | None = None
 
 
 def names(noun: str, shown: Sequence[str], actual: Sequence[str]) -> Iterator[str]:

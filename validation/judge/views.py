@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from validation.judge import containers, overview, units
+from validation.judge import analytics, containers, overview, units
 from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun, without_gaps
 from validation.judge.events import AnswerSeen, CommandRun, NodeSeen, PodSeen, ProjectDeleted, ProjectSet
 from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
@@ -41,6 +41,7 @@ JOBS: Final = "jobs"
 NODES: Final = "nodes"
 PROJECTS: Final = "projects"
 OVERVIEW: Final = "overview"
+ANALYTICS: Final = "analytics"
 OF_ONE_JOB: Final = "jobs/"
 """Before project and name: what is shown of one job."""
 
@@ -100,7 +101,7 @@ def judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tupl
     if rows is None:
         what = "object" if view.is_one else "list of objects"
         return Judgement(Verdict.FAIL, f"`{answer.line}` printed no {what}"), ()
-    differences = _least_differences(view, rows, timeline, window)
+    differences = _least_differences(view, answer, rows, timeline, window)
     if not differences:
         return Judgement(Verdict.PASS), ()
     more = len(differences) - MAX_DIFFERENCES
@@ -145,9 +146,14 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _least_differences(view: View, rows: Sequence[Row], timeline: Timeline, window: Window) -> list[str]:
+def _least_differences(
+    view: View, answer: AnswerSeen, rows: Sequence[Row], timeline: Timeline, window: Window
+) -> list[str]:
     """How the list differs from what was true, at the moment while it was made at which it differs least."""
     state = timeline.state_before(window.start_event)
+    if view.past is not None:
+        events = timeline.events[: window.until_event]
+        return list(islice(view.past(events, answer, state, rows), MAX_COUNTED))
     best = _compare(view, state, rows)
     for event in timeline.events[window.start_event : window.until_event]:
         if not best:
@@ -393,6 +399,7 @@ VIEWS: Final[Mapping[str, View]] = {
         project="name",
     ),
     OVERVIEW: overview.VIEW,
+    ANALYTICS: analytics.VIEW,
 }
 
 

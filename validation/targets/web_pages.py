@@ -9,7 +9,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +19,7 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.names import SYSTEM_NAMESPACE
 from orchestrator.roles import VIEWER
 from validation.errors import TargetError
-from validation.judge.views import OVERVIEW, view_of
+from validation.judge.views import ANALYTICS, view_of
 from validation.targets.process import ENTRY, end, start_with_pdeathsig
 from validation.witness import pages
 from validation.witness.reader import ReadFailed
@@ -29,6 +29,8 @@ STOP_SECONDS: Final = 10.0
 TOKEN_SECONDS: Final = 8 * 3600
 _POLL_SECONDS: Final = 0.2
 _SERVING: Final = re.compile(r"Serving at http://127\.0\.0\.1:([0-9]+)/")
+_SUMMARY: Final = "/analytics.csv?hours=1"
+_IS_RECORDED: Final = 'data-current="yes"'
 OK: Final = 200
 
 
@@ -37,9 +39,6 @@ class PageShown(NamedTuple):
 
     output: str = ""
     problem: str = ""
-
-
-_READERS: Final[Mapping[str, Callable[[str], pages.Rows]]] = {OVERVIEW: pages.overview_rows}
 
 
 class WebPages:
@@ -54,6 +53,24 @@ class WebPages:
         """What the page of this view says now. Raises TargetError where nobody can sign in."""
         return await asyncio.to_thread(self._show, view)
 
+    async def until_recorded(self) -> None:
+        """Wait until the record of what was has begun. Raises TargetError if it does not."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if await asyncio.to_thread(self._is_recorded):
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+        raise TargetError(f"muster web has no history after {START_SECONDS:g} s")
+
+    def _is_recorded(self) -> bool:
+        try:
+            if not self._is_in:
+                self._sign_in()
+            _, text = self._browser.open("/analytics?hours=1")
+        except ReadFailed as error:
+            raise TargetError(str(error)) from error
+        return _IS_RECORDED in text
+
     def _show(self, view: str) -> PageShown:
         try:
             if not self._is_in:
@@ -63,7 +80,18 @@ class WebPages:
             return PageShown(problem=str(error))
         if status != OK:
             return PageShown(problem=f"it is answered with {status}")
-        return PageShown(json.dumps(_READERS[view](text)))
+        if view == ANALYTICS:
+            read_ms = int(time.time() * 1000)
+            try:
+                status, summary = self._browser.open(_SUMMARY)
+            except ReadFailed as error:
+                return PageShown(problem=str(error))
+            if status != OK:
+                return PageShown(problem=f"{_SUMMARY} is answered with {status}")
+            return PageShown(
+                json.dumps([{"of": "read", "at": read_ms}, *pages.analytics_rows(text, summary)])
+            )
+        return PageShown(json.dumps(pages.overview_rows(text)))
 
     def _sign_in(self) -> None:
         """Sign in once the API server grants what was just bound. Raises TargetError."""
@@ -87,15 +115,24 @@ async def serving_pages(transport: Transport, kubeconfig: Path) -> AsyncIterator
             file.touch(0o600)
             file.write_text(token)
             process = await start_with_pdeathsig(
-                [sys.executable, *ENTRY, "web", "--listen", "127.0.0.1:0"],
+                [sys.executable, *ENTRY, "web", "--listen", "127.0.0.1:0", *_history(directory)],
                 log=directory / "web.log",
                 environment={**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONUNBUFFERED": "1"},
             )
             try:
-                port = await _until_it_serves(process, directory / "web.log")
-                yield WebPages(port, token)
+                served = WebPages(await _until_it_serves(process, directory / "web.log"), token)
+                await served.until_recorded()
+                yield served
             finally:
                 await end(process, grace_seconds=STOP_SECONDS)
+
+
+def _history(directory: Path) -> list[str]:
+    """The options by which what was is recorded, each second."""
+    return [
+        *("--history", str(directory / "history.db"), "--history-token", str(directory / "token")),
+        *("--history-seconds", "1"),
+    ]
 
 
 async def _until_it_serves(process: asyncio.subprocess.Process, log: Path) -> int:

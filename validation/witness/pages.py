@@ -3,7 +3,9 @@
 Nothing of the program that made the page is used: the page is signed in to with a form, and its HTML is read.
 """
 
+import csv
 import http.client
+import io
 import re
 from datetime import datetime
 from html.parser import HTMLParser
@@ -69,6 +71,25 @@ def overview_rows(text: str) -> Rows:
     page.feed(text)
     page.close()
     return page.rows
+
+
+def analytics_rows(points: str, summary: str) -> Rows:
+    """What the files of the analytics say: what each project held at each point of time, and holds now."""
+    rows: Rows = []
+    for row in csv.DictReader(io.StringIO(points)):
+        at = _seconds(row.get("TIME") or "")
+        rows.append(
+            {
+                "of": "point",
+                "at": at,
+                "project": row.get("PROJECT"),
+                "GPUs ALLOCATED": row.get("GPUs ALLOCATED"),
+            }
+        )
+    for row in csv.DictReader(io.StringIO(summary)):
+        now = {name: row.get(name) for name in ("GPUs NOW", "QUOTA")}
+        rows.append({"of": "summary", "project": row.get("PROJECT"), **now})
+    return [row for row in rows if row["of"] == "summary" or row["GPUs ALLOCATED"]]
 
 
 class _Overview(HTMLParser):

@@ -48,6 +48,7 @@ def test_no_profile_excludes_what_a_check_proves() -> None:
     lists = (
         "installation.verified",
         "projects.manage",
+        "views.analytics",
         "views.jobs",
         "views.nodes",
         "views.overview",

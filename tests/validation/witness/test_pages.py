@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.musterweb.conftest import Site, kubeconfig, muster, people, server, site
-from validation.witness.pages import Browser, overview_rows
+from validation.witness.pages import Browser, analytics_rows, overview_rows
 from validation.witness.reader import ReadFailed
 
 __all__ = ["kubeconfig", "muster", "people", "server", "site"]
@@ -39,6 +39,19 @@ def test_every_part_of_the_overview_is_read(site: Site) -> None:
     nodes = {row["name"]: row["ALLOCATED"] for row in rest if row["of"] == "nodes"}
     assert nodes == {"dgx1-1": "3", "dgx1-2": "1"}
     assert {row["of"] for row in rows} == {"state", "figure", "share", "waiting", "holding", "nodes"}
+
+
+def test_the_files_of_the_analytics_are_read(site: Site) -> None:
+    browser = Browser(site.port)
+    browser.sign_in("token-of-sue")
+    (first, points), (second, summary) = map(browser.open, ("/analytics-over-time.csv", "/analytics.csv"))
+    assert (first, second) == (200, 200)
+    rows = analytics_rows(points, summary)
+    now = {row["project"]: row["GPUs NOW"] for row in rows if row["of"] == "summary"}
+    assert (now["team-a"], now["team-b"]) == ("3", "1")
+    of_a = [row for row in rows if row["of"] == "point" and row["project"] == "team-a"]
+    assert of_a
+    assert all(isinstance(row["at"], int) and float(row["GPUs ALLOCATED"]) >= 0 for row in of_a)
 
 
 def test_what_users_write_is_no_part_of_the_page(site: Site) -> None:
