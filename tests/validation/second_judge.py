@@ -349,7 +349,8 @@ def judge_invariant(check: Json, events: list[Json]) -> str:
     projects = {e["project"] for e in events if e["event"] == "project"}
     if too_little(check, evidence(during, world.gpus, projects)):
         return "ERROR"
-    return unless_gaps(window, events) if subjects else "NO SUBJECT"
+    nobody = "INCONCLUSIVE" if name in {"interactive-time-limit", "node-affinity"} else "NO SUBJECT"
+    return unless_gaps(window, events) if subjects else nobody
 
 
 def judge_view(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - in the order of the document

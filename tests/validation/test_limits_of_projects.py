@@ -39,6 +39,17 @@ class EndsTooEarly(FakeTarget):
         super().end(key)
 
 
+class LetsThemFailTooEarly(FakeTarget):
+    """Gives interactive work a deadline of a third of its time: its pod fails by it, and is deleted then."""
+
+    def end(self, key: tuple[str, str]) -> None:
+        assert isinstance(self.recorder, SimulatedRecorder)
+        self.recorder.clock_ms -= 12_000
+        for pod in self.pods.pop(key):
+            self.tell(self.tell(pod, change="modified", phase="Failed"), change="deleted")
+        self.ended.add(key)
+
+
 class EndsNothing(FakeTarget):
     """Nothing ends."""
 
@@ -130,6 +141,17 @@ def test_who_does_not_fails(
     }
     assert check in failed
     assert reason in failed[check] or check == "end"
+    assert_second_judge_agrees(tmp_path / "r")
+
+
+def test_where_no_job_came_to_its_limit_nothing_is_proven(tmp_path: Path) -> None:
+    """All that is seen of such a job is that it failed by itself, which any may."""
+    code, report = run_command([TIME_LIMIT], settings(tmp_path / "r", LetsThemFailTooEarly))
+    assert code == 1
+    assert report is not None
+    (entry,) = [one for one in report.requirements if one.id == "projects.interactive-limit"]
+    assert entry.verdict == "INCONCLUSIVE"
+    assert "no interactive pod ran until its limit" in entry.reason
     assert_second_judge_agrees(tmp_path / "r")
 
 

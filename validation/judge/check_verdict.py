@@ -11,7 +11,7 @@ from validation.judge.events import Event
 from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
 from validation.judge.expectation import Actual, Expectation, differences, observe
 from validation.judge.history import History, Violation
-from validation.judge.invariants import INVARIANTS, SUBJECTS
+from validation.judge.invariants import INVARIANTS, OF_LIMITED_PROJECTS, SUBJECTS
 from validation.judge.settling import Settling
 from validation.judge.state import State, evictions
 from validation.judge.timeline import Timeline
@@ -224,7 +224,10 @@ def judge_invariant(
     *,
     least: Evidence,
 ) -> InvariantResult:
-    """The verdict on an invariant: FAIL if there is a violation; what nothing was subject to counts for nothing."""
+    """The verdict on an invariant: FAIL if there is a violation; what nothing was subject to counts for nothing.
+
+    But those that a scenario is about, since it limits a project so, are not proven then.
+    """
     unrun = judge_unrun(circumstances)
     if unrun is not None:
         return InvariantResult(unrun)
@@ -243,6 +246,8 @@ def judge_invariant(
         judgement = Judgement(Verdict.FAIL)
     elif missing:
         judgement = Judgement(Verdict.ERROR, missing)
+    elif not subjects and name in OF_LIMITED_PROJECTS:
+        judgement = Judgement(Verdict.INCONCLUSIVE, f"no subject, so nothing is proven: no {noun}")
     elif not subjects:
         judgement = Judgement(
             Verdict.INCONCLUSIVE, f"no subject, so it counts for nothing: no {noun}", required=False
