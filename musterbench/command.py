@@ -263,7 +263,7 @@ def _compare(
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
 def metrics(*, nodes: int, pods: int, pairs: int, minutes: float, as_json: bool) -> None:
-    """Start a lab, and time bindings of an operator whose metrics are read every second beside one without.
+    """Start a lab, and time bindings of an operator whose metrics are read in each round beside one without.
 
     It tells whether the bindings a second are within 3 % ('shown'), are not ('excluded'), or whether the pairs do not
     decide it: by the clock, and by the operator's own processor time. The exit code is 1 if they are not within 3 %.
