@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from validation.errors import ScenarioError
 from validation.judge.api_checks import API_CHECKS
-from validation.judge.invariants import INVARIANTS, OF_LIMITED_PROJECTS
+from validation.judge.invariants import INVARIANTS
 from validation.judge.training_job import MOUNTS, RESNET50
 from validation.judge.views import view_of
 from validation.layers.checks import LAYERS
@@ -97,12 +97,15 @@ def plan(scenarios: list[LoadedScenario]) -> list[Check]:
 
 
 def invariants_of(scenario: LoadedScenario) -> list[str]:
-    """The invariants that are checked over the scenario: those of limited projects where there is one."""
-    limited = {
-        "interactive-time-limit": any(one.interactive_limit_ms for one in scenario.projects.values()),
-        "node-affinity": any(one.limits_nodes for one in scenario.projects.values()),
+    """The invariants that are checked over the scenario: some only where it can have a subject."""
+    projects, steps = scenario.projects.values(), scenario.steps
+    applies = {
+        "interactive-time-limit": any(project.interactive_limit_ms for project in projects),
+        "node-affinity": any(project.limits_nodes for project in projects),
+        "cordoned-node": any(step.upkeep.drain is not None for step in steps),
+        "nominations-last": any(step.upkeep.restart_operator for step in steps),
     }
-    return [name for name in INVARIANTS if name not in OF_LIMITED_PROJECTS or limited[name]]
+    return [name for name in INVARIANTS if applies.get(name, True)]
 
 
 def _layers(number: int, scenario: LoadedScenario) -> list[Check]:

@@ -119,6 +119,7 @@ def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
             ]
         lines += [f"    $ {shlex.join(shlex.split(command.line))}" for command in check.step.commands]
         lines += [f"    $ {line}    # must be refused" for line in check.step.refused]
+        lines += [f"    # {line}" for line in check.step.upkeep.lines]
         lines += [
             "",
             f"- source: {check.step.source}",

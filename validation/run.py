@@ -43,6 +43,7 @@ from validation.showing import open_pages, show
 from validation.step_commands import StepCommands, StepFailed
 from validation.targets.base import Target
 from validation.targets.recorder import Recorder
+from validation.upkeep import NodeUpkeep
 
 if TYPE_CHECKING:
     from validation.targets.hosts import SiteHosts
@@ -99,6 +100,7 @@ class ValidationRun:
         self._projects = RunProjects(recorder, self._commands, self._wait)
         self._lines = ResultLines(progress, self.checks)
         self._node_groups = NodeGroups(target, recorder, self._wait)
+        self._upkeep = NodeUpkeep(target, recorder, self._wait)
 
     async def run(self, check: Check) -> record.CheckResult:
         """Run one check. Problems of the target are verdicts, not exceptions."""
@@ -318,6 +320,7 @@ class ValidationRun:
                     return Circumstances(failure=problem)
             if scenario.training is not None:
                 self.recorder.follow_output(scenario.training.job.project, scenario.training.job.workload)
+            await self._upkeep.prepare(step.upkeep)
             from_event = len(self.recorder.events)
             for command in step.commands:
                 action = command.action
@@ -330,6 +333,9 @@ class ValidationRun:
                 await self._commands.run_refused(line, result)
         except StepFailed as failure:
             return Circumstances(failure=str(failure))
+        prevented = await self._upkeep.perform(step.upkeep, from_event)
+        if prevented != Circumstances():
+            return prevented
         await self._settle(result, from_event)
         return Circumstances(target_problem=await self.target.problem())
 
@@ -377,12 +383,13 @@ class ValidationRun:
         await self.recorder.changed(min(timeout_ms, 500))
 
     async def _leave(self) -> None:
-        """Delete what this group created, and take the nodes out of its groups."""
+        """Delete what this group created, open the nodes that it cordoned, and take all out of its groups."""
         try:
             await self._projects.delete(self._history)
         except CleanupFailed as error:
             self._unusable = f"cleaning up failed: {error}"
         try:
+            await self._upkeep.leave()
             await self._node_groups.leave()
         except TargetError as error:
             self._unusable = self._unusable or f"cleaning up failed: {error}"

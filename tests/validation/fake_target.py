@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -43,6 +43,10 @@ class FakeTarget:
         self.volume = ""
         """What stands in the volume."""
         self.claim_uid = "uid-of-test"
+        self.slow: set[str] = set()
+        """Jobs whose pods take their time to end."""
+        self.leaving: list[PodSeen] = []
+        """Evicted pods that have not ended."""
 
     async def start(self, cluster: Cluster) -> bool:
         fresh, self.cluster = self.cluster is None, cluster
@@ -63,6 +67,36 @@ class FakeTarget:
         for name, kind in types.items():
             gpus = self.recorder.state.nodes[name]
             self.recorder.record(NodeSeen(self.recorder.now_ms(), name, gpus, node_type=kind))
+
+    async def cordon(self, nodes: Mapping[str, bool]) -> None:
+        assert self.recorder is not None
+        for name, is_closed in nodes.items():
+            gpus = self.recorder.state.nodes[name]
+            self.recorder.record(NodeSeen(self.recorder.now_ms(), name, gpus, cordoned=is_closed))
+        if not any(nodes.values()):
+            self.schedule()
+
+    async def drain(self, pods: Sequence[PodSeen]) -> None:
+        submits = {(a.project, a.name): a for a in self.history if isinstance(a, Submit)}
+        for pod in pods:
+            key = (pod.project, pod.workload)
+            self.tell(pod, change="deleted")
+            others = [other for other in self.pods[key] if other.uid != pod.uid]
+            self.pods[key] = [*others, self.tell(self.pod(submits[key]))]
+        self.schedule()
+
+    async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
+        self.slow |= {pod.workload for pod in pods}
+
+    async def kill_operator(self) -> str:
+        return ""
+
+    async def operator_leads_again(self) -> None:
+        """Another one leads when those have ended that were evicted."""
+        for pod in self.leaving:
+            self.tell(pod, change="deleted")
+        self.leaving = []
+        self.schedule()
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         assert self.recorder is not None
@@ -187,7 +221,9 @@ class FakeTarget:
     @property
     def capacity_milli(self) -> int:
         assert self.cluster is not None
-        return self.cluster.nodes * self.cluster.gpus_per_node * 1000
+        assert self.recorder is not None
+        nodes = self.cluster.nodes - len(self.recorder.state.cordoned)
+        return nodes * self.cluster.gpus_per_node * 1000
 
     def schedule(self) -> None:
         """Bring about what quotas and weights alone lead to: evict who may not run, bind who may."""
@@ -207,30 +243,42 @@ class FakeTarget:
                 self.pods[key] = [self.tell(self.pod(submits[key])) for _ in pods]
         for key, pods in self.pods.items():
             if key in running and not pods[0].node:
-                self.pods[key] = [self.bind(pod) for pod in pods]
+                self.pods[key] = [self.nominate(pod) if self.leaving else self.bind(pod) for pod in pods]
+
+    def nominate(self, pod: PodSeen) -> PodSeen:
+        """Promise to the pod the room of those that leave."""
+        return self.tell(pod, change="modified", nominated_node=self.leaving[0].node)
 
     def evict(self, pod: PodSeen) -> None:
-        evicted = self.tell(
-            pod, change="modified", eviction=Eviction("PreemptionByScheduler", "over its quota")
-        )
-        self.tell(evicted, change="deleted")
+        why = Eviction("PreemptionByScheduler", "over its quota")
+        is_slow = pod.workload in self.slow
+        evicted = self.tell(pod, change="modified", eviction=why, terminating=is_slow)
+        if is_slow:
+            self.leaving.append(evicted)
+        else:
+            self.tell(evicted, change="deleted")
 
     def bind(self, pod: PodSeen) -> PodSeen:
         """Give the pod the first GPUs with room."""
         assert self.recorder is not None
         held = self.recorder.state.devices()
         need, part = max(1, pod.gpu_milli // 1000), min(pod.gpu_milli, 1000)
-        for node, gpus in self.recorder.state.nodes.items():
+        for node in self.open_nodes():
+            gpus = self.recorder.state.nodes[node]
             if not self.allows(pod, node):
                 continue
             used = [sum(held.get((node, index), {}).values()) for index in range(gpus)]
             usable = [index for index in range(gpus) if used[index] + part <= 1000]
             usable.sort(key=lambda index: (-used[index], index))
             if len(usable) >= need:
-                return self.tell(
-                    pod, change="modified", node=node, devices=tuple(usable[:need]), phase="Running"
-                )
+                place = {"node": node, "devices": tuple(usable[:need]), "nominated_node": ""}
+                return self.tell(pod, change="modified", phase="Running", **place)
         raise TargetError(f"the fake scheduler finds no place for {pod.pod}")
+
+    def open_nodes(self) -> list[str]:
+        """The nodes that take pods, in the order in which they are filled."""
+        assert self.recorder is not None
+        return [node for node in self.recorder.state.nodes if node not in self.recorder.state.cordoned]
 
     def allows(self, pod: PodSeen, node: str) -> bool:
         """Whether the project lets the pod be on the node."""

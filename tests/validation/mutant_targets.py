@@ -120,6 +120,22 @@ class IgnoresNodeGroups(FakeTarget):
         return True
 
 
+class UsesCordonedNodes(FakeTarget):
+    """Puts jobs on cordoned nodes first."""
+
+    def open_nodes(self) -> list[str]:
+        assert self.recorder is not None
+        cordoned = self.recorder.state.cordoned
+        return sorted(self.recorder.state.nodes, key=lambda node: node not in cordoned)
+
+
+class ForgetsItsPromises(FakeTarget):
+    """Promises room on one node, and puts the job on another, as somebody does who knows of no promise."""
+
+    def nominate(self, pod: PodSeen) -> PodSeen:
+        return self.tell(pod, change="modified", nominated_node="n1")
+
+
 class ShowsWhatIsNotSo(FakeTarget):
     """Shows one job as waiting that runs, a GPU more than are allocated, a quota that nobody has, an empty overview."""
 
@@ -207,6 +223,8 @@ TARGETS: Final[dict[str, Callable[[], FakeTarget]]] = {
     "hides-evictions": HidesEvictions,
     "forgets-the-time": ForgetsTheTime,
     "ignores-node-groups": IgnoresNodeGroups,
+    "uses-cordoned-nodes": UsesCordonedNodes,
+    "forgets-its-promises": ForgetsItsPromises,
     "swaps-devices": SwapsDevices,
     "leaves-no-result": LeavesNothing,
     "shows-what-is-not-so": ShowsWhatIsNotSo,

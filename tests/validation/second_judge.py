@@ -17,6 +17,7 @@ from second_judge_api import judge_api  # type: ignore[import-not-found]
 from second_judge_hosts import judge_layer  # type: ignore[import-not-found]
 from second_judge_limits import Sessions, replay_limits  # type: ignore[import-not-found]
 from second_judge_pages import analytics_is  # type: ignore[import-not-found]
+from second_judge_upkeep import replay_upkeep  # type: ignore[import-not-found]
 from second_judge_use import judge_use  # type: ignore[import-not-found]
 from second_judge_views import is_shown, judge_container, list_of  # type: ignore[import-not-found]
 
@@ -64,6 +65,7 @@ class World:
         self.pods: dict[str, Json] = {}
         self.submitted: set[tuple[str, str]] = set()
         self.deleted: set[tuple[str, str]] = set()
+        self.drained: set[str] = set()
         self.kubelets = Kubelets()
 
     def apply(self, event: Json) -> None:
@@ -86,7 +88,9 @@ class World:
             else:
                 self.submitted -= jobs
                 self.deleted |= jobs
-        elif kind in {"gpus", "watch", "output", "tool", "answer", "samples", "request"}:
+        elif kind == "nodesDrained":
+            self.drained |= set(event["uids"])
+        elif kind != "pod":
             return
         elif event["change"] == "deleted":
             self.pods.pop(event["uid"], None)
@@ -342,6 +346,7 @@ def judge_invariant(check: Json, events: list[Json]) -> str:
     name = check["id"].split("/invariant/")[1]
     replay = reconcile if name in {"kubelet-agrees", "processes-on-own-gpus"} else replay_invariant
     replay = replay_limits if name in {"interactive-time-limit", "node-affinity"} else replay
+    replay = replay_upkeep if name in {"cordoned-node", "nominations-last"} else replay
     times, subjects = replay(name, before + during, window["startedMs"], window["endedMs"])
     if any(time >= window["startedMs"] for time in times):
         return "FAIL"
@@ -610,7 +615,7 @@ def violations(name: str, world: World, event: Json, last: Json | None, first: b
     elif name == "nothing-vanishes" and event["event"] == "pod" and event["change"] == "deleted":
         ordered = (event["project"], event["workload"]) in world.deleted
         if last:
-            ended = finished(event) and not last["terminating"]
+            ended = (finished(event) and not last["terminating"]) or event["uid"] in world.drained
             bad = not (ended or event["eviction"] or last["eviction"] or ordered)
     return [event["tMs"]] if bad else []
 

@@ -25,6 +25,8 @@ FILES = {
     "evicts-interactive-work": [INTERACTIVE],
     "forgets-the-time": [SHIPPED / "muster" / "time-limit.scenario.yaml"],
     "ignores-node-groups": [SHIPPED / "muster" / "affinity.scenario.yaml"],
+    "uses-cordoned-nodes": [SHIPPED / "muster" / "drained.scenario.yaml"],
+    "forgets-its-promises": [SHIPPED / "muster" / "restarted.scenario.yaml"],
     "leaves-no-result": [NETAPP1, SMALL],
     "shows-what-is-not-so": [TR4858],
     "shows-another-container": [TR4858],

@@ -37,7 +37,8 @@ class NodeSeen(
 ):
     """A node as it is from now on. `gpus` counts whole devices; a node that is gone has none.
 
-    `node_type` is the group of nodes that it is in, by which projects are limited; empty: none.
+    `node_type` is the group of nodes that it is in, by which projects are limited; empty: none. A `cordoned` node takes
+    no new pods.
     """
 
     t_ms: int
@@ -45,6 +46,7 @@ class NodeSeen(
     gpus: int
     ready: bool = True
     node_type: str = ""
+    cordoned: bool = False
 
 
 class ProjectSet(
@@ -86,6 +88,48 @@ class CommandRun(
     action: str
     project: str
     workloads: tuple[str, ...]
+
+
+class NodesDrained(
+    msgspec.Struct,
+    frozen=True,
+    tag="nodesDrained",
+    tag_field="event",
+    rename="camel",
+    forbid_unknown_fields=True,
+):
+    """The pods with these uids are about to be evicted, as an administrator does who drains the nodes."""
+
+    t_ms: int
+    nodes: tuple[str, ...]
+    uids: tuple[str, ...]
+
+
+class NodesOpened(
+    msgspec.Struct,
+    frozen=True,
+    tag="nodesOpened",
+    tag_field="event",
+    rename="camel",
+    forbid_unknown_fields=True,
+):
+    """The nodes are about to take new pods again."""
+
+    t_ms: int
+    nodes: tuple[str, ...]
+
+
+class OperatorKilled(
+    msgspec.Struct,
+    frozen=True,
+    tag="operatorKilled",
+    tag_field="event",
+    rename="camel",
+    forbid_unknown_fields=True,
+):
+    """The operator that led was killed, without a chance to finish anything."""
+
+    t_ms: int
 
 
 class GpuSeen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,6 +179,7 @@ class PodSeen(
     is what it asks for in thousandths of a GPU: a multiple of 1000, or the part of one device. `submitted_us`
     orders the workloads of a project. `min_member` is how many pods of the workload must run for any to run. `cause`
     is why it does not run, as far as Kubernetes says so: no verdict follows from it but that it may be shown.
+    `nominated_node` is where room is promised to it that it does not have yet.
     """
 
     t_ms: int
@@ -155,6 +200,7 @@ class PodSeen(
     terminating: bool = False
     eviction: Eviction | None = None
     cause: Cause | None = None
+    nominated_node: str = ""
 
     @property
     def finished(self) -> bool:
@@ -285,6 +331,9 @@ Event = (
     | ProjectSet
     | ProjectDeleted
     | CommandRun
+    | NodesDrained
+    | NodesOpened
+    | OperatorKilled
     | PodSeen
     | GpusSeen
     | WatchSeen

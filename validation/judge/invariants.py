@@ -1,8 +1,9 @@
 """Invariants: what must hold after every single event. A passing moment of over-commitment is a violation.
 
-Those about witnesses are in `witnesses`, those about limits of projects in `limits`. An invariant is a function of the
-whole list of events and returns its violations, none if it holds. `INVARIANTS` names them all; `window_ms` and `end_ms`
-matter to those that judge how long something lasted. `SUBJECTS` counts what each could have been violated by: an
+Those about witnesses are in `witnesses`, about limits of projects in `limits`, about what an administrator does to
+nodes and operator in `upkeep`. An invariant is a function of the whole list of events and returns its violations, none
+if it holds. `INVARIANTS` names them all; `window_ms` and `end_ms` matter to those that judge how long something lasted.
+`SUBJECTS` counts what each could have been violated by: an
 invariant without a subject proves nothing.
 """
 
@@ -21,6 +22,12 @@ from validation.judge.limits import (
 )
 from validation.judge.state import State, Workload, evictions, replay
 from validation.judge.units import gpus
+from validation.judge.upkeep import (
+    cordoned_node,
+    nominations_last,
+    placed_beside_cordoned,
+    promised_pods,
+)
 from validation.judge.witnesses import (
     confirmed_pods,
     kubelet_agrees,
@@ -187,7 +194,8 @@ def nothing_vanishes(history: History) -> list[Violation]:
             continue
         ordered = (event.project, event.workload) in state.deleted
         finished = event.finished and not last.terminating
-        if not (finished or event.eviction or last.eviction or ordered or runs.allows_end(event)):
+        drained = event.uid in state.drained
+        if not (finished or event.eviction or last.eviction or ordered or drained or runs.allows_end(event)):
             violations.append(
                 Violation(
                     event.t_ms,
@@ -210,6 +218,8 @@ INVARIANTS: dict[str, Invariant] = {
     "processes-on-own-gpus": processes_on_own_gpus,
     "interactive-time-limit": interactive_time_limit,
     "node-affinity": node_affinity,
+    "cordoned-node": cordoned_node,
+    "nominations-last": nominations_last,
 }
 OF_LIMITED_PROJECTS = frozenset({"interactive-time-limit", "node-affinity"})
 """Those that are checked only where a scenario limits a project so."""
@@ -302,4 +312,6 @@ SUBJECTS: dict[str, tuple[str, Callable[[History], int]]] = {
     "processes-on-own-gpus": ("driver named a process of a pod", pods_with_processes),
     "interactive-time-limit": ("interactive pod ran until its limit", runs_to_their_limit),
     "node-affinity": ("pod of a project that is limited to nodes was placed", limited_to_nodes),
+    "cordoned-node": ("pod was placed while a node was cordoned", placed_beside_cordoned),
+    "nominations-last": ("pod waited for a promised place when the operator was killed", promised_pods),
 }

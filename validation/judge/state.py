@@ -4,7 +4,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from validation.judge.events import CommandRun, Event, GpusSeen, NodeSeen, PodSeen, ProjectDeleted, ProjectSet
+from validation.judge.events import (
+    CommandRun,
+    Event,
+    GpusSeen,
+    NodesDrained,
+    NodeSeen,
+    NodesOpened,
+    PodSeen,
+    ProjectDeleted,
+    ProjectSet,
+)
 
 Workload = tuple[str, str]
 """Project and name."""
@@ -27,6 +37,10 @@ class State:
     """The projects with their limits, as they were set last; `quotas` has of these what is counted most."""
     node_types: dict[str, str] = field(default_factory=dict)
     """By node, the group of nodes that it is in."""
+    cordoned: set[str] = field(default_factory=set)
+    """The nodes that take no new pods, until they are about to be opened."""
+    drained: set[str] = field(default_factory=set)
+    """The uids of pods that an administrator evicted."""
     _bound_at: dict[str, int] = field(default_factory=dict)
     _said_at: dict[str, int] = field(default_factory=dict)
     _given: dict[str, dict[str, frozenset[int]]] = field(default_factory=dict)
@@ -49,6 +63,8 @@ class State:
             self.applied,
             dict(self.projects),
             dict(self.node_types),
+            set(self.cordoned),
+            set(self.drained),
             dict(self._bound_at),
             dict(self._said_at),
             dict(self._given),
@@ -65,6 +81,11 @@ class State:
             case NodeSeen():
                 self.nodes[event.node] = event.gpus
                 self.node_types[event.node] = event.node_type
+                (self.cordoned.add if event.cordoned else self.cordoned.discard)(event.node)
+            case NodesDrained():
+                self.drained.update(event.uids)
+            case NodesOpened():
+                self.cordoned.difference_update(event.nodes)
             case GpusSeen():
                 self._hear(event)
             case ProjectSet():

@@ -60,14 +60,13 @@ def empty_result(
         result.kind, result.source, result.least = "utilization", use.source, use.least
         result.utilization = use.standard
     if step is not None:
-        capacity_milli = scenario.cluster.nodes * scenario.cluster.gpus_per_node * 1000
         result.errata = list(step.errata)
         result.excused = list(step.excused)
         result.within_ms = step.within_ms * patience_percent // 100
         result.hold_ms = step.hold_ms
         result.expected = step.expectation
         projects = [project.claim(name) for name, project in scenario.projects.items()]
-        result.oracle = oracle_record(capacity_milli, projects, step.demands)
+        result.oracle = oracle_record(step.capacity_milli, projects, step.demands)
         result.oracle_differences = contradictions(step.expectation, step.division, step.excused)
     return result
 

@@ -98,6 +98,8 @@ class Builder:
                 raise self.document.error((*place, "id"), f"duplicate or reserved step id `{step.id}`")
             step_ids.add(step.id)
             steps.append(loader.load(step, place))
+        if loader.drained_milli:
+            raise self.document.error(("steps",), "the last step leaves nodes cordoned: `uncordon` them")
         self.history = loader.history
         return tuple(steps)
 

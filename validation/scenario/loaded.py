@@ -12,6 +12,7 @@ from validation.judge.utilization import Standard
 from validation.scenario.commands import Action
 from validation.scenario.projects import LoadedProject
 from validation.scenario.schema import Cluster, Erratum, Scenario
+from validation.scenario.upkeep import NO_UPKEEP, Upkeep
 
 SHIPPED: Final = Path(__file__).resolve().parent.parent / "scenarios"
 NO_CLUSTER: Final = Cluster(profile="", nodes=0, gpus_per_node=0)
@@ -39,6 +40,8 @@ class LoadedStep:
     expectation: Expectation
     demands: tuple[oracle.Demand, ...]
     """The workloads that exist after this step."""
+    capacity_milli: int
+    """The GPUs of the nodes that take pods after this step."""
     division: oracle.Division
     """What the oracle derives for the moment after this step."""
     least: Evidence
@@ -47,6 +50,8 @@ class LoadedStep:
     hold_ms: int
     refused: tuple[str, ...] = ()
     """Command lines that must fail, and change nothing."""
+    upkeep: Upkeep = NO_UPKEEP
+    """What an administrator does after the commands."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from fractions import Fraction
 import msgspec
 
 from validation.scenario.commands import Delete, Submit, parse
-from validation.scenario.schema import Cluster, Expect, Scenario, Step
+from validation.scenario.schema import Cluster, Drain, Expect, Scenario, Step
 
 _SIZE = re.compile(r"([1-9]\d*)x([1-9]\d*)")
 _MAX_PARTS = 64
@@ -112,8 +112,17 @@ class _Scaling:
                 lines += [*group_lines, *self._rest(group_lines)]
         refused = [self._refused(line) for line in step.refused]
         return msgspec.structs.replace(
-            step, run=lines, expect=self._expect(expect), refused=refused, elsewhere=None
+            step,
+            run=lines,
+            expect=self._expect(expect),
+            refused=refused,
+            drain=step.drain and self._drain(step.drain),
+            elsewhere=None,
         )
+
+    def _drain(self, drain: Drain) -> Drain:
+        """The same part of the site, by the jobs that are there in place of the printed ones."""
+        return Drain(self._all(drain.nodes_of), self.gpus(drain.gpus, "what is drained"))
 
     def _refused(self, line: str) -> str:
         """The line with the quota scaled that must not be set."""

@@ -71,18 +71,30 @@ class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     run: list[str] = []
 
 
-class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Commands, then what they must lead to.
+class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The nodes on which these jobs run, with so many GPUs, are cordoned, and all pods of projects there evicted."""
 
-    `refused` are commands about projects that must fail, and change nothing. `within` bounds the time to the expected
-    state, `hold` is how long it must then last.
+    nodes_of: list[str]
+    gpus: Decimal
+
+
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """Commands, then what an administrator does, then what both must lead to.
+
+    `refused` are commands about projects that must fail, and change nothing. With `drain` nodes are drained, and with
+    `uncordon` they take pods again; with `restartOperator` the operator is killed once somebody was evicted for the
+    commands, and before the room is taken. `within` bounds the time to the expected state, `hold` is how long it must
+    then last.
     """
 
     id: str
     title: str
     source: str
-    run: list[str]
     expect: Expect
+    run: list[str] = []
+    drain: Drain | None = None
+    uncordon: bool = False
+    restart_operator: bool = False
     refused: list[str] = []
     within: str = "60s"
     hold: str = "3s"

@@ -12,6 +12,7 @@ from validation.scenario.document import Document
 from validation.scenario.loaded import LoadedStep, StepCommand
 from validation.scenario.projects import LoadedProject
 from validation.scenario.schema import Cluster, Erratum, Step
+from validation.scenario.upkeep import Upkeep, load_upkeep
 
 
 class StepLoader:
@@ -35,6 +36,8 @@ class StepLoader:
         self.errata = errata
         self.history = history
         self.ended = ended
+        self.drained_milli = 0
+        """The GPUs of nodes that take no pods."""
 
     def load(self, step: Step, place: tuple[str | int, ...]) -> LoadedStep:
         """The step that stands at `place`. Raises ScenarioError."""
@@ -49,7 +52,9 @@ class StepLoader:
         alive = [demand for demand in demands(self.history) if demand.name not in self.ended]
         gpus = self.cluster.nodes * self.cluster.gpus_per_node
         claims = [project.claim(name) for name, project in self.projects.items()]
-        division = oracle.divide(gpus * 1000, claims, alive)
+        upkeep = self._upkeep(step, place, gpus * 1000)
+        capacity_milli = gpus * 1000 - self.drained_milli
+        division = oracle.divide(capacity_milli, claims, alive)
         submits = [action for action in self.history if isinstance(action, Submit)]
         pods = sum(action.pods for action in submits if action.project in quotas)
         return LoadedStep(
@@ -61,12 +66,30 @@ class StepLoader:
             commands=commands,
             expectation=self._expectation(step, (*place, "expect"), quotas, alive),
             demands=tuple(alive),
+            capacity_milli=capacity_milli,
             division=division,
             least=Evidence(self.cluster.nodes, gpus, pods, pods),
             within_ms=self.document.duration_ms((*place, "within"), step.within),
             refused=self._refused(step, place, quotas),
             hold_ms=self.document.duration_ms((*place, "hold"), step.hold),
+            upkeep=upkeep,
         )
+
+    def _upkeep(self, step: Step, place: tuple[str | int, ...], all_milli: int) -> Upkeep:
+        """What an administrator does in the step; counts the GPUs of nodes that take no pods after it."""
+        try:
+            upkeep = load_upkeep(step, self._alive_names(), is_drained=bool(self.drained_milli))
+        except ValueError as error:
+            raise self.document.error(place, str(error)) from error
+        if upkeep.drain is not None:
+            self.drained_milli = upkeep.drain.gpu_milli
+        elif upkeep.uncordon:
+            self.drained_milli = 0
+        if sum(project.quota_milli for project in self.projects.values()) > all_milli - self.drained_milli:
+            raise self.document.error(
+                (*place, "drain"), "the nodes that stay have fewer GPUs than the quotas"
+            )
+        return upkeep
 
     def _excused(self, step: Step) -> tuple[str, ...]:
         """The fields in which an erratum of the step excuses a contradiction."""

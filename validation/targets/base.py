@@ -1,9 +1,10 @@
 """The interface of a cluster that scenarios run against."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from validation.judge.events import PodSeen
 from validation.report.record import Command
 from validation.scenario.schema import Cluster
 from validation.targets.recorder import Recorder
@@ -25,6 +26,21 @@ class Target(Protocol):
 
     async def set_node_types(self, types: Mapping[str, str]) -> None:
         """Put each of these nodes into its group, by its label; into none where it is empty. Raises TargetError."""
+
+    async def cordon(self, nodes: Mapping[str, bool]) -> None:
+        """Let each of these nodes take no new pods, or take them again. Raises TargetError."""
+
+    async def drain(self, pods: Sequence[PodSeen]) -> None:
+        """Evict the pods as who drains a node does; one that is gone is no error. Raises TargetError."""
+
+    async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
+        """Let the pods take their time to end once they have to, where nothing runs in them. Raises TargetError."""
+
+    async def kill_operator(self) -> str:
+        """Kill the operator that leads; why that cannot be done, empty if it was. Raises TargetError."""
+
+    async def operator_leads_again(self) -> None:
+        """Wait until another operator than the killed one leads. Raises TargetError."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         """Run a `muster` command line with the access of an administrator, and wait for its end."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,14 @@ from orchestrator.cluster.resources import DRA_VERSIONS, LEASES, NODES, PODS, PR
 from orchestrator.cluster.transport import Transport
 from orchestrator.names import GPU_RESOURCE, LEASE_NAME, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from validation.errors import TargetError
+from validation.judge.events import PodSeen
 from validation.report.record import Command
 from validation.scenario.schema import Cluster
 from validation.targets.node_types import label_nodes
 from validation.targets.process import run_command, server_version
 from validation.targets.recorder import Recorder
 from validation.targets.web_pages import PageShown, WebPages, serving_pages
+from validation.targets.upkeep import cordon_nodes, evict_pods, kill_leading_pod, leader, until_another_leads
 from validation.witness.objects import published_gpus
 
 OPERATOR_SECONDS = 15.0
@@ -50,6 +52,7 @@ class ClusterTarget:
         self._pages: WebPages | None = None
         self._server = ""
         self._renewed: str | None = None
+        self._killed = ""
 
     async def start(self, cluster: Cluster) -> bool:
         """Connect and check. The projects of the scenarios must not exist yet."""
@@ -88,6 +91,26 @@ class ClusterTarget:
         if self._pages is None:
             raise TargetError("the pages are not served")
         return await self._pages.show(view)
+
+    async def cordon(self, nodes: Mapping[str, bool]) -> None:
+        """Let each of these nodes take no new pods, or take them again. Raises TargetError."""
+        await cordon_nodes(self._transport, nodes)
+
+    async def drain(self, pods: Sequence[PodSeen]) -> None:
+        """Evict the pods. Raises TargetError."""
+        await evict_pods(self._transport, pods)
+
+    async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
+        """Containers of a cluster have their grace period."""
+
+    async def kill_operator(self) -> str:
+        """Delete the operator's pod that leads; why that cannot be, if it is no pod. Raises TargetError."""
+        self._killed = await leader(self._transport)
+        return await kill_leading_pod(self._transport, self._killed)
+
+    async def operator_leads_again(self) -> None:
+        """Wait until another pod of the operator leads. Raises TargetError."""
+        await until_another_leads(self._transport, self._killed)
 
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Watch the cluster."""

@@ -2,15 +2,17 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from musterlab.cluster import Lab
 from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.transport import Transport
+from orchestrator.cluster.resources import PODS
+from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from validation.errors import TargetError
+from validation.judge.events import PodSeen
 from validation.report.record import Command
 from validation.scenario.schema import Cluster
 from validation.targets.installation import install
@@ -18,6 +20,11 @@ from validation.targets.node_types import label_nodes
 from validation.targets.process import run_command, server_version
 from validation.targets.recorder import Recorder
 from validation.targets.web_pages import PageShown, WebPages, serving_pages
+from validation.targets.upkeep import cordon_nodes, evict_pods, leader
+
+STOP_SECONDS_ANNOTATION: Final = "muster.dev/lab-stop-seconds"
+"""On a pod of a simulated node: so long it takes to end (`musterlab/stages.yaml`)."""
+STOP_SECONDS: Final = 5
 
 
 class LabOperator(Protocol):
@@ -31,6 +38,12 @@ class LabOperator(Protocol):
 
     def running(self, lab: Lab, transport: Transport, /) -> contextlib.AbstractAsyncContextManager[None]:
         """Run the operator in the lab, where the site is installed. Raises TargetError unless it leads."""
+
+    async def kill(self, holder: str) -> str:
+        """Kill the one that holds the lease; why that cannot be done, empty if it was. Raises TargetError."""
+
+    async def start_again(self, killed: str) -> None:
+        """See to it that another one leads than the killed one. Raises TargetError."""
 
     async def problem(self) -> str:
         """What is wrong with it now, in one line; empty if nothing is known to be."""
@@ -55,6 +68,7 @@ class LabTarget:
         self._transport: Transport | None = None
         self._pages: WebPages | None = None
         self._timings: dict[str, str] = {}
+        self._killed = ""
 
     async def start(self, cluster: Cluster) -> bool:
         """Start the lab and the operator in it, unless one of that shape runs already."""
@@ -100,6 +114,35 @@ class LabTarget:
         if self._pages is None:
             raise TargetError("the pages are not served")
         return await self._pages.show(view)
+
+    async def cordon(self, nodes: Mapping[str, bool]) -> None:
+        """Let each of these nodes take no new pods, or take them again. Raises TargetError."""
+        await cordon_nodes(self._transport, nodes)
+
+    async def drain(self, pods: Sequence[PodSeen]) -> None:
+        """Evict the pods. Raises TargetError."""
+        await evict_pods(self._transport, pods)
+
+    async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
+        """Let the pods take a few seconds to end, if they are simulated. Raises TargetError."""
+        if self._transport is None:
+            raise TargetError("the lab is not started")
+        annotations = {"metadata": {"annotations": {STOP_SECONDS_ANNOTATION: str(STOP_SECONDS)}}}
+        try:
+            for pod in pods:
+                path = PODS.path(pod.namespace, pod.pod)
+                await self._transport.patch(path, annotations, content_type=MERGE_PATCH)
+        except ClusterError as error:
+            raise TargetError(f"the lab's pods cannot be annotated: {error}") from error
+
+    async def kill_operator(self) -> str:
+        """Kill the operator; nothing keeps that from being done. Raises TargetError."""
+        self._killed = await leader(self._transport)
+        return await self._operator.kill(self._killed)
+
+    async def operator_leads_again(self) -> None:
+        """Wait until another operator leads. Raises TargetError."""
+        await self._operator.start_again(self._killed)
 
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Watch the lab."""

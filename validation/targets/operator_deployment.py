@@ -27,6 +27,7 @@ from validation.scenario.schema import Cluster
 from validation.targets.operator_process import OPERATOR_PYTHONPATH
 from validation.targets.process import end, start_with_pdeathsig
 from validation.targets.sized_profile import profile_of
+from validation.targets.upkeep import kill_leading_pod, until_another_leads
 
 BUILD_IT = "build it with `make image` in a checkout, or name one with --image"
 _SELECTOR = {"labelSelector": "app.kubernetes.io/name=muster-operator"}
@@ -117,6 +118,14 @@ class OperatorDeployment:
             self._transport = None
             with contextlib.suppress(ClusterError):
                 await self._write_log(transport)
+
+    async def kill(self, holder: str) -> str:
+        """Delete the pod that leads, without a grace period. Raises TargetError."""
+        return await kill_leading_pod(self._transport, holder)
+
+    async def start_again(self, killed: str) -> None:
+        """Wait until the pod that stood by leads. Raises TargetError."""
+        await until_another_leads(self._transport, killed)
 
     async def problem(self) -> str:
         """Tell whether a pod of the operator has ended or was started again."""

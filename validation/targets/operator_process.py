@@ -6,20 +6,17 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 from musterlab.cluster import Lab
-from orchestrator.cluster.errors import NotFound
-from orchestrator.cluster.objects import Lease
-from orchestrator.cluster.resources import LEASES
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import service_account_kubeconfig
-from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
 from validation.errors import TargetError
 from validation.scenario.schema import Cluster
 from validation.targets.process import ENTRY, end, start_with_pdeathsig
 from validation.targets.sized_profile import profile_of
+from validation.targets.upkeep import leader
 
 OPERATOR_PYTHONPATH = "MUSTER_OPERATOR_PYTHONPATH"
 """Environment variable: directories in front of PYTHONPATH for the operator alone, so that another one can
@@ -46,6 +43,8 @@ class OperatorProcess:
         self._log = run_directory / "operator.log"
         self._progress = progress
         self._process: asyncio.subprocess.Process | None = None
+        self._environment: Mapping[str, str] = {}
+        self._transport: Transport | None = None
 
     @contextlib.asynccontextmanager
     async def lab(self, cluster: Cluster) -> AsyncIterator[Lab]:
@@ -60,17 +59,29 @@ class OperatorProcess:
         with tempfile.TemporaryDirectory(prefix="muster-validate-") as private:
             access = Path(private) / "operator.kubeconfig"
             await service_account_kubeconfig(transport, lab.kubeconfig, access)
-            environment = _environment(access)
+            self._environment, self._transport = _environment(access), transport
             self._log.parent.mkdir(parents=True, exist_ok=True)
-            self._process = await start_with_pdeathsig(
-                [sys.executable, *ENTRY, "operator"], log=self._log, environment=environment
-            )
             try:
-                await self._until_it_leads(transport, self._process)
+                await self.start_again("")
                 yield
             finally:
-                await end(self._process, grace_seconds=STOP_SECONDS)
-                self._process = None
+                if self._process is not None:
+                    await end(self._process, grace_seconds=STOP_SECONDS)
+                self._process = self._transport = None
+
+    async def kill(self, _holder: str) -> str:
+        """Kill it as the kernel does that has no memory left."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+        return ""
+
+    async def start_again(self, killed: str) -> None:
+        """Start an operator, and wait until it leads in place of the killed one. Raises TargetError."""
+        self._process = await start_with_pdeathsig(
+            [sys.executable, *ENTRY, "operator"], log=self._log, environment=self._environment
+        )
+        await self._until_it_leads(self._process, killed)
 
     async def problem(self) -> str:
         """Tell whether it has ended."""
@@ -85,16 +96,14 @@ class OperatorProcess:
             operator = "not the installed one: changed through the environment"
         return {"nodes are": "simulated (kwok); no container runs", "operator": operator}
 
-    async def _until_it_leads(self, transport: Transport, process: asyncio.subprocess.Process) -> None:
+    async def _until_it_leads(self, process: asyncio.subprocess.Process, killed: str) -> None:
         """The lease has no event that we watch, so it is read until it is held, the operator ends or time
         is up.
         """
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
-            with contextlib.suppress(NotFound):
-                lease = await transport.get(LEASES.path(SYSTEM_NAMESPACE, LEASE_NAME), Lease)
-                if lease.spec.holder_identity:
-                    return
+            if await leader(self._transport) not in {"", killed}:
+                return
             try:
                 await asyncio.wait_for(asyncio.shield(process.wait()), 0.1)
             except TimeoutError:

@@ -25,6 +25,7 @@ from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.errors import MusterError, UsageError
 from orchestrator.planner import model, plan
 from orchestrator.simulation import change
+from orchestrator.simulation.apply_plan import replace_pods
 from orchestrator.simulation.run import Planner, settle
 from orchestrator.workloads.snapshot import planner_project
 from validation.errors import TargetError
@@ -99,6 +100,35 @@ class PlannerTarget:
         for node in nodes:
             now_ms = self._watching.now_ms()
             self._watching.record(NodeSeen(now_ms, node.name, node.gpu_count, node_type=node.node_type))
+
+    async def cordon(self, nodes: Mapping[str, bool]) -> None:
+        """Let each of these nodes take no new pods, or take them again, and decide."""
+        changed = [
+            replace(node, schedulable=not nodes.get(node.name, not node.schedulable))
+            for node in self._snapshot.nodes
+        ]
+        self._snapshot = replace(self._snapshot, nodes=tuple(changed))
+        for node in changed:
+            seen = NodeSeen(self._watching.now_ms(), node.name, node.gpu_count, cordoned=not node.schedulable)
+            self._watching.record(msgspec.structs.replace(seen, node_type=node.node_type))
+        self._settle()
+
+    async def drain(self, pods: Sequence[PodSeen]) -> None:
+        """Let the pods be gone, with others in their place that wait, and decide."""
+        uids = {pod.uid for pod in pods}
+        gone = [name for name, pod in self._seen.items() if pod.uid in uids]
+        self._snapshot, _ = replace_pods(self._snapshot, gone)
+        self._settle()
+
+    async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
+        """Nothing takes time."""
+
+    async def kill_operator(self) -> str:
+        """There is none."""
+        return "there is no operator"
+
+    async def operator_leads_again(self) -> None:
+        """There is none."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         """Apply the line to the snapshot, and decide. It fails as the command would, or if the planner never rests."""

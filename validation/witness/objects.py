@@ -22,6 +22,7 @@ _STATUS: Final = (
     "reason",
     "message",
     "conditions",
+    "nominatedNodeName",
     "allocatable",
     "initContainerStatuses",
     "containerStatuses",
@@ -57,6 +58,7 @@ def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
         terminating=metadata.get("deletionTimestamp") is not None,
         eviction=_eviction(status, annotations),
         cause=cause_of(pod),
+        nominated_node=status.get("nominatedNodeName") or "",
     )
 
 
@@ -70,7 +72,14 @@ def node_seen(node: Json, *, change: str, t_ms: int, published: int = 0) -> Node
         for condition in status.get("conditions") or ()
     )
     node_type = (node["metadata"].get("labels") or {}).get(names.NODE_TYPE_LABEL, "")
-    return NodeSeen(t_ms=t_ms, node=node["metadata"]["name"], gpus=gpus, ready=ready, node_type=node_type)
+    return NodeSeen(
+        t_ms=t_ms,
+        node=node["metadata"]["name"],
+        gpus=gpus,
+        ready=ready,
+        node_type=node_type,
+        cordoned=bool(node.get("spec", {}).get("unschedulable")),
+    )
 
 
 def published_gpus(slices: Iterable[Json]) -> dict[str, int]:

@@ -59,7 +59,7 @@ def test_what_differs_is_named_by_its_path_with_both_values(good: Path, bad: Pat
 
 
 def test_the_terminal_has_the_answer_and_what_stands_in_its_way(good: Path, bad: Path) -> None:
-    assert run("show", good).output.startswith("PASS of 2 of 89 requirements: gangs, victims\n")
+    assert run("show", good).output.startswith("PASS of 2 of 91 requirements: gangs, victims\n")
     words = run("show", bad).output
     assert "  FAIL  muster-gang/invariant/gpu-capacity: " in words
     assert "is held 2 times" in words

@@ -161,7 +161,7 @@ def test_the_shipped_scenarios_are_a_chain_of_the_paper_one_of_projects_and_isol
         projects,
     ]
     assert groups[-1] == ["hosts-after"]
-    assert len(groups) == 23
+    assert len(groups) == 25
 
 
 def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:
@@ -358,3 +358,47 @@ def test_a_weight_goes_to_the_command_and_to_the_oracle(tmp_path: Path) -> None:
 def test_the_first_scenario_deletes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="there is no project `q` to delete"):
         load([written(tmp_path, GOOD.replace("q: {quota: 4}", "q: {quota: null}"))])
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("drain: {nodesOf: [a], gpus: 1}", "the last step leaves nodes cordoned: `uncordon` them"),
+        ("drain: {nodesOf: [b], gpus: 1}", "`drain`: there is no job `b`"),
+        ("drain: {nodesOf: [], gpus: 1}", "`drain`: there is no job"),
+        ("drain: {nodesOf: [a], gpus: 0.5}", "`drain`: 0.5 is no whole number of GPUs"),
+        ("drain: {nodesOf: [a], gpus: 4}", "the nodes that stay have fewer GPUs than the quotas"),
+        ("uncordon: true", "`uncordon`: no node is cordoned"),
+        ("uncordon: true\n  restartOperator: true", "one of `drain`, `uncordon` and `restartOperator`"),
+    ],
+)
+def test_what_an_administrator_cannot_do_is_refused(tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(ScenarioError, match=r"scenario\.yaml:\d+: ") as error:
+        load([written(tmp_path, GOOD.replace("  expect:", f"  {more}\n  expect:"))])
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("  restartOperator: true\n", "without commands nobody is evicted"),
+        ("  drain: {nodesOf: [a], gpus: 1}\n", "nodes are cordoned already"),
+    ],
+)
+def test_a_second_step_of_an_administrator_is_checked_by_the_first(
+    tmp_path: Path, more: str, message: str
+) -> None:
+    drained = GOOD.replace("  expect:", "  drain: {nodesOf: [a], gpus: 1}\n  expect:")
+    second = "- id: second\n  title: Second\n  source: here\n" + more + "  expect: {allocated: {p: 0.3}}\n"
+    with pytest.raises(ScenarioError) as error:
+        load([written(tmp_path, drained + second)])
+    assert message in str(error.value)
+
+
+def test_the_oracle_has_what_stays_and_then_all_again(tmp_path: Path) -> None:
+    drained = GOOD.replace("  expect:", "  drain: {nodesOf: [a], gpus: 1}\n  expect:")
+    second = (
+        "- id: second\n  title: Second\n  source: here\n  uncordon: true\n  expect: {allocated: {p: 0.3}}\n"
+    )
+    (scenario,) = load([written(tmp_path, drained + second)])
+    assert [step.capacity_milli for step in scenario.steps] == [7000, 8000]

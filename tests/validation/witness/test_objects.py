@@ -179,6 +179,14 @@ def test_a_node_is_in_the_group_that_its_label_says() -> None:
     assert node_seen({"metadata": {"name": "n1"}}, change="added", t_ms=1).node_type == ""
 
 
+def test_a_cordoned_node_and_a_nominated_pod_are_seen_as_such() -> None:
+    node = {"metadata": {"name": "n1"}, "spec": {"unschedulable": True}, "status": {}}
+    assert node_seen(slim(node), change="added", t_ms=1).cordoned
+    assert not node_seen(slim({**node, "spec": {}}), change="added", t_ms=1).cordoned
+    waits = {**WIRE, "status": {"phase": "Pending", "nominatedNodeName": "n2"}}
+    assert pod_seen(slim(waits), change="added", project="p", t_ms=7).nominated_node == "n2"
+
+
 def test_its_names_are_those_that_the_orchestrator_uses() -> None:
     ours = {name: value for name, value in vars(names).items() if name.isupper()}
     theirs = {name: getattr(orchestrator.names, name) for name in ours if hasattr(orchestrator.names, name)}

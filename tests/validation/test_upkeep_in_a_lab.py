@@ -1,0 +1,27 @@
+"""Nodes are drained and the operator is killed on a real API server, and both are judged."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.validation.replay import assert_second_judge_agrees, run_command
+from validation.report.verify import verify
+from validation.scenario.loaded import SHIPPED
+from validation.session import Settings
+
+pytestmark = pytest.mark.lab
+
+NAMES = ("drained", "restarted")
+
+
+def test_quotas_hold_while_a_node_is_drained_and_promises_outlive_the_operator(tmp_path: Path) -> None:
+    chosen = Settings(out=tmp_path / "r", parts=("upkeep",))
+    paths = [SHIPPED / "muster" / f"{name}.scenario.yaml" for name in NAMES]
+    code, report = run_command(paths, chosen)
+    assert report is not None
+    assert code == 0, report.summary
+    judged = {step.id: step.volatile.subjects for step in report.steps if step.required}
+    assert judged["muster-drained/invariant/cordoned-node"] > 0
+    assert judged["muster-restarted/invariant/nominations-last"] == 2
+    assert verify(tmp_path / "r").problems == []
+    assert_second_judge_agrees(tmp_path / "r")
