@@ -15,6 +15,7 @@ from validation.acceptance import open_acceptance
 from validation.layers.checks import TESTS, describe_tests
 from validation.plan import plan
 from validation.plan_document import document
+from validation.scenario.images import NO_MAP
 from validation.scenario.loader import find, load, select
 from validation.scenario.scaling import Size, parse_size
 from validation.targets.kinds import CLUSTER, IMAGE, LAB, PROCESS, TARGETS
@@ -242,7 +243,8 @@ def _print_plan(
         lines = [{"id": check.id, "title": check.title, "requirements": proven(check.id)} for check in checks]
         click.echo(json.dumps(lines, indent=1))
         return
-    click.echo(document(acceptance, checks, hosts.scope.site if hosts is not None else None))
+    site, images = (hosts.scope.site, hosts.images) if hosts is not None else (None, NO_MAP)
+    click.echo(document(acceptance, checks, site, images))
 
 
 def _print_summary(report: "Report", directory: Path, *, as_json: bool) -> None:

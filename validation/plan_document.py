@@ -16,10 +16,13 @@ from validation.layers.checks import LAYERS, Layer
 from validation.layers.tools import TOOLS
 from validation.plan import Check
 from validation.report.text import expected_lines
+from validation.scenario.images import NO_MAP, ImageMap, images_of
 
 
-def document(acceptance: Acceptance, checks: Sequence[Check], site: HostSite | None = None) -> str:
-    """The plan as Markdown; `site` is what is declared of the hosts, None where no site was chosen."""
+def document(
+    acceptance: Acceptance, checks: Sequence[Check], site: HostSite | None = None, images: ImageMap = NO_MAP
+) -> str:
+    """The plan as Markdown; `site` is what is declared of the hosts, None where no site was chosen; it has `images`."""
     parts = ", ".join(acceptance.parts) or "the whole catalogue"
     lines = [
         "# Plan of the acceptance test",
@@ -29,6 +32,7 @@ def document(acceptance: Acceptance, checks: Sequence[Check], site: HostSite | N
         f"- catalogue: {len(acceptance.catalogue.requirements)} requirements, sha256 {acceptance.catalogue.sha256}",
         f"- checks: {len(checks)}",
         *_sizes(checks),
+        *_images(checks, images),
         *_requirements(acceptance, {check.id for check in checks if _runs(check, site)}),
         *_checks(checks, site),
         "## Signature",
@@ -41,6 +45,14 @@ def document(acceptance: Acceptance, checks: Sequence[Check], site: HostSite | N
 def _sizes(checks: Sequence[Check]) -> list[str]:
     sizes = sorted({check.scenario.size for check in checks if check.scenario.size})
     return [f"- scenarios are scaled to {size} GPUs (nodes, and GPUs of each)" for size in sizes]
+
+
+def _images(checks: Sequence[Check], images: ImageMap) -> list[str]:
+    """Which images scenarios need, and what they are called at the site; commands below have their printed names."""
+    names = images_of({check.scenario.id: check.scenario for check in checks}.values())
+    lines = [name if images.image(name) == name else f"{images.image(name)} for {name}" for name in names]
+    pulled = "; on a cluster every node with GPUs pulls each before a step is timed"
+    return [f"- images: {', '.join(lines)}{pulled}"] if lines else []
 
 
 def _requirements(acceptance: Acceptance, check_ids: set[str]) -> list[str]:

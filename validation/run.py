@@ -12,6 +12,7 @@ from orchestrator.progress import Reporter
 from validation.acceptance import Acceptance
 from validation.converge import converge
 from validation.errors import TargetError
+from validation.image_pulls import pull_before_the_clock
 from validation.judge.check_verdict import (
     Circumstances,
     Judgement,
@@ -38,6 +39,7 @@ from validation.result_lines import ResultLines
 from validation.run_projects import CleanupFailed, RunProjects
 from validation.sampling import sample_gpus
 from validation.scenario.commands import Action, Submit
+from validation.scenario.images import NO_MAP, images_of
 from validation.scenario.loaded import LoadedScenario, LoadedStep
 from validation.showing import open_pages, show
 from validation.step_commands import StepCommands, StepFailed
@@ -96,7 +98,8 @@ class ValidationRun:
         self._page_fault = ""
         """Why pages cannot be opened."""
         self._history: list[Action] = []
-        self._commands = StepCommands(target, recorder, progress)
+        self._images = hosts.images if hosts is not None else NO_MAP
+        self._commands = StepCommands(target, recorder, progress, self._images)
         self._projects = RunProjects(recorder, self._commands, self._wait)
         self._lines = ResultLines(progress, self.checks)
         self._node_groups = NodeGroups(target, recorder, self._wait)
@@ -300,9 +303,21 @@ class ValidationRun:
             await self._watch.aclose()
             await self._watch.enter_async_context(self.target.recording(self.recorder))
             await self._describe()
+            await self._pull_images()
         views = [other.view for other in self.checks if other.group == check.group]
         self._page_fault = await open_pages(self.target, views)
         self._group_from = len(self.recorder.events)
+
+    async def _pull_images(self) -> None:
+        """Let the nodes have all images before a step is timed. Raises TargetError; then nothing can be run."""
+        scenarios = {check.scenario.id: check.scenario for check in self.checks}
+        applying = [one for one in scenarios.values() if not self.acceptance.excludes_scenario(one)]
+        names = images_of(applying)
+        try:
+            await pull_before_the_clock(self.target, self.recorder, self._images, names, self.progress)
+        except TargetError as error:
+            self._unusable = str(error)
+            raise
 
     async def _perform(
         self, scenario: LoadedScenario, step: LoadedStep, result: record.CheckResult

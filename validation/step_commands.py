@@ -3,6 +3,7 @@
 from orchestrator.errors import MusterError
 from orchestrator.progress import Reporter
 from validation.report import record
+from validation.scenario.images import NO_MAP, ImageMap
 from validation.targets.base import Target
 from validation.targets.process import for_the_record
 from validation.targets.recorder import Recorder
@@ -13,12 +14,15 @@ class StepFailed(MusterError):
 
 
 class StepCommands:
-    """Runs command lines on the target, and keeps each with its output in a result."""
+    """Runs command lines on the target, with the site's own images, and keeps each with its output in a result."""
 
-    def __init__(self, target: Target, recorder: Recorder, progress: Reporter) -> None:
+    def __init__(
+        self, target: Target, recorder: Recorder, progress: Reporter, images: ImageMap = NO_MAP
+    ) -> None:
         self._target = target
         self._recorder = recorder
         self._progress = progress
+        self._images = images
 
     async def run(self, line: str, result: record.CheckResult) -> None:
         """Run a command that must succeed. Raises StepFailed if it does not."""
@@ -40,6 +44,7 @@ class StepCommands:
 
     async def _execute(self, line: str, result: record.CheckResult) -> record.Command:
         self._progress.update(f"{result.id}: {line}")
+        line = self._images.line(line)
         command = await self._target.execute(line, started_ms=self._recorder.now_ms())
         result.volatile.commands = [*result.volatile.commands, for_the_record(command)]
         return command

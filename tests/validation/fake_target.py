@@ -18,6 +18,7 @@ from validation.report.record import Command
 from validation.scenario.commands import Action, Submit, demands, parse
 from validation.scenario.schema import Cluster
 from validation.targets.planner import SimulatedRecorder
+from validation.targets.pulling import Pull
 from validation.targets.recorder import Recorder
 from validation.targets.web_pages import PageShown
 
@@ -27,6 +28,7 @@ class FakeTarget:
 
     kind = "lab"
     disposable = True
+    pulls_images = False
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
@@ -67,6 +69,9 @@ class FakeTarget:
         for name, kind in types.items():
             gpus = self.recorder.state.nodes[name]
             self.recorder.record(NodeSeen(self.recorder.now_ms(), name, gpus, node_type=kind))
+
+    async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
+        return [Pull(node, image) for image in images for node in nodes]
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
         assert self.recorder is not None

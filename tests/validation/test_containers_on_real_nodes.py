@@ -57,4 +57,6 @@ def test_what_needs_containers_is_judged_on_real_kubelets(tmp_path: Path) -> Non
     proven = {entry.id for entry in report.requirements if entry.verdict == "PASS"}
     rows = {f"submission.{name}" for name in ("train", "log", "build", "shell")}
     assert proven >= rows | {"storage.volume-reused"}
+    assert {one.node for one in report.volatile.images or ()} == {"dgx1-real-1", "dgx1-real-2"}
+    assert all(one.digest.startswith("sha256:") for one in report.volatile.images or ())
     assert verify(tmp_path / "r").problems == []

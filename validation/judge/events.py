@@ -132,6 +132,24 @@ class OperatorKilled(
     t_ms: int
 
 
+class ImagePulled(
+    msgspec.Struct, frozen=True, tag="image", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
+    """A node was made to pull an image before anything was timed, and has it after so long, or not for a `problem`.
+
+    `name` is what scenarios call it, `image` what the site does. `message` is what the kubelet said.
+    """
+
+    t_ms: int
+    node: str
+    name: str
+    image: str
+    digest: str = ""
+    took_ms: int = 0
+    message: str = ""
+    problem: str = ""
+
+
 class GpuSeen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One GPU of a node: the pods to which the kubelet gave it, as `namespace/name`, and the uids of those that use it.
 
@@ -334,6 +352,7 @@ Event = (
     | NodesDrained
     | NodesOpened
     | OperatorKilled
+    | ImagePulled
     | PodSeen
     | GpusSeen
     | WatchSeen

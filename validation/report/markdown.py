@@ -1,8 +1,8 @@
 """report.md: the same answers for a terminal, a pull request or a ticket."""
 
-from validation.judge.units import gpus
+from validation.judge.units import gpus, seconds
 from validation.report import text
-from validation.report.record import CheckResult, Report
+from validation.report.record import CheckResult, ImageRecord, Report
 
 
 def render(report: Report) -> str:
@@ -43,6 +43,7 @@ def _head(report: Report) -> list[str]:
     if "operator" in report.target:
         lines.append(f"- operator: {report.target['operator']}")
     lines.append(f"- executed: {report.coverage.executed} of {report.coverage.required} checks")
+    lines += [f"- image on {one.node}: {pulled_words(one)}" for one in report.volatile.images or ()]
     if report.interrupted:
         lines.append(f"- interrupted: {report.interrupted}")
     lines += [f"- not an acceptance: {deviation}" for deviation in report.scope.deviations]
@@ -51,6 +52,13 @@ def _head(report: Report) -> list[str]:
         for waiver in report.scope.waivers
     ]
     return lines
+
+
+def pulled_words(pulled: ImageRecord) -> str:
+    """How a node got an image, or why it did not."""
+    if pulled.problem:
+        return f"{pulled.image} not pulled: {pulled.problem}"
+    return f"{pulled.image} after {seconds(pulled.took_ms)}, {pulled.digest or 'digest unknown'}"
 
 
 def _requirements(report: Report) -> list[str]:

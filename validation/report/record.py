@@ -199,6 +199,19 @@ class EvictionRecord(_Record):
     message: str
 
 
+class ImageRecord(_Record):
+    """An image that a node was made to pull before anything was timed: what scenarios call it, its digest, how long it
+    took; or the `problem` for which it is not there.
+    """
+
+    node: str
+    name: str
+    image: str
+    digest: str
+    took_ms: int
+    problem: str = ""
+
+
 class Point(_Record):
     """From `t_ms` on, each project held this many thousandths of a GPU."""
 
@@ -254,13 +267,14 @@ class EventFile(_Record):
 class Trace(_Record):
     """What of a run differs from that of another: the clock, which events there were, and what follows from them.
 
-    `series` is thinned out where it has very many points.
+    `series` is thinned out where it has very many points. `images` is absent where none was pulled before the clock.
     """
 
     run: Run
     events: EventFile
     evictions: list[EvictionRecord]
     series: list[Point]
+    images: list[ImageRecord] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Report(_Record):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from validation.judge import api_checks
 from validation.judge.api_request import document_of
 from validation.judge.events import (
     AnswerSeen,
+    ImagePulled,
     NodeSeen,
     OutputSeen,
     PodSeen,
@@ -45,6 +46,8 @@ _BY_NAME: Final = {"allocatedMilli", "quotasMilli", "fairShareGpus", "devices", 
 """Keys of objects whose keys are names."""
 UNKNOWN: Final = "its agent does not answer"
 """In place of what was said of it, which may have addresses in it."""
+UNKNOWN_PULL: Final = "it was not pulled"
+"""In place of why, which may have the registry in it."""
 _NAMES: Final = {"project", "name", "node", "nodes"}
 """Keys of lists that are shown, whose values are names."""
 _NODES: Final = {"nodeName", "pool"}
@@ -64,6 +67,7 @@ def redact(directory: Path, out: Path) -> record.Report:
         raise ReportError(f"{directory}: the run was cut: there is no whole report to redact")
     replace = _replacement(entries)
     projects = _projects(entries)
+    at_site = _images_at_site(entries)
     opened, *rest = [_renamed(_only_judged(entry, projects), replace) for entry in entries]
     if not isinstance(opened, Opened):
         raise ReportError(f"{directory}: is not a log of a run")
@@ -74,10 +78,15 @@ def redact(directory: Path, out: Path) -> record.Report:
         if isinstance(entry, log.CheckEnded):
             for command in entry.commands:
                 command.stdout = command.stderr = ""
+                command.line = _with_printed_images(command.line, at_site)
+            fault = _with_printed_images(entry.circumstances.fault, at_site)
+            entry.circumstances = msgspec.structs.replace(entry.circumstances, fault=fault)
         elif isinstance(entry, log.Observed) and isinstance(entry.event, OutputSeen):
             entry.event = _without_addresses(entry.event)
         elif isinstance(entry, log.Observed) and isinstance(entry.event, PodSeen):
             entry.event = _without_message(entry.event)
+        elif isinstance(entry, log.Observed) and isinstance(entry.event, ImagePulled):
+            entry.event = _without_registry(entry.event)
         elif isinstance(entry, log.Observed) and isinstance(entry.event, SamplesSeen) and entry.event.problem:
             entry.event = msgspec.structs.replace(entry.event, problem=UNKNOWN)
         journal.append(entry)
@@ -106,6 +115,27 @@ def _is_api(entry: log.Entry) -> bool:
     """Whether it is an answer of the API server itself, and not about the container of a job."""
     event = entry.event if isinstance(entry, Observed) else None
     return isinstance(event, RequestAnswered) and not is_container(event.check)
+
+
+def _images_at_site(entries: Iterable[log.Entry]) -> dict[str, str]:
+    """By what the site calls an image, what scenarios call it; by why it was not pulled, no more than that."""
+    events = [entry.event for entry in entries if isinstance(entry, Observed)]
+    pulls = [event for event in events if isinstance(event, ImagePulled)]
+    problems = {event.problem: UNKNOWN_PULL for event in pulls if event.problem}
+    return problems | {event.image: event.name for event in pulls if event.image != event.name}
+
+
+def _with_printed_images(words: str, at_site: Mapping[str, str]) -> str:
+    """The words with the names of images that scenarios have: those of a site have its registry in them."""
+    for image, name in at_site.items():
+        words = words.replace(image, name)
+    return words
+
+
+def _without_registry(pulled: ImagePulled) -> ImagePulled:
+    """How a node got an image, without the registry that it is from, and without what was said of it."""
+    problem = UNKNOWN_PULL if pulled.problem else ""
+    return msgspec.structs.replace(pulled, image=pulled.name, message="", problem=problem)
 
 
 def _without_message(pod: PodSeen) -> PodSeen:

@@ -9,7 +9,7 @@ import msgspec
 from validation.judge import oracle
 from validation.judge.api_checks import API_CHECKS, judge_api
 from validation.judge.check_verdict import Judgement, StepCheck, judge_invariant, judge_step, waive
-from validation.judge.events import Event
+from validation.judge.events import Event, ImagePulled
 from validation.judge.expectation import contradictions
 from validation.judge.host_layer import HostScope
 from validation.judge.requirements import RequirementFacts, RunJudgement, judge_requirement, judge_run
@@ -192,6 +192,7 @@ def judge_record(report: record.Report, events: Sequence[Event]) -> None:
     judge_report(report)
     report.volatile.series = points(events)
     report.volatile.evictions = eviction_records(events, report.steps)
+    report.volatile.images = image_records(events) or msgspec.UNSET
 
 
 def calculate_oracle(report: record.Report) -> None:
@@ -236,6 +237,15 @@ def eviction_records(
             )
         )
     return records
+
+
+def image_records(events: Sequence[Event]) -> list[record.ImageRecord]:
+    """Which nodes were made to pull which images before anything was timed."""
+    return [
+        record.ImageRecord(event.node, event.name, event.image, event.digest, event.took_ms, event.problem)
+        for event in events
+        if isinstance(event, ImagePulled)
+    ]
 
 
 def disagreements(report: record.Report, again: record.Report) -> list[str]:

@@ -73,6 +73,7 @@ class Submit:
     pods: int
     min_member: int
     interactive: bool
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,7 @@ def _submission(project: str, name: str, options: dict[str, str]) -> Submit:
         pods=pods,
         min_member=_whole(options, "--min-member", 1),
         interactive=interactive,
+        image=options.get("--image", ""),
     )
 
 

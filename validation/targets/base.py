@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from validation.judge.events import PodSeen
 from validation.report.record import Command
 from validation.scenario.schema import Cluster
+from validation.targets.pulling import Pull
 from validation.targets.recorder import Recorder
 from validation.targets.web_pages import PageShown
 
@@ -15,6 +16,8 @@ class Target(Protocol):
     """A cluster with the orchestrator in it. Not usable before `start`, nor after `stop`."""
 
     kind: str
+    pulls_images: bool
+    """Whether its nodes have to pull the images of scenarios: not where no container runs."""
     disposable: bool
     """Nothing on it needs to be cleaned up at the end, because it ends with the run."""
 
@@ -26,6 +29,9 @@ class Target(Protocol):
 
     async def set_node_types(self, types: Mapping[str, str]) -> None:
         """Put each of these nodes into its group, by its label; into none where it is empty. Raises TargetError."""
+
+    async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
+        """Have these nodes pull these images; how each got each, or why not. Raises TargetError."""
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
         """Let each of these nodes take no new pods, or take them again. Raises TargetError."""

@@ -24,9 +24,10 @@ from validation.report.record import Command
 from validation.scenario.schema import Cluster
 from validation.targets.node_types import label_nodes
 from validation.targets.process import run_command, server_version
+from validation.targets.pulling import Pull, pull_images
 from validation.targets.recorder import Recorder
-from validation.targets.web_pages import PageShown, WebPages, serving_pages
 from validation.targets.upkeep import cordon_nodes, evict_pods, kill_leading_pod, leader, until_another_leads
+from validation.targets.web_pages import PageShown, WebPages, serving_pages
 from validation.witness.objects import published_gpus
 
 OPERATOR_SECONDS = 15.0
@@ -39,6 +40,7 @@ class ClusterTarget:
     """An existing cluster; refuses one on which scenarios could not be judged or would disturb other work."""
 
     kind = "cluster"
+    pulls_images = True
     disposable = False
 
     def __init__(
@@ -91,6 +93,10 @@ class ClusterTarget:
         if self._pages is None:
             raise TargetError("the pages are not served")
         return await self._pages.show(view)
+
+    async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
+        """Let the nodes pull the images, by a pod for each. Raises TargetError."""
+        return await pull_images(self.transport, nodes, images)
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
         """Let each of these nodes take no new pods, or take them again. Raises TargetError."""

@@ -29,7 +29,9 @@ from validation.judge.events import ToolRan
 from validation.judge.host_layer import DeclaredHost, HostScope, HostSite
 from validation.layers.secrets import conceal
 from validation.layers.tools import TOOLS, Tool
+from validation.scenario.images import NO_MAP, ImageMap
 from validation.targets.recorder import Recorder
+from validation.targets.site_images import read_images
 
 CONNECT_SECONDS: Final = 15.0
 GRACE_SECONDS: Final = 15.0
@@ -63,6 +65,8 @@ class SiteHosts:
 
     scope: HostScope
     access: Mapping[str, Access]
+    images: ImageMap = NO_MAP
+    """Where the site has the images that scenarios name."""
     _connections: dict[str, "_Connection"] = field(default_factory=dict)
     _ran: set[str] = field(default_factory=set)
     _is_closed: bool = False
@@ -169,7 +173,8 @@ def read_site(
         figures.hosts,
         figures_sha256(),
     )
-    return SiteHosts(scope, {host.name: _access(site, gpu_hosts[host.name]) for host in declared})
+    access = {host.name: _access(site, gpu_hosts[host.name]) for host in declared}
+    return SiteHosts(scope, access, read_images(site))
 
 
 def _host_site(site: Site) -> HostSite:

@@ -18,9 +18,10 @@ from validation.scenario.schema import Cluster
 from validation.targets.installation import install
 from validation.targets.node_types import label_nodes
 from validation.targets.process import run_command, server_version
+from validation.targets.pulling import Pull
 from validation.targets.recorder import Recorder
-from validation.targets.web_pages import PageShown, WebPages, serving_pages
 from validation.targets.upkeep import cordon_nodes, evict_pods, leader
+from validation.targets.web_pages import PageShown, WebPages, serving_pages
 
 STOP_SECONDS_ANNOTATION: Final = "muster.dev/lab-stop-seconds"
 """On a pod of a simulated node: so long it takes to end (`musterlab/stages.yaml`)."""
@@ -56,6 +57,7 @@ class LabTarget:
     """Starts a lab for the first scenario, keeps it for those that need the same, and stops it at the end."""
 
     kind = "lab"
+    pulls_images = False
     disposable = True
 
     def __init__(self, operator: LabOperator, run_directory: Path, progress: Callable[[str], None]) -> None:
@@ -114,6 +116,10 @@ class LabTarget:
         if self._pages is None:
             raise TargetError("the pages are not served")
         return await self._pages.show(view)
+
+    async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
+        """A lab has its images."""
+        return [Pull(node, image) for image in images for node in nodes]
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
         """Let each of these nodes take no new pods, or take them again. Raises TargetError."""

@@ -33,6 +33,7 @@ from validation.judge.events import Eviction, NodeSeen, PodSeen
 from validation.report.record import Command
 from validation.scenario.schema import Cluster
 from validation.targets.kinds import PLANNER
+from validation.targets.pulling import Pull
 from validation.targets.recorder import Recorder
 from validation.targets.web_pages import PageShown
 
@@ -58,6 +59,7 @@ class PlannerTarget:
     """A snapshot to which command lines are applied, and then the planner's decisions until one changes nothing."""
 
     kind = PLANNER
+    pulls_images = False
     disposable = True
 
     def __init__(self, planner: Planner = plan) -> None:
@@ -100,6 +102,10 @@ class PlannerTarget:
         for node in nodes:
             now_ms = self._watching.now_ms()
             self._watching.record(NodeSeen(now_ms, node.name, node.gpu_count, node_type=node.node_type))
+
+    async def pull(self, nodes: Sequence[str], images: Sequence[str]) -> list[Pull]:
+        """No container runs."""
+        return [Pull(node, image) for image in images for node in nodes]
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
         """Let each of these nodes take no new pods, or take them again, and decide."""

@@ -1,0 +1,57 @@
+"""The images that scenarios name, and where a site has them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from validation.scenario.commands import Submit, parse
+from validation.scenario.loaded import LoadedScenario
+
+_IMAGE = re.compile(r"(?<=\s)(-i|--image)(\s+|=)(\S+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageMap:
+    """By `whole_name`, what the site calls images that scenarios name; others are called the same."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def image(self, name: str) -> str:
+        """What the site calls the image."""
+        return self.names.get(whole_name(name), name)
+
+    def line(self, line: str) -> str:
+        """The command line as it is run at the site."""
+        action = parse(line) if line.startswith("muster submit ") else None
+        name = action.image if isinstance(action, Submit) else ""
+        if self.image(name) == name:
+            return line
+        return _IMAGE.sub(lambda match: self._option(match, name), line)
+
+    def _option(self, match: re.Match[str], name: str) -> str:
+        return f"{match[1]}{match[2]}{self.image(name)}" if match[3] == name else match[0]
+
+
+NO_MAP = ImageMap()
+
+
+def whole_name(name: str) -> str:
+    """The name of an image with the registry and the tag that are meant where it has none."""
+    path, at, digest = name.partition("@")
+    host, slash, _ = path.partition("/")
+    if not slash:
+        path = f"docker.io/library/{path}"
+    elif "." not in host and ":" not in host and host != "localhost":
+        path = f"docker.io/{path}"
+    if not at and ":" not in path.rpartition("/")[2]:
+        path += ":latest"
+    return path + at + digest
+
+
+def images_of(scenarios: Iterable[LoadedScenario]) -> list[str]:
+    """The images that the scenarios name, in order, each once."""
+    actions = (
+        command.action for scenario in scenarios for step in scenario.steps for command in step.commands
+    )
+    names = (action.image for action in actions if isinstance(action, Submit))
+    return [name for name in dict.fromkeys(names) if name]

@@ -1,0 +1,26 @@
+"""Reads from a site file where the site has the images that scenarios name."""
+
+from deployment.bundle.registry import parse_reference
+from deployment.errors import BundleError
+from deployment.site import Site
+from validation.errors import HostError
+from validation.scenario.images import ImageMap, whole_name
+
+
+def read_images(site: Site) -> ImageMap:
+    """The map of the site: what `validation.images` says, else where `muster bundle push` puts what is in the bundle.
+
+    Raises HostError for a name in the bundle that is none.
+    """
+    registry = site.get("validation", "registry", default="")
+    names = {}
+    for name in site.get("bundle", "images", default=[]) if registry else ():
+        try:
+            reference = parse_reference(name)
+        except BundleError as error:
+            raise HostError(str(error)) from error
+        end = f"@{reference.digest}" if reference.digest else f":{reference.tag}"
+        names[whole_name(name)] = f"{registry}/{reference.path}{end}"
+    for name, image in site.get("validation", "images", default={}).items():
+        names[whole_name(name)] = image
+    return ImageMap(names)
