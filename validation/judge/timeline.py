@@ -17,13 +17,24 @@ class _Before:
     uids: dict[str, set[str]] = field(default_factory=dict)
     """By project, the uids of its pods."""
     pod_events: dict[str, int] = field(default_factory=dict)
+    project_of: dict[str, str] = field(default_factory=dict)
+    moved: set[str] = field(default_factory=set)
+    """The uids that were seen in more than one project, which no cluster has."""
 
     def apply(self, event: Event) -> None:
         self.at += 1
         self.state.apply(event)
         if isinstance(event, PodSeen):
             self.uids.setdefault(event.project, set()).add(event.uid)
+            if self.project_of.setdefault(event.uid, event.project) != event.project:
+                self.moved.add(event.uid)
             self.pod_events[event.project] = self.pod_events.get(event.project, 0) + 1
+
+    def count_pods(self, projects: Collection[str]) -> int:
+        """How many pods these projects had, each counted once."""
+        of_projects = [self.uids.get(project, set()) for project in projects]
+        repeated = (sum(uid in uids for uids in of_projects) - 1 for uid in self.moved)
+        return sum(map(len, of_projects)) - sum(max(0, times) for times in repeated)
 
 
 class Timeline:
@@ -50,7 +61,7 @@ class Timeline:
         return Evidence(
             len(gpus),
             sum(gpus),
-            len(set().union(*(before.uids.get(project, ()) for project in projects))),
+            before.count_pods(projects),
             sum(before.pod_events.get(project, 0) for project in projects),
         )
 

@@ -206,3 +206,11 @@ def test_a_failure_fails_every_kind_of_check() -> None:
     assert judge_unrun(failed) == Judgement(Verdict.FAIL, failed.failure)
     unfinished = Circumstances(failure="it failed", unfinished="the run ended")
     assert judge_unrun(unfinished) == Judgement(Verdict.INCONCLUSIVE, "the run ended")
+
+
+def test_a_pod_that_is_told_in_two_projects_is_one() -> None:
+    events: list[Event] = [pod(1, "a", project="p"), pod(2, "a", project="q"), pod(3, "b", project="q")]
+    timeline = Timeline(events)
+    assert timeline.evidence_before(3, ["p", "q"]).pods == 2
+    assert timeline.evidence_before(3, ["p"]).pods == 1
+    assert timeline.evidence_before(1, ["p", "q"]).pods == 1
