@@ -355,6 +355,8 @@ NOT_MENDED = pytest.mark.xfail(strict=True, reason="docs/scheduling.md, known ga
         ("room-lost-by-a-rule-that-did-not-last", Pace(5, is_mixed=True)),
         ("rearranged-and-granted-in-part", Pace(5, is_mixed=True)),
         ("place-beside-a-lost-gpu-and-a-victim", Pace(0, is_mixed=True)),
+        ("gang-that-is-partly-on-a-closed-node", Pace(0, is_mixed=True)),
+        ("started-in-the-places-of-a-nominee", Pace(0, is_mixed=True)),
         pytest.param("slot-of-an-older-nominee", Pace(1), marks=NOT_MENDED),
         pytest.param("moved-twice-for-one-job", Pace(5, is_mixed=True), marks=NOT_MENDED),
         pytest.param("moved-twice-for-parts-of-two", Pace(1, is_late=True), marks=NOT_MENDED),

@@ -141,18 +141,25 @@ def _keeps_quota(step: Step, name: str, lost: Amounts) -> bool:
 def _made_way(step: Step, name: str) -> Amounts:
     """What of the project's, or of the projects below it, made way for more urgent work of its own, by its reason.
 
-    Of a gang what it needs counts, of other work a pod.
+    Of a gang what it needs counts, of other work a pod; less what that urgent work was bound to for it.
     """
-    urgent = [step.workloads[name] for name in {entry.workload for entry in step.nominated.values()}]
-    made_way = [
-        pending(workload)[: max(1, workload.min_member)]
-        for workload in step.before.workloads
-        if name in step.tree.lineage.get(workload.project, ())
-        and workload.id in step.plan.pending
-        and step.plan.pending[workload.id].message.endswith(MADE_WAY)
-        and any(
-            other.project == workload.project and order_in_project(other) < order_in_project(workload)
-            for other in urgent
-        )
-    ]
-    return total(pod for pods in made_way for pod in pods)
+    nominated = {entry.workload for entry in step.nominated.values()}
+    bound = {entry.workload for entry in step.plan.bindings}
+    made_way: list[Pod] = []
+    takers: set[str] = set()
+    for workload in step.before.workloads:
+        reason = step.plan.pending.get(workload.id)
+        if name not in step.tree.lineage.get(workload.project, ()) or reason is None:
+            continue
+        more_urgent = {
+            other
+            for other in nominated | bound
+            if step.workloads[other].project == workload.project
+            and order_in_project(step.workloads[other]) < order_in_project(workload)
+        }
+        if reason.message.endswith(MADE_WAY) and more_urgent:
+            made_way += pending(workload)[: max(1, workload.min_member)]
+            takers |= set() if more_urgent & nominated else more_urgent
+    started = [step.pods[entry.pod] for entry in step.plan.bindings if entry.workload in takers]
+    gpu, cpu, memory = total(started)
+    return add(total(made_way), (-gpu, -cpu, -memory))

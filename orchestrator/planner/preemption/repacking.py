@@ -149,8 +149,12 @@ class _Repacking:
         return self._open is None or position in self._open
 
     def _pieces(self) -> Iterator[Piece]:
-        """Pieces that are wholly on the chosen nodes and may go, who has least to lose first."""
-        chosen = set(self._positions)
+        """Pieces that are wholly on the chosen nodes and may go, who has least to lose first.
+
+        What they hold on nodes that take no work, and are never chosen, goes with the rest.
+        """
+        closed = (account.position for account in self._ledger.nodes if not account.node.schedulable)
+        chosen = {*self._positions, *closed}
         pieces = {
             id(piece): piece
             for position in self._positions
