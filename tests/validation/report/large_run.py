@@ -10,7 +10,7 @@ from validation.judge.check_verdict import Circumstances, Window
 from validation.judge.events import CommandRun, Event, NodeSeen, PodSeen, ProjectSet
 from validation.judge.evidence import Evidence
 from validation.judge.expectation import Expectation
-from validation.judge.invariants import INVARIANTS
+from validation.judge.invariants import INVARIANTS, OF_LIMITED_PROJECTS
 from validation.judge.oracle import Demand, Project
 from validation.report import log
 from validation.report.record import CheckResult, RequirementResult, Run, ScenarioRecord
@@ -26,7 +26,7 @@ def write_log(directory: Path, *, steps: int, changes: int) -> int:
     """Write the log of so many steps, in which each pod changes so often; returns how many events it has."""
     directory.mkdir(parents=True)
     names = [f"{SCENARIO}/step-{number:05}" for number in range(steps)]
-    invariants = [f"{SCENARIO}/invariant/{name}" for name in INVARIANTS]
+    invariants = [f"{SCENARIO}/invariant/{name}" for name in INVARIANTS if name not in OF_LIMITED_PROJECTS]
     encode, events = msgspec.json.Encoder(order="sorted").encode, 0
     with (directory / log.NAME).open("wb") as file:
         for entry in _entries(names, invariants, changes):
