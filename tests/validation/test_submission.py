@@ -124,7 +124,7 @@ def test_in_a_lab_what_needs_a_container_does_not_apply(tmp_path: Path) -> None:
         "submission.log": "NOT_APPLICABLE",
         "submission.build": "PASS",
         "submission.shell": "NOT_APPLICABLE",
-        "submission.ingress": "INCONCLUSIVE",
+        "submission.ingress": "NOT_APPLICABLE",
     }
 
 

@@ -49,7 +49,14 @@ def verdict(name: str, events: list[Event], started_ms: int) -> str:
 
 
 def test_there_is_a_case_for_every_invariant_that_can_last() -> None:
-    of_moments = {"in-quota-never-evicted", "interactive-never-evicted", "nothing-vanishes", "node-affinity"}
+    of_moments = {
+        "cordoned-node",
+        "in-quota-never-evicted",
+        "interactive-never-evicted",
+        "node-affinity",
+        "nominations-last",
+        "nothing-vanishes",
+    }
     assert set(LASTING) == set(ENDS) == set(INVARIANTS) - of_moments
 
 

@@ -10,12 +10,12 @@ def test_the_notebook_of_the_paper() -> None:
         "muster submit a-1-1-jupyter -i jupyter/base-notebook -g 1 --interactive --service-type=ingress --port 8888 "
         '--args="--NotebookApp.base_url=team-a-test-ingress" --command=start-notebook.sh -p team-a'
     )
-    assert parse(line) == Submit("team-a", "a-1-1-jupyter", 1000, False, 1, 1, True)
+    assert parse(line) == Submit("team-a", "a-1-1-jupyter", 1000, False, 1, 1, True, "jupyter/base-notebook")
 
 
 def test_a_gang() -> None:
     line = "muster submit g -i x -g 4 --parallelism 4 --completions=4 --min-member 3 -p p"
-    assert parse(line) == Submit("p", "g", 4000, True, 4, 3, False)
+    assert parse(line) == Submit("p", "g", 4000, True, 4, 3, False, "x")
 
 
 def test_preemptible_interactive_work() -> None:
