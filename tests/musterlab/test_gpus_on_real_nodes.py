@@ -404,7 +404,10 @@ def test_the_pod_of_the_page_ends_well_and_the_fields_of_rhel_reach_its_containe
             for container in ("ctr0", "ctr1")
         )
         assert re.fullmatch("nvidia[0-7]", gpu)
-        assert (passed, other) == ("Test PASSED", [gpu, "Result = PASS"])
+        assert (passed, other) == (
+            "Test PASSED",
+            [gpu, " Detected 1 CUDA Capable device(s)", "Result = PASS"],
+        )
         for status in pod["status"]["containerStatuses"]:
             configuration = runtime_configuration(dra_lab, NODE, status["containerID"].partition("://")[2])
             context = configuration["linux"]["security_context"]
