@@ -19,7 +19,7 @@ def spare_who_can_stay(session: Session) -> None:
     """Take back the evictions and moves of this decision that no binding or nomination needs, best claims first."""
     victims = session.victims_of_others()
     if not any(_could_stay(session, session.workload(name), pods) for name, pods in victims.items()):
-        return  # nearly always; and nothing becomes free before somebody stays who was only moved
+        return  # nearly always
     parts = {
         name: parts_of_victim(_as_it_ran(session.workload(name), evicted), evicted)
         for name, evicted in victims.items()
@@ -35,7 +35,7 @@ def spare_who_can_stay(session: Session) -> None:
 
 
 def _could_stay(session: Session, workload: Workload, evicted: Collection[str]) -> bool:
-    """Whether the pod that there is still most to hope for has its place, or could give another place back for it."""
+    """Whether one of the evicted pods could run on where it is, or has another place to give back for that."""
     return any(
         session.place_of_moved(pod) is not None or session.placer.can_stay(pod)
         for pod in workload.pods
