@@ -197,10 +197,9 @@ class ReclaimPolicy:
             key = (workload.project, self._session.workload(name).project)
             known = self._promising.get(key)
             if known is None:
+                quotas = [self._tree.quota[side] for side in self._lineage_below(*key)]
                 known = self._promising[key] = any(
-                    any(quota for quota in self._tree.quota[side] if quota < UNLIMITED)
-                    or self._tree.quota[side][0] >= UNLIMITED
-                    for side in self._lineage_below(*key)
+                    gpu or 0 < cpu < UNLIMITED or 0 < memory < UNLIMITED for gpu, cpu, memory in quotas
                 )
             if known:
                 return True
