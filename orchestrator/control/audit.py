@@ -34,7 +34,8 @@ from orchestrator.control.events import pod_event
 from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
 from orchestrator.names import EVICTION_REASON_ANNOTATION, OPERATOR_ACCOUNT, WORKLOAD_LABEL
 from orchestrator.planner.model import Eviction, Plan, Workload
-from orchestrator.workloads.request import devices_of, grace_seconds
+from orchestrator.workloads.grace_periods import grace_seconds
+from orchestrator.workloads.request import devices_of
 from orchestrator.workloads.snapshot import Reading, owner_uid
 
 logger = logging.getLogger(__name__)

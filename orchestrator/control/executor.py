@@ -31,8 +31,9 @@ from orchestrator.planner.devices.model import ObservedClaim
 from orchestrator.planner.model import Binding, Eviction
 from orchestrator.workloads.device_reader import Miscounted
 from orchestrator.workloads.gpu_shares import share_annotations, without_shares
+from orchestrator.workloads.grace_periods import grace_seconds
 from orchestrator.workloads.nominations import bound_annotations, leaving_annotations
-from orchestrator.workloads.request import devices_text, grace_seconds
+from orchestrator.workloads.request import devices_text
 from orchestrator.workloads.snapshot import Assumption, is_leaving
 from orchestrator.workloads.volumes import claims_of
 

@@ -23,11 +23,11 @@ from orchestrator.names import (
     WRITER_ROLE,
 )
 from orchestrator.roles import CONTROLLERS, ROLES
+from orchestrator.workloads.grace_periods import MAX_GRACE_SECONDS
 from orchestrator.workloads.nodes import GPU_PRODUCT_LABEL
 from orchestrator.workloads.protection import (
     BASELINE_CAPABILITIES,
     CONTROL_PLANE_TAINTS,
-    MAX_GRACE_SECONDS,
     PolicyMode,
 )
 

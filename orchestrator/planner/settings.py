@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+from orchestrator.planner.work_bound import MAX_WORK
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -24,7 +26,7 @@ class Settings:
     not_ready_grace_seconds: int = 120
     reservation_after_seconds: int | None = 600
     topology_levels: tuple[str, ...] = ()
-    max_work: int | None = 350_000
+    max_work: int | None = MAX_WORK
 
 
 DEFAULT_SETTINGS: Final = Settings()

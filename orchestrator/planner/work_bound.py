@@ -8,6 +8,10 @@ it does not reach is first next time.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
+
+MAX_WORK: Final = 350_000
+"""The default of `Settings.max_work`."""
 
 _LEAST_TURNS = 8
 """So many workloads have their turn in each action whatever they cost: on a large cluster counting its nodes alone may

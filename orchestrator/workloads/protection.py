@@ -36,10 +36,6 @@ class PolicyMode(Enum):
     """There are no policies: Kubernetes before 1.30. Pod Security alone is enforced."""
 
 
-MAX_GRACE_SECONDS: Final = 600
-"""The longest termination grace period of pods whose project says nothing else. So long a pod goes on, at most, once it
-is evicted, unless the operator is told otherwise."""
-
 BASELINE_CAPABILITIES: Final = frozenset(
     (
         "AUDIT_WRITE",

@@ -27,12 +27,12 @@ from orchestrator.workloads.claim_reader import ClaimReader, DynamicObject, may_
 from orchestrator.workloads.device_reader import DeviceReader, Miscounted
 from orchestrator.workloads.dict_ops import put
 from orchestrator.workloads.gpus import given_gpus
+from orchestrator.workloads.grace_periods import MAX_GRACE_SECONDS
 from orchestrator.workloads.namespaces import NamespaceOwners
 from orchestrator.workloads.node_reader import NodeReader
 from orchestrator.workloads.outsider_reader import OutsiderReader
 from orchestrator.workloads.owners import KindState
 from orchestrator.workloads.project_reader import ProjectReader
-from orchestrator.workloads.protection import MAX_GRACE_SECONDS
 from orchestrator.workloads.request import concerns_gpus
 from orchestrator.workloads.snapshot import Assumption, Observed, Reading
 from orchestrator.workloads.unreadable import Boundary

@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from orchestrator.cluster.gpu_fraction import gpu_milli
-from orchestrator.cluster.integers import MAX_DIGITS, whole_number
+from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import Container, Pod, PodSpec
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes, memory_mib, shortened, whole_count
 from orchestrator.names import (
     ADMITTED_ANNOTATION,
-    CHECKPOINT_GRACE_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
     GPU_FRACTION_ANNOTATION,
     GPU_FRACTION_DEVICES_ANNOTATION,
@@ -34,7 +33,6 @@ __all__ = [
     "devices_of",
     "gpu_devices",
     "gpu_request",
-    "grace_seconds",
     "held_on_node",
     "is_admitted",
     "is_reservation",
@@ -302,18 +300,6 @@ def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
             for toleration in spec.tolerations
         ),
     )
-
-
-def grace_seconds(pod: Pod, max_seconds: int) -> int | None:
-    """How long after its eviction the pod may go on to save its work, at most `max_seconds`.
-
-    None where neither its annotation nor its specification says so: then it has what Kubernetes gives it.
-    """
-    text = pod.metadata.annotations.get(CHECKPOINT_GRACE_ANNOTATION, "").strip()
-    if text.isascii() and text.isdecimal():
-        return min(whole_number(text[:MAX_DIGITS]) or 0, max_seconds)
-    own_seconds = pod.spec.termination_grace_period_seconds
-    return None if own_seconds is None else min(own_seconds, max_seconds)
 
 
 def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:

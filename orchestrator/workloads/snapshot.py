@@ -24,12 +24,12 @@ from orchestrator.planner import model
 from orchestrator.planner.gangs import has_gang
 from orchestrator.workloads.claim_reader import DynamicObject, PodClaims
 from orchestrator.workloads.gangs import required
+from orchestrator.workloads.grace_periods import MAX_GRACE_SECONDS
 from orchestrator.workloads.health import gives_gpus_twice, gpu_memory_mib, node_health, refuses_pods
 from orchestrator.workloads.holdings import held_request
 from orchestrator.workloads.node_terms import Terms, both
 from orchestrator.workloads.owners import Chain
 from orchestrator.workloads.parsing import parse_duration_seconds
-from orchestrator.workloads.protection import MAX_GRACE_SECONDS
 from orchestrator.workloads.published_gpus import PublishedGpus
 from orchestrator.workloads.request import (
     MAX_AMOUNT,
