@@ -57,7 +57,10 @@ class Metadata(Wire, frozen=True):
     @property
     def controller(self) -> OwnerReference | None:
         """The owner that manages this object, if it has one."""
-        return next((owner for owner in self.owner_references if owner.controller), None)
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
 
 
 class Object(Wire, frozen=True):

@@ -307,35 +307,24 @@ def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:
 
     What the pod as a whole asks for is at least that, or Kubernetes does not take it.
     """
-    sidecars = [
-        init_container
-        for init_container in pod.spec.init_containers
-        if init_container.restart_policy == "Always"
-    ]
-    starters = [
-        init_container
-        for init_container in pod.spec.init_containers
-        if init_container.restart_policy != "Always"
-    ]
-    running = sum(_requested((*pod.spec.containers, *sidecars), resource, parse))
-    starting = max(_requested(starters, resource, parse), default=0)
-    whole = sum(_requested([pod.spec], resource, parse))
-    return max(running, starting, whole) + _parsed(pod.spec.overhead, resource, parse)
+    running, starting = _sum(pod.spec.containers, resource, parse), 0
+    if pod.spec.init_containers:
+        sidecars = [one for one in pod.spec.init_containers if one.restart_policy == "Always"]
+        starters = [one for one in pod.spec.init_containers if one.restart_policy != "Always"]
+        running += _sum(sidecars, resource, parse)
+        starting = max((_requested(starter, resource, parse) for starter in starters), default=0)
+    whole = _requested(pod.spec, resource, parse)
+    return max(running, starting, whole) + _parsed(pod.spec.overhead.get(resource), parse)
 
 
-def _requested(
-    askers: Iterable[Container | PodSpec], resource: str, parse: Callable[[str], int]
-) -> list[int]:
-    return [
-        _parsed(
-            asker.resources.requests if resource in asker.resources.requests else asker.resources.limits,
-            resource,
-            parse,
-        )
-        for asker in askers
-    ]
+def _sum(containers: Iterable[Container], resource: str, parse: Callable[[str], int]) -> int:
+    return sum([_requested(container, resource, parse) for container in containers])
 
 
-def _parsed(amounts: Mapping[str, str | int], resource: str, parse: Callable[[str], int]) -> int:
-    amount = amounts.get(resource)
+def _requested(asker: Container | PodSpec, resource: str, parse: Callable[[str], int]) -> int:
+    amount = asker.resources.requests.get(resource)
+    return _parsed(asker.resources.limits.get(resource) if amount is None else amount, parse)
+
+
+def _parsed(amount: str | int | None, parse: Callable[[str], int]) -> int:
     return 0 if amount is None else parse(str(amount))

@@ -39,7 +39,6 @@ from orchestrator.workloads.request import (
     gpu_devices,
     is_admitted,
     pod_constraints,
-    pod_request,
     readable_request,
 )
 from orchestrator.workloads.sub_groups import grouping, sub_group
@@ -236,6 +235,7 @@ def belongs(pod: Pod, assumed: Mapping[str, Assumption]) -> bool:
 
 def planner_pod(
     pod: Pod,
+    request: model.Request,
     assumed: Assumption | None = None,
     *,
     evicted: bool = False,
@@ -249,14 +249,14 @@ def planner_pod(
 ) -> model.Pod:
     """The pod in the planner's terms, with a binding or an eviction that is under way. Raises UnreadableRequest.
 
-    `nominated` is the place that is kept for it or, if it leaves, for its successor; a pod that stays has none.
-    `levels` are the cluster's levels of topology, `volumes` what the pod's volumes ask of its node, `part` its part of
-    the gang that its controller implies. `devices` are what it holds of its node's GPUs, whatever its annotation says;
-    None: that counts. `claims` is what its resource claims are.
+    `request` is what it asks for beside its claims. `nominated` is the place that is kept for it or, if it leaves, for
+    its successor; a pod that stays has none. `levels` are the cluster's levels of topology, `volumes` what the pod's
+    volumes ask of its node, `part` its part of the gang that its controller implies. `devices` are what it holds of its
+    node's GPUs, whatever its annotation says; None: that counts. `claims` is what its resource claims are.
     """
     node = pod.spec.node_name or (assumed.node if assumed else None)
     state = model.PodState.PENDING
-    request = pod_request(pod) if claims is None else claims.request
+    request = request if claims is None else claims.request
     terms = volumes if claims is None else both(volumes, claims.terms)
     held: tuple[int, ...] = ()
     if node:

@@ -88,7 +88,7 @@ class WorkloadReader:
         self._avoided: Mapping[str, str] = {}
         self._nominated: Mapping[str, Assumption | None] = {}
         self._users: dict[Key, dict[str, Pod]] = {}
-        self._read_pods: dict[str, tuple[Pod, _Known, model.Pod]] = {}
+        self._read_pods: dict[str, tuple[Pod, model.Request, _Known, model.Pod]] = {}
         self._unreadable: dict[str, dict[str, str]] = {}
         self._touched: set[str] = set()
         self._stale_since_us: dict[str, int] = {}
@@ -330,14 +330,17 @@ class WorkloadReader:
         nominated = self._nominated[uid] if uid in self._nominated else nomination_of(pod)
         part = "" if gang is None else gang.part_of(pod.metadata.labels)
         devices = self._devices.devices(uid)
-        claims = self._claims.read_pod(pod, pod_request(pod), self._node_of(pod))
+        known = self._read_pods.get(uid)
+        current = known if known is not None and known[0] is pod else None
+        request = pod_request(pod) if current is None else current[1]
+        claims = self._claims.read_pod(pod, request, self._node_of(pod))
         terms = both(self._volumes.terms(pod), not_on(self._avoided.get(uid)))
         around: _Known = (assumed, evicted, nominated, terms, part, devices, claims)
-        known = self._read_pods.get(uid)
-        if known is not None and known[0] is pod and known[1] == around:
-            return known[2]
+        if current is not None and current[2] == around:
+            return current[3]
         planned = planner_pod(
             pod,
+            request,
             assumed,
             evicted=evicted,
             nominated=nominated,
@@ -348,9 +351,9 @@ class WorkloadReader:
             claims=claims,
             max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
         )
-        if known is not None and known[2] == planned:
-            planned = known[2]
-        self._read_pods[uid] = (pod, around, planned)
+        if known is not None and known[3] == planned:
+            planned = known[3]
+        self._read_pods[uid] = (pod, request, around, planned)
         return planned
 
     def _waits_for_owner(self, pod: Pod, now_us: int) -> bool:
