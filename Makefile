@@ -22,9 +22,9 @@ validate: environment ## replay TR-4858 §4.8-4.10 and our own scenarios on a re
 image: environment ## the operator's image as an OCI archive, without a container engine: dist/muster-VERSION.oci.tar
 	@PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen python -m image.build dist/
 
-test: environment lab-binaries ## every test, on every Python that is here; what mostly waits runs two at a time
-	@$(UV) run --frozen tox run-parallel --parallel 2 -m paired
-	@$(UV) run --frozen tox run -m alone
+test: environment lab-binaries ## every test, on every Python that is here; two lanes of tox.ini at a time
+	@$(UV) run --frozen tox run-parallel --parallel 2 -m guests
+	@$(UV) run --frozen tox run-parallel --parallel 2 -m labs
 
 test-cli: environment lab-binaries ## every command line that the papers print, against containers that run; part of `make test`
 	@$(UV) run --frozen pytest tests/cli_table
