@@ -5,9 +5,23 @@ from contextlib import suppress
 from typing import Any, Final
 
 from orchestrator.cluster.errors import NotFound
-from orchestrator.cluster.resources import NAMESPACES, PODS, PROJECTS, SERVICE_ACCOUNTS
+from orchestrator.cluster.resources import (
+    CLUSTER_ROLES,
+    NAMESPACES,
+    PODS,
+    PROJECTS,
+    ROLE_BINDINGS,
+    SERVICE_ACCOUNTS,
+)
 from orchestrator.cluster.transport import Transport
-from orchestrator.names import GPU_RESOURCE, NAMESPACE_PREFIX, PROJECT_LABEL
+from orchestrator.names import (
+    GPU_RESOURCE,
+    NAMESPACE_PREFIX,
+    OPERATOR_ACCOUNT,
+    PROJECT_LABEL,
+    SYSTEM_NAMESPACE,
+    WRITER_ROLE,
+)
 
 GPUS_OF_NODE: Final = 8
 RAW: Final = "bench-raw-"
@@ -37,9 +51,22 @@ async def make_projects(transport: Transport, nodes: int) -> None:
 
 
 async def make_raw_namespaces(transport: Transport) -> None:
-    """Make namespaces that belong to no project, for the raw client."""
+    """Make namespaces that belong to no project, for the raw client.
+
+    The operator's account may write there what it may write in those of projects.
+    """
     for namespace in team_namespaces(RAW):
         await _make_namespace(transport, namespace, {})
+        binding = {
+            "apiVersion": ROLE_BINDINGS.api_version,
+            "kind": ROLE_BINDINGS.kind,
+            "metadata": {"name": WRITER_ROLE},
+            "roleRef": {"apiGroup": ROLE_BINDINGS.group, "kind": CLUSTER_ROLES.kind, "name": WRITER_ROLE},
+            "subjects": [
+                {"kind": SERVICE_ACCOUNTS.kind, "name": OPERATOR_ACCOUNT, "namespace": SYSTEM_NAMESPACE}
+            ],
+        }
+        await transport.create(ROLE_BINDINGS.path(namespace), binding)
 
 
 async def have_accounts(transport: Transport, prefix: str = NAMESPACE_PREFIX) -> None:
