@@ -27,6 +27,7 @@ WAITING_VICTIMS: Final = 0.25
 """So often whoever is deleted may be a pod that waits or is being bound; else one that has its GPUs."""
 ORDINARY: Final = {"part": 40, "whole": 12, "delete": 36}
 RESTARTS: Final = ("operator", "agent", "kubelet", "plugin")
+_FIRST: Final = ("whole", "part", "settle")
 _ENDED: Final = ("Succeeded", "Failed")
 _FIELD: Final = f"metadata.annotations['{names.GPU_UUIDS_ANNOTATION}']"
 _SETTLE_SECONDS: Final = 90.0
@@ -35,14 +36,15 @@ _SETTLE_SECONDS: Final = 90.0
 def script(count: int, restarts: Iterable[str], settle: int, seed: int) -> list[str]:
     """So many actions, in an order that the seed determines.
 
-    Among them are these restarts of programs, and so often it is waited until things have settled.
+    Among them are these restarts of programs, and so often it is waited until things have settled. First a pod with
+    whole GPUs gets them, and one with a part: later all may be taken whenever somebody looks.
     """
     chance = random.Random(seed)  # noqa: S311 - keeps no secret
     fixed = [*restarts, *["settle"] * settle]
-    ordinary = chance.choices(list(ORDINARY), list(ORDINARY.values()), k=count - len(fixed))
+    ordinary = chance.choices(list(ORDINARY), list(ORDINARY.values()), k=count - len(fixed) - len(_FIRST))
     actions = [*ordinary, *fixed]
     chance.shuffle(actions)
-    return actions
+    return [*_FIRST, *actions]
 
 
 @dataclass

@@ -171,13 +171,13 @@ def pod(objects: list[Json]) -> str:
     if not uid or under(ended, "metadata", "uid") != uid or under(ended, "status", "phase") != "Succeeded":
         return "FAIL"
     codes = {
-        one.get("name"): under(one, "state", "terminated", "exitCode")
+        str(one.get("name")): under(one, "state", "terminated", "exitCode")
         for one in several(under(ended, "status", "containerStatuses"))
     }
     if any(type(codes.get(name)) is not int or codes[name] != 0 for name in ("ctr0", "ctr1")):
         return "FAIL"
     uses = {
-        one.get("name"): under(one, "resources", "claims")
+        str(one.get("name")): under(one, "resources", "claims")
         for one in several(under(ended, "spec", "containers"))
     }
     asks = under(ended, "spec", "resourceClaims")

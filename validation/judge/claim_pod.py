@@ -101,7 +101,7 @@ def _fails(reason: str) -> Judgement:
 def _ending(pod: Json) -> str:
     """Why its end is no proof; empty if it is one: both containers have the claim, and ended with 0."""
     phase = at(pod, "status", "phase")
-    statuses = {one.get("name"): one for one in objects(at(pod, "status", "containerStatuses"))}
+    statuses = {str(one.get("name")): one for one in objects(at(pod, "status", "containerStatuses"))}
     for name in IMAGES:
         code = at(statuses.get(name), "state", "terminated", "exitCode")
         if isinstance(code, bool) or code != 0:
@@ -111,7 +111,7 @@ def _ending(pod: Json) -> str:
     if phase != "Succeeded":
         return f"{POD} is {phase}, not Succeeded"
     containers = {
-        one.get("name"): at(one, "resources", "claims") for one in objects(at(pod, "spec", "containers"))
+        str(one.get("name")): at(one, "resources", "claims") for one in objects(at(pod, "spec", "containers"))
     }
     if containers != {name: [{"name": "gpu"}] for name in IMAGES}:
         return f"the containers of {POD} do not both use the claim"

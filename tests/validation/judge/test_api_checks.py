@@ -89,6 +89,17 @@ def test_there_is_a_verdict_whatever_is_answered(name: str, data: st.DataObject)
     assert verdict(name, [only_judged(event) for event in events]) == result
 
 
+@pytest.mark.parametrize(
+    "place", [("spec", "containers", 1, "name"), ("status", "containerStatuses", 0, "name")]
+)
+def test_a_container_whose_name_is_no_text_proves_nothing(place: tuple[str | int, ...]) -> None:
+    events = answers("pod")
+    number = next(number for number, event in enumerate(events) if "Succeeded" in event.answer)
+    text = msgspec.json.encode(replaced(msgspec.json.decode(events[number].answer), place, [])).decode()
+    events[number] = msgspec.structs.replace(events[number], answer=text)
+    assert verdict("pod", events) == "FAIL"
+
+
 def test_another_claim_than_is_printed_is_no_evidence() -> None:
     events = answers("claim")
     events[1] = msgspec.structs.replace(events[1], body=events[1].body.replace("gpu.nvidia.com", "other"))
