@@ -18,7 +18,7 @@ from orchestrator.workloads.gpus import GpuView
 from orchestrator.workloads.nodes import NodeView
 from orchestrator.workloads.view import WorkloadView
 
-MAX_READING: Final = 2
+MAX_READING: Final = 1
 """So many people's lists are read at once: each takes memory for text that nobody needs once it is read."""
 MAX_BODIES: Final = 50
 """So many bodies of one sight are kept; queries make any number of them."""
