@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.resources import (
-    CLUSTER_ROLES,
     NAMESPACES,
     PODS,
     PROJECTS,
@@ -14,12 +13,12 @@ from orchestrator.cluster.resources import (
     SERVICE_ACCOUNTS,
 )
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.projects import OPERATOR_SUBJECT, role_binding
 from orchestrator.names import (
     GPU_RESOURCE,
     NAMESPACE_PREFIX,
-    OPERATOR_ACCOUNT,
+    OPERATOR_BINDING,
     PROJECT_LABEL,
-    SYSTEM_NAMESPACE,
     WRITER_ROLE,
 )
 
@@ -57,15 +56,7 @@ async def make_raw_namespaces(transport: Transport) -> None:
     """
     for namespace in team_namespaces(RAW):
         await _make_namespace(transport, namespace, {})
-        binding = {
-            "apiVersion": ROLE_BINDINGS.api_version,
-            "kind": ROLE_BINDINGS.kind,
-            "metadata": {"name": WRITER_ROLE},
-            "roleRef": {"apiGroup": ROLE_BINDINGS.group, "kind": CLUSTER_ROLES.kind, "name": WRITER_ROLE},
-            "subjects": [
-                {"kind": SERVICE_ACCOUNTS.kind, "name": OPERATOR_ACCOUNT, "namespace": SYSTEM_NAMESPACE}
-            ],
-        }
+        binding = role_binding(namespace, OPERATOR_BINDING, WRITER_ROLE, [OPERATOR_SUBJECT])
         await transport.create(ROLE_BINDINGS.path(namespace), binding)
 
 

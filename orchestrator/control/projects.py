@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -13,6 +13,7 @@ from orchestrator.cluster.errors import ClusterError, Forbidden
 from orchestrator.cluster.objects import Condition, Namespace, Project, RoleBinding
 from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.resources import (
+    CLUSTER_ROLES,
     NAMESPACES,
     NETWORK_POLICIES,
     PROJECTS,
@@ -45,7 +46,7 @@ from orchestrator.workloads.snapshot import Reading
 
 logger = logging.getLogger(__name__)
 
-_OPERATOR: Final = {"kind": "ServiceAccount", "name": OPERATOR_ACCOUNT, "namespace": SYSTEM_NAMESPACE}
+OPERATOR_SUBJECT: Final = {"kind": "ServiceAccount", "name": OPERATOR_ACCOUNT, "namespace": SYSTEM_NAMESPACE}
 
 FIELD_MANAGER = "muster-projects"
 RETRY_SECONDS = 5.0
@@ -71,6 +72,19 @@ class _Ready:
 
     otherwise: str
     problem: str
+
+
+def role_binding(
+    namespace: str, name: str, role: str, subjects: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    """Return what gives the subjects a ClusterRole in the namespace."""
+    return {
+        "apiVersion": ROLE_BINDINGS.api_version,
+        "kind": ROLE_BINDINGS.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "roleRef": {"apiGroup": ROLE_BINDINGS.group, "kind": CLUSTER_ROLES.kind, "name": role},
+        "subjects": subjects,
+    }
 
 
 class NoNamespace(MusterError):
@@ -136,7 +150,7 @@ class ProjectController:
         try:
             try:
                 namespace = await self._namespace_of(project, allowed)
-                await self._bind(namespace, OPERATOR_BINDING, WRITER_ROLE, [_OPERATOR])
+                await self._bind(namespace, OPERATOR_BINDING, WRITER_ROLE, [OPERATOR_SUBJECT])
                 await self._label(project, namespace)
                 await self._protect(project, namespace, allowed)
                 await self._bound_objects(project, namespace)
@@ -242,17 +256,7 @@ class ProjectController:
         key = f"{namespace}/{name}"
         if self._written.get(key) == subjects:
             return
-        body = {
-            "apiVersion": ROLE_BINDINGS.api_version,
-            "kind": ROLE_BINDINGS.kind,
-            "metadata": {"name": name, "namespace": namespace},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": role,
-            },
-            "subjects": subjects,
-        }
+        body = role_binding(namespace, name, role, subjects)
         await self._transport.apply(ROLE_BINDINGS.path(namespace, name), body, field_manager=FIELD_MANAGER)
         self._written[key] = subjects
 

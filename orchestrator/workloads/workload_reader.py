@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final, NamedTuple
 
 from orchestrator.cluster.objects import FINISHED, Object, Pod
 from orchestrator.names import PREEMPTIBLE_ANNOTATION
@@ -14,7 +14,7 @@ from orchestrator.workloads.claim_reader import ClaimReader, PodClaims
 from orchestrator.workloads.controllers import Gang
 from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.dict_ops import discard, put
-from orchestrator.workloads.node_terms import both, not_on
+from orchestrator.workloads.node_terms import Terms, both, not_on
 from orchestrator.workloads.nominations import nomination_of
 from orchestrator.workloads.owners import Chain, KindState, Membership
 from orchestrator.workloads.replacements import with_replaced
@@ -32,14 +32,21 @@ from orchestrator.workloads.snapshot import (
 from orchestrator.workloads.unreadable import Boundary, SkippedObject, Unreadable
 from orchestrator.workloads.volumes import Key, Volumes, claims_of
 
-if TYPE_CHECKING:
-    from orchestrator.workloads.node_terms import Terms
+_Known = tuple[
+    Assumption | None, bool, Assumption | None, Terms, str, tuple[int, ...] | None, PodClaims | None
+]
+"""Of a pod, beyond itself: its binding, whether it is evicted, its nomination, what its volumes ask of its node, its
+part of the gang, the devices that it holds whatever its annotation says, its resource claims."""
 
-    _Known = tuple[
-        Assumption | None, bool, Assumption | None, Terms, str, tuple[int, ...] | None, PodClaims | None
-    ]
-    """Of a pod, beyond itself: its binding, whether it is evicted, its nomination, what its volumes ask of its node,
-    its part of the gang, the devices that it holds whatever its annotation says, its resource claims."""
+
+class _ReadPod(NamedTuple):
+    """A pod as it was read last: what it asks for beside its claims, what was known around it, what it is to plan."""
+
+    pod: Pod
+    request: model.Request
+    around: _Known
+    planned: model.Pod
+
 
 _NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
 _ABSENT: Final = object()
@@ -88,7 +95,7 @@ class WorkloadReader:
         self._avoided: Mapping[str, str] = {}
         self._nominated: Mapping[str, Assumption | None] = {}
         self._users: dict[Key, dict[str, Pod]] = {}
-        self._read_pods: dict[str, tuple[Pod, model.Request, _Known, model.Pod]] = {}
+        self._read_pods: dict[str, _ReadPod] = {}
         self._unreadable: dict[str, dict[str, str]] = {}
         self._touched: set[str] = set()
         self._stale_since_us: dict[str, int] = {}
@@ -331,13 +338,13 @@ class WorkloadReader:
         part = "" if gang is None else gang.part_of(pod.metadata.labels)
         devices = self._devices.devices(uid)
         known = self._read_pods.get(uid)
-        current = known if known is not None and known[0] is pod else None
-        request = pod_request(pod) if current is None else current[1]
+        current = known if known is not None and known.pod is pod else None
+        request = pod_request(pod) if current is None else current.request
         claims = self._claims.read_pod(pod, request, self._node_of(pod))
         terms = both(self._volumes.terms(pod), not_on(self._avoided.get(uid)))
         around: _Known = (assumed, evicted, nominated, terms, part, devices, claims)
-        if current is not None and current[2] == around:
-            return current[3]
+        if current is not None and current.around == around:
+            return current.planned
         planned = planner_pod(
             pod,
             request,
@@ -351,9 +358,9 @@ class WorkloadReader:
             claims=claims,
             max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
         )
-        if known is not None and known[3] == planned:
-            planned = known[3]
-        self._read_pods[uid] = (pod, request, around, planned)
+        if known is not None and known.planned == planned:
+            planned = known.planned
+        self._read_pods[uid] = _ReadPod(pod, request, around, planned)
         return planned
 
     def _waits_for_owner(self, pod: Pod, now_us: int) -> bool:
