@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from musterweb.errors import SignInNeeded
-from musterweb.sights import Rights, Seen, Sight, Sights, are_same
+from musterweb.sights import ReadingPlaces, Rights, Seen, Sight, Sights, are_same
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.identity import IdentityClient
 from orchestrator.client.jobs import Scope
@@ -432,7 +432,7 @@ async def sign_in(access: Access, token: Callable[[], str], project: str | None,
 
 
 @asynccontextmanager
-async def _held(caches: Sequence[Caches], reading: asyncio.Semaphore) -> AsyncIterator[asyncio.Event]:
+async def _held(caches: Sequence[Caches], reading: ReadingPlaces) -> AsyncIterator[asyncio.Event]:
     """Keep caches current for as long as the context lasts; the event is set when all are there.
 
     How many people's caches are read for the first time at once is bounded by `reading`.
@@ -441,7 +441,7 @@ async def _held(caches: Sequence[Caches], reading: asyncio.Semaphore) -> AsyncIt
 
     async def hold() -> None:
         async with AsyncExitStack() as stack:
-            async with reading:
+            async with reading.one():
                 await asyncio.gather(*(stack.enter_async_context(cache.running()) for cache in caches))
             ready.set()
             await asyncio.Event().wait()

@@ -6,7 +6,8 @@ Whether the objects are the same is compared, never assumed.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -20,6 +21,8 @@ from orchestrator.workloads.view import WorkloadView
 
 MAX_READING: Final = 1
 """So many people's lists are read at once: each takes memory for text that nobody needs once it is read."""
+MAX_READING_SECONDS: Final = 5.0
+"""Whose lists have not come by then goes on reading and keeps no others waiting: one person's may hang."""
 MAX_BODIES: Final = 50
 """So many bodies of one sight are kept; queries make any number of them."""
 
@@ -64,12 +67,39 @@ class Seen:
         self.bodies[target] = text
 
 
+class ReadingPlaces:
+    """The places of those who read their lists, each for so many seconds at most."""
+
+    def __init__(self, count: int = MAX_READING, seconds: float = MAX_READING_SECONDS) -> None:
+        self._places = asyncio.BoundedSemaphore(count)
+        self._seconds = seconds
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Wait for a place, and hold it."""
+        await self._places.acquire()
+        is_held = True
+
+        def give_back() -> None:
+            nonlocal is_held
+            if is_held:
+                is_held = False
+                self._places.release()
+
+        timer = asyncio.get_running_loop().call_later(self._seconds, give_back)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            give_back()
+
+
 class Sights:
     """The newest that was seen with each rights, for as long as anybody shows it, and the objects of all."""
 
     def __init__(self) -> None:
         self.objects = SharedObjects()
-        self.reading = asyncio.Semaphore(MAX_READING)
+        self.reading = ReadingPlaces()
         self._newest: WeakValueDictionary[Rights, Seen] = WeakValueDictionary()
 
     def newest(self, rights: Rights) -> Seen | None:

@@ -1,0 +1,28 @@
+"""Covers `musterweb.sights`: whoever reads their lists has a place among few, for a while."""
+
+import asyncio
+
+from musterweb.sights import ReadingPlaces
+from tests.cluster.waiting import DEADLINE_SECONDS
+
+
+async def enter(places: ReadingPlaces, entered: asyncio.Event) -> None:
+    async with places.one():
+        entered.set()
+
+
+async def test_whose_lists_hang_keeps_others_waiting_for_a_while_only() -> None:
+    places = ReadingPlaces(count=1, seconds=0)
+    async with asyncio.timeout(DEADLINE_SECONDS), places.one():
+        await enter(places, asyncio.Event())
+
+
+async def test_others_wait_until_a_place_is_given_back() -> None:
+    places, entered = ReadingPlaces(count=1, seconds=DEADLINE_SECONDS), asyncio.Event()
+    async with places.one():
+        waiting = asyncio.create_task(enter(places, entered))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not entered.is_set()
+    await waiting
+    assert entered.is_set()
