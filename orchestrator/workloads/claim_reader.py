@@ -107,6 +107,13 @@ class ClaimReader:
         self._dynamic = None
         return {uid for key in changed for uid in self._users.get(key, _NOBODY)}
 
+    @property
+    def gpu_class(self) -> str | None:
+        """The class that serves pods which ask for GPUs without a claim: of several the first by name."""
+        return min(
+            (name for name, resource in self._extended.items() if resource == GPU_RESOURCE), default=None
+        )
+
     def gpus(self) -> Mapping[str, PublishedGpus]:
         """The GPUs that are published, by node."""
         return self._gpus
@@ -381,12 +388,11 @@ class ClaimReader:
 
     def _extended_claim(self, pod: Pod, request: Request) -> dra.Claim | None:
         """The claim for the pod's GPUs on a node that publishes them, if there is a class for that."""
-        serving = sorted(name for name, resource in self._extended.items() if resource == GPU_RESOURCE)
-        if not serving:
+        if (gpu_class := self.gpu_class) is None:
             return None
         if request.is_shared and not request.gpu_count:
-            return part_claim(pod, serving[0], request.shared_devices)
-        return extended_claim(pod, serving[0]) if request.gpu_count else None
+            return part_claim(pod, gpu_class, request.shared_devices)
+        return extended_claim(pod, gpu_class) if request.gpu_count else None
 
 
 def _observed(claim: ResourceClaim) -> dra.ObservedClaim:

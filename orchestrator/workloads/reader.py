@@ -143,8 +143,7 @@ class Reader:
             for namespace in self._namespaces.note_project(changed, is_there=is_there):
                 self._change_owner(namespace)
         elif isinstance(changed, DynamicObject):
-            nodes, pods = self.claims.note(changed, is_there=is_there)
-            self._touch(nodes, pods)
+            self._note_dynamic(changed, is_there=is_there)
         elif isinstance(changed, StorageObject):
             self._workloads.note_claims(self.volumes.note(changed, is_there=is_there))
         elif isinstance(changed, KindState):
@@ -241,6 +240,12 @@ class Reader:
             is_active = is_there and pod.status.phase not in FINISHED
             self._touch(self.claims.nodes_of(pod), self.claims.note_pod(pod, is_there=is_active))
             self._touch(self.claims.nodes_of(pod), ())
+
+    def _note_dynamic(self, changed: DynamicObject, *, is_there: bool) -> None:
+        gpu_class = self.claims.gpu_class
+        self._touch(*self.claims.note(changed, is_there=is_there))
+        if self.claims.gpu_class != gpu_class:  # it concerns pods that have no claims as well
+            self._workloads.touch_all()
 
     def _is_ours(self, uid: str) -> bool:
         """Whether what the pod holds is counted for a workload."""

@@ -202,6 +202,10 @@ class WorkloadReader:
         """Read the workloads of these pods again, as far as they are ours: they hold other devices."""
         self._touched.update(self._membership.id_of(uid) for uid in uids if uid in self._pods)
 
+    def touch_all(self) -> None:
+        """Read all workloads again."""
+        self._touched.update(map(self._membership.id_of, self._pods))
+
     def skipped(self, unreadable: Mapping[str, str]) -> Iterator[SkippedObject]:
         """Yield the pods that could not be read, but for those that wait for something else than the planner."""
         for uid, why in unreadable.items():

@@ -5,9 +5,11 @@ from dataclasses import replace
 from operator import is_
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator.cluster.device_objects import DeviceClass
 from orchestrator.cluster.reflector import Change
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Snapshot, Workload
@@ -59,6 +61,7 @@ class Cluster:
                 namespaces=objects.get("namespaces", {}),
                 projects=objects.get("projects", {}),
                 owners=(objects.get("jobs", {}), objects.get("sets", {})),
+                dynamic=tuple(objects.get("classes", {}).values()),
                 assumed=self.assumed,
                 evicted=self.evicted,
                 now_us=self.now_us,
@@ -122,6 +125,17 @@ def jobs() -> st.SearchStrategy[Any]:
     return st.builds(job, st.sampled_from(["job-0", "job-1"]), MOMENTS)
 
 
+def device_class(name: str, resource: str | None) -> DeviceClass:
+    """A class that serves pods which ask for the resource without a claim."""
+    body = {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {"extendedResourceName": resource}}
+    return msgspec.convert(body, DeviceClass)
+
+
+def device_classes() -> st.SearchStrategy[Any]:
+    resources = st.sampled_from(["nvidia.com/gpu", "nvidia.com/gpu", "example.com/nic", None])
+    return st.builds(device_class, st.sampled_from(["gpus", "more-gpus"]), resources)
+
+
 UIDS = st.sampled_from([f"uid-p-{each}" for each in range(4)])
 STEPS = st.one_of(
     st.tuples(st.just("pods"), pods()),
@@ -131,6 +145,8 @@ STEPS = st.one_of(
     st.tuples(st.just("namespaces"), namespaces()),
     st.tuples(st.just("projects"), projects()),
     st.tuples(st.just("jobs"), jobs()),
+    st.tuples(st.just("classes"), device_classes()),
+    st.tuples(st.just("drop classes"), st.sampled_from(["uid-gpus", "uid-more-gpus"])),
     st.tuples(st.just("drop pods"), UIDS),
     st.tuples(st.just("drop nodes"), st.sampled_from(["uid-n-0", "uid-n-1"])),
     st.tuples(st.just("drop namespaces"), st.sampled_from(["uid-ns-0", "uid-ns-1"])),
@@ -234,3 +250,20 @@ def test_a_change_touches_its_own_workload_only() -> None:
     assert [each.name for each in after.workloads] == ["g", "o"]
     assert [is_(*pair) for pair in zip(before.workloads, after.workloads, strict=True)] == [True, False]
     assert after.nodes is before.nodes
+
+
+def test_a_class_for_gpus_that_comes_or_goes_late_counts_for_those_who_wait() -> None:
+    reader = Reader()
+    feed(reader, node("dgx1-1"), namespace("muster-team-a", "team-a"), project("team-a", quota=4))
+    feed(reader, pod("waits", gpus=1, namespace="muster-team-a"))
+    gpu_class = device_class("gpus", "nvidia.com/gpu")
+
+    def extended() -> bool:
+        (workload,) = reader.read(now_us=1).snapshot.workloads
+        return workload.pods[0].extended_claim is not None
+
+    before = extended()
+    feed(reader, gpu_class)
+    with_class = extended()
+    reader.note(Change("deleted", gpu_class, gpu_class))
+    assert (before, with_class, extended()) == (False, True, False)
