@@ -23,6 +23,7 @@ import musterlab.kube_scheduler
 from musterbench.processes import busy_ms, in_flight, peak_rss_bytes, processor_ms
 from musterbench.result import Result
 from musterbench.schedulers import Scheduler, kube_scheduler, muster
+from musterbench.server_counts import collect_garbage
 from musterbench.stopwatch import BenchmarkFailed, Stopwatch
 from musterbench.teams import GPUS_OF_NODE, gpu_pod, have_accounts, make_projects, team_namespaces
 from musterlab.cluster import Lab
@@ -141,6 +142,7 @@ class _Turns:
         if self._case.backlog:
             await self._create(scheduler, phase, count)
             await self._until_quiet()
+        await collect_garbage(self._transport)
         async with scheduler.running() as process:
             before = self._reading(process.pid)
             if not self._case.backlog:

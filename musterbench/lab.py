@@ -20,7 +20,7 @@ from typing import Any
 from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
 from musterbench.raw_client import run_apart
 from musterbench.result import Result
-from musterbench.server_counts import ServerCounts, server_counts
+from musterbench.server_counts import ServerCounts, collect_garbage, server_counts
 from musterbench.stopwatch import BenchmarkFailed, Stopwatch
 from musterbench.teams import GPUS_OF_NODE, RAW, make_projects, make_raw_namespaces, team_namespaces
 from musterlab.cluster import Lab
@@ -165,6 +165,7 @@ class _Bench:
             }
             for number, pod in enumerate(pods)
         ]
+        await collect_garbage(self._transport)
         spent, writes = self._processor_ms(os.getpid()), await server_counts(self._transport)
         client = await run_apart(self._account, targets)
         await self._watch.until(count, phase, self._watch.running, self._progress)
@@ -194,6 +195,7 @@ class _Bench:
         """Jobs that wait already when the operator starts: how fast it works them off."""
         await self._create(count, phase, namespaces=team_namespaces())
         await self._settled(phase, count)
+        await collect_garbage(self._transport)
         async with self._operator() as pid:
             await self._leads()
             spent, writes = self._processor_ms(os.getpid(), pid), await server_counts(self._transport)

@@ -21,7 +21,7 @@ from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
 from musterbench.raw_client import run_apart
 from musterbench.result import Result
 from musterbench.schedulers import Scheduler, muster
-from musterbench.server_counts import server_counts
+from musterbench.server_counts import collect_garbage, server_counts
 from musterbench.stopwatch import Stopwatch
 from musterbench.teams import (
     GPUS_OF_NODE,
@@ -144,6 +144,7 @@ class _Bench:
             targets.append(
                 {"namespace": pod.namespace, "name": pod.name, "uid": uid, "node": node, "claim": given}
             )
+        await collect_garbage(self._transport)
         before, writes = self._processor_ms(), (await server_counts(self._transport)).writes
         client = await run_apart(self._lab.kubeconfig, targets)
         await self._until_bound(phase)
@@ -156,6 +157,7 @@ class _Bench:
         await self._create(phase, team_namespaces(), SCHEDULER_NAME)
         log = self._scheduler.log
         offset = log.stat().st_size if log.exists() else 0
+        await collect_garbage(self._transport)
         async with self._scheduler.running() as process:
             before, writes = self._processor_ms(process.pid), (await server_counts(self._transport)).writes
             while _LEADS not in log.read_text(errors="replace")[offset:]:  # noqa: ASYNC110 - a file has no event

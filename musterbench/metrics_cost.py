@@ -21,6 +21,7 @@ from musterbench.pairs import EXCLUDED, LEAST_PAIRS, Ratios, ratios_of
 from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
 from musterbench.result import Result
 from musterbench.schedulers import Scheduler, muster
+from musterbench.server_counts import collect_garbage
 from musterbench.stopwatch import BenchmarkFailed, Stopwatch
 from musterbench.teams import GPUS_OF_NODE, gpu_pod, have_accounts, make_projects, team_namespaces
 from musterlab.cluster import Lab
@@ -189,6 +190,7 @@ class _Rounds:
         operator = self._operator
         if with_metrics:
             operator = replace(operator, command=(*operator.command, "--health-port=0"))
+        await collect_garbage(self._transport)
         async with operator.running() as process:
             await log.until(_LEADING)
             spent_ms = processor_ms(process.pid)
