@@ -33,7 +33,6 @@ from orchestrator.cluster.errors import (
     Unreachable,
 )
 from orchestrator.cluster.timeouts import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
-from orchestrator.cluster.transport import EVENTS_PER_YIELD
 from orchestrator.cluster.wire import Metadata
 
 if TYPE_CHECKING:
@@ -42,13 +41,14 @@ if TYPE_CHECKING:
 
     from orchestrator.cluster.connection import Params
     from orchestrator.cluster.resources import Resource
-from orchestrator.cluster.transport import Transport, WatchEvent
+    from orchestrator.cluster.transport import Transport, WatchEvent
 
 log = logging.getLogger(__name__)
 
 FIRST_DELAY_SECONDS: Final = 0.5
 MAX_DELAY_SECONDS: Final = 30.0
 FAILURES_BEFORE_LIST: Final = 5
+OBJECTS_PER_YIELD: Final = 256
 
 _WATCH_ON = (Unreachable, TooManyRequests, ServerFault, Unauthorized, Undecodable)
 
@@ -216,7 +216,7 @@ class Reflector(Generic[T]):
         for number, change in enumerate(changes, start=1):
             self._on_change(change)
             # later on nobody may see of the cache what was not told yet
-            if not self.is_synced and number % EVENTS_PER_YIELD == 0:
+            if not self.is_synced and number % OBJECTS_PER_YIELD == 0:
                 await asyncio.sleep(0)
 
     async def _watch_on(self) -> None:
@@ -251,7 +251,7 @@ class Reflector(Generic[T]):
                     objects[decoded.uid] = self._objects[decoded.uid]
             else:
                 objects[decoded.metadata.uid] = decoded
-            if number % EVENTS_PER_YIELD == 0:
+            if number % OBJECTS_PER_YIELD == 0:
                 await asyncio.sleep(0)
         changes = self._swapped(objects)
         self._resource_version = page.resource_version

@@ -50,7 +50,8 @@ JSON: Final = "application/json"
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-EVENTS_PER_YIELD: Final = 256
+EVENTS_PER_YIELD: Final = 8
+"""A watch lets other work run after so many events: answers to writes are not to wait behind a burst of them."""
 
 Body = Mapping[str, Any] | list[Any] | msgspec.Struct
 

@@ -47,7 +47,10 @@ TICK_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 30.0
 IDLE_PART_OF_DECISION: Final = 0.5
-"""The loop rests this many times as long as the last decision took, so that bindings get the CPU too."""
+"""The loop rests this many times as long as the processor worked during the last decision: bindings are to get it too.
+
+Not as long as the decision took: where others have the processor, it may take ten times as long as it worked.
+"""
 MAX_REST_SECONDS: Final = 1.0
 FORBIDDEN_SECONDS: Final = 30.0
 """So long a pod that the API server did not evict is not chosen again."""
@@ -215,7 +218,7 @@ class SchedulerLoop:
         The planner has a thread of its own: however long it takes, the lease is renewed and the caches stay current.
         What happens meanwhile is decided on next time, as what happens while a binding is on its way.
         """
-        started = self._clock()
+        started, busy_before = self._clock(), time.process_time()
         pods = self._observer.pods.objects
         self._executor.confirm(pods)
         unschedulable, avoided = self._unready.read(lambda uid: uid in pods and not pods[uid].spec.node_name)
@@ -254,7 +257,8 @@ class SchedulerLoop:
             self._decide_again_soon()
         self._announce_endangered(reading, decision, pods)
         took = self._clock() - started
-        self._rest_seconds = min(MAX_REST_SECONDS, IDLE_PART_OF_DECISION * took)
+        busy_seconds = time.process_time() - busy_before
+        self._rest_seconds = min(MAX_REST_SECONDS, IDLE_PART_OF_DECISION * busy_seconds)
         self._metrics.decided(reading, decision, took, self._skipped_count)
         logger.debug(
             "decided in %.0f ms: %d bindings, %d evictions, %d wait",

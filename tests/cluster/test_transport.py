@@ -367,7 +367,7 @@ async def test_a_half_open_watch_is_noticed_after_the_servers_own_time_has_passe
         assert time.monotonic() - started >= 0.2
 
 
-async def test_a_watch_lets_the_loop_run_at_least_every_256_events(
+async def test_a_watch_lets_the_loop_run_at_least_every_eight_events(
     server: FakeApiServer, transport: Transport
 ) -> None:
     lines = b'{"type":"ADDED","object":{}}\n' * 20_000
