@@ -39,7 +39,7 @@ LIVE: Final = ("/", "/projects", "/jobs", "/nodes")
 """The pages that keep themselves current; people have one of them open in turn."""
 FIRST_PAGE_SECONDS: Final = 1.0
 UPDATE_SECONDS: Final = 0.2
-MEMORY_BYTES: Final = 200 << 20
+MEMORY_BYTES: Final = 200_000_000
 _REPEATS: Final = 5
 _PATIENCE_SECONDS: Final = 120.0
 _REST_SECONDS: Final = 2.0
@@ -90,14 +90,14 @@ async def run(
         raise BenchmarkFailed(f"of {jobs} jobs {len(cluster.waiting)} wait, fewer than {updates} updates")
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
-        await stack.enter_async_context(cluster.serving())
+        authority = await stack.enter_async_context(cluster.serving(folder))
         progress("filling history and reports …")
         await _fill_history(folder / "history.db")
         _fill_reports(folder / "reports")
         if viewers > 1:
             progress(f"{viewers} people sign in at the same moment …")
-            on_result(await _all_at_once(cluster, folder, viewers))
-        url, pid = await stack.enter_async_context(_serving(cluster, folder))
+            on_result(await _all_at_once(cluster, folder, authority, viewers))
+        url, pid = await stack.enter_async_context(_serving(cluster, folder, authority))
         served = _Served(url, pid, cluster.nodes, cluster.jobs)
         people = [await stack.enter_async_context(_Viewer.at(url, number)) for number in range(viewers)]
         for result in await _pages_of_one(served, people[0]):
@@ -109,10 +109,10 @@ async def run(
         on_result(await _updates(served, people, cluster, updates))
 
 
-async def _all_at_once(cluster: WebCluster, folder: Path, viewers: int) -> Result:
+async def _all_at_once(cluster: WebCluster, folder: Path, authority: Path, viewers: int) -> Result:
     """Everybody signs in and opens the first page at the same moment, right after the start of a server of its own."""
     async with AsyncExitStack() as stack:
-        url, pid = await stack.enter_async_context(_serving(cluster, folder))
+        url, pid = await stack.enter_async_context(_serving(cluster, folder, authority))
         served = _Served(url, pid, cluster.nodes, cluster.jobs)
         people = [await stack.enter_async_context(_Viewer.at(url, number)) for number in range(viewers)]
         used, started = processor_ms(pid), time.perf_counter()
@@ -314,7 +314,7 @@ class _Stream:
 
 
 @asynccontextmanager
-async def _serving(cluster: WebCluster, folder: Path) -> AsyncIterator[tuple[str, int]]:
+async def _serving(cluster: WebCluster, folder: Path, authority: Path) -> AsyncIterator[tuple[str, int]]:
     """Run `muster web`; give its address and the id of its process."""
     kubeconfig, token = folder / "config", folder / "token"
     name = {"name": "bench"}
@@ -322,7 +322,9 @@ async def _serving(cluster: WebCluster, folder: Path) -> AsyncIterator[tuple[str
         json.dumps(
             {
                 "current-context": "bench",
-                "clusters": [name | {"cluster": {"server": cluster.url}}],
+                "clusters": [
+                    name | {"cluster": {"server": cluster.url, "certificate-authority": str(authority)}}
+                ],
                 "users": [name | {"user": {}}],
                 "contexts": [name | {"context": {"cluster": "bench", "user": "bench"}}],
             }

@@ -6,13 +6,16 @@ those of a real server. Lists are made once, so that the time of this server is 
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
 from musterbench.wire_objects import CREATED, JSON, running_pod, server_side, waiting_pod
+from musterlab import pki
 from musterlab.nodes import node as node_manifest
 from musterlab.profiles import DEFAULT_PROFILE, load
 from orchestrator.cluster.resources import (
@@ -65,18 +68,24 @@ class WebCluster:
         }
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
-        """Serve on a free port of loopback."""
+    async def serving(self, directory: Path) -> AsyncIterator[Path]:
+        """Serve on a free port of loopback, by TLS as every API server does; yields the file of its authority.
+
+        Keys and certificates are written into `directory`.
+        """
+        pki.Authority.create(directory, "ca").issue("server", user="kube-apiserver", server=True)
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(directory / "server.crt", directory / "server.key")
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", self._answer)
         runner = web.AppRunner(application, shutdown_timeout=1)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
+            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
             await site.start()
             port = runner.addresses[0][1]
-            self.url = f"http://127.0.0.1:{port}"
-            yield
+            self.url = f"https://127.0.0.1:{port}"
+            yield directory / "ca.crt"
         finally:
             await runner.cleanup()
 

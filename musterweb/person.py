@@ -50,6 +50,8 @@ RIGHTS_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 0.5
 """The least time between two looks at the caches; a look that takes long has four times as long after it."""
+SETTLE_SECONDS: Final = 0.15
+"""So long after a change others are waited for: a job that starts is four, and all who look see the same then."""
 AGE_SECONDS: Final = 10.0
 """Ages grow also where nothing happens."""
 LINGER_SECONDS: Final = 60.0
@@ -246,7 +248,10 @@ class Person:
 
     async def _follow_once(self) -> None:
         """Read and watch until something fails, rights change, or nobody looks any more."""
-        rights = await self._read_rights()
+        async with (
+            self._sights.reading.one()
+        ):  # it opens as many connections as the lists, each with a handshake
+            rights = await self._read_rights()
         if rights != self.rights:
             self._forget()
         self.rights = rights
@@ -289,6 +294,9 @@ class Person:
                 self._forget()
                 return
             if ready.is_set() and now >= read_at and (self._changed.is_set() or now >= age_at):
+                if self._seen is not None:
+                    await asyncio.sleep(SETTLE_SECONDS)
+                    now = time.monotonic()
                 self._changed.clear()
                 self._read(watched)
                 cost_seconds = time.monotonic() - now

@@ -14,6 +14,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from musterweb import memory
 from musterweb.application import make_application
 from musterweb.history_model import History
 from musterweb.oidc import Provider
@@ -47,6 +48,7 @@ def serve(
     say: Callable[[str], None] = print,
 ) -> None:
     """Serve until interrupted. `say` is told the address. Raises ConfigurationError."""
+    memory.use_little()
     is_secure = certificate is not None
     config = uvicorn.Config(
         make_application(

@@ -21,7 +21,12 @@ def test_the_processor_time_of_a_process_is_told_finer_than_in_ticks() -> None:
 
 
 def test_another_process_has_a_clock_of_its_own_until_it_is_gone() -> None:
-    with subprocess.Popen(["sleep", "60"]) as other:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        other.stdin.write(b"runs\n")
+        other.stdin.flush()
+        other.stdout.readline()  # it has had the processor by now
         assert 0 < processor_ms(other.pid) < 1000
         other.kill()
     with pytest.raises(OSError, match="Invalid argument"):

@@ -1,0 +1,33 @@
+"""What is set so that hundreds of connections take little memory.
+
+Everybody who is signed in has some ten connections to the API server, with TLS: fifty people have five hundred.
+"""
+
+import ctypes
+from asyncio import sslproto
+from contextlib import suppress
+from typing import Final
+
+TLS_BUFFER_BYTES: Final = 32 << 10
+"""What each connection keeps to read into. asyncio's own are of 256 KiB, all of it in use from the first byte on."""
+LARGE_BLOCK_BYTES: Final = 128 << 10
+FREE_END_BYTES: Final = 64 << 10
+"""Blocks of the first size or more go back to the system when they are freed, and so does as much at the heap's end.
+
+This is about where glibc begins, too; but it moves both up with the blocks that it sees, and then keeps lists and
+answers that nobody needs any more between blocks that are in use.
+"""
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_M_ARENA_MAX: Final = -8
+"""glibc's numbers for them, in malloc.h; of the C libraries of Linux musl has no such call, and needs none."""
+
+
+def use_little() -> None:
+    """Set this for the process, for connections and blocks that are yet to come."""
+    sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
+    with suppress(AttributeError, OSError):
+        allocator = ctypes.CDLL(None)
+        allocator.mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
+        allocator.mallopt(_M_TRIM_THRESHOLD, FREE_END_BYTES)
+        allocator.mallopt(_M_ARENA_MAX, 1)  # or every thread keeps free blocks of its own
