@@ -26,7 +26,7 @@ _M_ARENA_MAX: Final = -8
 def use_little() -> None:
     """Set this for the process, for connections and blocks that are yet to come."""
     sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
-    with suppress(AttributeError, OSError):
+    with suppress(AttributeError, OSError, TypeError):
         allocator = ctypes.CDLL(None)
         allocator.mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
         allocator.mallopt(_M_TRIM_THRESHOLD, FREE_END_BYTES)

@@ -248,10 +248,7 @@ class Person:
 
     async def _follow_once(self) -> None:
         """Read and watch until something fails, rights change, or nobody looks any more."""
-        async with (
-            self._sights.reading.one()
-        ):  # it opens as many connections as the lists, each with a handshake
-            rights = await self._read_rights()
+        rights = await self._read_rights()
         if rights != self.rights:
             self._forget()
         self.rights = rights
@@ -281,6 +278,7 @@ class Person:
         caches = watched.caches
         beat_at = time.monotonic() + BEAT_SECONDS
         read_at = age_at = 0.0
+        is_settled = False
         self._changed.set()
         while not self._is_idle():
             if problem := next((cache.problem for cache in caches if cache.problem is not None), None):
@@ -294,9 +292,11 @@ class Person:
                 self._forget()
                 return
             if ready.is_set() and now >= read_at and (self._changed.is_set() or now >= age_at):
-                if self._seen is not None:
+                if self._changed.is_set() and self._seen is not None and not is_settled:
                     await asyncio.sleep(SETTLE_SECONDS)
-                    now = time.monotonic()
+                    is_settled = True
+                    continue  # it may have failed meanwhile, or rights may be others
+                is_settled = False
                 self._changed.clear()
                 self._read(watched)
                 cost_seconds = time.monotonic() - now
@@ -360,10 +360,9 @@ class Person:
     async def _read_rights(self) -> Rights:
         identity = IdentityClient(self.client.transport, "")
         kinds = (PODS, JOBS, STATEFUL_SETS, SERVICES, INGRESSES, NAMESPACES, PROJECTS, NODES)
-        *lists, edits_projects = await asyncio.gather(
-            *(identity.may("list", kind, None) for kind in kinds), identity.may("patch", PROJECTS, None)
-        )
-        may_list = dict(zip(kinds, lists, strict=True))
+        # one after the other, over one connection: fifty people would open four hundred more, each with a handshake
+        may_list = {kind: await identity.may("list", kind, None) for kind in kinds}
+        edits_projects = await identity.may("patch", PROJECTS, None)
         is_everything = all(may_list[kind] for kind in kinds if kind is not NODES)
         scopes = None
         if not is_everything:

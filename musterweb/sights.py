@@ -20,7 +20,7 @@ from orchestrator.workloads.nodes import NodeView
 from orchestrator.workloads.view import WorkloadView
 
 MAX_READING: Final = 2
-"""So many people's rights and lists are read at once: text and handshakes take memory that nobody needs afterwards."""
+"""So many people's lists are read at once: text and handshakes take memory that nobody needs afterwards."""
 MAX_READING_SECONDS: Final = 5.0
 """Whose lists have not come by then goes on reading and keeps no others waiting: one person's may hang."""
 MAX_BODIES: Final = 50

@@ -57,6 +57,7 @@ class ClaimReader:
         self._objects: dict[str, ResourceClaim] = {}
         self._unreadable: dict[tuple[str, str], SkippedObject] = {}
         self._users: dict[str, dict[str, Pod]] = {}
+        self._made_of: dict[str, str] = {}
         self._keys_on: dict[str, dict[str, str]] = {}
         self._holders: dict[dra.DeviceId, dict[str, str]] = {}
         self._keys_of: dict[str, tuple[str, ...]] = {}
@@ -81,7 +82,7 @@ class ClaimReader:
                 changed.spec.extended_resource_name if is_there else None,
             )
             self._gpu_classes = None
-            return set(), set(self._keys_of)
+            return set(), self._with_claims()
         return self._note_slice(changed, is_there=is_there)
 
     def note_pod(self, pod: Pod, *, is_there: bool) -> set[str]:
@@ -105,7 +106,8 @@ class ClaimReader:
             return set()
         self._assumed = dict(claims)
         self._dynamic = None
-        return {uid for key in changed for uid in self._users.get(key, _NOBODY)}
+        owners = {uid for uid, key in self._made_of.items() if key in changed}
+        return {uid for key in changed for uid in self._users.get(key, _NOBODY)} | owners
 
     @property
     def gpu_class(self) -> str | None:
@@ -188,11 +190,17 @@ class ClaimReader:
             )
         return tuple(sorted(held))
 
+    def has_made_one_for(self, uid: str) -> bool:
+        """Whether there is a claim that was made for the GPUs of the pod with this uid, whether it says so or not."""
+        return uid in self._made_of
+
     def nodes_of(self, pod: Pod) -> set[str]:
-        """The nodes where the pod's claims hold devices."""
+        """The nodes where the pod's claims hold devices, also those of a pod that has ended."""
+        uid = pod.metadata.uid
+        made = (self._made_of[uid],) if uid in self._made_of else ()
         return {
             name
-            for key in self._keys_of.get(pod.metadata.uid, ())
+            for key in {*self._keys_of.get(uid, ()), *_keys(pod), *made}
             if (listed := self.claim(key)) is not None and listed.allocation is not None
             for name in _nodes_of(listed.allocation)
         }
@@ -260,7 +268,11 @@ class ClaimReader:
         nodes = {node for node in self._near(before, published) if self._count_gpus(node)}
         if nodes:
             self._gpu_classes = None
-        return nodes, set(self._keys_of) if nodes else set()
+        return nodes, self._with_claims() if nodes else set()
+
+    def _with_claims(self) -> set[str]:
+        """The uids of pods that have claims, or one that was made for their GPUs, whether they say so yet or not."""
+        return {*self._keys_of, *self._made_of}
 
     def _near(self, *slices: dra.ResourceSlice | None) -> set[str]:
         """The nodes of these slices and of those of their pools, and note which pools the nodes have."""
@@ -309,6 +321,7 @@ class ClaimReader:
         users = set(self._users.get(key, _NOBODY))
         if NAME_INFIX in key and changed.metadata.controller is not None:
             users.add(changed.metadata.controller.uid)
+            put(self._made_of, changed.metadata.controller.uid, key if is_there else None)
         return nodes, users
 
     def _read(self, kind: str, changed: DynamicObject, read: Callable[[], T]) -> T | None:

@@ -240,6 +240,8 @@ class Reader:
             is_active = is_there and pod.status.phase not in FINISHED
             self._touch(self.claims.nodes_of(pod), self.claims.note_pod(pod, is_there=is_active))
             self._touch(self.claims.nodes_of(pod), ())
+        elif self.claims.has_made_one_for(pod.metadata.uid):
+            self._touch(self.claims.nodes_of(pod), ())
 
     def _note_dynamic(self, changed: DynamicObject, *, is_there: bool) -> None:
         gpu_class = self.claims.gpu_class

@@ -2,20 +2,22 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import permutations
 from operator import is_
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.cluster.device_objects import DeviceClass
+from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from orchestrator.cluster.reflector import Change
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Snapshot, Workload
 from orchestrator.workloads.reader import Reader, read
 from orchestrator.workloads.snapshot import Assumption, Observed, Reading
-from tests.workloads.objects import by_uid, job, namespace, node, pod, project
+from tests.workloads.objects import by_uid, decoded, job, namespace, node, pod, project
 
 MOMENTS = st.sampled_from(["2026-11-21T10:00:00Z", "2026-11-21T10:00:01Z"])
 NODES = st.sampled_from(["", "n-0", "n-1"])
@@ -267,3 +269,79 @@ def test_a_class_for_gpus_that_comes_or_goes_late_counts_for_those_who_wait() ->
     with_class = extended()
     reader.note(Change("deleted", gpu_class, gpu_class))
     assert (before, with_class, extended()) == (False, True, False)
+
+
+def published_gpus(*devices: str) -> ResourceSlice:
+    """The GPUs of n-0, as NVIDIA's driver publishes them."""
+    listed = [{"name": name, "attributes": {"type": {"string": "gpu"}}} for name in devices]
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "n-0", "pool": {"name": "n-0", "generation": 1}}
+    return decoded(
+        ResourceSlice, metadata={"name": "n-0", "uid": "uid-slice"}, spec={**spec, "devices": listed}
+    )
+
+
+def claim_of(name: str, owner: str | None, *devices: str) -> ResourceClaim:
+    """A claim that holds GPUs of n-0 for the pod p, made for it if it is the owner."""
+    metadata: dict[str, Any] = {"name": name, "namespace": "ns-0", "uid": f"uid-{name}"}
+    if owner is not None:
+        reference = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": "p",
+            "uid": owner,
+            "controller": True,
+        }
+        metadata["ownerReferences"] = [reference]
+    results = [
+        {"request": "r", "driver": "gpu.nvidia.com", "pool": "n-0", "device": name} for name in devices
+    ]
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n-0"]}]}
+    status = {
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "uid-p"}],
+        "allocation": {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [term]}},
+    }
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com", "count": len(devices)}}
+    return decoded(ResourceClaim, metadata=metadata, spec={"devices": {"requests": [request]}}, status=status)
+
+
+MADE = claim_of("p-extended-resources-uid-p", "uid-p", "gpu-0", "gpu-1")
+NAMED = claim_of("c", None, "gpu-0", "gpu-1")
+WITH_CLAIMS = [
+    pytest.param(
+        pod("p", namespace="ns-0", uid="uid-p", gpus=2), MADE, id="made, and the pod says nothing of it"
+    ),
+    pytest.param(
+        pod(
+            "p",
+            namespace="ns-0",
+            uid="uid-p",
+            node="n-0",
+            phase="Succeeded",
+            spec={"schedulerName": "muster", "resourceClaims": [{"name": "r", "resourceClaimName": "c"}]},
+        ),
+        NAMED,
+        id="named, and the pod has ended",
+    ),
+]
+
+
+def held(reader: Reader) -> tuple[object, object]:
+    """What is read of nodes and workloads; the objects of devices are compared by identity."""
+    snapshot = reader.read().snapshot
+    return snapshot.nodes, snapshot.workloads
+
+
+@pytest.mark.parametrize(("user", "claim"), WITH_CLAIMS)
+def test_what_a_claim_holds_is_the_same_in_whatever_order_it_is_seen(user: Any, claim: ResourceClaim) -> None:
+    slices = published_gpus("gpu-0", "gpu-1")
+    for order in permutations([node("n-0", 0), slices, user, claim]):
+        reader, whole = Reader(), Reader()
+        for seen in order:
+            feed(reader, seen)
+            reader.read()
+        feed(whole, *order)
+        assert held(reader) == held(whole)
+        reader.note(Change("deleted", user, user))
+        without = Reader()
+        feed(without, *(seen for seen in order if seen is not user))
+        assert held(reader) == held(without)
