@@ -23,6 +23,9 @@ MAX_READING: Final = 2
 """So many people's lists are read at once: text and handshakes take memory that nobody needs afterwards."""
 MAX_READING_SECONDS: Final = 5.0
 """Whose lists have not come by then goes on reading and keeps no others waiting: one person's may hang."""
+MAX_ASKING: Final = 2
+MAX_ASKING_SECONDS: Final = 1.0
+"""Of so many people it is asked at once what they may list: each opens ten connections, with a handshake for each."""
 MAX_BODIES: Final = 50
 """So many bodies of one sight are kept; queries make any number of them."""
 
@@ -100,6 +103,7 @@ class Sights:
     def __init__(self) -> None:
         self.objects = SharedObjects()
         self.reading = ReadingPlaces()
+        self.asking = ReadingPlaces(MAX_ASKING, MAX_ASKING_SECONDS)
         self._newest: WeakValueDictionary[Rights, Seen] = WeakValueDictionary()
 
     def newest(self, rights: Rights) -> Seen | None:
