@@ -195,7 +195,7 @@ class ClaimReader:
         return uid in self._made_of
 
     def nodes_of(self, pod: Pod) -> set[str]:
-        """The nodes where the pod's claims hold devices, also those of a pod that has ended."""
+        """The nodes where the pod's claims hold devices: those that were noted of it, and those that it names now."""
         uid = pod.metadata.uid
         made = (self._made_of[uid],) if uid in self._made_of else ()
         return {

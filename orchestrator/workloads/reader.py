@@ -239,7 +239,6 @@ class Reader:
         if has_claims:
             is_active = is_there and pod.status.phase not in FINISHED
             self._touch(self.claims.nodes_of(pod), self.claims.note_pod(pod, is_there=is_active))
-            self._touch(self.claims.nodes_of(pod), ())
         elif self.claims.has_made_one_for(pod.metadata.uid):
             self._touch(self.claims.nodes_of(pod), ())
 

@@ -272,7 +272,7 @@ def test_a_class_for_gpus_that_comes_or_goes_late_counts_for_those_who_wait() ->
 
 
 def published_gpus(*devices: str) -> ResourceSlice:
-    """The GPUs of n-0, as NVIDIA's driver publishes them."""
+    """The GPUs of n-0, with as much of what NVIDIA's driver publishes of them as is counted."""
     listed = [{"name": name, "attributes": {"type": {"string": "gpu"}}} for name in devices]
     spec = {"driver": "gpu.nvidia.com", "nodeName": "n-0", "pool": {"name": "n-0", "generation": 1}}
     return decoded(
