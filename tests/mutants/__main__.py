@@ -24,6 +24,10 @@ TEST_SECONDS = 300
 """A test takes one; with a defect that hangs it would never end."""
 
 
+class CannotRun(Exception):
+    """A scenario or a test came to no verdict; the text says why."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     name: str
@@ -49,7 +53,7 @@ def validate(scenario: str, out: Path, orchestrator: Path | None) -> tuple[str, 
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     record = out / "report.json"
     if not record.exists():
-        raise SystemExit(f"muster validate left no report:\n{done.stdout}\n{done.stderr}")
+        raise CannotRun(f"muster validate left no report:\n{done.stdout}\n{done.stderr}")
     report = json.loads(record.read_text())
     return report["verdict"], tuple(step["id"] for step in report["steps"] if step["verdict"] == "FAIL")
 
@@ -70,12 +74,15 @@ def check(test: str, directory: Path) -> tuple[str, tuple[str, ...]]:
         *chosen,
         test,
     ]
-    done = subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, check=False, timeout=TEST_SECONDS,
-        env=os.environ | {"PYTHONPATH": str(directory)},  # for the command lines that the test starts
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, cwd=directory, capture_output=True, text=True, check=False, timeout=TEST_SECONDS,
+            env=os.environ | {"PYTHONPATH": str(directory)},  # for the command lines that the test starts
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise CannotRun(f"the test did not end within {TEST_SECONDS} s") from error
     if done.returncode not in (0, 1):
-        raise SystemExit(f"the test could not be run:\n{done.stdout}\n{done.stderr}")
+        raise CannotRun(f"the test could not be run:\n{done.stdout}\n{done.stderr}")
     failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     return "FAIL" if failed else "PASS", tuple(failed)
 
@@ -86,10 +93,13 @@ def kill(mutant: Mutant) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="muster-mutant-") as name:
         directory = Path(name)
         write(mutant, directory / "mutant")
-        if mutant.scenario:
-            verdict, failed = validate(mutant.scenario, directory / "report", directory / "mutant")
-        else:
-            verdict, failed = check(mutant.killed_by, directory / "mutant")
+        try:
+            if mutant.scenario:
+                verdict, failed = validate(mutant.scenario, directory / "report", directory / "mutant")
+            else:
+                verdict, failed = check(mutant.killed_by, directory / "mutant")
+        except CannotRun as error:  # the other defects are tried nevertheless
+            verdict, failed = "ERROR", (str(error),)
     killed = verdict == "FAIL" and any(each.startswith(mutant.killed_by) for each in failed)
     where = mutant.scenario or "a test"
     return Outcome(
