@@ -169,6 +169,12 @@ def test_who_waits_for_its_room_keeps_it_where_younger_work_was_promised_one_in_
 
 def test_of_those_who_are_evicted_the_one_with_the_better_claim_gets_the_place() -> None:
     decision = first_decision("place-goes-to-the-better-claim")
+    assert {each.workload for each in decision.evictions} == {"fair/younger", "borrower/older"}
+    assert [each.workload for each in decision.nominations if each.node == "n0"] == ["fair/younger"]
+
+
+def test_who_is_evicted_keeps_a_promised_room_that_nobody_takes() -> None:
+    decision = first_decision("promised-room-beside-an-older-victim")
     assert {each.workload for each in decision.evictions} == {"fair/pair", "borrower/older"}
     assert [each.workload for each in decision.nominations if each.node == "n0"] == ["fair/pair"]
 
