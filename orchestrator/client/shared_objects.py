@@ -15,6 +15,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from orchestrator.client.equal_texts import EqualTexts
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
@@ -41,6 +43,7 @@ class SharedObjects:
 
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], _Object] = {}
+        self._texts = EqualTexts()
         self._caches: dict[str, list[Reflector[Any]]] = {}
         self._sweep_at = _SPARE
         self._turns: WeakValueDictionary[tuple[object, ...], asyncio.Lock] = WeakValueDictionary()
@@ -105,6 +108,7 @@ class SharedObjects:
             known = self._objects.get(key)
             if isinstance(known, kind) and known == decoded:
                 return known
+            self._texts.share_in(decoded)
             self._objects[key] = decoded
             if len(self._objects) > self._sweep_at:
                 self._sweep()

@@ -42,11 +42,13 @@ class People:
         self.unanswered = threading.Semaphore(0)
         self._answers = threading.Event()
         self._answers.set()
+        self._unheard: str | None = None
         server.admit = self.admit
 
     @contextmanager
-    def keeping_silent_about_rights(self) -> Iterator[None]:
-        """Answer nobody who asks what they may, until the end."""
+    def keeping_silent_about_rights(self, of: str | None = None) -> Iterator[None]:
+        """Answer nobody who asks what they may, or not the one of this name, until the end."""
+        self._unheard = of
         self._answers.clear()
         try:
             yield
@@ -67,9 +69,10 @@ class People:
         if path.endswith("/selfsubjectreviews"):
             return 201, {"status": {"userInfo": {"username": someone.name, "groups": []}}}
         if path.endswith("/selfsubjectaccessreviews"):
-            if not self._answers.is_set():
-                self.unanswered.release()
-            self._answers.wait(DEADLINE_SECONDS)
+            if self._unheard in (None, someone.name):
+                if not self._answers.is_set():
+                    self.unanswered.release()
+                self._answers.wait(DEADLINE_SECONDS)
             wanted = (body or {})["spec"]["resourceAttributes"]
             return 201, {"status": {"allowed": someone.may(wanted["verb"], wanted.get("namespace", ""))}}
         if len(path.split("/")) < 5 and path.startswith("/apis/"):

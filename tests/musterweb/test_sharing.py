@@ -6,8 +6,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from musterweb.sights import Sights, are_same
+from musterweb.sights import ReadingPlaces, Sights, are_same
 from orchestrator.cluster.kubeconfig import load_server
+from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.musterweb.conftest import Site, add_job, fill
 from tests.musterweb.people import People, Someone
 from tests.musterweb.running import serving
@@ -70,6 +71,25 @@ def test_people_who_sign_in_at_the_same_moment_are_not_each_sent_all_lists(site:
         texts = list(pool.map(open_jobs, names))
     assert all("b-secret" in text and name in text for name, text in zip(names, texts, strict=True))
     assert site.server.requests.count(("GET", "/api/v1/pods")) < len(names) // 2
+
+
+def test_whose_rights_are_not_answered_keeps_nobody_else_waiting(
+    server: MemoryApiServer, people: People, kubeconfig: Path
+) -> None:
+    fill(server)
+    sights = Sights()
+    sights.asking = ReadingPlaces(count=1, seconds=0.01)
+    with serving(load_server(kubeconfig), sights=sights) as port, ThreadPoolExecutor(1) as pool:
+        sue, vic = (
+            Site(port, server, people).browser("sue"),
+            Site(port, server, people).browser("vic", "team-a"),
+        )
+        with people.keeping_silent_about_rights(of="vic"):
+            waits = pool.submit(vic.get, "/jobs")
+            assert people.unanswered.acquire(timeout=DEADLINE_SECONDS)
+            assert "b-secret" in sue.get("/jobs").text
+            assert not waits.done()
+        assert "a-train" in waits.result().text
 
 
 def test_a_member_of_one_team_begins_with_nothing_of_those_who_see_all(site: Site) -> None:

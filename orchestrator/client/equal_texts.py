@@ -1,0 +1,60 @@
+"""Texts that many objects have in common, kept once: namespaces, images, names of conditions, moments.
+
+A decoder makes a text of its own for every place. In the pods and jobs of a cluster nearly half of the memory is texts,
+and a tenth of those are different ones.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import force_setattr
+
+MAX_TEXTS: Final = 20_000
+"""Beyond so many different ones it begins anew: names and uids occur once or twice, and would be kept for ever."""
+MAX_DEPTH: Final = 16
+"""Below so many levels texts stay as they are; the deepest of a pod that is read is eight levels down."""
+
+
+class EqualTexts:
+    """The texts that were met, each of them once."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def share_in(self, item: Any) -> None:
+        """Put the text that is there in the place of every equal one of a struct that nobody else has yet.
+
+        Frozen ones are no exception: nothing that can be seen of them changes.
+        """
+        if len(self._texts) > MAX_TEXTS:
+            self._texts.clear()
+        self._share_in_fields(item, MAX_DEPTH)
+
+    def _share_in_fields(self, item: Any, depth: int) -> None:
+        for name in item.__struct_fields__:
+            value = getattr(item, name)
+            shared = self._shared(value, depth)
+            if shared is not value:
+                force_setattr(item, name, shared)
+
+    def _shared(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is str:
+            return self._texts.setdefault(value, value)
+        if not value or depth == 0:
+            return value
+        if kind is dict:
+            for key, entry in value.items():
+                value[key] = self._shared(entry, depth - 1)  # no key is added: the dict may be gone through
+        elif kind is tuple:
+            return tuple([self._shared(entry, depth - 1) for entry in value])
+        elif kind is list:
+            value[:] = [self._shared(entry, depth - 1) for entry in value]
+        elif isinstance(value, msgspec.Struct):
+            self._share_in_fields(value, depth - 1)
+        return value
