@@ -137,6 +137,10 @@ class Browser:
         cookies = [value for name, value in response.getheaders() if name == "set-cookie"]
         for cookie in cookies:
             name, _, value = cookie.partition(";")[0].partition("=")
+            if "max-age=0" in cookie.lower():
+                self.cookies.pop(name, None)
+                self.strict.discard(name)
+                continue
             self.cookies[name] = value.strip('"')
             (self.strict.add if "samesite=strict" in cookie.lower() else self.strict.discard)(name)
         connection.close()

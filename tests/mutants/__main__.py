@@ -84,6 +84,8 @@ def check(test: str, directory: Path) -> tuple[str, tuple[str, ...]]:
     if done.returncode not in (0, 1):
         raise CannotRun(f"the test could not be run:\n{done.stdout}\n{done.stderr}")
     failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    if not failed and " passed" not in done.stdout:
+        raise CannotRun("the test was skipped: it needs what is not here")
     return "FAIL" if failed else "PASS", tuple(failed)
 
 

@@ -4,6 +4,7 @@ A file is what `muster simulate` reads; its first comment says what it is about.
 """
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,14 @@ def test_a_job_that_requires_a_rack_has_its_quota_by_an_eviction_and_moves() -> 
 
 def test_a_gang_takes_what_is_borrowed_where_smaller_victims_are_not_enough() -> None:
     decision = first_decision("quota-needs-the-larger-borrower")
+    assert {each.workload for each in decision.evictions} == {"p/large"}
+    assert Counter(each.workload for each in decision.nominations) == {"q/claim": 4}
+
+
+def test_among_many_nodes_too_what_a_quota_covers_stays_where_others_are_enough() -> None:
+    snapshot = load(Path(__file__).with_name("regressions") / "quota-needs-the-larger-borrower.yaml")
+    without_gpus = (replace(snapshot.nodes[0], name=f"c{number}", gpu_count=0) for number in range(20))
+    decision = plan(replace(snapshot, nodes=(*snapshot.nodes, *without_gpus)))
     assert {each.workload for each in decision.evictions} == {"p/large"}
     assert Counter(each.workload for each in decision.nominations) == {"q/claim": 4}
 
@@ -176,7 +185,7 @@ def test_of_those_who_are_evicted_the_one_with_the_better_claim_gets_the_place()
 def test_who_is_evicted_keeps_a_promised_room_that_nobody_takes() -> None:
     decision = first_decision("promised-room-beside-an-older-victim")
     assert {each.workload for each in decision.evictions} == {"fair/pair", "borrower/older"}
-    assert [each.workload for each in decision.nominations if each.node == "n0"] == ["fair/pair"]
+    assert [each.pod for each in decision.nominations if each.node == "n0"] == ["fair/pair/1"]
 
 
 def test_nobody_is_moved_for_one_whose_room_goes_to_a_better_claim() -> None:
@@ -252,10 +261,10 @@ def test_a_gang_of_parts_of_two_gpus_has_its_quota_where_no_two_pods_share_both(
 
 
 def test_a_quota_is_had_by_four_moves() -> None:
-    path = Path(__file__).with_name("regressions") / "quota-needs-four-moves.yaml"
-    after = settle(load(path), max_decisions=20).after
-    (claim,) = next(workload.pods for workload in after.workloads if workload.id == "w017")
-    assert claim.state is PodState.ALLOCATED
+    decision = first_decision("quota-needs-four-moves")
+    assert {eviction.rule for eviction in decision.evictions} == {"consolidation"}
+    assert {eviction.workload for eviction in decision.evictions} == {"w010", "w011", "w016", "w018"}
+    assert "w017" in {nomination.workload for nomination in decision.nominations}
 
 
 def test_a_gang_that_requires_a_rack_has_its_quota_by_moves_that_only_help_together() -> None:

@@ -33,13 +33,7 @@ class Rearranger:
             return False
         if not 0 < session.count_granted() <= _MAX_STARTED:
             return False
-        # Who waits for a place as well would grow pod by pod from there, and not by what was granted to it together.
-        started = [
-            other
-            for name in session.tree.projects
-            for other in session.granted(name)
-            if not session.has_nomination(other)
-        ]
+        started = [other for name in session.tree.projects for other in session.granted(name)]
         shape = (workload.project, shape_of(session, workload, chunk))
         requested = chunk_amounts(chunk)
         if shape in self._hopeless or not requested[0] or session.violation(workload, chunk) is not None:

@@ -68,11 +68,6 @@ class Piece:
             self._victim = Victim(self.workload, self.pods, is_core=self.is_core, is_move=self.is_move)
         return self._victim
 
-    @property
-    def is_leaving_in_part(self) -> bool:
-        """Whether other pods of its workload are leaving, be it that they were moved."""
-        return any(pod.state is PodState.RELEASING and not pod.stuck for pod in self.workload.pods)
-
     def is_gone(self, evicted: set[str]) -> bool:
         """Whether all its pods are evicted by now."""
         if not evicted:

@@ -59,7 +59,6 @@ class ReclaimPolicy:
         self._spared: frozenset[str] = frozenset()
         self._robbed: frozenset[str] = frozenset()
         self._claimed_model: str | None = None
-        self._is_served_in_part = False
         self._has_protection = bool(session.snapshot.now_us) and any(
             project.reclaim_min_runtime_seconds for project in self._tree.projects.values()
         )
@@ -67,8 +66,8 @@ class ReclaimPolicy:
     def key(self, workload: Workload) -> tuple[object, ...]:
         """Protection depends on where the lineages part, everything else on the piece's project alone."""
         own: tuple[object, ...] = ()
-        if self._spared or self._is_served_in_part:
-            own = (workload.id, self._is_served_in_part, *sorted(self._spared))
+        if self._spared:
+            own = (workload.id, *sorted(self._spared))
         return ("reclaim", workload.project if self._has_protection else "", *own)
 
     def start(self, workload: Workload, chunk: Chunk) -> None:
@@ -76,7 +75,6 @@ class ReclaimPolicy:
         self._spared = self._robbed = frozenset()
         model = self._session.models.claim(workload, chunk) if self._tree.promised_models else None
         self._claimed_model = model if model in self._tree.promised_models else None
-        self._is_served_in_part = self._session.has_nomination(workload)
 
     def note_ineffective(self, workload: Workload, losses: Losses) -> None:
         """Count those as robbed of whom something goes that a quota covers: what they borrow may be more."""
@@ -101,8 +99,6 @@ class ReclaimPolicy:
         """
         if piece.is_move or (piece.project in self._spared and not self.is_borrowed(workload, piece)):
             return False
-        if self._is_served_in_part and piece.is_core and piece.is_leaving_in_part:
-            return False  # perhaps moved for this very workload, whose next pods wait until its first have that room
         if not self._has_protection or not piece.is_core:
             return True
         _, theirs = self._divergence_point(workload.project, piece.project)
