@@ -9,7 +9,7 @@ import asyncio
 import re
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Final
 
 import aiohttp
 
+from musterbench.metrics_directly import READING_SECONDS, counting_us, direct_result, reading_ms
 from musterbench.pairs import EXCLUDED, LEAST_PAIRS, Ratios, ratios_of
 from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
 from musterbench.result import Result
@@ -33,8 +34,6 @@ from orchestrator.cluster.transport import Transport
 ALLOWED_PART: Final = 0.97
 """With metrics the operator must make at least so many of the bindings that it makes a second without."""
 MEASURES: Final = ("binds_per_second", "binds_per_busy_second")
-READING_SECONDS: Final = 15.0
-"""As Prometheus does; a round of few seconds is read once, so that it has more than its part of the cost."""
 _WARM_UP: Final = "warm-up"
 _START_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.01
@@ -114,6 +113,7 @@ async def _in_pairs(
             measured[with_metrics] = await rounds.measure(f"pair-{number}", with_metrics=with_metrics)
         pairs.append(Pair(measured[False], measured[True]))
         keep(pair_result(pairs[-1], number, nodes, rounds.pods))
+    keep(await rounds.measure_directly(nodes, [pair.without.binds_per_busy_second for pair in pairs]))
     keep(whole_result(pairs, nodes, rounds.pods))
 
 
@@ -202,6 +202,22 @@ class _Rounds:
         await self._remove(phase)
         return Round(self.pods / seconds, self.pods * 1000 / spent_ms, seconds, rss_bytes, len(readings))
 
+    async def measure_directly(self, nodes: int, binds_per_busy_second: Sequence[float]) -> Result:
+        """Let one more operator bind pods, and read its metrics many times when it is done."""
+        phase = "by-themselves"
+        await self._create(phase)
+        log, operator = _Log(self._operator.log), self._operator
+        async with replace(operator, command=(*operator.command, "--health-port=0")).running() as process:
+            await log.until(_LEADING)
+            await self._until(phase, self.watch.running)
+            read_ms = await reading_ms(log.metrics_url(), process.pid)
+            rss_bytes = peak_rss_bytes(process.pid)
+        await self._remove(phase)
+        return direct_result(
+            nodes, self.pods, counted_us=counting_us(nodes), read_ms=read_ms,
+            binds_per_busy_second=binds_per_busy_second, rss_bytes=rss_bytes,
+        )  # fmt: skip
+
     async def _create(self, phase: str) -> None:
         namespaces = team_namespaces()
 
@@ -238,6 +254,13 @@ class _Log:
             content.seek(self._start)
             return content.read().decode(errors="replace")
 
+    def metrics_url(self) -> str:
+        """Where the operator says that its metrics are."""
+        match = _PAGE.search(self.text())
+        if match is None:
+            raise BenchmarkFailed("the operator does not say where its metrics are")
+        return f"{match[0]}/metrics"
+
     async def until(self, words: str) -> None:
         """Wait until it has the words."""
         started = time.monotonic()
@@ -254,10 +277,7 @@ async def _reading(log: _Log, *, with_metrics: bool) -> AsyncIterator[list[int]]
     if not with_metrics:
         yield readings
         return
-    match = _PAGE.search(log.text())
-    if match is None:
-        raise BenchmarkFailed("the operator does not say where its metrics are")
-    reading = asyncio.create_task(_read(f"{match[0]}/metrics", readings))
+    reading = asyncio.create_task(_read(log.metrics_url(), readings))
     try:
         yield readings
     finally:

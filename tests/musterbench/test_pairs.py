@@ -8,6 +8,7 @@ import statistics
 import pytest
 
 from musterbench.metrics_cost import ALLOWED_PART, Pair, Round, pair_result, whole_result
+from musterbench.metrics_directly import counting_us, direct_result
 from musterbench.pairs import (
     EXCLUDED,
     LEAST_PAIRS,
@@ -146,3 +147,28 @@ def test_the_result_of_a_pair_has_both_figures_of_both_rounds() -> None:
         "binds_per_busy_second_with": 990.0,
         "readings": 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("counted_us", "read_ms", "verdict"),
+    [(10.0, 150.0, SHOWN), (31.0, 1.0, EXCLUDED), (1.0, 450.0, EXCLUDED)],
+)
+def test_what_metrics_take_by_themselves_is_part_of_a_binding_and_of_a_processor(
+    counted_us: float, read_ms: float, verdict: str
+) -> None:
+    result = direct_result(
+        4,
+        20,
+        counted_us=counted_us,
+        read_ms=read_ms,
+        binds_per_busy_second=[900.0, 1000.0, 1100.0],
+        rss_bytes=1,
+    )
+    assert result.figures["counting_part"] == pytest.approx(counted_us / 1000)
+    assert result.figures["reading_part_of_a_processor"] == pytest.approx(read_ms / 15_000)
+    assert result.verdicts == {"within_3_percent_by_themselves": verdict}
+    assert (result.problem is None) == (verdict == SHOWN)
+
+
+def test_all_that_is_counted_for_a_binding_is_timed() -> None:
+    assert 0 < counting_us(4) < 1000
