@@ -113,8 +113,8 @@ async def _in_pairs(
             measured[with_metrics] = await rounds.measure(f"pair-{number}", with_metrics=with_metrics)
         pairs.append(Pair(measured[False], measured[True]))
         keep(pair_result(pairs[-1], number, nodes, rounds.pods))
-    keep(await rounds.measure_directly(nodes, [pair.without.binds_per_busy_second for pair in pairs]))
     keep(whole_result(pairs, nodes, rounds.pods))
+    keep(await rounds.measure_directly(nodes, [pair.without.binds_per_busy_second for pair in pairs]))
 
 
 def pair_result(pair: Pair, number: int, nodes: int, pods: int) -> Result:
@@ -214,7 +214,7 @@ class _Rounds:
             rss_bytes = peak_rss_bytes(process.pid)
         await self._remove(phase)
         return direct_result(
-            nodes, self.pods, counted_us=counting_us(nodes), read_ms=read_ms,
+            nodes, self.pods, counted_us=await asyncio.to_thread(counting_us, nodes), read_ms=read_ms,
             binds_per_busy_second=binds_per_busy_second, rss_bytes=rss_bytes,
         )  # fmt: skip
 

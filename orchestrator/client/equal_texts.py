@@ -13,6 +13,8 @@ from msgspec.structs import force_setattr
 
 MAX_TEXTS: Final = 20_000
 """Beyond so many different ones it begins anew: names and uids occur once or twice, and would be kept for ever."""
+MAX_LENGTH: Final = 200
+"""Longer ones are not shared: what people write into annotations would be kept in every version of it."""
 MAX_DEPTH: Final = 16
 """Below so many levels texts stay as they are; the deepest of a pod that is read is eight levels down."""
 
@@ -32,8 +34,12 @@ class EqualTexts:
         Frozen ones are no exception: nothing that can be seen of them changes.
         """
         if len(self._texts) > MAX_TEXTS:
-            self._texts.clear()
+            self.clear()
         self._share_in_fields(item, MAX_DEPTH)
+
+    def clear(self) -> None:
+        """Begin anew, with none."""
+        self._texts.clear()
 
     def _share_in_fields(self, item: Any, depth: int) -> None:
         for name in item.__struct_fields__:
@@ -45,7 +51,7 @@ class EqualTexts:
     def _shared(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind is str:
-            return self._texts.setdefault(value, value)
+            return self._texts.setdefault(value, value) if len(value) <= MAX_LENGTH else value
         if not value or depth == 0:
             return value
         if kind is dict:

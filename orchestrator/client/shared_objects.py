@@ -39,11 +39,14 @@ MAX_TURN_SECONDS: Final = 3.0
 
 
 class SharedObjects:
-    """The newest of each object that the caches were sent; those that no cache has any more go now and then."""
+    """The newest of each object that the caches were sent; those that no cache has any more go now and then.
+
+    `texts` are those that the objects have in common; none are kept when the last object goes.
+    """
 
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], _Object] = {}
-        self._texts = EqualTexts()
+        self.texts = EqualTexts()
         self._caches: dict[str, list[Reflector[Any]]] = {}
         self._sweep_at = _SPARE
         self._turns: WeakValueDictionary[tuple[object, ...], asyncio.Lock] = WeakValueDictionary()
@@ -108,7 +111,7 @@ class SharedObjects:
             known = self._objects.get(key)
             if isinstance(known, kind) and known == decoded:
                 return known
-            self._texts.share_in(decoded)
+            self.texts.share_in(decoded)
             self._objects[key] = decoded
             if len(self._objects) > self._sweep_at:
                 self._sweep()
@@ -124,4 +127,6 @@ class SharedObjects:
                 for (kind, uid), item in self._objects.items()
                 if any(cache.objects.get(uid) is item for cache in self._caches.get(kind, ()))
             }
+        if not self._objects:
+            self.texts.clear()
         self._sweep_at = 2 * len(self._objects) + _SPARE

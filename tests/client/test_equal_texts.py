@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.client.equal_texts import MAX_DEPTH, MAX_TEXTS, EqualTexts
+from orchestrator.client.equal_texts import MAX_DEPTH, MAX_LENGTH, MAX_TEXTS, EqualTexts
 from orchestrator.cluster.objects import Pod
 
 
@@ -93,8 +93,8 @@ def test_objects_stay_what_they_are_and_have_their_equal_texts_in_common(objects
     for outer in shared:
         texts.share_in(outer)
     assert list(map(repr, shared)) == list(map(repr, before))  # repr tells 1 from True and from 1.0
-    every = [text for outer in shared for text in texts_of(outer)]
-    assert len({id(text) for text in every}) == len(set(every))
+    all_texts = [text for outer in shared for text in texts_of(outer)]
+    assert len({id(text) for text in all_texts}) == len(set(all_texts))
 
 
 def test_two_pods_have_what_is_equal_in_common() -> None:
@@ -132,8 +132,14 @@ def test_what_is_nested_deeply_stays_as_it_is(levels: int) -> None:
     assert value == "a text"
 
 
-def test_texts_that_occur_once_are_not_kept_for_ever() -> None:
+def test_texts_that_occur_once_do_not_stay_for_ever() -> None:
     texts = EqualTexts()
     for number in range(3 * MAX_TEXTS):
         texts.share_in(Inner(str(number)))
     assert len(texts) <= MAX_TEXTS + 1
+
+
+def test_long_texts_are_not_shared() -> None:
+    texts = EqualTexts()
+    texts.share_in(Inner("x" * (MAX_LENGTH + 1), ("y" * MAX_LENGTH,)))
+    assert len(texts) == 1

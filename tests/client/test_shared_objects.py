@@ -72,3 +72,12 @@ async def test_a_cache_begins_only_with_a_current_one_of_the_same_request(other:
     with shared.used_by(caches):
         async with shared.beginning(caches[1]) as beginning:
             assert (beginning is other) == is_taken
+
+
+def test_no_text_stays_when_all_have_left() -> None:
+    shared, cache = SharedObjects(), Cache()
+    caches: Any = [cache]
+    with shared.used_by(caches):
+        cache.objects["u"] = shared.decoder(PODS, Pod)(raw("u", namespace="team-b"))
+        assert shared.texts
+    assert not shared.texts

@@ -21,7 +21,8 @@ PATIENCE = "0.4"
 """Deadlines of the scenarios are generous; a defect that waits for one should not wait so long."""
 
 TEST_SECONDS = 300
-"""A test takes one; with a defect that hangs it would never end."""
+SCENARIO_SECONDS = 900
+"""A test takes a second, a scenario a minute or less; with a defect that hangs they would never end."""
 
 
 class CannotRun(Exception):
@@ -50,7 +51,12 @@ def validate(scenario: str, out: Path, orchestrator: Path | None) -> tuple[str, 
         "validate",
     ]
     command += ["--scenario", scenario, "--out", str(out), "--patience", PATIENCE, "--fail-fast"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=SCENARIO_SECONDS
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CannotRun(f"the scenario did not end within {SCENARIO_SECONDS} s") from error
     record = out / "report.json"
     if not record.exists():
         raise CannotRun(f"muster validate left no report:\n{done.stdout}\n{done.stderr}")
@@ -70,7 +76,7 @@ def check(test: str, directory: Path) -> tuple[str, tuple[str, ...]]:
         "-p",
         "no:cacheprovider",
         "--tb=no",
-        "-rf",
+        "-rfE",
         *chosen,
         test,
     ]
@@ -84,8 +90,10 @@ def check(test: str, directory: Path) -> tuple[str, tuple[str, ...]]:
     if done.returncode not in (0, 1):
         raise CannotRun(f"the test could not be run:\n{done.stdout}\n{done.stderr}")
     failed = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    if not failed and any(line.startswith("ERROR ") for line in done.stdout.splitlines()):
+        raise CannotRun(f"the test was not set up or not taken down:\n{done.stdout}")
     if not failed and " passed" not in done.stdout:
-        raise CannotRun("the test was skipped: it needs what is not here")
+        raise CannotRun(f"the test did not run, as where it needs what is not here:\n{done.stdout}")
     return "FAIL" if failed else "PASS", tuple(failed)
 
 

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from tests.mutants.catalogue import REPOSITORY, Edit, Mutant, edited_files, mutants, write
+from validation.judge.invariants import INVARIANTS
 from validation.scenario.loader import find, load
 
 
@@ -45,7 +46,8 @@ def test_every_defect_names_a_scenario_and_a_step_that_exist() -> None:
     for mutant in (each for each in mutants() if each.scenario):
         scenario, _, step = mutant.killed_by.partition("/")
         assert scenario == mutant.scenario
-        assert not step or step in {each.id for each in scenarios[scenario].steps}
+        steps = {each.id for each in scenarios[scenario].steps}
+        assert not step or step in steps | {f"invariant/{name}" for name in INVARIANTS}
 
 
 def test_every_other_defect_names_a_test_that_exists() -> None:
