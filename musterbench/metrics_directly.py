@@ -23,7 +23,7 @@ from orchestrator.workloads.snapshot import Reading
 
 READINGS: Final = 300
 READING_SECONDS: Final = 15.0
-"""As often as Prometheus reads a page where nobody says otherwise in its usual settings."""
+"""Four times as often as Prometheus does where nobody sets it otherwise."""
 BINDINGS_OF_DECISION: Final = 20
 """Fewer than a decision of a busy operator has: what is done once for each decision weighs the more."""
 _REPEATS: Final = 7
