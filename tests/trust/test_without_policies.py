@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from musterlab.cluster import start
+from orchestrator.cluster.errors import Invalid
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Event, Pod, Project
 from orchestrator.cluster.reflector import Reflector
@@ -26,7 +27,7 @@ from orchestrator.cluster.resources import (
     PROJECTS,
 )
 from orchestrator.cluster.transport import Transport
-from tests.cluster.waiting import running, until
+from tests.cluster.waiting import DEADLINE_SECONDS, running, until
 from tests.control.operators import must, must_all, operator, prepare
 
 if TYPE_CHECKING:
@@ -122,6 +123,24 @@ class Cluster:
         page = await self.transport.list(EVENTS.path(namespace), Event)
         return "\n".join(each.message for each in page.items if each.reason == "Skipped")
 
+    async def until_warned(self, namespace: str, words: str) -> None:
+        """Wait for a warning with these words: Events are written when the decision has been carried out."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while words not in await self.warned(namespace):
+                pass  # the request itself gives way to others
+
+
+async def until_no_policy_holds(transport: Transport) -> None:
+    """Wait until the API server has noticed that its policies are gone: what they deny is taken."""
+    forbidden = job("forbidden", 8, annotations={DEVICES: ALL}, spec=BY_HAND)
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            try:
+                await transport.create(JOBS.path(A), forbidden, params={"dryRun": "All"})
+            except Invalid:
+                continue  # the request itself gives way to others
+            return
+
 
 @pytest.fixture
 def own_lab(tmp_path: Path) -> Iterator[Lab]:
@@ -145,6 +164,7 @@ async def cluster(own_lab: Lab, tmp_path: Path) -> AsyncIterator[Cluster]:
             async with running(pods.run()), running(projects.run()):
                 await pods.synced()
                 await projects.synced()
+                await until_no_policy_holds(transport)
                 yield Cluster(own_lab.kubeconfig, transport, pods, projects)
         assert "the decision failed" not in (tmp_path / "operator.log").read_text()
 
@@ -193,7 +213,7 @@ async def test_no_more_is_counted_than_the_node_has_and_forged_devices_are_nobod
     mine = cluster.pod_of("mine")
     assert mine is not None
     assert mine.metadata.deletion_timestamp is None, "what its quota covers stays"
-    assert "its node dgx1-1 has no more for it; it counts as holding 4 GPUs" in await cluster.warned(B)
+    await cluster.until_warned(B, "its node dgx1-1 has no more for it; it counts as holding 4 GPUs")
     await cluster.transport.create(JOBS.path(A), job("more", 1, spec={"schedulerName": "muster"}))
     await until(lambda: "PodScheduled" in str(cluster.pod_of("more")))
     assert not cluster.runs("more")
