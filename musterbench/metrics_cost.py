@@ -17,7 +17,14 @@ from typing import Final
 
 import aiohttp
 
-from musterbench.metrics_directly import READING_SECONDS, counting_us, direct_result, reading_ms
+from musterbench.metrics_directly import (
+    ALLOWED_PART,
+    READING_SECONDS,
+    counting_us,
+    direct_result,
+    read_page,
+    reading_ms,
+)
 from musterbench.pairs import EXCLUDED, LEAST_PAIRS, Ratios, ratios_of
 from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
 from musterbench.result import Result
@@ -31,8 +38,6 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import Transport
 
-ALLOWED_PART: Final = 0.97
-"""With metrics the operator must make at least so many of the bindings that it makes a second without."""
 MEASURES: Final = ("binds_per_second", "binds_per_busy_second")
 _WARM_UP: Final = "warm-up"
 _START_SECONDS: Final = 60.0
@@ -69,7 +74,9 @@ async def run(
     report: Callable[[str], None],
     keep: Callable[[Result], None],
 ) -> None:
-    """Measure in a lab of its own, which is gone at the end; `keep` gets a result for each pair, then that of all.
+    """Measure in a lab of its own, which is gone at the end.
+
+    `keep` gets a result for each pair, then that of all, then what metrics take by themselves.
 
     No pair is begun after so many seconds, if there are enough of them for an interval.
 
@@ -180,6 +187,7 @@ class _Rounds:
         self.pods = pods
         self._transport = transport
         self._operator = operator
+        self._operator_with_metrics = replace(operator, command=(*operator.command, "--health-port=0"))
         self._report = report
 
     async def measure(self, name: str, *, with_metrics: bool) -> Round:
@@ -187,9 +195,7 @@ class _Rounds:
         phase = f"{name}-{'with' if with_metrics else 'without'}"
         await self._create(phase)
         log = _Log(self._operator.log)
-        operator = self._operator
-        if with_metrics:
-            operator = replace(operator, command=(*operator.command, "--health-port=0"))
+        operator = self._operator_with_metrics if with_metrics else self._operator
         await collect_garbage(self._transport)
         async with operator.running() as process:
             await log.until(_LEADING)
@@ -206,8 +212,8 @@ class _Rounds:
         """Let one more operator bind pods, and read its metrics many times when it is done."""
         phase = "by-themselves"
         await self._create(phase)
-        log, operator = _Log(self._operator.log), self._operator
-        async with replace(operator, command=(*operator.command, "--health-port=0")).running() as process:
+        log = _Log(self._operator.log)
+        async with self._operator_with_metrics.running() as process:
             await log.until(_LEADING)
             await self._until(phase, self.watch.running)
             read_ms = await reading_ms(log.metrics_url(), process.pid)
@@ -289,7 +295,5 @@ async def _reading(log: _Log, *, with_metrics: bool) -> AsyncIterator[list[int]]
 async def _read(url: str, readings: list[int]) -> None:
     async with aiohttp.ClientSession() as session:
         while True:
-            async with session.get(url) as answer:
-                answer.raise_for_status()
-                readings.append(len(await answer.read()))
+            readings.append(len(await read_page(session, url)))
             await asyncio.sleep(READING_SECONDS)

@@ -1,7 +1,7 @@
 """Texts that many objects have in common, kept once: namespaces, images, names of conditions, moments.
 
-A decoder makes a text of its own for every place. In the pods and jobs of a cluster nearly half of the memory is texts,
-and a tenth of those are different ones.
+A decoder makes a text of its own for every place. In the pods and jobs of `muster bench web` nearly half of the memory
+is texts, and an eighth of those are different ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_TEXTS: Final = 20_000
 MAX_LENGTH: Final = 200
 """Longer ones are not shared: what people write into annotations would be kept in every version of it."""
 MAX_DEPTH: Final = 16
-"""Below so many levels texts stay as they are; the deepest of a pod that is read is eight levels down."""
+"""Below so many levels texts stay as they are; jobs of `muster submit` have eight, and some more with affinities."""
 
 
 class EqualTexts:
@@ -29,9 +29,9 @@ class EqualTexts:
         return len(self._texts)
 
     def share_in(self, item: Any) -> None:
-        """Put the text that is there in the place of every equal one of a struct that nobody else has yet.
+        """Put the text that is there in the place of every equal one of a struct that was just decoded.
 
-        Frozen ones are no exception: nothing that can be seen of them changes.
+        Frozen ones are no exception, nor are defaults that many share: nothing of them changes that can be seen.
         """
         if len(self._texts) > MAX_TEXTS:
             self.clear()

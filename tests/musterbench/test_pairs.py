@@ -7,8 +7,8 @@ import statistics
 
 import pytest
 
-from musterbench.metrics_cost import ALLOWED_PART, Pair, Round, pair_result, whole_result
-from musterbench.metrics_directly import counting_us, direct_result
+from musterbench.metrics_cost import Pair, Round, pair_result, whole_result
+from musterbench.metrics_directly import ALLOWED_PART, counting_us, direct_result
 from musterbench.pairs import (
     EXCLUDED,
     LEAST_PAIRS,

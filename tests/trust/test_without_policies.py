@@ -126,8 +126,10 @@ class Cluster:
     async def until_warned(self, namespace: str, words: str) -> None:
         """Wait for a warning with these words: Events are written when the decision has been carried out."""
         async with asyncio.timeout(DEADLINE_SECONDS):
-            while words not in await self.warned(namespace):
-                pass  # the request itself gives way to others
+            while True:
+                if words in await self.warned(namespace):
+                    return
+                await asyncio.sleep(0.05)
 
 
 async def until_no_policy_holds(transport: Transport) -> None:
@@ -138,8 +140,9 @@ async def until_no_policy_holds(transport: Transport) -> None:
             try:
                 await transport.create(JOBS.path(A), forbidden, params={"dryRun": "All"})
             except Invalid:
-                continue  # the request itself gives way to others
-            return
+                await asyncio.sleep(0.05)
+            else:
+                return
 
 
 @pytest.fixture
