@@ -16,8 +16,9 @@ from musterbench.cases import fill
 from musterbench.pairs import EXCLUDED, SHOWN
 from musterbench.processes import processor_ms
 from musterbench.result import Result
+from musterbench.stopwatch import BenchmarkFailed
 from musterbench.teams import GPUS_OF_NODE
-from orchestrator.control.metrics import OperatorMetrics
+from orchestrator.control.metrics import BINDINGS, OperatorMetrics
 from orchestrator.planner import plan
 from orchestrator.workloads.snapshot import Reading
 
@@ -32,7 +33,10 @@ _REPEATS: Final = 7
 
 
 def counting_us(nodes: int) -> float:
-    """Processor time for what is counted for a binding, in microseconds, where jobs of one GPU fill the nodes."""
+    """Processor time for what is counted for a binding, in microseconds, where jobs of one GPU fill the nodes.
+
+    Raises BenchmarkFailed if the bindings were not counted.
+    """
     snapshot = fill(nodes, GPUS_OF_NODE).snapshot
     decision = plan(snapshot)
     reading = Reading(snapshot, {}, {})
@@ -50,6 +54,8 @@ def counting_us(nodes: int) -> float:
             for binding in part.bindings:
                 metrics.bound(binding.pod)
         times.append(time.thread_time() - started)
+        if f"\n{BINDINGS.name} {len(decision.bindings)}\n" not in metrics.page().text:
+            raise BenchmarkFailed("the metrics do not count the bindings whose counting is timed")
     return median(times) * 1_000_000 / len(decision.bindings)
 
 
