@@ -5,6 +5,7 @@ Every function raises OSError with the name of what it was called for.
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import platform
@@ -67,6 +68,24 @@ def inside(namespace: int, home: int) -> Iterator[None]:
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent dies."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+
+
+def can_watch(instances: int) -> bool:
+    """Tell whether the user may have that many more inotify instances, of which the machine has few for each user."""
+    descriptors: list[int] = []
+    try:
+        for _ in range(instances):
+            descriptor = _libc.inotify_init1(os.O_CLOEXEC)
+            if descriptor < 0:
+                number = ctypes.get_errno()
+                if number != errno.EMFILE:
+                    raise OSError(number, os.strerror(number), "inotify_init1")
+                return False
+            descriptors.append(descriptor)
+        return True
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def set_host_name(name: str) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from musterlab import supervisor
-from musterlab.realnodes import cgroups, driver, kernel
+from musterlab.realnodes import cgroups, driver, inotify, kernel
 
 PROGRAMS = "/lab/bin"
 PLUGINS = "/lab/cni"
@@ -176,6 +176,9 @@ def _show_profile_cpus(cpus: int) -> None:
 
 
 def _run(node: dict[str, Any], log: int) -> int:
+    if reason := inotify.wait_for_instances():
+        print(reason, file=sys.stderr, flush=True)
+        return 1
     environment = {
         "PATH": f"{PROGRAMS}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/run",

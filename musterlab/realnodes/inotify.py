@@ -1,0 +1,32 @@
+"""Inotify instances, by which programs watch files: a machine has few for each user, 128 by default."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from musterlab.realnodes import kernel
+
+NODE_INSTANCES = 10
+"""What a node's programs have: the kubelet 6, containerd 2, NVIDIA's plugin 1. Without them some end, and say little of
+why; others go on and do not see that a file changed."""
+
+WAIT_SECONDS = 45.0
+_POLL_SECONDS = 0.2
+
+
+def wait_for_instances(
+    count: int = NODE_INSTANCES,
+    seconds: float = WAIT_SECONDS,
+    pause: Callable[[float], object] = time.sleep,
+) -> str:
+    """Wait until the user may have so many more; other labs of the user have them, and end. Give why there are none."""
+    deadline = time.monotonic() + seconds
+    while not kernel.can_watch(count):
+        if time.monotonic() > deadline:
+            limit = Path("/proc/sys/fs/inotify/max_user_instances").read_text().strip()
+            return (
+                f"a real node needs {count} inotify instances, and fewer are left of the {limit} of this user: "
+                "stop other labs, or have more by `sysctl fs.inotify.max_user_instances=1024`"
+            )
+        pause(_POLL_SECONDS)
+    return ""
