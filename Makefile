@@ -11,6 +11,10 @@ REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
 export MUSTER_UPSTREAM ?= $(abspath $(wildcard ../shared/upstream))
 GPUS ?= $(if $(and $(REAL_NODES),$(MUSTER_UPSTREAM)),--gpus)
 PARTS ?= fairness gangs victims interactive parts utilization
+WEB_TESTS = tests/musterweb tests/chart tests/agent/test_metrics.py tests/client/test_snapshot_crds.py \
+	$(addprefix tests/cli/,test_data.py test_data_in_a_lab.py test_grafana.py test_helm_chart.py test_monitoring.py) \
+	$(addprefix tests/control/test_,metrics.py prometheus_in_a_lab.py success_snapshots.py success_snapshots_in_a_lab.py web_deployment.py) \
+	$(addprefix tests/musterlab/test_,storage.py storage_in_a_lab.py ingress_in_a_lab.py)
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
@@ -32,8 +36,8 @@ test-cli: environment lab-binaries ## every command line that the papers print, 
 test-trust: environment lab-binaries ## break out of a project, with real tokens on a real API server; part of `make test`
 	@$(UV) run --frozen pytest tests/trust
 
-test-web: environment lab-binaries ## the pages: at the wire, in Chromium, on a real API server; part of `make test`
-	@$(UV) run --frozen pytest tests/musterweb
+test-web: environment lab-binaries ## pages, history, metrics, chart, data services, ingress: at the wire, in Chromium, in labs; part of `make test`
+	@$(UV) run --frozen pytest $(WEB_TESTS)
 
 test-rare: environment lab-binaries ## what takes minutes and breaks seldom, and all of Python 3.12 and 3.13; before a release
 	@$(UV) run --frozen pytest -m rare -n 2

@@ -1,10 +1,12 @@
 """`make test` runs every lane of tox.ini once, and a lane misses no test of its mark."""
 
 import re
+import subprocess
 from configparser import ConfigParser
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+RARE = re.compile(r"\bmark\.rare\b")
 MARKED_FOR_INSTALLER = re.compile(r"pytest\.mark\.installer\b")
 
 
@@ -35,3 +37,16 @@ def test_the_installers_tests_are_in_the_folder_that_its_lane_collects() -> None
     ]
     assert marked
     assert {file.relative_to(ROOT).parts[:2] for file in marked} == {("tests", "deployment")}
+
+
+def test_what_people_look_at_and_their_data_is_tested_with_every_commit() -> None:
+    printed = subprocess.run(
+        ["make", "--dry-run", "--always-make", "test-web"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    (line,) = [line for line in printed.splitlines() if "pytest" in line]
+    _, _, words = line.partition("pytest ")
+    paths = [ROOT / word for word in words.split()]
+    files = [file for path in paths for file in (path.rglob("test_*.py") if path.is_dir() else [path])]
+    assert {"musterweb", "chart", "cli", "control", "musterlab"} <= {file.parent.name for file in files}
+    assert [str(file) for file in files if RARE.search(file.read_text("utf-8"))] == []

@@ -17,7 +17,7 @@ import pytest
 
 import musterlab.cluster
 from musterlab import ingress
-from musterlab.errors import LabError
+from musterlab.errors import BinariesError, LabError
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.transport import Transport
 from orchestrator.progress import Reporter
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.rare, pytest.mark.lab, pytest.mark.real_nodes]
+pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 
 DOMAIN = "gpus.example.com"
 CLASS = "traefik"
@@ -36,9 +36,8 @@ OPTIONS = (f"--ingress-class={CLASS}", f"--ingress-domain={DOMAIN}")
 
 
 @contextmanager
-def controller(lab: musterlab.cluster.Lab, folder: Path, ingress_class: str) -> Iterator[None]:
+def controller(lab: musterlab.cluster.Lab, program: Path, folder: Path, ingress_class: str) -> Iterator[None]:
     """Traefik, for one class of Ingresses."""
-    program = asyncio.run(ingress.find(Reporter(print)))
     asyncio.run(permit(lab, ingress_class))
     command = ingress.configure(lab, folder, program, ingress_class=ingress_class, domain=DOMAIN)
     with (folder / "traefik.log").open("wb") as log:
@@ -94,6 +93,15 @@ def until_listed(config: Path, project: str, url: str) -> None:
 
 
 @pytest.fixture(scope="module")
+def traefik() -> Path:
+    """The program; it is built once, which needs a network."""
+    try:
+        return asyncio.run(ingress.find(Reporter(print)))
+    except BinariesError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[musterlab.cluster.Lab]:
     labs = tmp_path_factory.mktemp("ingress")
     running = musterlab.cluster.start("ingress", nodes=0, real_nodes=1, detach=False, state_dir=labs)
@@ -110,10 +118,10 @@ def account(lab: musterlab.cluster.Lab, tmp_path_factory: pytest.TempPathFactory
 
 
 def test_the_service_url_of_a_notebook_answers(
-    lab: musterlab.cluster.Lab, account: Path, tmp_path: Path
+    lab: musterlab.cluster.Lab, account: Path, traefik: Path, tmp_path: Path
 ) -> None:
     config = lab.kubeconfig
-    with operator(account, tmp_path / "operator.log"), controller(lab, tmp_path, "nginx"):
+    with operator(account, tmp_path / "operator.log"), controller(lab, traefik, tmp_path, "nginx"):
         must(config, "project", "create", "team-a", "--gpu", "2")
         must(config, "submit", "note", "-p", "team-a", "--jupyter", "-g", "1", "-s", "ingress")
         must(config, "exec", "note", "-p", "team-a", "true")
@@ -123,12 +131,12 @@ def test_the_service_url_of_a_notebook_answers(
 
 
 def test_with_a_domain_notebooks_of_one_name_answer_at_the_hosts_of_their_projects(
-    lab: musterlab.cluster.Lab, account: Path, tmp_path: Path
+    lab: musterlab.cluster.Lab, account: Path, traefik: Path, tmp_path: Path
 ) -> None:
     config = lab.kubeconfig
     with (
         operator(account, tmp_path / "operator.log", "operator-1", *OPTIONS),
-        controller(lab, tmp_path, CLASS),
+        controller(lab, traefik, tmp_path, CLASS),
     ):
         for project in ("team-c", "team-d"):
             must(config, "project", "create", project, "--gpu", "1")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from musterlab.cluster import Lab
 
-pytestmark = [pytest.mark.rare, pytest.mark.lab, pytest.mark.real_nodes]
+pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 
 PROJECT = "datasets"
 IMAGE = ("-i", "busybox")

@@ -42,18 +42,14 @@ class Navigated(Exception):
     """The page that was asked something is gone: another was opened."""
 
 
-class Tab:
-    """One page of the browser. `problems` are what its console said of errors and of what the policy refused."""
+class Browser:
+    """What is said to the browser and what it says, to whom: an answer to who asked, an event to its page."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self.problems: list[str] = []
         self._socket = socket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
-        self._session = ""
-        self._frame = ""
-        self._loaded: list[str] = []  # the loader of every document whose load event was seen
-        self._load = asyncio.Event()
+        self._tabs: dict[str, Tab] = {}
 
     async def listen(self) -> None:
         """Take what the browser says until it is gone."""
@@ -61,35 +57,65 @@ class Tab:
             told = message.json()
             if "id" in told:
                 self._answers.pop(told["id"]).set_result(told)
-            elif told["method"] == "Page.lifecycleEvent":
-                params = told["params"]
-                if params["name"] == "load" and params["frameId"] == self._frame:
-                    self._loaded.append(params["loaderId"])
-                    self._load.set()
-            elif told["method"] == "Runtime.exceptionThrown":
-                self.problems.append(str(told["params"]["exceptionDetails"]))
-            elif told["method"] == "Log.entryAdded" and told["params"]["entry"]["level"] == "error":
-                self.problems.append(told["params"]["entry"]["text"])
+            elif tab := self._tabs.get(told.get("sessionId", "")):
+                tab.hear(told["method"], told["params"])
 
-    async def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Send a command, return its result."""
+    async def call(self, method: str, session: str = "", **params: Any) -> dict[str, Any]:
+        """Send a command, to a page if its session is named; return its result."""
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        session = {"sessionId": self._session} if self._session else {}
-        await self._socket.send_json({"id": number, "method": method, "params": params, **session})
+        target = {"sessionId": session} if session else {}
+        await self._socket.send_json({"id": number, "method": method, "params": params, **target})
         async with asyncio.timeout(DEADLINE_SECONDS):
             result = await answer
         if "navigated" in result.get("error", {}).get("message", ""):
             raise Navigated
         assert "error" not in result, (method, result)
-        found: dict[str, Any] = result["result"]
-        return found
+        content: dict[str, Any] = result["result"]
+        return content
 
-    async def open(self) -> None:
-        """Make the page."""
+    async def tab(self) -> Tab:
+        """Open a page; all of them are signed in as the same person."""
         target = await self.call("Target.createTarget", url="about:blank")
         attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        self._session = attached["sessionId"]
+        session: str = attached["sessionId"]
+        tab = self._tabs[session] = Tab(self, session)
+        await tab.open()
+        return tab
+
+
+class Tab:
+    """One page of the browser. `problems` are what its console said of errors and of what the policy refused."""
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self.problems: list[str] = []
+        self._browser = browser
+        self._session = session
+        self._frame = ""
+        self._loaded: list[str] = []  # the loader of every document whose load event was seen
+        self._load = asyncio.Event()
+
+    def hear(self, method: str, params: dict[str, Any]) -> None:
+        """Take an event of this page."""
+        if method == "Page.lifecycleEvent":
+            if params["name"] == "load" and params["frameId"] == self._frame:
+                self._loaded.append(params["loaderId"])
+                self._load.set()
+        elif method == "Runtime.exceptionThrown":
+            self.problems.append(str(params["exceptionDetails"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] == "error":
+            self.problems.append(params["entry"]["text"])
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send a command for this page, return its result."""
+        return await self._browser.call(method, self._session, **params)
+
+    async def beside(self) -> Tab:
+        """Open another page of the same browser."""
+        return await self._browser.tab()
+
+    async def open(self) -> None:
+        """Have its events said, and wait until it can be told where to go."""
         for domain in ("Page", "Runtime", "Log"):
             await self.call(f"{domain}.enable")
         self._frame = (await self._document())["id"]
@@ -162,7 +188,7 @@ class Tab:
 
 @asynccontextmanager
 async def browsing(directory: Path) -> AsyncIterator[Tab]:
-    """Start a browser of its own with a profile in the directory; yields its only page."""
+    """Start a browser of its own with a profile in the directory; yields its first page."""
     chromium = program()
     assert chromium is not None
     process = await asyncio.create_subprocess_exec(
@@ -174,9 +200,9 @@ async def browsing(directory: Path) -> AsyncIterator[Tab]:
             url = await _address(process)
         drain = asyncio.create_task(_drained(process))
         async with aiohttp.ClientSession() as session, session.ws_connect(url, max_msg_size=0) as socket:
-            tab = Tab(socket)
-            listening = asyncio.create_task(tab.listen())
-            await tab.open()
+            browser = Browser(socket)
+            listening = asyncio.create_task(browser.listen())
+            tab = await browser.tab()
             yield tab
             await tab.call("Target.setAutoAttach", autoAttach=False, waitForDebuggerOnStart=False)
             listening.cancel()

@@ -10,6 +10,7 @@ import asyncio
 import json
 import re
 import shlex
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,10 +31,9 @@ from tests.musterweb.chromium import Tab, browsing, program
 from tests.musterweb.running import serving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
 pytestmark = [
-    pytest.mark.rare,
     pytest.mark.lab,
     pytest.mark.skipif(program() is None, reason="Debian's package chromium is not installed"),
 ]
@@ -44,13 +44,25 @@ QUOTAS = {"team-a": 4, "team-b": 2, "team-c": 2, "team-d": 8}
 GPUS_OF_A_NODE = 8
 LOW = [f"muster submit low-{n} -i image -g {gpus} -p team-a" for n, gpus in enumerate((1, 1, 2))]
 """Three jobs of one team, as the paper has them: four of sixteen GPUs, at 92 %."""
-FIGURES = """Object.fromEntries([...document.querySelectorAll('.figures div')].map(
-    (figure) => [figure.querySelector('dt').innerText, figure.querySelector('dd').innerText]))"""
-ROWS = """[...document.querySelectorAll('#body table')].flatMap((table) => {
-    const names = [...table.querySelectorAll('thead th')].map((cell) => cell.textContent.trim());
-    return [...table.querySelectorAll('tbody tr')].map((row) => Object.fromEntries(
-        [...row.children].map((cell, place) => [names[place], cell.textContent.trim()])));
-})"""
+LOW_BUSY_PERCENT, LOW_PERCENT = 92, 23
+RECORD = """
+window.contents = [];
+const record = () => contents.push({
+    at: Date.now() / 1000,
+    live: document.getElementById('state').dataset.live,
+    text: document.getElementById('body').innerText,
+    figures: Object.fromEntries([...document.querySelectorAll('.figures div')].map(
+        (figure) => [figure.querySelector('dt').innerText, figure.querySelector('dd').innerText])),
+    rows: [...document.querySelectorAll('#body table')].flatMap((table) => {
+        const names = [...table.querySelectorAll('thead th')].map((cell) => cell.textContent.trim());
+        return [...table.querySelectorAll('tbody tr')].map((row) => Object.fromEntries(
+            [...row.children].map((cell, place) => [names[place], cell.textContent.trim()])));
+    }),
+});
+new MutationObserver(record).observe(document.body, {subtree: true, childList: true, attributes: true});
+record();
+"""
+"""Notes in the page what it shows, whenever that changes, with the time in seconds."""
 
 
 @dataclass
@@ -155,8 +167,8 @@ async def states(site: Site) -> AsyncIterator[tuple[str, int]]:
     """Bring about one state after the other; yields the name of each, and the utilization that was written."""
     site.run(LOW)
     await site.until_jobs_are(3, [])
-    await site.write_gpus(92, 0)
-    yield "23-percent", 23
+    await site.write_gpus(LOW_BUSY_PERCENT, 0)
+    yield "23-percent", LOW_PERCENT
 
     site.run([f"muster delete -p team-a {' '.join(f'low-{n}' for n in range(3))}"])
     await site.until_jobs_are(0, [])
@@ -193,80 +205,131 @@ async def sign_in(tab: Tab, site: Site) -> None:
     await tab.submit("button")
 
 
-async def check_overview(tab: Tab, site: Site, utilization_percent: int) -> None:
-    """The overview, which is open already, is brought up to date by itself."""
-    printed = await asyncio.to_thread(must, site.kubeconfig, "top", "node")
-    allocated = re.search(r"In Cluster:\n([\d.]+)/([\d.]+) \((\d+)%\)", printed)
-    assert allocated, printed
-    jobs = await asyncio.to_thread(site.records, "list", "-A")
-    expected = {
-        "GPUs": allocated[2],
-        "Allocated": f"{allocated[1]} ({allocated[3]}%)",
-        "Utilization": f"{utilization_percent}%",
-        "Jobs that hold GPUs": str(sum(job["status"] == "Running" for job in jobs)),
-        "Jobs that wait": str(sum(job["status"] == "Pending" for job in jobs)),
-    }
-    condition = (
-        f"Object.entries({json.dumps(expected)}).every(([name, value]) => ({FIGURES})[name] === value)"
+@dataclass(frozen=True)
+class Printed:
+    """What the command line prints of a state: jobs, nodes, projects, and the line of the whole cluster."""
+
+    jobs: Sequence[Mapping[str, Any]]
+    nodes: Sequence[Mapping[str, Any]]
+    projects: Sequence[Mapping[str, Any]]
+    cluster: re.Match[str]
+
+
+def printed(site: Site) -> Printed:
+    text = must(site.kubeconfig, "top", "node")
+    cluster = re.search(r"In Cluster:\n([\d.]+)/([\d.]+) \((\d+)%\)", text)
+    assert cluster, text
+    return Printed(
+        site.records("list", "-A"), site.records("top", "node"), site.records("list", "projects"), cluster
     )
-    try:
-        async with asyncio.timeout(SECONDS_TO_THE_PAGE):
-            await tab.until(condition)
-    except TimeoutError:
-        shown = await tab.js(FIGURES)
-        assert {name: shown[name] for name in expected} == expected
-    assert await tab.js("document.getElementById('state').dataset.live") == "yes"
 
 
-async def rows_of(tab: Tab, site: Site, path: str, key: str) -> Mapping[str, Mapping[str, str]]:
-    """The rows of a page by their first cell."""
-    await tab.go(f"http://127.0.0.1:{site.port}{path}")
-    rows: list[dict[str, str]] = await tab.js(ROWS)
-    return {row[key]: row for row in rows if key in row}
+def problems_of_overview(content: Mapping[str, Any], state: Printed, utilization_percent: int) -> list[str]:
+    expected = {
+        "GPUs": state.cluster[2],
+        "Allocated": f"{state.cluster[1]} ({state.cluster[3]}%)",
+        "Utilization": f"{utilization_percent}%",
+        "Jobs that hold GPUs": str(sum(job["status"] == "Running" for job in state.jobs)),
+        "Jobs that wait": str(sum(job["status"] == "Pending" for job in state.jobs)),
+    }
+    figures = content["figures"]
+    rows = {row["NAME"]: row for row in content["rows"] if "ALLOCATED" in row}
+    return differences(
+        {
+            **{name: (figures.get(name), value) for name, value in expected.items()},
+            **{
+                node["name"]: (
+                    (rows[node["name"]]["GPUs"], rows[node["name"]]["ALLOCATED"])
+                    if node["name"] in rows
+                    else None,
+                    (node["gpus"], node["gpusAllocated"]),
+                )
+                for node in state.nodes
+            },
+        }
+    )
 
 
-async def check_pages(tab: Tab, site: Site) -> None:
-    """Each page with a table has the numbers of the command line."""
-    jobs = await rows_of(tab, site, "/jobs", "NAME")
-    listed = site.records("list", "-A")
-    assert set(jobs) == {job["name"] for job in listed}
-    for job in listed:
-        row = jobs[job["name"]]
-        assert (row["STATUS"], row["GPUs"], row["PROJECT"]) == (job["status"], job["gpus"], job["project"])
-        assert row["NODE"].replace("-", "") == (job["node"] or "").replace("-", "")
-        assert bool(row["WAITS BECAUSE"].strip("-")) == (job["status"] == "Pending"), row
-    nodes = await rows_of(tab, site, "/", "NAME")
-    for node in site.records("top", "node"):
-        assert (nodes[node["name"]]["GPUs"], nodes[node["name"]]["ALLOCATED"]) == (
-            node["gpus"], node["gpusAllocated"],
-        )  # fmt: skip
-    projects = await rows_of(tab, site, "/projects", "PROJECT")
-    for item in site.records("list", "projects"):
-        row = projects[item["name"]]
-        assert float(row["ALLOCATED GPUs"]) == float(item["status"]["allocatedGpu"])
-        assert int(row["PENDING JOBS"]) == item["status"].get("pendingWorkloads", 0)
-    await tab.go(f"http://127.0.0.1:{site.port}/nodes")
-    shown = await tab.js("document.getElementById('body').innerText")
-    holding = [job["name"] for job in listed if job["status"] == "Running"]
-    assert [name for name in holding if name not in shown] == []
+def problems_of_jobs(content: Mapping[str, Any], state: Printed, _utilization_percent: int) -> list[str]:
+    shown = {
+        row["NAME"]: (
+            row["STATUS"], row["GPUs"], row["PROJECT"], row["NODE"].strip("-"), bool(row["WAITS BECAUSE"].strip("-")),
+        )
+        for row in content["rows"]
+    }  # fmt: skip
+    expected = {
+        job["name"]: (
+            job["status"], job["gpus"], job["project"], (job["node"] or "").strip("-"), job["status"] == "Pending",
+        )
+        for job in state.jobs
+    }  # fmt: skip
+    return differences({name: (shown.get(name), expected.get(name)) for name in {*shown, *expected}})
+
+
+def problems_of_nodes(content: Mapping[str, Any], state: Printed, utilization_percent: int) -> list[str]:
+    running = [job["name"] for job in state.jobs if job["status"] == "Running"]
+    absent = [name for name in running if name not in content["text"]]
+    # in the first state four of the sixteen GPUs are busy, in the others all
+    used = f"{LOW_BUSY_PERCENT if utilization_percent == LOW_PERCENT else utilization_percent}%"
+    return [*absent, *([] if used in content["text"] else [f"nowhere {used}"])]
+
+
+def problems_of_projects(content: Mapping[str, Any], state: Printed, _utilization_percent: int) -> list[str]:
+    rows = {row["PROJECT"]: row for row in content["rows"] if "PENDING JOBS" in row}
+    shown = {name: (float(row["ALLOCATED GPUs"]), int(row["PENDING JOBS"])) for name, row in rows.items()}
+    expected = {
+        item["name"]: (float(item["status"]["allocatedGpu"]), item["status"].get("pendingWorkloads", 0))
+        for item in state.projects
+    }
+    return differences({name: (shown.get(name), value) for name, value in expected.items()})
+
+
+def differences(pairs: Mapping[str, tuple[object, object]]) -> list[str]:
+    return [f"{name}: {shown}, not {value}" for name, (shown, value) in pairs.items() if shown != value]
+
+
+PROBLEMS: Mapping[str, Callable[[Mapping[str, Any], Printed, int], list[str]]] = {
+    "/": problems_of_overview,
+    "/jobs": problems_of_jobs,
+    "/nodes": problems_of_nodes,
+    "/projects": problems_of_projects,
+}
+
+
+async def check_page(tab: Tab, path: str, state: Printed, utilization_percent: int, event: float) -> None:
+    """A page that is open all along has what the command line prints within `SECONDS_TO_THE_PAGE` of the event.
+
+    `event` is in seconds since 1970, as the page notes them.
+    """
+    deadline = event + DEADLINE_SECONDS
+    while True:
+        contents: list[dict[str, Any]] = await tab.js("contents")
+        wrong = [PROBLEMS[path](content, state, utilization_percent) for content in contents]
+        if not wrong[-1]:
+            break
+        assert time.time() < deadline, (path, wrong[-1])
+    first = max((number + 1 for number, problems in enumerate(wrong) if problems), default=0)
+    delay = contents[first]["at"] - event
+    assert delay <= SECONDS_TO_THE_PAGE, (path, delay, wrong[first - 1])
+    assert contents[-1]["live"] == "yes", path
+    await tab.js("void contents.splice(0, contents.length - 1)")
 
 
 async def test_every_page_has_the_numbers_of_the_command_line_in_each_state(
     site: Site, tmp_path: Path
 ) -> None:
-    seen = await walk(site, tmp_path, check_pages)
-    assert seen == ["23-percent", "97-percent", "section-4.9", "section-4.10"]
-
-
-async def walk(site: Site, folder: Path, check: Callable[[Tab, Site], Awaitable[None]]) -> list[str]:
-    """Have the overview open in a browser while the states come about, and look at the pages in each."""
     names = []
-    async with browsing(folder) as tab:
+    async with browsing(tmp_path) as tab:
         await sign_in(tab, site)
+        tabs = {path: await tab.beside() for path in PROBLEMS}
+        for path, page in tabs.items():
+            await page.go(f"http://127.0.0.1:{site.port}{path}")
+            await page.js(RECORD)
         async for name, utilization_percent in states(site):
-            await check_overview(tab, site, utilization_percent)
-            await check(tab, site)
+            event = time.time()
+            state = await asyncio.to_thread(printed, site)
+            for path, page in tabs.items():
+                await check_page(page, path, state, utilization_percent, event)
             names.append(name)
-            await tab.go(f"http://127.0.0.1:{site.port}/")
-        assert tab.problems == []
-    return names
+        assert [page.problems for page in tabs.values()] == [[]] * len(tabs)
+    assert names == ["23-percent", "97-percent", "section-4.9", "section-4.10"]
