@@ -30,10 +30,6 @@ PAGES: Final = (
     "/new-cluster?name=east", "/projects/team-a", "/projects/new", "/jobs/team-a/a-train",
     "/jobs/team-a/a-waits/explain", "/jobs/team-a/a-train/logs", "/jobs/team-a/missing",
 )  # fmt: skip
-OF_EVERY_KIND: Final = (
-    "/sign-in", "/", "/jobs", "/nodes", "/analytics", "/reports/first", "/projects/team-a", "/jobs/team-a/a-train",
-    "/jobs/team-a/a-waits/explain",
-)  # fmt: skip
 IN_BOTH_THEMES: Final = ("/", "/analytics", "/projects/team-a")
 FILLED: Final = (
     ("ada", "", "/", ".figures"),
@@ -122,7 +118,7 @@ async def test_it_works_by_keyboard_and_keeps_the_place_while_it_updates_itself(
         await tab.until("document.title.startsWith('a-train of team-a')")
 
 
-async def test_a_project_is_created_on_the_page(site: Site, tmp_path: Path) -> None:
+async def test_a_project_is_created_and_changed_on_the_page(site: Site, tmp_path: Path) -> None:
     async with browsing(tmp_path) as tab:
         await sign_in(tab, site, "ada")
         await tab.go(f"http://127.0.0.1:{site.port}/projects/new")
@@ -135,6 +131,14 @@ async def test_a_project_is_created_on_the_page(site: Site, tmp_path: Path) -> N
         assert (await tab.js("location.pathname")) == "/projects"
         assert site.server.find("projects", "team-x") is not None
         await tab.until("document.getElementById('body').innerText.includes('team-x')")
+        await tab.go(f"http://127.0.0.1:{site.port}/projects/team-x")
+        await tab.js("document.getElementById('gpu').value = '2'")
+        await tab.submit("button[value=preview]")
+        assert await tab.js("document.querySelector('.preview').innerText.includes('Quota: 3 → 2')")
+        await tab.submit("button[value=save]")
+        changed = site.server.find("projects", "team-x")
+        assert changed is not None
+        assert float(changed["spec"]["gpu"]["quota"]) == 2
         assert tab.problems == []
 
 
@@ -185,8 +189,8 @@ async def test_rows_of_figures_and_of_charts_leave_no_gap_at_any_width(site: Sit
 async def test_no_page_breaks_a_serious_rule_of_axe(site: Site, tmp_path: Path) -> None:
     script = axe()
     async with browsing(tmp_path) as tab:
-        for path in OF_EVERY_KIND:
-            if path == "/":
+        for path in ("/sign-in", *PAGES):
+            if path == PAGES[0]:
                 await sign_in(tab, site, "ada")
             await tab.go(f"http://127.0.0.1:{site.port}{path}")
             await tab.js(f"{script};0")

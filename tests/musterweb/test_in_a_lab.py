@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from musterlab.cluster import Lab, start
+from musterweb.application import FILES, LIVE, STILL
 from orchestrator.cluster.kubeconfig import load_access, load_server
 from orchestrator.cluster.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -162,10 +163,12 @@ def test_a_member_of_one_team_finds_nothing_of_the_others(site: Site) -> None:
     for project, name in MEMBERS.items():
         browser = site.browser(name, project)
         job = "a-1-g" if project == "team-a" else "b-3-g"
-        paths = ("/", "/jobs", "/nodes", "/projects", "/jobs.csv", f"/jobs/{project}/{job}", "/cluster")
-        everything = "".join(browser.get(path).text for path in (*paths, f"/jobs/{project}/{job}/explain"))
-        with browser.events("/jobs") as events:
-            everything += until(events, lambda kind, _: kind == "page")["html"]
+        own = {"project": project, "name": job}
+        paths = [path.format_map(own) for path in (*LIVE, *STILL, *FILES) if not path.startswith("/reports/")]
+        everything = "".join(browser.get(path).text for path in paths)
+        for path in LIVE:
+            with browser.events(path.format_map(own)) as events:
+                everything += until(events, lambda kind, _: kind == "page")["html"]
         assert job in everything
         for other in QUOTAS.keys() - {project}:
             assert other not in everything

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Outcome
     from tests.musterweb.conftest import Site
 
+OWN = {"project": "team-a", "name": "a-train"}
+OF_OTHERS = ("team-b", "people-of-b", "b-secret", "bob", "dgx1-2/", "GPU-0")
+"""What stands in objects that a viewer of team-a may not read."""
 JOB = "/jobs/team-a/a-train"
 PAGES = (
     "/",
@@ -102,17 +106,36 @@ def test_the_numbers_are_still_those_of_the_commands_after_changes(
 
 def test_a_viewer_of_one_team_finds_nothing_of_another(site: Site) -> None:
     browser = site.browser("vic", "team-a")
-    shown = [browser.get(path) for path in (*PAGES, *FILES)]
-    with browser.events("/jobs") as events:
-        kinds = [next(events), next(events)]
-    everything = "".join(answer.text + str(answer.headers) for answer in shown) + json.dumps(kinds)
+    shown = [browser.get(path) for path in (*PAGES, *(path.format_map(OWN) for path in FILES))]
+    everything = "".join(answer.text + str(answer.headers) for answer in shown)
     assert "a-train" in everything
-    for word in ("team-b", "people-of-b", "b-secret", "bob", "dgx1-2/", "GPU-0"):
+    for word in OF_OTHERS:
         assert word not in everything, word
     for path in ("/jobs/team-b/b-secret", "/jobs/team-b/b-secret/logs", "/jobs/team-b/b-secret/explain"):
         answer = browser.get(path)
         assert (answer.status in (403, 404), "bob" in answer.text) == (True, False)
     assert browser.get("/nodes.csv").status == 404
+
+
+def test_no_stream_of_a_viewer_of_one_team_brings_anything_of_another(site: Site) -> None:
+    browser = site.browser("vic", "team-a")
+    streams = [path.format_map(OWN) for path in LIVE]
+    events_of_all: list[tuple[str, dict[str, object]]] = []
+    with ExitStack() as stack:
+        opened = {path: stack.enter_context(browser.events(path)) for path in streams}
+        for events in opened.values():
+            events_of_all.append(next(events))
+        add_job(site.server, "muster-team-b", "b-secret-too", gpus=1, why="bob waits")
+        add_job(site.server, "muster-team-a", "a-new", gpus=1, why="no GPU is free")
+        for path, events in opened.items():
+            for event in events:
+                events_of_all.append(event)
+                # what changes no figure of a page changes no page: a beat is as good
+                if "a-new" in json.dumps(event) or (path != "/jobs" and event[0] == "state"):
+                    break
+    everything = json.dumps(events_of_all)
+    assert "a-new" in everything
+    assert [word for word in OF_OTHERS if word in everything] == []
 
 
 def test_who_names_no_project_and_may_list_none_sees_nothing_and_is_told_why(site: Site) -> None:
