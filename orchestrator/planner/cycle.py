@@ -2,7 +2,11 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from orchestrator.planner.actions.allocate import allocate, allocate_released
+from orchestrator.planner.actions.allocate import (
+    allocate_beyond_quota,
+    allocate_released,
+    allocate_within_quota,
+)
 from orchestrator.planner.actions.consolidate import consolidate
 from orchestrator.planner.actions.consolidate_or_reclaim import (
     consolidate_or_reclaim_within_fair_share,
@@ -29,9 +33,10 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("nominations",), remake_lost_nominations),
     (("unhealthy",), move_off_unhealthy),
     (("reserve",), reserve),
-    (("allocate",), allocate),
+    (("allocate",), allocate_within_quota),
     # The better founded a claim is the earlier room is made for it: it would take what others got before it.
     (("consolidate", "reclaim"), consolidate_or_reclaim_within_quota),
+    (("allocate",), allocate_beyond_quota),
     (("allocate",), allocate_released),
     (("consolidate", "reclaim"), consolidate_or_reclaim_within_fair_share),
     (("consolidate",), consolidate),

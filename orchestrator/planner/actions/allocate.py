@@ -15,8 +15,21 @@ from orchestrator.planner.reasons.explainer import Explainer
 from orchestrator.planner.session import Session
 
 
-def allocate(session: Session) -> None:
-    """Place every pending workload that fits; remember for the others why they do not.
+def allocate_within_quota(session: Session) -> None:
+    """Place every pending workload that a quota covers and that fits; remember for the others why they do not."""
+    _allocate(session, [EntitlementTier.GUARANTEED])
+
+
+def allocate_beyond_quota(session: Session) -> None:
+    """Place what else fits, once claims within quotas had their turn to make room: it would be in their way.
+
+    Inside a project nobody is overtaken by younger work that was started in either round.
+    """
+    _prefer_older(session, _allocate(session, [EntitlementTier.FAIR, EntitlementTier.SURPLUS]))
+
+
+def _allocate(session: Session, levels: Iterable[EntitlementTier]) -> Explainer:
+    """Place what fits of these tiers, in their order; the explainer of who does not.
 
     What is free only shrinks here, so a shape that found no place is not tried again, unless what was started goes to
     other places.
@@ -25,7 +38,7 @@ def allocate(session: Session) -> None:
     explainer = Explainer(session)
     rearranger = Rearranger(session)
     waiting = session.pending()
-    for level in EntitlementTier:
+    for level in levels:
         # Where room has come free it need not wait for a release; but at its tier, as its claim is no better, and after
         # more urgent work of its project, also of a later tier: that would take the place from it, when its own room
         # is somebody else's.
@@ -47,7 +60,7 @@ def allocate(session: Session) -> None:
             if rearranger.start(workload):
                 hopeless.clear()
                 waiting += [workload] if session.next_chunk(workload) else []
-    _prefer_older(session, explainer)
+    return explainer
 
 
 def _by_queue(

@@ -170,7 +170,7 @@ def test_room_that_was_promised_but_not_made_is_made_before_its_free_part_is_giv
 
 
 def test_a_place_promised_to_half_a_gang_ends_when_the_other_half_is_evicted_for_good() -> None:
-    """It could never start there alone, and nobody else could use the place meanwhile."""
+    """It could never start there alone, and is there for others in the same decision."""
     gang = running(workload("gang", "b", 1000, pods=2, gang=True), "n1")
     half = replace(gang.pods[0], state=PodState.RELEASING, nominated_node="n2", nominated_devices=(3,))
     decision = decide(
@@ -182,7 +182,8 @@ def test_a_place_promised_to_half_a_gang_ends_when_the_other_half_is_evicted_for
         workload("new", "a", 1000, age=2),
     )
     assert {each.pod for each in decision.evictions} == {"gang-1"}
-    assert places(decision.nominations) == {"next-0": ("n1", (0,)), "new-0": ("n1", (1,))}
+    assert places(decision.nominations) == {"new-0": ("n1", (1,))}
+    assert places(decision.bindings) == {"next-0": ("n2", (3,))}
 
 
 def test_the_rest_of_a_gang_is_not_moved_before_those_that_were_moved_first_run_again() -> None:
