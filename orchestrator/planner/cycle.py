@@ -22,7 +22,11 @@ from orchestrator.planner.actions.stale import evict_hopeless_stale, evict_stale
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Plan, Snapshot
-from orchestrator.planner.preemption.nominations import restore_beside_freed, restore_nominations
+from orchestrator.planner.preemption.nominations import (
+    restore_beside_freed,
+    restore_nominations,
+    start_in_free_rooms,
+)
 from orchestrator.planner.reasons.explainer import explain_all
 from orchestrator.planner.session import Session
 
@@ -43,6 +47,7 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("preempt",), preempt),
     (("start_reserved",), start_reserved),
     (("consolidate", "reclaim", "preempt"), spare_who_can_stay),
+    (("nominations",), start_in_free_rooms),
     (("reclaim", "preempt"), move_to_what_later_claims_freed),
     (("nominations",), restore_beside_freed),
     (("stale",), evict_stale),

@@ -1,6 +1,6 @@
 """The state of one decision, shared by its actions: the ledger, the shares, and what has been decided so far."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -396,6 +396,10 @@ class Session:
             key=workload_order,
         )
 
+    def promised_now(self) -> list[Workload]:
+        """Workloads that wait for rooms that no decision before this one promised them."""
+        return [self.workload(name) for name in self._nominated_places if name not in self._nominees]
+
     def waits_for_its_place(self, workload: Workload) -> bool:
         """Whether some of the workload waits for a place that an earlier decision nominated it to."""
         return workload.id in self._nominees and workload.id in self._nominated_places
@@ -407,6 +411,13 @@ class Session:
     def nominated_places(self, workload: Workload) -> Placed:
         """Where the workload's nominations are, on the ledger."""
         return list(self._nominated_places[workload.id].values())
+
+    def renominate(self, workload: Workload, placed: Placed) -> None:
+        """Promise nominated pods other places, which are on the ledger, instead of theirs, which are not."""
+        places = self._nominated_places[workload.id]
+        places.update((pod.id, (pod, where)) for pod, where in placed)
+        self.reasons.pop(workload.id, None)
+        self._nominate_as_running(self._back_in_queue(workload, places), list(places.values()))
 
     def bind_nominated(self, workload: Workload, placed: Placed) -> None:
         """Bind nominated pods to other places, which are on the ledger and free."""
@@ -420,7 +431,7 @@ class Session:
         self._granted.setdefault(workload.project, {}).setdefault(workload.id, []).append(placed)
         self.reasons.pop(workload.id, None)
 
-    def _back_in_queue(self, workload: Workload, pods: Collection[str]) -> Workload:
+    def _back_in_queue(self, workload: Workload, pods: Container[str]) -> Workload:
         """The workload with these nominated pods as they are in the snapshot."""
         current = self.workload(workload.id)
         return current.with_pods(

@@ -4,9 +4,10 @@ A search counts what one claim needs at a time. A later claim, or a victim with 
 more than that, so that somebody who was taken before need not go.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 
 from orchestrator.planner.actions.evicting import by_claim, parts_of_victim
+from orchestrator.planner.actions.renominate import Renomination
 from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import PodState, Workload
 from orchestrator.planner.preemption.victims import stay_on_ledger
@@ -17,21 +18,44 @@ from orchestrator.planner.session import Session
 
 def spare_who_can_stay(session: Session) -> None:
     """Take back the evictions and moves of this decision that no binding or nomination needs, best claims first."""
+    _spare_where_room_is_left(session)
+    victims = session.victims_of_others()
+    renomination = Renomination(session)
+    pods = [pod for evicted in victims.values() for pod in evicted]
+    if (
+        pods
+        and renomination.could_help(pods)
+        and _spare_best_claims_first(session, victims, renomination.let_stay)
+    ):
+        _spare_where_room_is_left(session)
+
+
+def _spare_where_room_is_left(session: Session) -> None:
     victims = session.victims_of_others()
     if not any(_could_stay(session, session.workload(name), pods) for name, pods in victims.items()):
         return  # nearly always
+    _spare_best_claims_first(session, victims, lambda workload, chunk: _stay(session, workload, chunk))
+
+
+def _spare_best_claims_first(
+    session: Session, victims: Mapping[str, Collection[str]], let_stay: Callable[[Workload, Chunk], bool]
+) -> bool:
+    """Let pods that were to make way, by workload, stay where it can be done; tell whether any do."""
     parts = {
         name: parts_of_victim(_as_it_ran(session.workload(name), evicted), evicted)
         for name, evicted in victims.items()
     }
     explainer = Explainer(session)
+    is_any_spared = False
     for workload, chunk in by_claim(session, parts):
-        if _stay(session, workload, chunk):
+        if let_stay(workload, chunk):
+            is_any_spared = True
             current = session.workload(workload.id)
             if isinstance(session.reasons.get(workload.id), GangEvicted) and session.next_chunk(current):
                 session.refuse(current, explainer.no_capacity(current, session.next_chunk(current)))
         elif len(chunk) > 1 or not _runs(session.workload(workload.id)):
             parts[workload.id].clear()  # the surplus is of no use without what its gang needs
+    return is_any_spared
 
 
 def _could_stay(session: Session, workload: Workload, evicted: Collection[str]) -> bool:

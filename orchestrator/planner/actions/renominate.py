@@ -1,0 +1,114 @@
+"""Other room for who was nominated by this decision, so that those who make way can stay.
+
+Claims are served one by one: who goes for a later one may free more than that needs, and somebody who went for an
+earlier one would start anew in what is left of it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from orchestrator.planner.gangs import Chunk
+from orchestrator.planner.model import Pod, Workload
+from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.preemption.victims import stay_on_ledger
+from orchestrator.planner.session import Session
+
+_MAX_FAILURES = 32
+
+Room = tuple[str, int]
+"""A node by its name, and a device of it."""
+
+
+class Renomination:
+    """Moves promises of this decision; after 32 parts of victims for which none could be moved, no more are tried."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._failures = 0
+        self._nominees = self._by_room()
+
+    def could_help(self, victims: Collection[str]) -> bool:
+        """Whether one of the pods was promised another place, or the smallest nominated pod fits somewhere."""
+        if not self._nominees:
+            return False
+        if not self._session.nominated_pods().isdisjoint(victims):
+            return True
+        later = max(account.later_milli for account in self._session.ledger.nodes)
+        return any(pod.request.gpu_milli <= later for pods in self._nominees.values() for _, pod in pods)
+
+    def let_stay(self, workload: Workload, chunk: Chunk) -> bool:
+        """Spare all of the chunk where nominees have other room, or leave everything as it was."""
+        if self._failures >= _MAX_FAILURES:
+            return False
+        in_the_way = self._in_the_way(chunk)
+        if not in_the_way or self._lost_a_promise(workload):
+            return False
+        session, ledger = self._session, self._session.ledger
+        checkpoint = ledger.checkpoint()
+        for pod in chunk:
+            if (other := session.place_of_moved(pod)) is not None:
+                ledger.unplace(workload, pod, other.node, other.devices)
+        places = [self._take_off(name, pods) for name, pods in in_the_way.items()]
+        others = None
+        if stay_on_ledger(session, workload, chunk):
+            others = self._other_places(in_the_way, places)
+        if others is None:
+            ledger.rollback(checkpoint)
+            self._failures += 1
+            return False
+        session.spare(workload, chunk)
+        for name, placed in others.items():
+            session.renominate(session.workload(name), placed)
+        self._nominees = self._by_room()
+        return True
+
+    def _by_room(self) -> Mapping[Room, list[tuple[str, Pod]]]:
+        rooms: dict[Room, list[tuple[str, Pod]]] = {}
+        for workload in self._session.promised_now():
+            for pod, where in self._session.nominated_places(workload):
+                for device in where.devices:
+                    rooms.setdefault((where.node, device), []).append((workload.id, pod))
+        return rooms
+
+    def _in_the_way(self, chunk: Chunk) -> dict[str, dict[str, Pod]]:
+        """The nominated pods on devices of the chunk, by workload and id."""
+        pods: dict[str, dict[str, Pod]] = {}
+        for leaving in chunk:
+            for device in leaving.devices:
+                for name, pod in self._nominees.get((leaving.node or "", device), ()):
+                    pods.setdefault(name, {})[pod.id] = pod
+        return pods
+
+    def _lost_a_promise(self, workload: Workload) -> bool:
+        """Whether pods of it that were moved before lost their places: what stays would be no gang."""
+        session = self._session
+        return any(
+            pod.nominated_node is not None and not session.is_nominated(pod) and not session.is_bound(pod)
+            for pod in workload.pods
+        )
+
+    def _take_off(self, name: str, pods: Mapping[str, Pod]) -> Placed:
+        """Take nominated pods of the workload off the ledger; return where they were."""
+        workload = self._session.workload(name)
+        placed = [(pod, where) for pod, where in self._session.nominated_places(workload) if pod.id in pods]
+        for pod, where in placed:
+            self._session.ledger.unplace(workload, pod, where.node, where.devices)
+        return placed
+
+    def _other_places(
+        self, in_the_way: Mapping[str, Mapping[str, Pod]], before: list[Placed]
+    ) -> dict[str, Placed] | None:
+        """Other places of the nominees on the ledger, by workload; None where one has none as good."""
+        others: dict[str, Placed] = {}
+        for (name, pods), old in zip(in_the_way.items(), before, strict=True):
+            placed = self._session.place_all(self._session.workload(name), tuple(pods.values()))
+            if placed is None or self._models(placed) != self._models(old):
+                return None
+            others[name] = placed
+        return others
+
+    def _models(self, placed: Placed) -> Counter[str]:
+        """The GPU models that the pods get: quotas for them were looked at when they were nominated."""
+        if not self._session.tree.promised_models:
+            return Counter()
+        return Counter(self._session.ledger.by_name[where.node].model for _, where in placed)
