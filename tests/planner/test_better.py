@@ -63,6 +63,40 @@ def test_the_fewest_pods_are_evicted_and_then_the_least_work() -> None:
     assert victims(decision) == ["w3"], "the youngest has the least to lose"
 
 
+def test_nothing_is_lent_that_a_claim_within_its_quota_makes_its_room_with() -> None:
+    """Two GPUs are free, two are borrowed: lent too, the two would go next, or be protected by a minimum runtime."""
+    decision = decide(
+        ["node-1"],
+        [project("a", 4000), project("b", 0, over_quota_weight=1, reclaim_min_runtime_seconds=600)],
+        [
+            running(workload("lent", "b", 2000), "node-1"),
+            workload("next", "b", 2000, age=3_590_000_000),
+            workload("mine", "a", 4000, age=3_591_000_000),
+        ],
+        gpus=4,
+        now_us=3_600_000_000,
+    )
+    assert decision.bindings == ()
+    assert victims(decision) == ["lent"]
+    assert [each.workload for each in decision.nominations] == ["mine"]
+
+
+def test_who_goes_for_a_large_claim_frees_the_room_of_a_small_one_too() -> None:
+    """A notebook of 1 and a training of 6 within one quota; on the node run borrowed jobs of 7 and 1."""
+    decision = decide(
+        ["node-1"],
+        [project("a", 8000), project("b", 0, over_quota_weight=1)],
+        [
+            running(workload("large", "b", 7000), "node-1", 0, started=1),
+            running(workload("small", "b", 1000), "node-1", 7, started=2),
+            workload("notebook", "a", 1000, interactive=True, age=3),
+            workload("training", "a", 6000, age=4),
+        ],
+    )
+    assert victims(decision) == ["large"]
+    assert {each.workload for each in decision.nominations} == {"notebook", "training"}
+
+
 def test_work_that_a_quota_covers_is_never_evicted_for_another_project_not_even_in_part() -> None:
     """The quota of b covers the first two pods; only what grew beyond may go, although a wants more."""
     elastic = running(workload("grown", "b", 1000, pods=4, minimum=1), "node-1")

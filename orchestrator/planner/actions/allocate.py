@@ -13,6 +13,7 @@ from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.nominations import start_nominated_elsewhere
 from orchestrator.planner.reasons.explainer import Explainer
 from orchestrator.planner.session import Session
+from orchestrator.planner.work_bound import Allowance
 
 
 def allocate_within_quota(session: Session) -> None:
@@ -25,7 +26,8 @@ def allocate_beyond_quota(session: Session) -> None:
 
     Inside a project nobody is overtaken by younger work that was started in either round.
     """
-    _prefer_older(session, _allocate(session, [EntitlementTier.FAIR, EntitlementTier.SURPLUS]))
+    with session.work.within(Allowance(None)):  # it is as cheap as it was before room was made
+        _prefer_older(session, _allocate(session, [EntitlementTier.FAIR, EntitlementTier.SURPLUS]))
 
 
 def _allocate(session: Session, levels: Iterable[EntitlementTier]) -> Explainer:
