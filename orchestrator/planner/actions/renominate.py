@@ -1,4 +1,4 @@
-"""Other room for who was nominated by this decision, so that those who make way can stay.
+"""Other places for who was nominated by this decision, so that those who make way can stay.
 
 Claims are served one by one: who goes for a later one may free more than that needs, and somebody who went for an
 earlier one would start anew in what is left of it.
@@ -15,7 +15,7 @@ from orchestrator.planner.session import Session
 
 _MAX_FAILURES = 32
 
-Room = tuple[str, int]
+Device = tuple[str, int]
 """A node by its name, and a device of it."""
 
 
@@ -25,7 +25,7 @@ class Renomination:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._failures = 0
-        self._nominees = self._by_room()
+        self._nominees = self._by_device()
 
     def could_help(self, victims: Collection[str]) -> bool:
         """Whether one of the pods was promised another place, or the smallest nominated pod fits somewhere."""
@@ -37,7 +37,7 @@ class Renomination:
         return any(pod.request.gpu_milli <= later for pods in self._nominees.values() for _, pod in pods)
 
     def let_stay(self, workload: Workload, chunk: Chunk) -> bool:
-        """Spare all of the chunk where nominees have other room, or leave everything as it was."""
+        """Spare all of the chunk where nominees have other places, or leave everything as it was."""
         if self._failures >= _MAX_FAILURES:
             return False
         in_the_way = self._in_the_way(chunk)
@@ -59,16 +59,16 @@ class Renomination:
         session.spare(workload, chunk)
         for name, placed in others.items():
             session.renominate(session.workload(name), placed)
-        self._nominees = self._by_room()
+        self._nominees = self._by_device()
         return True
 
-    def _by_room(self) -> Mapping[Room, list[tuple[str, Pod]]]:
-        rooms: dict[Room, list[tuple[str, Pod]]] = {}
+    def _by_device(self) -> Mapping[Device, list[tuple[str, Pod]]]:
+        pods: dict[Device, list[tuple[str, Pod]]] = {}
         for workload in self._session.promised_now():
             for pod, where in self._session.nominated_places(workload):
                 for device in where.devices:
-                    rooms.setdefault((where.node, device), []).append((workload.id, pod))
-        return rooms
+                    pods.setdefault((where.node, device), []).append((workload.id, pod))
+        return pods
 
     def _in_the_way(self, chunk: Chunk) -> dict[str, dict[str, Pod]]:
         """The nominated pods on devices of the chunk, by workload and id."""

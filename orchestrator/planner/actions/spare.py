@@ -18,7 +18,7 @@ from orchestrator.planner.session import Session
 
 def spare_who_can_stay(session: Session) -> None:
     """Take back the evictions and moves of this decision that no binding or nomination needs, best claims first."""
-    _spare_where_room_is_left(session)
+    _spare_where_capacity_is_left(session)
     victims = session.victims_of_others()
     renomination = Renomination(session)
     pods = [pod for evicted in victims.values() for pod in evicted]
@@ -27,10 +27,10 @@ def spare_who_can_stay(session: Session) -> None:
         and renomination.could_help(pods)
         and _spare_best_claims_first(session, victims, renomination.let_stay)
     ):
-        _spare_where_room_is_left(session)
+        _spare_where_capacity_is_left(session)
 
 
-def _spare_where_room_is_left(session: Session) -> None:
+def _spare_where_capacity_is_left(session: Session) -> None:
     victims = session.victims_of_others()
     if not any(_could_stay(session, session.workload(name), pods) for name, pods in victims.items()):
         return  # nearly always

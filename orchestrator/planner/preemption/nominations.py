@@ -92,8 +92,8 @@ def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
     return True
 
 
-def start_in_free_rooms(session: Session) -> None:
-    """Bind who was nominated by this decision to rooms that nobody has to leave any more, as all there were spared."""
+def start_in_free_places(session: Session) -> None:
+    """Bind who was nominated by this decision to places that nobody has to leave any more: all there were spared."""
     for workload in session.promised_now():
         checkpoint = session.ledger.checkpoint()
         nominated = session.nominated_places(workload)
