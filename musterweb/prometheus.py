@@ -35,8 +35,33 @@ MAX_SERIES: Final = 2000
 """Of so many projects an answer may have figures: each line takes memory, however little is in it."""
 MAX_CLOCK_SECONDS: Final = 60.0
 _QUERIES_AT_ONCE: Final = 4
-_SHORTEST_WINDOW: Final = 120
+_SHORTEST_MEAN: Final = 120
+"""A mean is of at least so many seconds: rules are evaluated each minute, and a shorter window may have nothing in it.
+Such windows overlap, which is right for means and greatest values, and would count twice what is summed."""
+_LOOKBACK_SECONDS: Final = 300
 _PROJECT: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+
+
+def _increase(counter: str) -> str:
+    """Return the query of how much a counter grew, by project, in exactly the step before each time.
+
+    `increase` alone extrapolates, and misses what grew between the last value of one window and the first of the
+    next. Here each step begins with the value with which the one before ended, whatever the scrapes are apart, so that
+    the sum over a span is what was counted in it. A series that is new began at 0 if its operator led a step ago, or
+    else with its first value. Where an operator started anew within the step, it is `increase` after all; between two
+    steps, what it has counted since.
+    """
+    series = counter + "{match}"
+    newest = f"last_over_time({series}[{_LOOKBACK_SECONDS}s])"
+    led_before = "muster_operator_last_decision_timestamp_seconds offset {step}s"
+    before = (
+        f"(last_over_time({series}[{_LOOKBACK_SECONDS}s] offset {{step}}s)"
+        f" or ({newest} * 0 and on (instance) {led_before})"
+        f" or min_over_time({series}[{{step}}s]))"
+    )
+    steady = f"(({newest} - {before} >= 0 or {newest}) unless resets({series}[{{step}}s]) > 0)"
+    return f"sum by (project) ({steady} or increase({series}[{{step}}s]))"
+
 
 PROJECT_QUERIES: Final[Mapping[str, str]] = {
     "allocated": "avg_over_time(project:muster_gpus:allocated{match}[{window}s])",
@@ -44,8 +69,8 @@ PROJECT_QUERIES: Final[Mapping[str, str]] = {
     "pending": "avg_over_time(project:muster_gpus:pending{match}[{window}s])",
     "idle": "avg_over_time(project:muster_gpus:idle{match}[{window}s])",
     "utilization": "avg_over_time(project:muster_gpu_utilization:ratio{match}[{window}s])",
-    "wait_seconds": "sum by (project) (increase(muster_project_wait_seconds_sum{match}[{window}s]))",
-    "started": "sum by (project) (increase(muster_project_wait_seconds_count{match}[{window}s]))",
+    "wait_seconds": _increase("muster_project_wait_seconds_sum"),
+    "started": _increase("muster_project_wait_seconds_count"),
     "oldest_wait": "max_over_time(project:muster_pending_seconds:oldest{match}[{window}s])",
 }
 CLUSTER_QUERIES: Final[Mapping[str, str]] = {
@@ -87,17 +112,16 @@ class PrometheusHistory:
         """Return what is known of these projects; None: of all, and of the cluster. Raises HistoryAway."""
         if projects is not None and not projects:
             return Record(span, {}, None, None)
-        window = max(span.step, _SHORTEST_WINDOW)
         doubts = _Doubts()
         try:
             async with asyncio.timeout(self._limit_seconds), asyncio.TaskGroup() as group:
                 match = _matcher(projects)
                 lines = {
-                    name: group.create_task(self._lines(_filled(text, match, window), span, name, doubts))
+                    name: group.create_task(self._lines(_filled(text, match, span), span, name, doubts))
                     for name, text in PROJECT_QUERIES.items()
                 }
                 cluster = {
-                    name: group.create_task(self._lines(_filled(text, "", window), span, name, doubts))
+                    name: group.create_task(self._lines(_filled(text, "", span), span, name, doubts))
                     for name, text in (CLUSTER_QUERIES.items() if projects is None else ())
                 }
                 newest = group.create_task(self._newest())
@@ -224,8 +248,9 @@ class _Doubts:
         ]
 
 
-def _filled(text: str, match: str, window: int) -> str:
-    return text.replace("{match}", match).replace("{window}", str(window))
+def _filled(text: str, match: str, span: Span) -> str:
+    window = str(max(span.step, _SHORTEST_MEAN))
+    return text.replace("{match}", match).replace("{window}", window).replace("{step}", str(span.step))
 
 
 def _matcher(projects: frozenset[str] | None) -> str:

@@ -18,7 +18,7 @@ from typing import Final
 from orchestrator.agent import pod_resources
 from orchestrator.agent.collector import Collector, Driver
 from orchestrator.agent.errors import KubeletUnreachable
-from orchestrator.agent.metrics import AgentFigures, render
+from orchestrator.agent.metrics import GPU_NODE, NODE, AgentFigures, render
 from orchestrator.agent.model import Gpu, NodeReading
 from orchestrator.agent.nvml import Nvml
 from orchestrator.agent.publisher import Publisher
@@ -91,8 +91,8 @@ class Agent:
         self._failed: tuple[str, str] | None = None
         self._changes = Changes()
         self.reading = NodeReading(nvml_problem="it was not read yet", kubelet_problem=self._kubelet_problem)
-        self._gpu_node = Publisher("GpuNode", self._write_gpu_node, count=self._count)
-        self._annotations = Publisher("Node", self._write_annotations, count=self._count)
+        self._gpu_node = Publisher(GPU_NODE, self._write_gpu_node, count=self._count)
+        self._annotations = Publisher(NODE, self._write_annotations, count=self._count)
 
     async def run(self) -> None:
         """Read and write until cancelled."""

@@ -141,7 +141,7 @@ class Collector:
             where = "a GPU that does not say which" if index is None else f"GPU {index}"
             logger.warning("Xid %d on %s", xid, where)
             if index is not None:
-                self._of(index).health.has_xid(xid)
+                self._of(index).health.has_xid(xid, self._wall_clock())
 
     def _of(self, index: int) -> _Watched:
         watched = self._watched.get(index)
@@ -182,7 +182,7 @@ class Collector:
             holders=holders,
             failure=failure,
             is_lost=watched.health.is_lost,
-            xids=tuple(sorted(watched.health.xids.items())),
+            xids=watched.health.xids,
             mean_utilization_percent=None if sample is None else watched.mean_percent,
             idle_since=watched.idle_since(sample, is_held=bool(holders), now=self._wall_clock()),
         )

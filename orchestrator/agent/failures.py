@@ -8,8 +8,9 @@
 | `row-remap-failed` | the GPU has no spare rows left | when the GPU was replaced |
 """
 
-from collections.abc import Mapping
 from typing import Final
+
+from orchestrator.agent.model import XidErrors
 
 PROGRAMS_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
 """Faults of programs: the same that NVIDIA's device plugin passes over (internal/rm/health.go, v0.20)."""
@@ -29,7 +30,7 @@ class GpuHealth:
         self._bad_samples = 0
         self._good_since: float | None = None
         self._rows_failed = False
-        self._counts: dict[int, int] = {}
+        self._xids: dict[int, XidErrors] = {}
 
     @property
     def failure(self) -> str:
@@ -42,9 +43,9 @@ class GpuHealth:
         return bool(self._problem)
 
     @property
-    def xids(self) -> Mapping[int, int]:
-        """How often each Xid was seen, for the first 32 different ones."""
-        return self._counts
+    def xids(self) -> tuple[XidErrors, ...]:
+        """How often each Xid was seen and when last, by number, for the first 32 different ones."""
+        return tuple(self._xids[xid] for xid in sorted(self._xids))
 
     def has_answered(self, now: float) -> None:
         """A sample was read."""
@@ -61,10 +62,11 @@ class GpuHealth:
         if self._bad_samples >= _TRIES.get(kind, 1):
             self._problem = kind
 
-    def has_xid(self, xid: int) -> None:
-        """The driver told of an error."""
-        if xid in self._counts or len(self._counts) < _MAX_XIDS:
-            self._counts[xid] = self._counts.get(xid, 0) + 1
+    def has_xid(self, xid: int, at: float) -> None:
+        """The driver told of an error, at this time in seconds since the epoch."""
+        known = self._xids.get(xid)
+        if known is not None or len(self._xids) < _MAX_XIDS:
+            self._xids[xid] = XidErrors(xid, known.count + 1 if known is not None else 1, int(at))
         if xid not in PROGRAMS_XIDS:
             self._xid_failure = f"{_XID}{xid}"
 

@@ -14,6 +14,11 @@ from orchestrator.exposition import PROCESS_METRICS, Exposition, Kind, Metric, N
 
 MAX_OWNERS: Final = 64
 """So many containers are named for each GPU; the others count together as `other`."""
+GPU_NODE: Final = "GpuNode"
+NODE: Final = "Node"
+WRITTEN: Final = (GPU_NODE, NODE)
+RESULTS: Final = ("ok", "error")
+"""How a write ends, as `publisher` says."""
 _OTHERS: Final = Owner("other", "other")
 _GPU: Final = ("gpu", "uuid")
 
@@ -63,9 +68,14 @@ NVLINK_ERRORS: Final = _of_a_gpu(
 )
 XID_ERRORS: Final = _of_a_gpu(
     "xid_errors_total",
-    "Errors that the driver told of since the agent started, by their number.",
+    "Errors that the driver told of since the agent started, by their number; no series before the first.",
     "xid",
     kind="counter",
+)
+LAST_XID: Final = _of_a_gpu(
+    "last_xid_timestamp_seconds",
+    "When the driver last told of an error of this number, since the agent started.",
+    "xid",
 )
 ALLOCATED: Final = _of_a_gpu(
     "allocated",
@@ -86,7 +96,7 @@ PROCESS_MEMORY: Final = _of_a_gpu(
 METRICS: Final = (
     SOURCE_UP, INFO, HEALTHY, MEMORY_TOTAL, MEMORY_USED, UTILIZATION, MEMORY_UTILIZATION, TEMPERATURE, POWER, CLOCK,
     THROTTLED, ECC_ERRORS, REMAPPED_ROWS, ROW_REMAP_PENDING, ROW_REMAP_FAILED, RETIRED_PAGES_PENDING, NVLINKS_UP,
-    NVLINK_ERRORS, XID_ERRORS, ALLOCATED, IDLE_SINCE, PROCESS_MEMORY, SAMPLES, WRITES, *PROCESS_METRICS,
+    NVLINK_ERRORS, XID_ERRORS, LAST_XID, ALLOCATED, IDLE_SINCE, PROCESS_MEMORY, SAMPLES, WRITES, *PROCESS_METRICS,
 )  # fmt: skip
 
 
@@ -109,10 +119,14 @@ def render(reading: NodeReading, agent: AgentFigures) -> str:
     _of_gpus(page, gpus)
     _of_samples(page, [(gpu, known.sample) for gpu, known in gpus if known.sample is not None])
     _of_memory_errors(page, [(gpu, known.upkeep) for gpu, known in gpus])
-    page.add(XID_ERRORS, [((*gpu, str(xid)), count) for gpu, known in gpus for xid, count in known.xids])
+    xids = [((*gpu, str(errors.xid)), errors) for gpu, known in gpus for errors in known.xids]
+    page.add(XID_ERRORS, [(labels, errors.count) for labels, errors in xids])
+    page.add(LAST_XID, [(labels, errors.last_at) for labels, errors in xids])
     _of_pods(page, gpus)
     page.add(SAMPLES, [((), agent.samples)])
-    page.add(WRITES, sorted(agent.writes.items()))
+    # from the beginning, at 0: what a counter is when it is first seen is no increase
+    writes = {(about, result): 0 for about in WRITTEN for result in RESULTS} | agent.writes
+    page.add(WRITES, sorted(writes.items()))
     add_process(page, agent.cpu_seconds, agent.resident_bytes)
     return page.text()
 

@@ -74,6 +74,15 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
+class XidErrors:
+    """How often the driver told of an Xid since the agent started, and when last, in seconds since the epoch."""
+
+    xid: int
+    count: int
+    last_at: int
+
+
+@dataclass(frozen=True, slots=True)
 class GpuReading:
     """All that is known of one GPU now. `failure` says why it must not be used; `sample` is None if it does not answer.
 
@@ -88,7 +97,7 @@ class GpuReading:
     processes: tuple[Process, ...] = ()
     holders: tuple[Holder, ...] = ()
     failure: str = ""
-    xids: tuple[tuple[int, int], ...] = ()
+    xids: tuple[XidErrors, ...] = ()
     mean_utilization_percent: int | None = None
     idle_since: int | None = None
     is_lost: bool = False

@@ -259,7 +259,8 @@ class OperatorMetrics:
         self._add_waiting(page, latest, teams, named)
         self._waits = {name: waits for name, waits in self._waits.items() if name in named or name == OTHERS}
         # from the beginning, with nothing in it: what a counter is when it is first seen is no increase
-        waits = {name: Distribution(WAIT_BUCKETS) for name in sorted(named)} | self._waits
+        shown = [*sorted(named), *([OTHERS] if len(teams) > len(named) else [])]
+        waits = {name: Distribution(WAIT_BUCKETS) for name in shown} | self._waits
         page.add_histogram(PROJECT_WAIT, [((name,), distribution) for name, distribution in waits.items()])
         for place, metric in enumerate((DEPARTMENT_QUOTA, DEPARTMENT_ALLOCATED, DEPARTMENT_SHARE)):
             claims = [((project.name,), _gpus(_claim(project, plan)[place])) for project in departments]

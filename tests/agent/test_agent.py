@@ -174,7 +174,7 @@ async def test_what_happened_while_the_api_server_was_away_is_written_when_it_is
     site.is_down = True
     agent = site.agent()
     async with running(agent.run()):
-        await until(lambda: 'object="GpuNode",result="error"' in agent.metrics_page().text)
+        await until(lambda: 'object="GpuNode",result="error"} 0' not in agent.metrics_page().text)
         site.driver.events.append((1, 48))
         await until(lambda: agent.reading.gpus[1].failure)
         site.is_down = False

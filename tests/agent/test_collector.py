@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.agent.collector import IDLE_SECONDS, MEAN_SAMPLES, REOPEN_TICKS, Collector
-from orchestrator.agent.model import Gpu, Holder, NodeReading, Owner, Process, Upkeep
+from orchestrator.agent.model import Gpu, Holder, NodeReading, Owner, Process, Upkeep, XidErrors
 from orchestrator.agent.pod_resources import HeldDevice
 from tests.agent.doubles import MIB, FakeDriver, uuid
 from tests.cluster.waiting import ManualClock
@@ -69,7 +69,7 @@ def test_one_gpu_that_falls_off_the_bus_is_named_and_the_others_are_read(world: 
     assert reading.gpus[0].sample is None
     assert reading.gpus[0].gpu.uuid == uuid(0)
     assert reading.gpus[1].sample is not None
-    assert reading.gpus[0].xids == ((79, 1),)
+    assert reading.gpus[0].xids == (XidErrors(79, 1, int(world.clock.now)),)
 
 
 def test_a_gpu_that_was_lost_before_the_agent_started_is_known_by_what_was_written_of_it() -> None:

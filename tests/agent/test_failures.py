@@ -3,6 +3,7 @@
 import pytest
 
 from orchestrator.agent.failures import PROGRAMS_XIDS, GpuHealth, lasting
+from orchestrator.agent.model import XidErrors
 
 
 def test_a_lost_gpu_has_failed_until_it_has_answered_for_a_minute() -> None:
@@ -41,13 +42,13 @@ def test_one_error_that_nobody_knows_is_no_failure_and_three_in_a_row_are() -> N
 @pytest.mark.parametrize("xid", sorted(PROGRAMS_XIDS))
 def test_a_fault_of_a_program_is_counted_and_is_no_failure(xid: int) -> None:
     health = GpuHealth()
-    health.has_xid(xid)
-    assert (health.failure, dict(health.xids)) == ("", {xid: 1})
+    health.has_xid(xid, 10.5)
+    assert (health.failure, health.xids) == ("", (XidErrors(xid, 1, 10),))
 
 
 def test_an_xid_of_the_hardware_stays_also_beyond_a_restart_of_the_agent() -> None:
     health = GpuHealth()
-    health.has_xid(79)
+    health.has_xid(79, 0)
     health.has_failed("lost")
     assert health.failure == "xid-79"
     for now in range(0, 200, 10):
@@ -70,7 +71,7 @@ def test_rows_that_could_not_be_replaced_are_a_failure_as_long_as_the_gpu_says_s
 def test_no_driver_makes_more_than_so_many_series_of_xids() -> None:
     health = GpuHealth()
     for xid in range(1000):
-        health.has_xid(xid)
-        health.has_xid(xid)
+        health.has_xid(xid, 2 * xid)
+        health.has_xid(xid, 2 * xid + 1)
     assert len(health.xids) == 32
-    assert set(health.xids.values()) == {2}
+    assert {(errors.count, errors.last_at - 2 * errors.xid) for errors in health.xids} == {(2, 1)}

@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.agent.metrics import MAX_OWNERS, AgentFigures, memory_by_owner, render
-from orchestrator.agent.model import Gpu, GpuReading, Holder, NodeReading, Owner, Process, Sample, Upkeep
+from orchestrator.agent.model import (
+    Gpu,
+    GpuReading,
+    Holder,
+    NodeReading,
+    Owner,
+    Process,
+    Sample,
+    Upkeep,
+    XidErrors,
+)
 
 MIB = 1 << 20
 SAMPLE = re.compile(
@@ -28,7 +38,7 @@ def full_reading(pod: str = "train-0") -> NodeReading:
         (Process(10, 512 * MIB, Owner("uid-a", "c1")), Process(11, 256 * MIB, Owner("uid-a", "c1"))),
         (Holder("team-a", pod, "main"),),
         "xid-79",
-        ((79, 2),),
+        (XidErrors(79, 2, 1_699_999_000),),
         85,
         1_700_000_000,
     )
@@ -61,10 +71,14 @@ def test_every_figure_is_there_in_base_units() -> None:
     assert page[f"muster_gpu_row_remap_pending{{{gpu}}}"] == 1
     assert page[f'muster_gpu_nvlink_errors_total{{{gpu},kind="crc"}}'] == 8
     assert page[f'muster_gpu_xid_errors_total{{{gpu},xid="79"}}'] == 2
+    assert page[f'muster_gpu_last_xid_timestamp_seconds{{{gpu},xid="79"}}'] == 1_699_999_000
     assert page[f'muster_gpu_allocated{{{gpu},namespace="team-a",pod="train-0",container="main"}}'] == 1
     assert page[f'muster_gpu_process_memory_bytes{{{gpu},pod_uid="uid-a",container_id="c1"}}'] == 768 * MIB
     assert page[f"muster_gpu_idle_since_timestamp_seconds{{{gpu}}}"] == 1_700_000_000
-    assert page['muster_agent_writes_total{object="GpuNode",result="ok"}'] == 2
+    writes = {name: count for name, count in page.items() if name.startswith("muster_agent_writes_total")}
+    assert len(writes) == 4
+    assert writes.pop('muster_agent_writes_total{object="GpuNode",result="ok"}') == 2
+    assert set(writes.values()) == {0}
 
 
 def test_each_metric_is_described_once_before_its_values_and_is_called_as_prometheus_asks() -> None:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from musterweb.prometheus import PROJECT_QUERIES
 from orchestrator.agent import metrics as agent
 from orchestrator.agent.metrics import AgentFigures, render
+from orchestrator.agent.model import Gpu, GpuReading, NodeReading, Sample
 from orchestrator.cli.monitoring import monitoring_files
 from orchestrator.control import metrics as operator
 from tests.agent.test_metrics import full_reading
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Outcome
 
+ROOT = Path(__file__).resolve().parents[2]
+CASES_FILE = Path(__file__).parent / "monitoring_cases.yaml"
+CASES = yaml.safe_load(CASES_FILE.read_text())
 FILES = monitoring_files()
 RULES = yaml.safe_load(FILES["muster-rules.yaml"])
 DASHBOARDS = {name: json.loads(text) for name, text in FILES.items() if name.endswith(".json")}
@@ -123,8 +128,64 @@ def test_promtool_finds_nothing_to_say_of_the_rules(tmp_path: Path) -> None:
 def test_alerts_are_given_when_they_should_be(tmp_path: Path) -> None:
     (tmp_path / "muster-rules.yaml").write_text(FILES["muster-rules.yaml"])
     cases = tmp_path / "cases.yaml"
-    cases.write_text((Path(__file__).parent / "monitoring_cases.yaml").read_text())
+    cases.write_text(CASES_FILE.read_text())
     check("test", "rules", str(cases))
+
+
+def test_every_alert_has_a_case_in_which_it_is_given_and_is_not_before_or_after() -> None:
+    both: set[str] = set()
+    for group in CASES["tests"]:
+        given: dict[str, set[bool]] = {}
+        for case in group.get("alert_rule_test", ()):
+            given.setdefault(case["alertname"], set()).add(bool(case.get("exp_alerts")))
+        both |= {name for name, outcomes in given.items() if len(outcomes) == 2}
+    assert both == {rule["alert"] for rule in rules() if "alert" in rule}
+
+
+def test_every_alert_names_commands_that_exist() -> None:
+    named = [
+        words
+        for rule in rules()
+        if "alert" in rule
+        for words in re.findall(r"\bmuster( [a-z-]+(?: [a-z]+)?)", rule["annotations"]["description"])
+    ]
+    assert named
+    reference = (ROOT / "docs" / "cli.md").read_text()
+    used = re.findall(r"^    muster( .+)$", reference, re.MULTILINE)
+    assert " get [OPTIONS] [job|node|project|template] NAME" in used
+    used += [" get node"]
+    assert [words for words in named if not any(line.startswith(words) for line in used)] == []
+
+
+def before_anything() -> set[str]:
+    """The names of all series of an operator and an agent to which nothing has happened yet."""
+    pages = [
+        leader(reading((project("team-a", 3000),), ())).page().text,
+        render(NodeReading((GpuReading(Gpu(0), Sample(), full_reading().gpus[0].upkeep),)), AgentFigures()),
+    ]
+    return {re.split(r"[{ ]", line)[0] for page in pages for line in page.splitlines() if line[0] != "#"}
+
+
+@pytest.mark.parametrize("where", [*expressions(), *PROJECT_QUERIES])
+def test_what_is_shown_of_counters_is_of_those_that_are_there_from_the_beginning(where: str) -> None:
+    """What a counter is when it is first seen is no increase: one that begins at 1 has hidden that."""
+    text = expressions().get(where) or PROJECT_QUERIES[where]
+    counters = {metric.name for metric in (*operator.METRICS, *agent.METRICS) if metric.kind == "counter"}
+    names = {name for name in NAME.findall(STRING.sub('""', text)) if name in counters}
+    names |= set(re.findall(r"(?:increase|rate)\((\w+)", text))
+    assert names <= before_anything()
+
+
+def test_no_counter_but_that_of_xids_begins_later() -> None:
+    counters = {
+        series
+        for metric in (*operator.METRICS, *agent.METRICS)
+        if metric.kind != "gauge"
+        for series in metric.series
+    }
+    assert counters - before_anything() == {agent.XID_ERRORS.name}, (
+        "of which alerts and dashboards show the time"
+    )
 
 
 @promtool

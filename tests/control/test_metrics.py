@@ -155,6 +155,8 @@ def test_however_many_projects_there_are_so_many_are_named_and_no_gpu_is_left_ou
     many = [project(f"p{number:05d}", 1000, created_at_us=number) for number in range(MAX_PROJECTS + 700)]
     jobs = [workload(f"w{each.name}", each.name, 16000, age=(NOW - 9) * SECOND_US) for each in many]
     metrics = leader(reading(many, jobs))
+    at_first = values(metrics.page().text)
+    assert at_first[f'muster_project_wait_seconds_count{{project="{OTHERS}"}}'] == 0
     for each in many:
         metrics._starting[each.name] = (each.name, (NOW - 10) * SECOND_US)
         metrics.bound(each.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import time
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -103,6 +104,19 @@ def test_every_query_names_what_the_rules_and_the_operator_have() -> None:
         names = set(NAME.findall(text))
         assert names
         assert names <= known()
+
+
+async def test_windows_of_what_is_summed_are_one_step_long() -> None:
+    fake = FakePrometheus()
+    async with connected(fake) as history:
+        await history.read(SPAN, None)
+    summed = [query for query in fake.queries if "muster_project_wait_seconds_" in query]
+    assert len(summed) == 2
+    for query in summed:
+        assert set(re.findall(r"(?:increase|resets|min_over_time)\([^[]+\[(\d+)s\]", query)) == {
+            str(SPAN.step)
+        }
+        assert set(re.findall(r"offset (\d+)s", query)) == {str(SPAN.step)}
 
 
 async def test_who_sees_everything_gets_all_projects_and_the_cluster() -> None:
