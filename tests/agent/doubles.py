@@ -22,6 +22,8 @@ class FakeDriver:
         self.count = count
         self.utilization = [0] * count
         self.memory = [0] * count
+        self.temperatures: dict[int, int] = {}
+        self.throttle_bits: dict[int, int] = {}
         self.problems: dict[int, str] = {}
         self.running: dict[int, tuple[Process, ...]] = {}
         self.upkeeps: dict[int, Upkeep] = {}
@@ -57,6 +59,8 @@ class FakeDriver:
             memory_used_bytes=self.memory[gpu.index],
             utilization_percent=self.utilization[gpu.index],
             power_milliwatts=43_500,
+            temperature_celsius=self.temperatures.get(gpu.index),
+            throttle_bits=self.throttle_bits.get(gpu.index),
         )
 
     def upkeep(self, gpu: Gpu) -> Upkeep:

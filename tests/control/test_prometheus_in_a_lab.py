@@ -1,125 +1,44 @@
-"""A real Prometheus scrapes a real operator and an agent, and every panel's expression is answered from that."""
+"""A real Prometheus scrapes a real operator and two agents, and every panel's expression is answered from that."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import shutil
-import socket
-import subprocess
 import time
-from contextlib import AsyncExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-import aiohttp
 import pytest
-import yaml
 
 from musterlab.cluster import start
 from musterweb.history_model import Span
 from musterweb.prometheus import PrometheusHistory
 from orchestrator.agent.agent import Agent, AgentOptions
-from orchestrator.cli.monitoring import monitoring_files
+from orchestrator.agent.model import Upkeep
+from orchestrator.agent.nvml import THROTTLE_REASONS
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.transport import Transport
 from orchestrator.pages import serving_pages
 from tests.agent.doubles import FakeDriver, uuid
 from tests.agent.kubelets import Kubelet, listening
-from tests.cli.test_monitoring import expressions
-from tests.cluster.waiting import DEADLINE_SECONDS, running
+from tests.cli.prometheus_process import needs_prometheus, prometheus, query, until_answered
+from tests.cli.test_monitoring import expressions, rules
+from tests.cluster.waiting import DEADLINE_SECONDS, running, until
 from tests.control.operators import must, must_all, operator, prepare
+from validation.layers.kernel_log import read_xids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-pytestmark = [
-    pytest.mark.lab,
-    pytest.mark.skipif(
-        shutil.which("prometheus") is None, reason="Debian's package prometheus is not installed"
-    ),
-]
+pytestmark = [pytest.mark.lab, needs_prometheus]
 
-EMPTY: Final = (
-    "Xid errors", "Errors of memory", "Clocks held down", "Agents without an answer", "Mean wait", "Temperature",
-    "but idle",
-)  # fmt: skip
-"""Panels that have nothing to show here: the driver of the test has no such figures, nothing is wrong, or it is too
-early for an increase."""
+RECORDED: Final = Path(__file__).resolve().parents[1] / "validation" / "layers" / "recorded"
+
+ALERTS: Final = frozenset(rule["alert"] for rule in rules() if "alert" in rule)
+XIDS: Final = expressions()["muster-gpus.json: GPUs with an Xid within an hour A"]
 PAGE: Final = re.compile(r"http://127\.0\.0\.1:(\d+)/healthz, /readyz and /metrics")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-@contextmanager
-def prometheus(directory: Path, targets: dict[str, str]) -> Iterator[str]:
-    """Run a Prometheus with the rules that ship, which scrapes `targets` (node by address) each second."""
-    (directory / "muster-rules.yaml").write_text(monitoring_files()["muster-rules.yaml"])
-    (job,) = yaml.safe_load(monitoring_files()["muster-scrape.yaml"])["scrape_configs"]
-    scraped = {
-        "job_name": job["job_name"],
-        "honor_labels": job["honor_labels"],
-        "scrape_interval": "1s",
-        "static_configs": [
-            {"targets": [address], "labels": {"node": node}} for address, node in targets.items()
-        ],
-    }
-    document = {
-        "global": {"evaluation_interval": "1s"},
-        "rule_files": ["muster-rules.yaml"],
-        "scrape_configs": [scraped],
-    }
-    (directory / "prometheus.yaml").write_text(yaml.safe_dump(document))
-    address = f"127.0.0.1:{free_port()}"
-    with (directory / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                "prometheus",
-                f"--config.file={directory / 'prometheus.yaml'}",
-                f"--storage.tsdb.path={directory / 'data'}",
-                f"--web.listen-address={address}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield f"http://{address}"
-    finally:
-        process.terminate()
-        process.wait(DEADLINE_SECONDS)
-
-
-async def query(url: str, expression: str) -> list[Any]:
-    """What an expression is now; raises where Prometheus does not take it."""
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"{url}/api/v1/query", params={"query": expression}) as answer,
-    ):
-        document = await answer.json()
-    assert document["status"] == "success", (expression, document)
-    result: list[Any] = document["data"]["result"]
-    return result
-
-
-async def until_answered(url: str, expression: str, value: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    last: Any = None
-    while time.monotonic() < deadline:
-        try:
-            last = await query(url, expression)
-        except aiohttp.ClientError as error:
-            last = error
-        else:
-            if [entry["value"][1] for entry in last] == [value]:
-                return
-        await asyncio.sleep(0.2)
-    raise AssertionError((expression, value, last))
 
 
 async def until_served(log: Path) -> int:
@@ -138,9 +57,8 @@ async def pages_read_it(url: str) -> None:
     history = PrometheusHistory(url)
     await history.start()
     try:
-        await until_answered(url, "count(increase(muster_project_wait_seconds_count[1m]))", "1")
         end = int(time.time()) + 2  # whatever was scraped by now is before
-        span = Span(end - 5, end, 1)
+        span = Span(end - 60, end, 1)
         record = await history.read(span, None)
         assert record.problems == ()
         assert record.as_of is not None
@@ -150,7 +68,7 @@ async def pages_read_it(url: str) -> None:
         assert 0 < line.allocated[-1] <= 2
         assert line.quota[-1] == 4
         assert line.utilization[-1] is not None
-        assert line.started[-1] is not None
+        assert sum(value or 0 for value in line.started) == 1
         assert record.cluster is not None
         assert record.cluster.total[-1] == 16
         others = await history.read(span, frozenset({"team-b"}))
@@ -169,38 +87,94 @@ def site(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
         lab.stop()
 
 
-async def test_what_ships_is_answered_by_a_prometheus_that_scrapes_operator_and_agent(
-    site: tuple[Path, Path], tmp_path: Path
-) -> None:
-    kubeconfig, own = site
-    driver, kubelet = FakeDriver(2), Kubelet()
+class SetBack:
+    """The time, set back by three hours until a test sets it right: what was then is long ago now."""
+
+    def __init__(self) -> None:
+        self.behind_seconds = 3 * 3600
+
+    def __call__(self) -> float:
+        return time.time() - self.behind_seconds
+
+
+def driver_of_two() -> FakeDriver:
+    """A GPU that works, and one that is held and idle, whose clocks are held down for that as nvidia-smi recorded."""
+    idle = (RECORDED / "nvidia-smi-v13-a5000.xml").read_text()
+    assert "<clocks_event_reason_gpu_idle>Active<" in idle
+    driver = FakeDriver(2)
     driver.utilization = [40, 0]
+    driver.temperatures = {0: 61, 1: 33}
+    driver.throttle_bits = {0: 0, 1: THROTTLE_REASONS["gpu_idle"]}
+    driver.upkeeps = dict.fromkeys((0, 1), Upkeep(ecc_corrected=0, ecc_uncorrected=0))
+    return driver
+
+
+def holding_both() -> Kubelet:
+    """A kubelet that gave both GPUs to a pod of team-a."""
+    kubelet = Kubelet()
     entry = kubelet.response.pod_resources.add(name="train-0-0", namespace="muster-team-a")
     entry.containers.add(name="main").devices.add(
         resource_name="nvidia.com/gpu", device_ids=[uuid(0), uuid(1)]
     )
+    return kubelet
+
+
+class Lab:
+    """An operator, an agent that is answered and one that is not, and a Prometheus that scrapes them."""
+
+    def __init__(self, kubeconfig: Path, own: Path, directory: Path) -> None:
+        self.kubeconfig, self._own, self._directory = kubeconfig, own, directory
+        self.driver, self.clock = driver_of_two(), SetBack()
+
+    async def start(self, stack: AsyncExitStack) -> str:
+        """Start everything, with a project and before its first job, and return the URL of the Prometheus."""
+        log = self._directory / "operator.log"
+        stack.enter_context(operator(self._own, log, "operator-0", "--health-port", "0"))
+        targets = {f"127.0.0.1:{await until_served(log)}": "control"}
+        transport = await stack.enter_async_context(Transport(load_access(self.kubeconfig)))
+        names = [node["name"] for node in json.loads(must(self.kubeconfig, "list", "nodes", "-o", "json"))]
+        socket = self._directory / "kubelet.sock"
+        await stack.enter_async_context(listening(holding_both(), socket))
+        silent = FakeDriver()
+        silent.is_missing = True
+        agents: list[Agent] = []
+        nowhere = self._directory / "nowhere.sock"
+        for name, driver, path in zip(names, (self.driver, silent), (socket, nowhere), strict=True):
+            options = AgentOptions(name, socket=path, sample_seconds=0.2, kubelet_seconds=0.2)
+            agent = Agent(transport, options, driver=driver, wall_clock=self.clock)
+            await stack.enter_async_context(running(agent.run()))
+            pages = {"/metrics": agent.metrics_page}
+            port = await stack.enter_async_context(serving_pages(pages, "127.0.0.1", 0))
+            targets[f"127.0.0.1:{port}"] = name
+            agents.append(agent)
+        await until(lambda: agents[0].reading.gpus and agents[0].reading.gpus[1].holders)
+        self.clock.behind_seconds = 0
+        must(self.kubeconfig, "project", "create", "team-a", "-g", "4")
+        url = stack.enter_context(prometheus(self._directory, targets))
+        await until_answered(url, 'muster_project_wait_seconds_count{project="team-a"}', "0")
+        await until_answered(url, "sum(muster_gpu_ecc_errors_total)", "0")
+        return url
+
+
+def chosen(expression: str) -> str:
+    """An expression of a panel as Grafana asks it with all projects and nodes chosen."""
+    return expression.replace("$project", ".*").replace("$node", ".*")
+
+
+async def answered(url: str, expression: str) -> bool:
+    """Whether Prometheus has a figure for it."""
+    return any(entry["value"][1] != "NaN" for entry in await query(url, chosen(expression)))
+
+
+async def test_what_ships_is_answered_by_a_prometheus_that_scrapes_operator_and_agents(
+    site: tuple[Path, Path], tmp_path: Path
+) -> None:
+    lab = Lab(*site, tmp_path)
     async with AsyncExitStack() as stack:
-        log = tmp_path / "operator.log"
-        stack.enter_context(operator(own, log, "operator-0", "--health-port", "0"))
-        port = await until_served(log)
-        name = json.loads(must(kubeconfig, "list", "nodes", "-o", "json"))[0]["name"]
-        transport = await stack.enter_async_context(Transport(load_access(kubeconfig)))
-        options = AgentOptions(
-            name, socket=tmp_path / "kubelet.sock", sample_seconds=0.2, kubelet_seconds=0.2
-        )
-        agent = Agent(transport, options, driver=driver)
-        await stack.enter_async_context(listening(kubelet, options.socket))
-        await stack.enter_async_context(running(agent.run()))
-        pages = {"/metrics": agent.metrics_page}
-        agent_port = await stack.enter_async_context(serving_pages(pages, "127.0.0.1", 0))
+        url = await lab.start(stack)
         must_all(
-            kubeconfig,
-            "project create team-a -g 4",
-            "submit fits -p team-a -i image -g 2",
-            "submit waits -p team-a -i image -g 20",
+            lab.kubeconfig, "submit fits -p team-a -i image -g 2", "submit waits -p team-a -i image -g 20"
         )
-        targets = {f"127.0.0.1:{port}": "control", f"127.0.0.1:{agent_port}": name}
-        url = stack.enter_context(prometheus(tmp_path, targets))
         await until_answered(url, 'project:muster_gpus:allocated{project="team-a"}', "2")
         await until_answered(url, 'project:muster_gpus:pending{project="team-a"}', "20")
         await until_answered(url, 'project:muster_gpu_utilization:ratio{project="team-a"}', "0.2")
@@ -210,10 +184,20 @@ async def test_what_ships_is_answered_by_a_prometheus_that_scrapes_operator_and_
         await until_answered(url, 'muster_operator_pending_workloads{reason="LargerThanAnyNode"}', "1")
         await until_answered(url, "sum(increase(muster_operator_evictions_total[1h]))", "0")
         await pages_read_it(url)
-        silent = []
-        for where, expression in expressions().items():
-            chosen = expression.replace("$project", ".*").replace("$node", ".*")
-            answer = await query(url, chosen)
-            if not answer and not where.startswith("rule "):
-                silent.append(where)
-        assert [where for where in silent if not any(word in where for word in EMPTY)] == []
+        lab.driver.upkeeps[0] = Upkeep(ecc_corrected=2, ecc_uncorrected=0)
+        xid = read_xids((RECORDED / "dmesg-xid.log").read_text())[0].code
+        lab.driver.events.append((0, xid))
+        await until_answered(url, "sum(increase(muster_gpu_ecc_errors_total[1h])) > bool 0", "1")
+        for alert, labels in {
+            "MusterGpuXid": f'xid="{xid}",gpu="0"',
+            "MusterGpusIdle": 'project="team-a"',
+        }.items():
+            await until_answered(url, f'ALERTS{{alertname="{alert}",alertstate="firing",{labels}}}', "1")
+        await until_answered(url, 'project:muster_gpus:idle{project="team-a"}', "1")
+        assert [entry["value"][1] for entry in await query(url, chosen(XIDS))] == ["1"]
+        silent = [
+            where
+            for where, expression in expressions().items()
+            if where.removeprefix("rule ") not in ALERTS and not await answered(url, expression)
+        ]
+        assert silent == []
