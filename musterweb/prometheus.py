@@ -38,7 +38,9 @@ _QUERIES_AT_ONCE: Final = 4
 _SHORTEST_MEAN: Final = 120
 """A mean is of at least so many seconds: rules are evaluated each minute, and a shorter window may have nothing in it.
 Such windows overlap, which is right for means and greatest values, and would count twice what is summed."""
-_LOOKBACK_SECONDS: Final = 300
+_SHORTEST_LOOKBACK: Final = 300
+"""How far back, in seconds, the value of a counter is looked for at least: scrapes may fail. For long steps it is the
+step, which costs Prometheus less than a part of it."""
 _PROJECT: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -47,19 +49,15 @@ def _increase(counter: str) -> str:
 
     `increase` alone extrapolates, and misses what grew between the last value of one window and the first of the
     next. Here each step begins with the value with which the one before ended, whatever the scrapes are apart, so that
-    the sum over a span is what was counted in it. A series that is new began at 0 if its operator led a step ago, or
-    else with its first value. Where an operator started anew within the step, it is `increase` after all; between two
-    steps, what it has counted since.
+    the sum over a span is what was counted in it. A series that is new began at 0 if its operator led a step ago, and
+    so did one that fell between two steps. Where an operator started anew within the step, or was not scraped before,
+    it is `increase` after all.
     """
     series = counter + "{match}"
-    newest = f"last_over_time({series}[{_LOOKBACK_SECONDS}s])"
-    led_before = "muster_operator_last_decision_timestamp_seconds offset {step}s"
-    before = (
-        f"(last_over_time({series}[{_LOOKBACK_SECONDS}s] offset {{step}}s)"
-        f" or ({newest} * 0 and on (instance) {led_before})"
-        f" or min_over_time({series}[{{step}}s]))"
-    )
-    steady = f"(({newest} - {before} >= 0 or {newest}) unless resets({series}[{{step}}s]) > 0)"
+    newest = f"last_over_time({series}[{{lookback}}s])"
+    before = f"last_over_time({series}[{{lookback}}s] offset {{step}}s)"
+    began = f"({newest} and on (instance) muster_operator_last_decision_timestamp_seconds offset {{step}}s)"
+    steady = f"(({newest} - {before} >= 0 or {began}) unless resets({series}[{{step}}s]) > 0)"
     return f"sum by (project) ({steady} or increase({series}[{{step}}s]))"
 
 
@@ -249,8 +247,14 @@ class _Doubts:
 
 
 def _filled(text: str, match: str, span: Span) -> str:
-    window = str(max(span.step, _SHORTEST_MEAN))
-    return text.replace("{match}", match).replace("{window}", window).replace("{step}", str(span.step))
+    lengths = {
+        "{step}": span.step,
+        "{window}": max(span.step, _SHORTEST_MEAN),
+        "{lookback}": max(span.step, _SHORTEST_LOOKBACK),
+    }
+    for mark, seconds in lengths.items():
+        text = text.replace(mark, str(seconds))
+    return text.replace("{match}", match)
 
 
 def _matcher(projects: frozenset[str] | None) -> str:

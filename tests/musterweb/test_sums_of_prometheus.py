@@ -21,7 +21,7 @@ pytestmark = needs_prometheus
 
 NOW: Final = 1_700_006_400
 INTERVALS: Final = (15, 30, 60)
-HOURS: Final = (1, 6, 24)
+HOURS: Final = (1, 6, 24, 168, 720)
 WAIT_SECONDS: Final = 40
 STARTS: Final = (
     *(NOW - 3300,) * 10,
@@ -119,10 +119,11 @@ async def test_each_job_that_started_is_counted_once(history: PrometheusHistory,
     wait = SUMMARY_HEADER.index("WAIT MEAN")
     rows = {name: _summary_row(name, lines, span, "") for name, lines in record.projects.items()}
     beside = {name: int(row[started]) - len(starts_of(name)) for name, row in rows.items()}
-    extrapolated = {name for name in rows if name.startswith("restarted") and span.step > 60}
+    # in the middle of a step an operator starts anew: that step is Prometheus' estimate
+    extrapolated = {name for name in rows if name.startswith(("restarted", "handed-over")) and span.step > 60}
     assert {name: number for name, number in beside.items() if number and name not in extrapolated} == {}
     assert all(abs(beside[name]) <= 1 for name in extrapolated), beside
-    assert {row[wait] for row in rows.values()} == {f"{WAIT_SECONDS}s"}
+    assert {row[wait] for name, row in rows.items() if name not in extrapolated} == {f"{WAIT_SECONDS}s"}
 
 
 async def test_the_points_of_the_file_are_those_that_were_counted_in_each_step(
