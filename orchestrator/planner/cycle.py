@@ -3,8 +3,9 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from orchestrator.planner.actions.allocate import (
-    allocate_beyond_quota,
     allocate_released,
+    allocate_surplus,
+    allocate_within_fair_share,
     allocate_within_quota,
 )
 from orchestrator.planner.actions.consolidate import consolidate
@@ -40,9 +41,10 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("allocate",), allocate_within_quota),
     # The better founded a claim is the earlier room is made for it: it would take what others got before it.
     (("consolidate", "reclaim"), consolidate_or_reclaim_within_quota),
-    (("allocate",), allocate_beyond_quota),
+    (("allocate",), allocate_within_fair_share),
     (("allocate",), allocate_released),
     (("consolidate", "reclaim"), consolidate_or_reclaim_within_fair_share),
+    (("allocate",), allocate_surplus),
     (("consolidate",), consolidate),
     (("preempt",), preempt),
     (("start_reserved",), start_reserved),

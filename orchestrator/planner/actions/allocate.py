@@ -21,13 +21,19 @@ def allocate_within_quota(session: Session) -> None:
     _allocate(session, [EntitlementTier.GUARANTEED])
 
 
-def allocate_beyond_quota(session: Session) -> None:
-    """Place what else fits, once claims within quotas had their turn to make room: it would be in their way.
-
-    Inside a project nobody is overtaken by younger work that was started in either round.
-    """
+def allocate_within_fair_share(session: Session) -> None:
+    """Place what else fits that fair shares cover, once claims within quotas had their turn to make room."""
     with session.work.within(Allowance(None)):  # it is as cheap as it was before room was made
-        _prefer_older(session, _allocate(session, [EntitlementTier.FAIR, EntitlementTier.SURPLUS]))
+        _allocate(session, [EntitlementTier.FAIR])
+
+
+def allocate_surplus(session: Session) -> None:
+    """Place what else fits, once whoever has a claim had a turn to make room: it would be in their way.
+
+    Inside a project nobody is overtaken by younger work that was started in any of these rounds.
+    """
+    with session.work.within(Allowance(None)):
+        _prefer_older(session, _allocate(session, [EntitlementTier.SURPLUS]))
 
 
 def _allocate(session: Session, levels: Iterable[EntitlementTier]) -> Explainer:
