@@ -54,7 +54,7 @@ def tier_with_model(
     gpu_milli: int,
     model: str,
 ) -> EntitlementTier:
-    """The standing of work that is bound to a GPU model, which its quota in total would give the standing `total`.
+    """The entitlement tier of work that is bound to a GPU model; `total` is the tier by its quotas of all models.
 
     Beyond the quota for the model it comes after those that have one. Beyond the total quota it has to stay within
     the fair share of the model as well.

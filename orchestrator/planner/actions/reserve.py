@@ -294,7 +294,7 @@ def _yielding(session: Session, workload: Workload) -> Amounts:
 
 
 def _lent_inside(session: Session, workload: Workload) -> Iterator[Victim]:
-    """What the project started behind the workload's back since it starves, most dispensable first."""
+    """What the project started since the workload starves, though it is behind it in the queue, in victim order."""
     since_us = starving_since_us(session, workload)
     seconds = session.tree.nearest(workload.project, preempt_min_runtime)
     on_loan: list[Victim] = []

@@ -32,7 +32,7 @@ class ReservedCapacity:
 class Reservation:
     """Nodes, by position, on which room is kept for a workload.
 
-    `standing` is how well founded its claim is. `starts_us` is when it fits at the latest, 0 when that is not known
+    `tier` is its entitlement. `starts_us` is when it fits at the latest, 0 when that is not known
     because something that has to end first has no declared end. `missing_milli` is what is still to be returned.
     `requested` is what it needs of its project's limits, and `yielding` what of its project goes as soon as it has to;
     where the limits are in the way there are no nodes.
@@ -49,7 +49,7 @@ class Reservation:
 
 
 class Reservations:
-    """The holds of one decision; `passes` says who may use what is kept."""
+    """The reservations of one decision; `passes` says who may use what is kept."""
 
     def __init__(self, passes: Callable[[Workload, Pod, Reservation], bool]) -> None:
         self._passes = passes
