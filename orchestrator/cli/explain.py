@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ENTITLEMENT_HEADER: Final = ("PROJECT", "QUOTA", "LIMIT", "HELD", "FAIR SHARE")
 HOLDERS_HEADER: Final = ("PROJECT", "WORKLOAD", "GPUs", "SINCE", "PREEMPTIBLE", "NODES")
 MAX_HOLDERS: Final = 30
+MAX_CHANGED: Final = 3
 _UNSEEN: Final = (
     "(with rights to read all nodes and pods, it would also say who holds the GPUs and what would help)"
 )
@@ -79,6 +80,9 @@ def record(result: "Diagnosis") -> dict[str, Any]:
             for level in result.lineage
         ],
         "gpusFree": gpus(result.free_gpu_milli),
+        "gpusFreeAfterDecision": gpus(result.free_after_gpu_milli),
+        "startsOthers": list(result.starts_others),
+        "evictsFrom": list(result.evicts_from),
         "gpusTotal": gpus(result.total_gpu_milli),
         "holders": [
             {
@@ -229,6 +233,9 @@ def _explained(
     reason = f"{result.code}: {result.message}" if result.code else ""
     if reason:
         lines.append(reason)
+    changes = result.starts_others or result.evicts_from
+    if reason and changes:
+        lines.append(_after_decision(result))
     lines += [f"For it: {evict.message}" for evict in result.evicts]
     if view is not None and view.waits_because and view.waits_because != reason:
         lines.append(f"Written by the operator: {view.waits_because}")
@@ -256,10 +263,25 @@ def _explained(
         lines,
         remedies,
         entitlement,
-        f"Free: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs.",
+        f"Free{' now' if changes else ''}: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs.",
         holders[:MAX_HOLDERS],
         max(0, len(holders) - MAX_HOLDERS),
     )
+
+
+def _after_decision(result: "Diagnosis") -> str:
+    """Why the figures of the reason are others than those of now."""
+    changes = [
+        f"{verb} {_first_of(names)}"
+        for verb, names in (("starts", result.starts_others), ("evicts", result.evicts_from))
+        if names
+    ]
+    return f"That is after the next decision, which {' and '.join(changes)}; what follows is of now."
+
+
+def _first_of(names: Sequence[str]) -> str:
+    more = len(names) - MAX_CHANGED
+    return ", ".join(names[:MAX_CHANGED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _gpu_word(gpu_milli: int) -> str:

@@ -9,10 +9,12 @@ from typing import Final
 
 from orchestrator.errors import UsageError
 from orchestrator.planner import plan
+from orchestrator.planner.accounting.gpu_memory import GpuSizes
 from orchestrator.planner.accounting.ledger import capacity_gpu_milli
 from orchestrator.planner.accounting.quota import amount_text
 from orchestrator.planner.model import (
     DEVICE_MILLI,
+    Binding,
     Eviction,
     Plan,
     Pod,
@@ -31,7 +33,7 @@ MAX_SMALLER_REQUESTS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ProjectUsage:
-    """What one project, or a parent of it, may hold and holds; amounts in `gpu_milli`, None: unlimited."""
+    """What one project, or a parent of it, may hold and holds now; amounts in `gpu_milli`, None: unlimited."""
 
     name: str
     quota: int | None
@@ -42,7 +44,10 @@ class ProjectUsage:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A workload that holds GPUs. `started_at_us` is microseconds since the epoch."""
+    """A workload that holds GPUs: `gpu_milli` of those of its `nodes`.
+
+    `started_at_us` is microseconds since the epoch.
+    """
 
     project: str
     name: str
@@ -67,7 +72,8 @@ class Diagnosis:
     `gpu_milli` and `pods` count what waits; `places` is where the rest runs. `starts` and `evicts` are what the next
     decision would start of it and evict for it. `endangered` says why it stays on unhealthy hardware, if it does.
     `code` and `message` are the planner's reason, empty when nothing of it waits. `lineage` is its project and the
-    parents of that, nearest first.
+    parents of that, nearest first. `free_gpu_milli`, `lineage` and `holders` are of now; the planner's reason has the
+    figures after the next decision, which starts `starts_others` and evicts pods of `evicts_from` (`project/name`).
     """
 
     project: str
@@ -83,7 +89,10 @@ class Diagnosis:
     lineage: tuple[ProjectUsage, ...]
     holders: tuple[Holder, ...]
     free_gpu_milli: int
+    free_after_gpu_milli: int
     total_gpu_milli: int
+    starts_others: tuple[str, ...]
+    evicts_from: tuple[str, ...]
     remedies: tuple[Remedy, ...]
 
 
@@ -99,13 +108,11 @@ def diagnose(snapshot: Snapshot, workload: Workload) -> Diagnosis:
     )
     evicts = tuple(eviction for eviction in decision.evictions if eviction.beneficiary == workload.id)
     reason = decision.pending.get(workload.id)
-    holders = tuple(holders_of(snapshot))
-    total = capacity_gpu_milli(snapshot.nodes)
     stuck = len(starts) < len(waiting) and not evicts
     return Diagnosis(
         project=workload.project,
         name=workload.name,
-        gpu_milli=_gpu_milli_of(waiting),
+        gpu_milli=_counted_milli(snapshot, waiting),
         pods=len(waiting),
         endangered=decision.endangered.get(workload.id, ""),
         code=reason.code.value if reason else "",
@@ -114,25 +121,30 @@ def diagnose(snapshot: Snapshot, workload: Workload) -> Diagnosis:
         starts=starts,
         evicts=evicts,
         lineage=tuple(_lineage(snapshot, decision, workload.project)),
-        holders=holders,
-        free_gpu_milli=max(0, total - sum(holder.gpu_milli for holder in holders)),
-        total_gpu_milli=total,
+        holders=tuple(holders_of(snapshot)),
+        free_gpu_milli=_free_milli(snapshot, ()),
+        free_after_gpu_milli=_free_milli(snapshot, decision.bindings),
+        total_gpu_milli=capacity_gpu_milli(snapshot.nodes),
+        starts_others=_names(snapshot, {binding.workload for binding in decision.bindings} - {workload.id}),
+        evicts_from=_names(snapshot, {eviction.workload for eviction in decision.evictions}),
         remedies=tuple(_remedies(snapshot, workload)) if stuck else (),
     )
 
 
 def holders_of(snapshot: Snapshot) -> list[Holder]:
     """The workloads that hold GPUs, those that are being evicted included: by project, the largest first."""
+    sizes = GpuSizes(snapshot.nodes)
     holders = []
     for workload in snapshot.workloads:
-        held = [pod for pod in workload.pods if pod.state is not PodState.PENDING and pod.request.gpu_milli]
-        if held:
-            nodes = sorted({pod.node for pod in held if pod.node})
+        held = [pod for pod in workload.pods if pod.state is not PodState.PENDING]
+        gpu_milli = sum(sizes.held_milli(pod.request, pod.node) for pod in held)
+        if gpu_milli:
+            nodes = sorted({pod.node for pod in held if pod.node and sizes.held_milli(pod.request, pod.node)})
             holders.append(
                 Holder(
                     workload.project,
                     workload.name,
-                    _gpu_milli_of(held),
+                    gpu_milli,
                     tuple(nodes),
                     workload.preemptible,
                     workload.started_at_us,
@@ -181,7 +193,9 @@ def _higher_quota(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
     if project is None or project.quota_gpu_milli is None:
         return
     held = held_gpu_milli(snapshot)[project.name]
-    needed_gpu_milli = held + _gpu_milli_of(pod for pod in workload.pods if pod.state is PodState.PENDING)
+    needed_gpu_milli = held + _counted_milli(
+        snapshot, (pod for pod in workload.pods if pod.state is PodState.PENDING)
+    )
     if needed_gpu_milli <= project.quota_gpu_milli:
         return
     try:
@@ -196,7 +210,9 @@ def _higher_quota(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
 def _higher_limit(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
     """A remedy for every GPU limit, of the project or a parent of it, that the whole workload would exceed."""
     held = held_gpu_milli(snapshot)
-    waiting_gpu_milli = _gpu_milli_of(pod for pod in workload.pods if pod.state is PodState.PENDING)
+    waiting_gpu_milli = _counted_milli(
+        snapshot, (pod for pod in workload.pods if pod.state is PodState.PENDING)
+    )
     for project in _ancestors(snapshot, workload.project):
         needed_gpu_milli = held[project.name] + waiting_gpu_milli
         if project.limit_gpu_milli is None or needed_gpu_milli <= project.limit_gpu_milli:
@@ -253,5 +269,25 @@ def _try_remedy(snapshot: Snapshot, workload: Workload, what: str) -> Iterator[R
     yield Remedy(what, tuple(sorted(evicted)))
 
 
-def _gpu_milli_of(pods: Iterable[Pod]) -> int:
-    return sum(pod.request.gpu_milli for pod in pods)
+def _counted_milli(snapshot: Snapshot, pods: Iterable[Pod]) -> int:
+    """What quotas count for the pods."""
+    sizes = GpuSizes(snapshot.nodes)
+    return sum(sizes.counted_milli(pod.request) for pod in pods)
+
+
+def _free_milli(snapshot: Snapshot, bindings: Iterable[Binding]) -> int:
+    """What is free of the GPUs that `capacity_gpu_milli` counts once these bindings are made, and nobody has gone."""
+    sizes = GpuSizes(snapshot.nodes)
+    nodes = {binding.pod: binding.node for binding in bindings}
+    held_milli = dict.fromkeys((node.name for node in snapshot.nodes), 0)
+    for workload in snapshot.workloads:
+        for pod in workload.pods:
+            node = nodes.get(pod.id, pod.node)
+            if node in held_milli:
+                held_milli[node] += sizes.held_milli(pod.request, node)
+    return sum(max(0, capacity_gpu_milli([node]) - held_milli[node.name]) for node in snapshot.nodes)
+
+
+def _names(snapshot: Snapshot, workloads: set[str]) -> tuple[str, ...]:
+    """The workloads of these ids as `project/name`."""
+    return tuple(f"{other.project}/{other.name}" for other in snapshot.workloads if other.id in workloads)

@@ -1,8 +1,12 @@
-"""The differences between two states of a cluster: who started, was evicted, waits, and what projects hold. Pure."""
+"""The differences between two states of a cluster: who started, was evicted, waits, and what projects hold. Pure.
+
+Amounts of GPUs are those that quotas count, as in the planner's sentences: `GpuSizes.counted_milli`.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from orchestrator.planner.accounting.gpu_memory import GpuSizes
 from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot, Workload
 from orchestrator.simulation.run import Run, settle
 
@@ -28,7 +32,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """A workload that lost pods to another, by a rule. `runs_again`: it holds as much afterwards as before."""
+    """A workload that lost pods to another, by a rule.
+
+    `runs_again`: as many of its pods run afterwards as ran at any time in the run when it lost some.
+    """
 
     project: str
     name: str
@@ -108,9 +115,12 @@ def compare(snapshot: Snapshot, change: Callable[[Snapshot], Snapshot]) -> tuple
 def held_gpu_milli(snapshot: Snapshot) -> dict[str, int]:
     """GPUs that running pods hold, by project; a parent holds what its children hold."""
     parents = {project.name: project.parent for project in snapshot.projects}
+    sizes = GpuSizes(snapshot.nodes)
     held = dict.fromkeys(parents, 0)
     for workload in snapshot.workloads:
-        amount = sum(pod.request.gpu_milli for pod in workload.pods if pod.state is PodState.ALLOCATED)
+        amount = sum(
+            sizes.counted_milli(pod.request) for pod in workload.pods if pod.state is PodState.ALLOCATED
+        )
         counted: set[str] = set()
         project: str | None = workload.project
         while project is not None and project in held and project not in counted:
@@ -130,30 +140,31 @@ def places(workload: Workload) -> dict[str, Place]:
 
 
 def _started(known: Mapping[str, Workload], after: Snapshot) -> Iterable[Started]:
+    sizes = GpuSizes(after.nodes)
     for workload in _ordered(after):
         # a pod that replaced another at the same place has the same name and a different id
         old = set(places(known[workload.id]).values()) if workload.id in known else set()
         new = {pod: place for pod, place in places(workload).items() if place not in old}
         if new:
-            amount = sum(pod.request.gpu_milli for pod in workload.pods if pod.id in new)
+            amount = sum(sizes.counted_milli(pod.request) for pod in workload.pods if pod.id in new)
             yield Started(workload.project, workload.name, amount, tuple(new.values()))
 
 
 def _evicted(run: Run) -> Iterable[Evicted]:
     first_workloads = {workload.id: workload for workload in run.before.workloads}
     last_workloads = {workload.id: workload for workload in run.after.workloads}
+    sizes = GpuSizes(run.before.nodes)
     by_case: dict[tuple[str, str, str], list[Eviction]] = {}
     requests: dict[str, int] = {}
+    ran: dict[str, int] = {}
     for snapshot, decision in zip(run.snapshots, run.steps, strict=True):
         if not decision.evictions:
             continue
         losers = {eviction.workload for eviction in decision.evictions}
-        requests |= {
-            pod.id: pod.request.gpu_milli
-            for workload in snapshot.workloads
-            if workload.id in losers
-            for pod in workload.pods
-        }
+        for workload in snapshot.workloads:
+            if workload.id in losers:
+                ran[workload.id] = max(ran.get(workload.id, 0), len(places(workload)))
+                requests |= {pod.id: sizes.counted_milli(pod.request) for pod in workload.pods}
         for eviction in decision.evictions:
             case = (eviction.workload, eviction.beneficiary, eviction.rule)
             by_case.setdefault(case, []).append(eviction)
@@ -169,11 +180,12 @@ def _evicted(run: Run) -> Iterable[Evicted]:
             beneficiary_project=winner.project if winner else "",
             rule=rule,
             message=evictions[0].message,
-            runs_again=now is not None and len(places(now)) >= len(places(loser)),
+            runs_again=now is not None and len(places(now)) >= ran[loser_id],
         )
 
 
 def _waiting(known: Mapping[str, Workload], run: Run) -> Iterable[Waits]:
+    sizes = GpuSizes(run.after.nodes)
     for workload in _ordered(run.after):
         pods = [pod for pod in workload.pods if pod.state is PodState.PENDING]
         if not pods:
@@ -184,7 +196,7 @@ def _waiting(known: Mapping[str, Workload], run: Run) -> Iterable[Waits]:
         yield Waits(
             project=workload.project,
             name=workload.name,
-            gpu_milli=sum(pod.request.gpu_milli for pod in pods),
+            gpu_milli=sum(sizes.counted_milli(pod.request) for pod in pods),
             pods=len(pods),
             code=reason.code.value if reason else "",
             message=reason.message if reason else "",

@@ -272,6 +272,30 @@ def test_explain_says_why_where_the_project_stands_who_holds_and_what_would_help
     assert "Free: 14 of 16 GPUs. The others are held by" in text
 
 
+def test_explain_says_of_which_moment_its_figures_are(muster: Muster, tmp_path: Path) -> None:
+    """The reason is about the cluster after the next decision, the tables are about it as it is now."""
+    path = tmp_path / "taken.yaml"
+    path.write_text(
+        """
+nodes: [{name: n1, gpus: 4}]
+projects: {owner: {quota: 4}, guest: {quota: 0, weight: 1}}
+workloads:
+  - {name: g1, project: guest, gpus: 2, on: n1}
+  - {name: g2, project: guest, gpus: 2}
+  - {name: big, project: owner, gpus: 4}
+"""
+    )
+    lines = muster("explain", "big", "--from", str(path)).lines
+    assert "0 of 4 are free" in lines[1]
+    assert lines[2] == "That is after the next decision, which starts guest/g2; what follows is of now."
+    assert "Free now: 2 of 4 GPUs. The others are held by" in lines
+    answer = muster("explain", "big", "--from", str(path), "--json").json
+    assert (answer["gpusFree"], answer["gpusFreeAfterDecision"]) == ("2", "0")
+    assert (answer["startsOthers"], answer["evictsFrom"]) == (["guest/g2"], [])
+    calm = muster("explain", "g1", "--from", str(path)).out
+    assert "after the next decision" not in calm
+
+
 def test_a_reason_that_the_operator_wrote_too_is_said_once(muster: Muster, cluster: MemoryApiServer) -> None:
     run_job(muster, cluster, "nine", 9, conditions=[WAITS])
     answer = muster("explain", "nine", "--json").json

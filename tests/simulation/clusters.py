@@ -32,3 +32,27 @@ def asking(name: str, **values: Any) -> Submission:
 B_1 = running("b-1", "team-b", 2, (0, 1), created_at_us=1)
 B_2 = running("b-2", "team-b", 2, (2, 3), created_at_us=2)
 A_1 = builders.workload("a-1", "team-a", 2000, age=7)
+
+
+def started_and_evicted_again() -> model.Snapshot:
+    """b-2 starts on what is free, and is then evicted with b-1 for work that needs all four GPUs within its quota."""
+    projects = (builders.project("team-a", 4000), builders.project("team-b", 0, over_quota_weight=1))
+    waiting = builders.workload("b-2", "team-b", 2000, age=2)
+    large = builders.workload("a-1", "team-a", 4000, age=3)
+    return replace(a_snapshot(B_1, waiting, large), projects=projects)
+
+
+def on_parts_by_memory() -> model.Snapshot:
+    """a-1 runs on half of a GPU, by its memory, a-2 and a-4 wait for so much, a-3 for two GPUs."""
+    node = builders.node("dgx1-1", 1, gpu_memory_mib=81_920)
+    request = model.Request(gpu_memory_mib=40_960)
+
+    def half(name: str, age: int) -> model.Workload:
+        workload = builders.workload(name, "team-a", 1000, age=age)
+        return replace(workload, pods=(replace(workload.pods[0], request=request),))
+
+    first = half("a-1", 1)
+    runs = replace(first.pods[0], state=model.PodState.ALLOCATED, node="dgx1-1", devices=(0,))
+    large = builders.workload("a-3", "team-a", 2000, age=3)
+    workloads = (replace(first, pods=(runs,), started_at_us=5), half("a-2", 2), large, half("a-4", 4))
+    return model.Snapshot((node,), (builders.project("team-a", 1000),), workloads)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.planner import model
 from orchestrator.simulation.diagnosis import diagnose
 from tests.planner import builders
-from tests.simulation.clusters import A_1, B_1, B_2, a_snapshot
+from tests.simulation.clusters import A_1, B_1, B_2, a_snapshot, on_parts_by_memory, started_and_evicted_again
 
 
 def test_a_diagnosis_of_what_starts_now_names_no_remedy() -> None:
@@ -62,3 +64,37 @@ def test_work_that_may_not_be_evicted_is_told_that_it_could_be() -> None:
     assert "as a preemptible job, which others may take GPUs from" in {
         each.what for each in diagnosis.remedies
     }
+
+
+def test_what_is_free_is_said_of_now_and_of_after_the_decision_that_the_reason_is_about() -> None:
+    snapshot = started_and_evicted_again()
+    diagnosis = diagnose(snapshot, snapshot.workloads[-1])
+    assert "0 of 4 are free" in diagnosis.message
+    assert (diagnosis.free_gpu_milli, diagnosis.free_after_gpu_milli) == (2000, 0)
+    assert (diagnosis.starts_others, diagnosis.evicts_from) == (("team-b/b-2",), ())
+
+
+def test_memory_of_a_gpu_counts_as_held_and_as_waiting() -> None:
+    snapshot = on_parts_by_memory()
+    large, last = (diagnose(snapshot, workload) for workload in snapshot.workloads[2:])
+    assert [(each.name, each.gpu_milli) for each in large.holders] == [("a-1", 500)]
+    assert [each.held for each in large.lineage] == [500]
+    assert (large.free_gpu_milli, large.free_after_gpu_milli, large.total_gpu_milli) == (500, 0, 1000)
+    assert (last.gpu_milli, last.pods) == (500, 1)
+
+
+def test_what_a_quota_lacks_for_memory_of_a_gpu_is_named() -> None:
+    """Work that cannot be taken back asks for half a GPU of memory more than the quota of half a GPU covers."""
+    snapshot = on_parts_by_memory()
+    runs, waits = (replace(each, preemptible=False) for each in snapshot.workloads[:2])
+    projects = (builders.project("team-a", 500),)
+    diagnosis = diagnose(replace(snapshot, projects=projects, workloads=(runs, waits)), waits)
+    assert "with a quota of 1 GPU for team-a" in {each.what for each in diagnosis.remedies}
+
+
+def test_work_on_a_closed_node_takes_nothing_from_what_is_free_elsewhere() -> None:
+    snapshot = a_snapshot(B_1, B_2, A_1)
+    closed = replace(snapshot.nodes[0], schedulable=False)
+    other = builders.node("dgx1-2", 4)
+    diagnosis = diagnose(replace(snapshot, nodes=(closed, other)), A_1)
+    assert (diagnosis.free_gpu_milli, diagnosis.total_gpu_milli) == (4000, 4000)

@@ -8,7 +8,7 @@ from orchestrator.planner import plan
 from orchestrator.simulation.outcome import held_gpu_milli, outcome
 from orchestrator.simulation.run import settle
 from tests.planner import builders
-from tests.simulation.clusters import A_1, B_1, B_2, a_snapshot
+from tests.simulation.clusters import A_1, B_1, B_2, a_snapshot, on_parts_by_memory, started_and_evicted_again
 
 
 def test_an_eviction_names_loser_winner_rule_and_whether_the_loser_runs_again() -> None:
@@ -30,3 +30,31 @@ def test_departments_hold_what_their_projects_hold() -> None:
     projects = (department, *(replace(each, parent="all") for each in snapshot.projects))
     held = held_gpu_milli(replace(snapshot, projects=projects))
     assert held == {"all": 2000, "team-a": 0, "team-b": 2000}
+
+
+def test_who_starts_and_is_evicted_again_does_not_run_again() -> None:
+    before = started_and_evicted_again()
+    result = outcome(before, plan(before), settle(before))
+    waiting = {each.name for each in result.waiting}
+    assert {each.name: each.runs_again for each in result.evicted} == {"b-2": False, "b-1": False}
+    assert waiting == {"b-1", "b-2"}
+
+
+def test_memory_of_a_gpu_is_counted_wherever_an_amount_is_told() -> None:
+    before = on_parts_by_memory()
+    result = outcome(before, plan(before), settle(before))
+    assert [(each.name, each.gpu_milli) for each in result.started] == [("a-2", 500)]
+    assert [(each.name, each.gpu_milli) for each in result.waiting] == [("a-3", 2000), ("a-4", 500)]
+    assert [(each.project, each.held_before, each.held_after) for each in result.projects] == [
+        ("team-a", 500, 1000)
+    ]
+
+
+def test_what_was_lost_of_memory_of_a_gpu_is_counted() -> None:
+    first = on_parts_by_memory().workloads[0]
+    second = replace(first, id="a-2", name="a-2", pods=(replace(first.pods[0], id="a-2-0", name="a-2-0"),))
+    owner = builders.workload("b-1", "team-b", 1000, age=7)
+    projects = (builders.project("team-a", 0, over_quota_weight=1), builders.project("team-b", 1000))
+    before = replace(on_parts_by_memory(), projects=projects, workloads=(first, second, owner))
+    result = outcome(before, plan(before), settle(before))
+    assert {each.name: each.gpu_milli for each in result.evicted} == {"a-1": 500, "a-2": 500}
