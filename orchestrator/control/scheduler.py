@@ -29,7 +29,14 @@ from orchestrator.control.quarantine import PROJECT, Decided, Quarantine
 from orchestrator.control.requeue_holds import RequeueHolds
 from orchestrator.control.reservations import Reservations
 from orchestrator.control.settling import settle
-from orchestrator.control.skipped import MAX_LOGGED, SkippedRecord, quarantined, reasons, undecidable
+from orchestrator.control.skipped import (
+    MAX_LOGGED,
+    SkippedRecord,
+    left_over_names,
+    quarantined,
+    reasons,
+    undecidable,
+)
 from orchestrator.control.unready import UNREADY_SECONDS, UnreadyPods
 from orchestrator.control.watch_lag import WatchLag
 from orchestrator.manifests.render import default_image
@@ -261,11 +268,12 @@ class SchedulerLoop:
         self._rest_seconds = min(MAX_REST_SECONDS, IDLE_PART_OF_DECISION * busy_seconds)
         self._metrics.decided(reading, decision, took, self._skipped_count)
         logger.debug(
-            "decided in %.0f ms: %d bindings, %d evictions, %d wait",
+            "decided in %.0f ms: %d bindings, %d evictions, %d wait, %d were not reached",
             took * 1000,
             len(decision.bindings),
             len(decision.evictions),
             len(decision.pending),
+            len(decision.left_over),
         )
 
     def _name(self, reading: Reading, decided: Decided, pods: Mapping[str, Pod]) -> Reading:
@@ -276,7 +284,8 @@ class SchedulerLoop:
             *self._observer.undecodable(),
             *quarantined(decided, reading.snapshot, pods),
         ]
-        new = self._skipped.note(everything, left_over=len(decided.plan.left_over))
+        left_over = left_over_names(reading.snapshot, decided.plan.left_over)
+        new = self._skipped.note(everything, left_over=left_over)
         for entry in new[:MAX_LOGGED]:
             pod = pods.get(entry.uid)
             if pod is None or pod.spec.node_name:  # a pod that waits is told by its condition, with an event

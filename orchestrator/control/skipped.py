@@ -5,7 +5,7 @@ The leader writes the ConfigMap `muster-skipped` when something comes or goes; n
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -31,6 +31,8 @@ MAX_LISTED: Final = 200
 MAX_CHARACTERS: Final = 400
 MAX_LOGGED: Final = 20
 """Of so many objects that come at once there are lines in the log and Events."""
+MAX_NAMED: Final = 5
+"""So many workloads that were not reached are named in a line of the log."""
 WRITE_SECONDS: Final = 1.0
 """The record is written at most once in this time."""
 POLL_SECONDS: Final = 60.0
@@ -96,6 +98,14 @@ def reasons(decided: Decided, snapshot: Snapshot) -> dict[str, str]:
     return answer
 
 
+def left_over_names(snapshot: Snapshot, left_over: Sequence[str]) -> tuple[str, ...]:
+    """As `project/name`, the workloads (ids) that a decision did not reach."""
+    if not left_over:
+        return ()
+    names = {workload.id: f"{workload.project}/{workload.name}" for workload in snapshot.workloads}
+    return tuple(names[workload_id] for workload_id in left_over if workload_id in names)
+
+
 def undecidable(why: str) -> str:
     """The message about an object on which the planner raised an error."""
     return f"muster cannot decide on it, by a mistake of its own ({why}); it is tried again later, or when it changes"
@@ -118,11 +128,15 @@ class SkippedRecord:
         self._sleep = sleep
         self._since: dict[SkippedObject, str] = {}
         self._record = Record()
+        self._left_over: tuple[str, ...] = ()
         self._changed = asyncio.Event()
         self._changed.set()
 
-    def note(self, objects: Iterable[SkippedObject], *, left_over: int = 0) -> list[SkippedObject]:
-        """Take what the last decision did without; return what is new of it."""
+    def note(
+        self, objects: Iterable[SkippedObject], *, left_over: tuple[str, ...] = ()
+    ) -> list[SkippedObject]:
+        """Take what the last decision did without, and whom it did not reach; return what is new of the former."""
+        self._log_left_over(left_over)
         there = list(objects)
         new = [entry for entry in there if entry not in self._since]
         at = self._now().strftime("%Y-%m-%dT%H:%M:%SZ") if new else ""
@@ -133,7 +147,7 @@ class SkippedRecord:
         gone = len(self._since) + len(new) - len(there)
         if gone:
             logger.info("%d objects are counted with again that were skipped", gone)
-        if new or gone or left_over != self._record.left_over:
+        if new or gone or len(left_over) != self._record.left_over:
             self._since = {entry: self._since.get(entry, at) for entry in there}
             self._record = Record(
                 tuple(
@@ -141,10 +155,26 @@ class SkippedRecord:
                     for entry, since in list(self._since.items())[:MAX_LISTED]
                 ),
                 max(0, len(there) - MAX_LISTED),
-                left_over,
+                len(left_over),
             )
             self._changed.set()
         return new
+
+    def _log_left_over(self, left_over: tuple[str, ...]) -> None:
+        """Log whom the bound on work left over, unless the decision before left over the same."""
+        before, self._left_over = self._left_over, left_over
+        if set(left_over) == set(before):
+            return
+        if not left_over:
+            logger.info("the last decision reached every workload again")
+            return
+        more = len(left_over) - MAX_NAMED
+        logger.warning(
+            "the bound on work of a decision (max_work) left over %s first in the next: %s%s",
+            "1 workload, which is" if len(left_over) == 1 else f"{len(left_over)} workloads, which are",
+            ", ".join(left_over[:MAX_NAMED]),
+            f" and {more} more" if more > 0 else "",
+        )
 
     async def run(self) -> None:
         """Write until cancelled; failures of the API are logged and waited out."""

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -237,6 +237,53 @@ async def test_a_project_that_the_planner_cannot_decide_with_is_named_and_its_po
         assert (await ready(health))[0] == 200
 
 
+def no_work(snapshot: Snapshot) -> Plan:
+    """The plan of a planner that may do no work beyond the first few turns."""
+    return plan(replace(snapshot, settings=replace(snapshot.settings, max_work=0)))
+
+
+async def test_whom_the_bound_on_work_left_over_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """16 claims within a quota on GPUs that are all lent: 8 of them have a turn."""
+    caplog.set_level("INFO", "orchestrator.control.skipped")
+    theirs = [
+        poison.pod(
+            f"lent-{index:02}",
+            1,
+            node=f"n-{1 + index // 8}",
+            annotations={"muster.dev/gpu-devices": str(index % 8)},
+        )
+        for index in range(16)
+    ]
+    for pod in theirs:
+        pod["metadata"]["namespace"] = "other"
+    lists = lists_of(extra=(*theirs, *(poison.pod(f"claim-{index:02}", 1) for index in range(16))))
+    lists["namespaces"].append({"metadata": {"name": "other", "labels": {"muster.dev/project": "team-b"}}})
+    project = poison.project("team-b", quota=0)
+    lists["projects"] = [
+        poison.project("team-a", quota=16), {**project, "spec": {**project["spec"], "namespace": "other"}}
+    ]  # fmt: skip
+    async with deciding(lists, no_work) as (said, _health):
+        await until(lambda: json.loads(said.record.get(KEY, "{}")).get("leftOver"))
+    (line, *_) = [one.getMessage() for one in caplog.records if "max_work" in one.getMessage()]
+    assert line.startswith("the bound on work of a decision (max_work) left over ")
+    assert "which are first in the next: team-a/claim-" in line
+    assert line.endswith(" more")
+
+
+async def test_who_is_left_over_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "orchestrator.control.skipped")
+    async with serving() as server, Transport(access_to(server)) as transport:
+        record = SkippedRecord(transport, is_leader=lambda: True)
+        for left_over in ((), ("a/x", "a/y"), ("a/y", "a/x"), ("a/y",), (), ()):
+            record.note([], left_over=left_over)
+    bound = "the bound on work of a decision (max_work) left over"
+    assert [one.getMessage() for one in caplog.records] == [
+        f"{bound} 2 workloads, which are first in the next: a/x, a/y",
+        f"{bound} 1 workload, which is first in the next: a/y",
+        "the last decision reached every workload again",
+    ]
+
+
 async def test_the_record_is_written_when_something_comes_or_goes_and_read_back() -> None:
     one = SkippedObject("Pod", "ns", "a", "u", "it is odd")
     said = Said()
@@ -260,8 +307,8 @@ async def test_the_record_is_written_when_something_comes_or_goes_and_read_back(
         async with running(record.run()):
             await until(lambda: said.record)
             assert (await recorded(transport)).objects == ()
-            assert record.note([one], left_over=3) == [one]
-            assert record.note([one], left_over=3) == []
+            assert record.note([one], left_over=("a/x", "a/y", "a/z")) == [one]
+            assert record.note([one], left_over=("a/x", "a/y", "a/z")) == []
             await until(lambda: "odd" in said.record[KEY])
             found = await recorded(transport)
             assert [(each.name, each.since) for each in found.objects] == [("a", "2026-11-22T00:00:00Z")]
