@@ -22,6 +22,7 @@ from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.quantity import format_time, parse_time
 from orchestrator.control.audit import MAX_RECORDS, EvictionRecord, newest_evictions
 from orchestrator.errors import UsageError
+from orchestrator.workloads.job_gpus import GpusOfJobs
 
 PERIODS: Final = {
     "1": "an hour",
@@ -187,8 +188,9 @@ def _chart(
 
 def _summary(visit: Visit, record: Record, query: Mapping[str, str]) -> Table:
     now_milli: Counter[str] = Counter()
+    counts = GpusOfJobs(visit.sight.nodes or ())
     for view in visit.sight.jobs:
-        now_milli[view.project] += view.held_gpu_milli
+        now_milli[view.project] += counts.held_milli(view)
     rows = [
         _summary_row(name, lines, record.span, "" if name == OTHERS else format_gpu(now_milli[name]))
         for name, lines in record.projects.items()

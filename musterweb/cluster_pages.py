@@ -16,6 +16,7 @@ from orchestrator.cluster.objects import Project
 from orchestrator.control.policies import policies_in_force
 from orchestrator.control.skipped import NoRecord, recorded
 from orchestrator.workloads.gpus import gpus_of_job, use_of
+from orchestrator.workloads.job_gpus import GpusOfJobs
 from orchestrator.workloads.nodes import gpu_totals
 from orchestrator.workloads.view import WorkloadView, duration_seconds
 
@@ -75,7 +76,8 @@ def _jobs_table(
 async def overview(visit: Visit) -> Page:
     """Who has the GPUs, how busy they are, who waits and why."""
     sight = visit.sight
-    holding = [view for view in sight.jobs if view.held_gpu_milli]
+    counts = GpusOfJobs(sight.nodes or ())
+    holding = [view for view in sight.jobs if counts.held_milli(view) or (view.gpu_memory and view.held_gpus)]
     waiting = [view for view in sight.jobs if view.status == "Pending"]
     first = ROWS_OF_THE_OVERVIEW
     tables = [

@@ -23,6 +23,7 @@ from orchestrator.cluster.kubeconfig import Access
 from orchestrator.errors import MusterError
 from orchestrator.planner.model import DEVICE_MILLI
 from orchestrator.workloads.gpus import GpuView, gpus_of_job
+from orchestrator.workloads.job_gpus import GpusOfJobs
 from orchestrator.workloads.nodes import gpu_totals
 from orchestrator.workloads.view import WorkloadView
 
@@ -150,7 +151,10 @@ class Sampler:
             project.metadata.name: gpu_milli(project.spec.gpu.quota) for project in sight.projects or ()
         }
         started = self._started(sight)
-        samples = {name: _sample(views, quotas[name], sight, started) for name, views in of_projects.items()}
+        counts = GpusOfJobs(sight.nodes or ())
+        samples = {
+            name: _sample(views, quotas[name], sight, counts, started) for name, views in of_projects.items()
+        }
         totals = gpu_totals(sight.nodes or [])
         gpus = [gpu for view in sight.nodes or () for gpu in view.gpus]
         idle, used = _use(gpus)
@@ -179,15 +183,17 @@ class Sampler:
         }
 
 
-def _sample(views: list[WorkloadView], quota_milli: int, sight: Sight, started: Mapping[str, int]) -> Sample:
+def _sample(
+    views: list[WorkloadView], quota_milli: int, sight: Sight, counts: GpusOfJobs, started: Mapping[str, int]
+) -> Sample:
     waiting = [view for view in views if view.status == "Pending"]
     gpus = list(dict.fromkeys(gpu for view in views for gpu in gpus_of_job(view.pods, sight.gpus)))
     idle, used = _use(gpus)
     waits = [started[view.uid] for view in views if view.uid in started]
     return Sample(
-        gpu_milli=sum(view.held_gpu_milli for view in views),
+        gpu_milli=sum(counts.held_milli(view) for view in views),
         quota_milli=quota_milli,
-        pending_milli=sum(view.gpu_milli for view in waiting),
+        pending_milli=sum(counts.requested_milli(view) for view in waiting),
         idle_milli=idle,
         used_permille=used,
         wait_seconds=sum(waits),

@@ -10,7 +10,6 @@ from orchestrator.cli.gpus import JOB_GPU_HEADER, devices_text, job_gpu_rows
 from orchestrator.cli.job_table import WIDE_HEADER, row
 from orchestrator.cli.output import age, document, fact_lines, table
 from orchestrator.cli.session import run
-from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.objects import Event, Pod
 from orchestrator.cluster.quantity import time_us
 from orchestrator.workloads.gpus import GpuView, gpus_of_job
@@ -85,9 +84,10 @@ def facts(view: WorkloadView, now_us: int) -> dict[str, str]:
         "PROJECT": view.project,
         "USER": view.user,
         "IMAGE": view.image,
-        "GPUS": format_gpu(view.gpu_milli),
+        "GPUS": "" if view.gpu_memory else view.gpus,
         "GPU MEMORY": view.gpus if view.gpu_memory else "",
-        "ALLOCATED GPUS": format_gpu(view.held_gpu_milli),
+        "ALLOCATED GPUS": "" if view.gpu_memory else view.held_gpus,
+        "ALLOCATED GPU MEMORY": view.held_gpus if view.gpu_memory else "",
         **_pod_counts(view),
         "CREATED BY CLI": str(view.created_by_cli).lower(),
         "SERVICE URL(S)": ",".join(view.urls),

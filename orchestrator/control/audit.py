@@ -33,7 +33,8 @@ from orchestrator.control.background import BackgroundWriter
 from orchestrator.control.events import pod_event
 from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
 from orchestrator.names import EVICTION_REASON_ANNOTATION, OPERATOR_ACCOUNT, WORKLOAD_LABEL
-from orchestrator.planner.model import Eviction, Plan, Workload
+from orchestrator.planner.accounting.gpu_memory import GpuSizes
+from orchestrator.planner.model import Eviction, Node, Plan, Workload
 from orchestrator.workloads.grace_periods import grace_seconds
 from orchestrator.workloads.request import devices_of
 from orchestrator.workloads.snapshot import Reading, owner_uid
@@ -64,8 +65,9 @@ _PASSING = (ServerFault, TooManyRequests, Unreachable)
 
 
 class EvictionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One pod that lost its GPUs. `at` is RFC 3339; the beneficiary is empty when it had gone by then.
+    """One pod that lost its GPUs: `gpu_milli` of those of its node.
 
+    `at` is RFC 3339; the beneficiary is empty when it had gone by then.
     `grace_seconds` is how long it may go on from then to save its work; None when nothing says so.
     """
 
@@ -108,6 +110,7 @@ class Audit:
         self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._clock = clock
         self._workloads: dict[str, Workload] = {}
+        self._sizes = GpuSizes({})
         self._unwritten: dict[str, deque[EvictionRecord]] = {}
         self._recalled: list[Pod] = []
         self._added: dict[str, int] = {}
@@ -118,10 +121,12 @@ class Audit:
         """Take the workloads that a decision rests on: from them an eviction learns who is who."""
         if decision.evictions:
             self._workloads = {workload.id: workload for workload in reading.snapshot.workloads}
+            self._sizes = GpuSizes.of(reading.snapshot.nodes)
 
-    def know_workload(self, workload: Workload) -> None:
-        """Take one workload of which a pod is evicted for what no decision was about."""
+    def know_workload(self, workload: Workload, nodes: Iterable[Node]) -> None:
+        """Take one workload of which a pod is evicted for what no decision was about, and the nodes of the cluster."""
         self._workloads = {**self._workloads, workload.id: workload}
+        self._sizes = GpuSizes.of(nodes)
 
     def note(self, pod: Pod, eviction: Eviction) -> None:
         """Remember an eviction that was carried out. Never waits and never fails."""
@@ -135,7 +140,7 @@ class Audit:
             workload_id=eviction.workload or owner_uid(pod),
             pod=pod.metadata.name,
             pod_uid=pod.metadata.uid,
-            gpu_milli=lost.request.gpu_milli if lost else 0,
+            gpu_milli=self._sizes.held_milli(lost.request, lost.node) if lost else 0,
             node=(lost.node if lost else None) or pod.spec.node_name,
             devices=lost.devices if lost else devices_of(pod),
             beneficiary=winner.name if winner else "",

@@ -23,6 +23,7 @@ from orchestrator.exposition import (
     resident_bytes,
 )
 from orchestrator.pages import Page
+from orchestrator.planner.accounting.gpu_memory import GpuSizes
 from orchestrator.planner.accounting.ledger import capacity_gpu_milli
 from orchestrator.planner.model import DEVICE_MILLI, Eviction, Plan, PodState, Project, Waiting
 from orchestrator.workloads.namespaces import namespace_name
@@ -276,12 +277,13 @@ class OperatorMetrics:
     ) -> None:
         snapshot, plan = latest.reading.snapshot, latest.plan
         names = [project.name for project in teams]
+        sizes = GpuSizes.of(snapshot.nodes)
         gpus, counts, oldest = dict.fromkeys(names, 0), dict.fromkeys(names, 0), dict.fromkeys(names, 0)
         for workload in waiting_workloads(snapshot, plan):
             name = workload.project
             if name in counts:
                 counts[name] += 1
-                gpus[name] += sum(pod.request.gpu_milli for pod in pending_pods(workload))
+                gpus[name] += sum(sizes.counted_milli(pod.request) for pod in pending_pods(workload))
                 oldest[name] = max(oldest[name], snapshot.now_us - waiting_since_us(workload))
         page.add(PROJECT_PENDING, _summed(counts.items(), named, scale=1))
         page.add(PROJECT_PENDING_GPUS, _summed(gpus.items(), named))

@@ -316,11 +316,11 @@ class SchedulerLoop:
 
     def evict(self, pod: Pod, rule: str, message: str) -> None:
         """Evict a pod for what no decision is about, by the rule of that name."""
-        workloads = () if self._latest is None else self._latest.snapshot.workloads
-        uid = pod.metadata.uid
+        snapshot = Snapshot((), (), ()) if self._latest is None else self._latest.snapshot
+        workloads, uid = snapshot.workloads, pod.metadata.uid
         workload = next((one for one in workloads if any(member.id == uid for member in one.pods)), None)
         if workload is not None:
-            self._audit.know_workload(workload)
+            self._audit.know_workload(workload, snapshot.nodes)
         name = "" if workload is None else workload.id
         self._executor.evict(pod, Eviction(uid, name, "", rule, message))
 

@@ -133,7 +133,7 @@ def diagnose(snapshot: Snapshot, workload: Workload) -> Diagnosis:
 
 def holders_of(snapshot: Snapshot) -> list[Holder]:
     """The workloads that hold GPUs, those that are being evicted included: by project, the largest first."""
-    sizes = GpuSizes(snapshot.nodes)
+    sizes = GpuSizes.of(snapshot.nodes)
     holders = []
     for workload in snapshot.workloads:
         held = [pod for pod in workload.pods if pod.state is not PodState.PENDING]
@@ -271,13 +271,13 @@ def _try_remedy(snapshot: Snapshot, workload: Workload, what: str) -> Iterator[R
 
 def _counted_milli(snapshot: Snapshot, pods: Iterable[Pod]) -> int:
     """What quotas count for the pods."""
-    sizes = GpuSizes(snapshot.nodes)
+    sizes = GpuSizes.of(snapshot.nodes)
     return sum(sizes.counted_milli(pod.request) for pod in pods)
 
 
 def _free_milli(snapshot: Snapshot, bindings: Iterable[Binding]) -> int:
     """What is free of the GPUs that `capacity_gpu_milli` counts once these bindings are made, and nobody has gone."""
-    sizes = GpuSizes(snapshot.nodes)
+    sizes = GpuSizes.of(snapshot.nodes)
     nodes = {binding.pod: binding.node for binding in bindings}
     held_milli = dict.fromkeys((node.name for node in snapshot.nodes), 0)
     for workload in snapshot.workloads:

@@ -115,7 +115,7 @@ def compare(snapshot: Snapshot, change: Callable[[Snapshot], Snapshot]) -> tuple
 def held_gpu_milli(snapshot: Snapshot) -> dict[str, int]:
     """GPUs that running pods hold, by project; a parent holds what its children hold."""
     parents = {project.name: project.parent for project in snapshot.projects}
-    sizes = GpuSizes(snapshot.nodes)
+    sizes = GpuSizes.of(snapshot.nodes)
     held = dict.fromkeys(parents, 0)
     for workload in snapshot.workloads:
         amount = sum(
@@ -140,7 +140,7 @@ def places(workload: Workload) -> dict[str, Place]:
 
 
 def _started(known: Mapping[str, Workload], after: Snapshot) -> Iterable[Started]:
-    sizes = GpuSizes(after.nodes)
+    sizes = GpuSizes.of(after.nodes)
     for workload in _ordered(after):
         # a pod that replaced another at the same place has the same name and a different id
         old = set(places(known[workload.id]).values()) if workload.id in known else set()
@@ -153,7 +153,7 @@ def _started(known: Mapping[str, Workload], after: Snapshot) -> Iterable[Started
 def _evicted(run: Run) -> Iterable[Evicted]:
     first_workloads = {workload.id: workload for workload in run.before.workloads}
     last_workloads = {workload.id: workload for workload in run.after.workloads}
-    sizes = GpuSizes(run.before.nodes)
+    sizes = GpuSizes.of(run.before.nodes)
     by_case: dict[tuple[str, str, str], list[Eviction]] = {}
     requests: dict[str, int] = {}
     ran: dict[str, int] = {}
@@ -185,7 +185,7 @@ def _evicted(run: Run) -> Iterable[Evicted]:
 
 
 def _waiting(known: Mapping[str, Workload], run: Run) -> Iterable[Waits]:
-    sizes = GpuSizes(run.after.nodes)
+    sizes = GpuSizes.of(run.after.nodes)
     for workload in _ordered(run.after):
         pods = [pod for pod in workload.pods if pod.state is PodState.PENDING]
         if not pods:

@@ -12,7 +12,8 @@ from orchestrator import names
 from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.objects import Node, Pod, Wire
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
-from orchestrator.planner.model import DEVICE_MILLI, Request
+from orchestrator.planner.accounting.gpu_memory import gpu_milli_on
+from orchestrator.planner.model import DEVICE_MILLI
 from orchestrator.workloads import gpus as gpu_records
 from orchestrator.workloads.claim_reader import may_have_claims
 from orchestrator.workloads.device_reader import DeviceReader
@@ -217,13 +218,6 @@ def node_views(
     return [replace(view, gpus=(gpus or {}).get(view.name, ())) for view in views]
 
 
-def held_gpu_milli(request: Request, gpu_memory_mib: int) -> int:
-    """Return what a placed pod holds in thousandths of a device; memory of a GPU counts by the node's devices."""
-    if not request.gpu_memory_mib:
-        return request.gpu_milli
-    return request.shared_devices * request.portion_milli(gpu_memory_mib)
-
-
 def record(view: NodeView) -> dict[str, Any]:
     """Return the node for `-o json` and `-o yaml`; figures that nobody measured are null."""
     return {
@@ -322,7 +316,7 @@ def _pod(pod: Pod, held: tuple[int, ...] | None, memory_mib: int, used: Usage) -
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        gpu_milli=held_gpu_milli(request, memory_mib),
+        gpu_milli=gpu_milli_on(request, memory_mib),
         cpu_milli=request.cpu_milli,
         memory_bytes=request.memory_bytes,
         devices=metadata.annotations.get(names.GPU_DEVICES_ANNOTATION, "") if held is None else "",

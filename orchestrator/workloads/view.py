@@ -6,7 +6,7 @@ here is pure; times are microseconds since the epoch.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -100,9 +100,28 @@ class WorkloadView:
 
     @property
     def held_gpu_milli(self) -> int:
-        """What its pods that have a node hold; memory of GPUs is not counted."""
-        holding = (pod for pod in self.pods if pod.spec.node_name and pod.status.phase not in _ENDED)
-        return sum(requested_gpu_milli(pod.metadata, pod.spec) for pod in holding)
+        """What its pods that have a node hold; memory of GPUs is not counted, see `GpusOfJobs` and `held_gpus`."""
+        return self.held_by_nodes_milli({})
+
+    def held_by_nodes_milli(self, placed_milli: Mapping[str, int]) -> int:
+        """What its pods that have a node hold, by `placed_milli` (of pods, by uid) where that has them."""
+        return sum(
+            placed_milli[pod.metadata.uid]
+            if pod.metadata.uid in placed_milli
+            else requested_gpu_milli(pod.metadata, pod.spec)
+            for pod in self._holding()
+        )
+
+    @property
+    def held_gpus(self) -> str:
+        """What its pods that have a node hold, as `gpus` says what they ask for."""
+        if not self.gpu_memory:
+            return format_gpu(self.held_gpu_milli)
+        count = sum(_fraction_devices(pod.metadata) for pod in self._holding())
+        return f"{count}x{self.gpu_memory}" if count > 1 else self.gpu_memory if count else ""
+
+    def _holding(self) -> Iterator[Pod]:
+        return (pod for pod in self.pods if pod.spec.node_name and pod.status.phase not in _ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +187,7 @@ def record(view: WorkloadView, now_us: int) -> dict[str, Any]:
         "gpus": format_gpu(view.gpu_milli),
         "gpusAllocated": format_gpu(view.held_gpu_milli),
         "gpuMemory": view.gpu_memory,
+        "gpuMemoryAllocated": view.held_gpus if view.gpu_memory else "",
         "node": view.node,
         "nodes": list(view.nodes),
         "image": view.image,

@@ -179,7 +179,10 @@ def test_memory_of_a_gpu_is_shown_as_asked_and_counted_by_the_node(
     busy.add({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     (listed,) = (line for line in muster("list").lines if line.startswith("memory"))
     assert listed.split()[8] == "2x8Gi"
-    assert "GPU MEMORY: 2x8Gi" in muster("get", "memory").lines
+    described = muster("get", "memory").lines
+    assert {"GPU MEMORY: 2x8Gi", "ALLOCATED GPU MEMORY: 2x8Gi"} <= set(described)
+    assert not any(line.startswith(("GPUS:", "ALLOCATED GPUS:")) for line in described)
+    assert muster("get", "memory", "-o", "json").json["gpuMemoryAllocated"] == "2x8Gi"
     assert muster("top", "node").lines[1].split()[5] == "3"
     job = next(line for line in muster("top", "job").lines if line.startswith("memory"))
     assert job.split()[2:4] == ["2x8Gi", "0.5"]

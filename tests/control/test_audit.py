@@ -90,6 +90,25 @@ async def test_an_eviction_leaves_a_record_of_who_lost_what_to_whom_by_which_rul
     )
 
 
+async def test_memory_of_a_gpu_is_recorded_as_its_part_of_the_gpus_of_the_node(
+    server: MemoryApiServer, transport: Transport
+) -> None:
+    loser = builders.workload("b-1", "team-b", 1000)
+    request = model.Request(gpu_memory_mib=8192, shared_devices=2)
+    held = replace(
+        loser.pods[0], request=request, state=model.PodState.ALLOCATED, node="large", devices=(0, 1)
+    )
+    nodes = (builders.node("small", gpu_memory_mib=16_384), builders.node("large", gpu_memory_mib=32_768))
+    by_a_decision, by_the_watch = an_audit(transport), an_audit(transport)
+    snapshot = model.Snapshot(nodes, (), (replace(loser, pods=(held,)),))
+    by_a_decision.know(Reading(snapshot, {}, {}), model.Plan((), (an_eviction(),), {}, {}, {}))
+    by_the_watch.know_workload(snapshot.workloads[0], nodes)
+    for written in (by_a_decision, by_the_watch):
+        written.note(a_pod(), an_eviction())
+        await written.write()
+    assert {record.gpu_milli for record in await evictions_in(transport, NAMESPACE)} == {500}
+
+
 async def test_an_eviction_is_told_as_an_event_on_the_pod(
     server: MemoryApiServer, transport: Transport
 ) -> None:

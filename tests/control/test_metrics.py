@@ -22,7 +22,7 @@ from orchestrator.control.metrics import (
 )
 from orchestrator.exposition import Distribution, Exposition
 from orchestrator.planner import plan
-from orchestrator.planner.model import Eviction, Snapshot
+from orchestrator.planner.model import Eviction, Request, Snapshot
 from orchestrator.workloads.snapshot import Reading
 from tests.cluster.waiting import ManualClock
 from tests.planner.builders import node, project, workload
@@ -71,6 +71,15 @@ def leader(read: Reading, clock: ManualClock | None = None) -> OperatorMetrics:
     metrics.leading({})
     decided(metrics, read)
     return metrics
+
+
+def test_memory_of_a_gpu_that_is_waited_for_counts_as_quotas_count_it() -> None:
+    waits = workload("a1", "team-a", 1000)
+    pod = replace(waits.pods[0], request=Request(gpu_memory_mib=8192, shared_devices=2))
+    nodes = (node("n1", 0, gpu_memory_mib=16_384), node("n2", 0, gpu_memory_mib=32_768))
+    read = reading((project("team-a", 3000),), (replace(waits, pods=(pod,)),))
+    read = replace(read, snapshot=replace(read.snapshot, nodes=nodes))
+    assert values(leader(read).page().text)['muster_project_pending_gpus{project="team-a"}'] == 1
 
 
 def test_projects_have_what_the_decision_says_in_gpus() -> None:

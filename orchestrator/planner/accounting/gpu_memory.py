@@ -1,16 +1,21 @@
 """What requests for memory of GPUs count as, in thousandths of a GPU; other requests count as they say."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from orchestrator.planner.model import Node, Request
 
 
 class GpuSizes:
-    """The sizes of the GPUs of these nodes."""
+    """The sizes of the GPUs of nodes, by the names of the nodes; 0 where a node does not say."""
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self._memory_mib = {node.name: node.gpu_memory_mib for node in nodes}
+    def __init__(self, memory_mib: Mapping[str, int]) -> None:
+        self._memory_mib = memory_mib
         self._sizes_mib = sorted({size for size in self._memory_mib.values() if size})
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node]) -> "GpuSizes":
+        """The sizes of the GPUs of these nodes."""
+        return cls({node.name: node.gpu_memory_mib for node in nodes})
 
     def counted_milli(self, request: Request) -> int:
         """What quotas and shares count, waiting or running: the portion of the smallest GPU that has so much.

@@ -34,7 +34,7 @@ NODES = (
 def test_memory_is_counted_by_the_smallest_gpu_that_has_it_and_held_by_the_one_it_is_on(
     request_: Request, node: str | None, held: int, counted: int
 ) -> None:
-    sizes = GpuSizes(NODES)
+    sizes = GpuSizes.of(NODES)
     assert sizes.held_milli(request_, node) == held
     assert sizes.counted_milli(request_) == counted
 
@@ -46,4 +46,4 @@ def test_memory_is_counted_as_the_planner_counts_it(memory_mib: int) -> None:
     pod = replace(workload.pods[0], request=request, state=PodState.ALLOCATED, node="large", devices=(0,))
     running = replace(workload, pods=(pod,))
     decision = plan(Snapshot(NODES, (builders.project("a", 4000),), (running,)))
-    assert decision.allocated_gpu_milli["a"] == GpuSizes(NODES).counted_milli(request)
+    assert decision.allocated_gpu_milli["a"] == GpuSizes.of(NODES).counted_milli(request)
