@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.control.scheduler import IDLE_PART_OF_DECISION, MAX_REST_SECONDS
+
 ROOT = Path(__file__).parent.parent
 TEST = re.compile(r"`(?P<file>tests/[\w/]+\.py)(?:::(?P<name>\w+))?`")
 NAMED = [
@@ -36,3 +38,10 @@ def test_the_table_of_attempts_names_a_test_in_every_row() -> None:
     attempts = [row for row in rows if row.startswith("| ")][1:]
     assert len(attempts) >= 40
     assert [row for row in attempts if "::test_" not in row] == []
+
+
+def test_the_document_says_how_long_the_operator_rests_after_a_decision() -> None:
+    text = " ".join((ROOT / "docs" / "scaling.md").read_text(encoding="utf-8").split())
+    assert (IDLE_PART_OF_DECISION, MAX_REST_SECONDS) == (0.5, 1.0)
+    assert "it rests half as long as the processor worked during it" in text
+    assert "the operator's processor time, not the clock; a second at most" in text
