@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from orchestrator.planner.model import PendingReason, Snapshot, Waiting, Workload
+from orchestrator.planner import plan
+from orchestrator.planner.model import Binding, PendingReason, Snapshot, Waiting, Workload
+from orchestrator.simulation.reader import load
 from orchestrator.simulation.run import settle
 from tests.planner.builders import node, project, workload
 from tests.world.scenes import saturated
-from tests.world.words import false_eviction, false_facts, remedies, untrue
+from tests.world.words import false_eviction, false_facts, false_waits, remedies, untrue
+
+REGRESSIONS = Path(__file__).parents[1] / "planner" / "regressions"
 
 
 @pytest.mark.parametrize("trees", [False, True], ids=["flat", "tree"])
@@ -17,6 +24,11 @@ def test_what_is_said_to_help_helps_and_the_figures_are_true(seed: int, trees: b
     run = settle(saturated(seed, trees=trees), max_decisions=30)
     evictions = {eviction.message for step in run.steps for eviction in step.evictions}
     assert not set(filter(false_eviction, evictions))
+    assert not [
+        line
+        for before, step in zip(run.snapshots, run.steps, strict=True)
+        for line in false_waits(before, step)
+    ]
     if run.is_stable:
         wrong = {
             f"{name}: {words!r} in {reason.message!r}"
@@ -24,6 +36,14 @@ def test_what_is_said_to_help_helps_and_the_figures_are_true(seed: int, trees: b
             for words in (*untrue(run.after, name, reason), *false_facts(run.after, reason))
         }
         assert wrong == set()
+
+
+@pytest.mark.parametrize("grace_decisions", [0, 1, 5])
+@pytest.mark.parametrize("world", sorted(REGRESSIONS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_who_is_said_to_wait_for_pods_to_go_does(world: Path, grace_decisions: int) -> None:
+    run = settle(load(world), max_decisions=30, grace_decisions=grace_decisions)
+    steps = enumerate(zip(run.snapshots, run.steps, strict=True), start=1)
+    assert [f"decision {number}: {line}" for number, step in steps for line in false_waits(*step)] == []
 
 
 def test_remedies_are_said_at_all() -> None:
@@ -124,3 +144,38 @@ def test_false_facts_are_noticed(message: str, wrong: int) -> None:
 )
 def test_false_evictions_are_noticed(message: str, wrong: bool) -> None:
     assert false_eviction(message) is wrong
+
+
+def test_false_waits_are_noticed() -> None:
+    teams = (project("a", 2000), project("b", 0, over_quota_weight=1))
+    lent = settle(Snapshot((node("n", 2),), teams, (FULL,))).after
+    snapshot = replace(lent, workloads=(*lent.workloads, workload("a", "a", 2000)))
+    decision = plan(snapshot)
+    (message,) = (reason.message for reason in decision.pending.values())
+    assert message == "is nominated to node n with 2 GPUs, and waits for the pods to go that hold them"
+    assert list(false_waits(snapshot, decision)) == []
+
+    (nobody_goes,) = false_waits(snapshot, replace(decision, evictions=()))
+    assert nobody_goes == f"a: no pod on them goes: {message}"
+    larger = replace(snapshot, nodes=(node("n", 4),))
+    on_free_ones = replace(decision, nominations=(Binding("a-0", "a", "n", (2, 3)),))
+    assert list(false_waits(larger, on_free_ones)) == [f"a: nobody holds them: {message}"]
+    (elsewhere,) = false_waits(snapshot, replace(decision, nominations=()))
+    assert elsewhere == f"a: its pods are nominated to []: {message}"
+    other_words = {"a": PendingReason(Waiting.RELEASING, "is nominated to something")}
+    assert list(false_waits(snapshot, replace(decision, pending=other_words))) == [
+        "a: not understood: is nominated to something"
+    ]
+
+
+@pytest.mark.parametrize(("limited", "wrong"), [("b", False), ("a", True)])
+def test_false_waits_for_a_limit_are_noticed(limited: str, wrong: bool) -> None:
+    teams = (project("a", 2000), project("b", 0, over_quota_weight=1))
+    lent = settle(Snapshot((node("n", 2),), teams, (FULL,))).after
+    snapshot = replace(lent, workloads=(*lent.workloads, workload("a", "a", 2000)))
+    waits_for = f"pods of {limited} to go that its limit counts until then"
+    message = f"is nominated to node n with 2 GPUs, and waits for {waits_for}"
+    decision = replace(plan(snapshot), pending={"a": PendingReason(Waiting.RELEASING, message)})
+    assert list(false_waits(snapshot, decision)) == (
+        [f"a: no pod of that project goes: {message}"] if wrong else []
+    )

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator.planner.model import PodState
 from orchestrator.simulation.run import settle
-from tests.world.facts import Tree, add, allocated, held_by_project, next_chunk, sized, total
+from tests.world.capacity import ClusterCapacity
+from tests.world.facts import Tree, add, all_pods, allocated, held_by_project, next_chunk, sized, total
+from tests.world.step import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from orchestrator.planner.model import PendingReason, Project, Snapshot, Workload
+    from orchestrator.planner.model import Binding, PendingReason, Plan, Project, Snapshot, Workload
 
     Change = Callable[[Snapshot, Workload, re.Match[str]], Snapshot]
 
@@ -177,3 +179,49 @@ def false_eviction(message: str) -> bool:
         return " over its " in message
     held, unit, bound, other = match.groups()
     return float(held) * _SIZES.get(unit, 1) <= float(bound) * _SIZES.get(other or "", 1)
+
+
+_NOMINATED = re.compile(
+    r"is nominated to nodes? (?P<nodes>.+?)(?: and \d+ more)? with .+, and waits for "
+    r"(?:the pods to go that hold them|pods of (?P<project>\S+) to go that its limit counts until then)"
+)
+
+
+def false_waits(before: Snapshot, decision: Plan) -> Iterator[str]:
+    """What is untrue in the sentences of the decision about nominations: who has a place, and for whose going it waits.
+
+    Somebody goes who is on the nominated nodes or counts for the limit, and until then the place is not free.
+    """
+    step = Step(before, decision)
+    for name, reason in decision.pending.items():
+        match = _NOMINATED.search(reason.message)
+        places = [place for place in decision.nominations if place.workload == name]
+        if match is None:
+            if " is nominated to " in f" {reason.message}":
+                yield f"{name}: not understood: {reason.message}"
+            continue
+        nodes = {place.node for place in places}
+        if not set(match["nodes"].split(", ")) <= nodes:
+            yield f"{name}: its pods are nominated to {sorted(nodes)}: {reason.message}"
+        elif match["project"]:
+            lineages = [step.tree.lineage.get(workload.project, ()) for workload, _ in step.leaving]
+            if not any(match["project"] in lineage for lineage in lineages):
+                yield f"{name}: no pod of that project goes: {reason.message}"
+        elif not {place.pod for place in places}.isdisjoint(pod.id for _, pod in step.leaving):
+            continue  # one of them comes back there and has still to go from where it is
+        elif not any(pod.node in nodes for _, pod in step.leaving):
+            yield f"{name}: no pod on them goes: {reason.message}"
+        elif _are_free(step, places):
+            yield f"{name}: nobody holds them: {reason.message}"
+
+
+def _are_free(step: Step, places: list[Binding]) -> bool:
+    """Whether the pods would fit at their places beside all that is there now, starts or is nominated too."""
+    capacities = ClusterCapacity(step.before.nodes)
+    for _, pod in all_pods(step.before):
+        if pod.node is not None:
+            capacities.take_pod(pod)
+    for place in (*step.bound.values(), *step.plan.nominations):
+        capacities.take(place.node, step.pods[place.pod].request, place.devices)
+    nodes = {place.node for place in places}
+    return not capacities.faults(nodes) and not any(capacities.by_name[node].uses_lost for node in nodes)
