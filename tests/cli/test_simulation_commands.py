@@ -278,7 +278,7 @@ def test_explain_says_of_which_moment_its_figures_are(muster: Muster, tmp_path: 
     path.write_text(
         """
 nodes: [{name: n1, gpus: 4}]
-projects: {owner: {quota: 4}, guest: {quota: 0, weight: 1}}
+projects: {owner: {quota: 4}, guest: {quota: 2}}
 workloads:
   - {name: g1, project: guest, gpus: 2, on: n1}
   - {name: g2, project: guest, gpus: 2}

@@ -34,8 +34,8 @@ B_2 = running("b-2", "team-b", 2, (2, 3), created_at_us=2)
 A_1 = builders.workload("a-1", "team-a", 2000, age=7)
 
 
-def started_and_evicted_again() -> model.Snapshot:
-    """b-2 starts on what is free, and is then evicted with b-1 for work that needs all four GPUs within its quota."""
+def one_claim_two_borrowers() -> model.Snapshot:
+    """a-1 needs all four GPUs within its quota; b-1 borrows two of them, and b-2 would borrow the others."""
     projects = (builders.project("team-a", 4000), builders.project("team-b", 0, over_quota_weight=1))
     waiting = builders.workload("b-2", "team-b", 2000, age=2)
     large = builders.workload("a-1", "team-a", 4000, age=3)

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.planner import model
 from orchestrator.simulation.diagnosis import diagnose
 from tests.planner import builders
-from tests.simulation.clusters import A_1, B_1, B_2, a_snapshot, on_parts_by_memory, started_and_evicted_again
+from tests.simulation.clusters import A_1, B_1, B_2, a_snapshot, on_parts_by_memory, one_claim_two_borrowers
 
 
 def test_a_diagnosis_of_what_starts_now_names_no_remedy() -> None:
@@ -67,7 +67,10 @@ def test_work_that_may_not_be_evicted_is_told_that_it_could_be() -> None:
 
 
 def test_what_is_free_is_said_of_now_and_of_after_the_decision_that_the_reason_is_about() -> None:
-    snapshot = started_and_evicted_again()
+    """What a quota covers is not taken, so another job starts on the rest of the node."""
+    snapshot = one_claim_two_borrowers()
+    covering = replace(snapshot.projects[1], quota_gpu_milli=2000)
+    snapshot = replace(snapshot, projects=(snapshot.projects[0], covering))
     diagnosis = diagnose(snapshot, snapshot.workloads[-1])
     assert "0 of 4 are free" in diagnosis.message
     assert (diagnosis.free_gpu_milli, diagnosis.free_after_gpu_milli) == (2000, 0)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from orchestrator.planner import plan
 from orchestrator.simulation.outcome import held_gpu_milli, outcome
 from orchestrator.simulation.run import settle
 from tests.planner import builders
-from tests.simulation.clusters import A_1, B_1, B_2, a_snapshot, on_parts_by_memory, started_and_evicted_again
+from tests.simulation.clusters import A_1, B_1, B_2, a_snapshot, on_parts_by_memory, one_claim_two_borrowers
 
 
 def test_an_eviction_names_loser_winner_rule_and_whether_the_loser_runs_again() -> None:
@@ -33,8 +34,11 @@ def test_departments_hold_what_their_projects_hold() -> None:
 
 
 def test_who_starts_and_is_evicted_again_does_not_run_again() -> None:
-    before = started_and_evicted_again()
-    result = outcome(before, plan(before), settle(before))
+    """The first decision, as an older planner made it, lends what the second takes back."""
+    before = one_claim_two_borrowers()
+    planners = iter([partial(plan, actions={"allocate"})])
+    run = settle(before, planner=lambda snapshot: next(planners, plan)(snapshot))
+    result = outcome(before, run.steps[0], run)
     waiting = {each.name for each in result.waiting}
     assert {each.name: each.runs_again for each in result.evicted} == {"b-2": False, "b-1": False}
     assert waiting == {"b-1", "b-2"}
