@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from orchestrator.planner import plan
 from orchestrator.simulation.outcome import held_gpu_milli, outcome
@@ -36,8 +35,8 @@ def test_departments_hold_what_their_projects_hold() -> None:
 def test_who_starts_and_is_evicted_again_does_not_run_again() -> None:
     """The first decision, as an older planner made it, lends what the second takes back."""
     before = one_claim_two_borrowers()
-    planners = iter([partial(plan, actions={"allocate"})])
-    run = settle(before, planner=lambda snapshot: next(planners, plan)(snapshot))
+    plans = iter([plan(before, actions={"allocate"})])
+    run = settle(before, planner=lambda snapshot: next(plans, None) or plan(snapshot))
     result = outcome(before, run.steps[0], run)
     waiting = {each.name for each in result.waiting}
     assert {each.name: each.runs_again for each in result.evicted} == {"b-2": False, "b-1": False}
