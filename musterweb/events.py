@@ -17,8 +17,12 @@ Render = Callable[[], Awaitable[str]]
 
 
 async def follow(person: Person, render: Render, is_over: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-    """Yield `page` events with the body, `state` events in between, and one `end` when the person is signed out."""
-    number, digest = -1, b""
+    """Yield `page` events with the body, `state` events in between, and one `end` when the person is signed out.
+
+    A body that cannot be made is tried again on each beat; until it is there the page is not current, and says why.
+    The time of all events is that of the body which the browser shows, "" where this stream has sent none.
+    """
+    number, digest, failure, shown_at = -1, b"", "", ""
     yield b"retry: 2000\n\n"
     while True:
         latest = await person.news(number, BEAT_SECONDS)
@@ -26,30 +30,36 @@ async def follow(person: Person, render: Render, is_over: Callable[[], bool]) ->
             if is_over():
                 raise SignInNeeded(ENDED if person.is_ended else OVER)  # noqa: TRY301
             person.wake()
-            if latest > number and person.sight is not None and person.is_live:
+            if (latest > number or failure) and person.sight is not None and person.is_live:
+                at = _time_of(person)
                 body = await render()
+                failure, shown_at = "", at
                 new_digest = hashlib.sha256(body.encode()).digest()
                 if new_digest != digest:
                     digest = new_digest
-                    yield _event("page", {"html": body, **state_of(person)})
+                    yield _event("page", {"html": body, **state_of(person), "at": at})
         except (SignInNeeded, Unauthorized) as error:
             if isinstance(error, Unauthorized):
                 person.end()
             yield _event("end", {"problem": ENDED if person.is_ended else str(error)})
             return
         except MusterError as error:
-            yield _event("state", {**state_of(person), "live": False, "problem": str(error)})
-            number = latest
-            continue
+            failure = str(error)
         number = latest
-        yield _event("state", state_of(person))
+        state = {**state_of(person), "at": shown_at}
+        if failure:
+            state |= {"live": False, "problem": person.problem or failure}
+        yield _event("state", state)
 
 
 def state_of(person: Person) -> dict[str, object]:
     """Return whether what is shown is live, from when it is, and why it is not current."""
+    return {"live": person.is_live, "at": _time_of(person), "problem": person.problem}
+
+
+def _time_of(person: Person) -> str:
     sight = person.sight
-    at = datetime.fromtimestamp(sight.at_us / 1_000_000, UTC).strftime(TIME) if sight else ""
-    return {"live": person.is_live, "at": at, "problem": person.problem}
+    return datetime.fromtimestamp(sight.at_us / 1_000_000, UTC).strftime(TIME) if sight else ""
 
 
 TIME: Final = "%Y-%m-%d %H:%M:%S UTC"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -62,10 +62,46 @@ def test_a_page_says_that_it_is_not_current_while_the_api_server_is_gone(site: S
         assert "a-train" in page.text, "what was seen last stays, with its time"
         assert "Not current: " in page.words
         assert browser.get("/jobs.csv").status == 503
-        assert "does not" in browser.sign_in("token-of-vic").words or site.people.is_down
+        refused = site.browser().sign_in("token-of-vic")
+        assert (refused.status, "the test says that it is down" in refused.words) == (502, True)
         site.people.is_down = False
         until(events, lambda _, event: event["live"])
     assert 'data-live="yes"' in browser.get("/jobs").text
+
+
+def test_a_page_of_a_job_that_was_deleted_is_not_current_again_by_the_next_beat(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("musterweb.events.BEAT_SECONDS", 0.1)
+    browser = site.browser("sue")
+    with browser.events("/jobs/team-a/a-train") as events:
+        until(events, lambda kind, _: kind == "page")
+        site.server._delete(("jobs", "muster-team-a", "a-train"))
+        before = list(takewhile(lambda event: event[1]["live"], events))
+        for kind, event in islice(events, 15):
+            assert (kind, event["live"], "a-train" in event["problem"]) == ("state", False, True)
+            assert event["at"] == before[-1][1]["at"], "the time of what is shown, not of what could be by now"
+        add_job(site.server, "muster-team-a", "a-train", gpus=2, why="made anew")
+        until(events, lambda kind, event: event["live"] and kind == "page" and "made anew" in event["html"])
+
+
+def test_what_could_not_be_rendered_is_tried_again_on_each_beat_though_nothing_changes(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("musterweb.events.BEAT_SECONDS", 0.1)
+    monkeypatch.setattr("musterweb.person.AGE_SECONDS", 3600)
+    path = "/api/v1/namespaces/muster-team-a/events"
+    browser = site.browser("sue")
+    with browser.events("/jobs/team-a/a-train") as events:
+        until(events, lambda kind, _: kind == "page")
+        site.server.refuse("GET", path, 500, "InternalError")
+        add_job(site.server, "muster-team-a", "a-new", gpus=1, why="no GPU is free")
+        until(events, lambda _, event: not event["live"])
+        tried = site.server.requests.count(("GET", path))
+        assert not any(event["live"] for _, event in islice(events, 20))
+        assert site.server.requests.count(("GET", path)) > tried + 3
+        site.server.allow("GET", path)
+        until(events, lambda _, event: event["live"])
 
 
 def test_a_token_that_expires_ends_the_page_and_shows_nothing_more(site: Site) -> None:
