@@ -34,10 +34,13 @@ HEADERS: Final[Mapping[str, str]] = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
+STRICT_TRANSPORT: Final = "Strict-Transport-Security"
+STRICT_TRANSPORT_SECONDS: Final = 180 * 86400
+"""So long a browser opens nothing of this host without TLS, from the last page on that it was sent."""
 
 
 class Guard:
-    """Puts `HEADERS` on every answer and, on loopback, refuses requests that name another host.
+    """Puts headers on every answer and, on loopback, refuses requests that name another host.
 
     A name that somebody else's DNS server lets lead to 127.0.0.1 would make our pages those of that name.
     """
@@ -52,18 +55,31 @@ class Guard:
             await self._application(scope, receive, send)
             return
 
+        host = Request(scope).headers.get("host", "")
+        added = headers_of(host, is_secure=self._is_secure)
+
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in added.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        if not self._is_secure and not is_loopback(Request(scope).headers.get("host", "")):
+        if not self._is_secure and not is_loopback(host):
             response: Response = PlainTextResponse("This server answers on loopback only.\n", 421)
             await response(scope, receive, send_guarded)
             return
         await self._application(scope, receive, send_guarded)
+
+
+def headers_of(host: str, *, is_secure: bool) -> Mapping[str, str]:
+    """Return the headers of an answer to who came by this `Host`; with TLS, that nothing of it is opened without.
+
+    Not for a name of loopback, as by a port-forward: browsers would then open no server of that machine without TLS.
+    """
+    if is_secure and not is_loopback(host):
+        return {**HEADERS, STRICT_TRANSPORT: f"max-age={STRICT_TRANSPORT_SECONDS}"}
+    return HEADERS
 
 
 def is_loopback(host: str) -> bool:

@@ -89,8 +89,12 @@ def test_it_serves_with_a_certificate_until_it_is_interrupted(
         assert said.startswith("Serving at https://")
         url = f"https://127.0.0.1:{urlsplit(said.split()[-1]).port}"
         context = ssl.create_default_context(cadata=authority.pem.decode())
+        by_name = urllib.request.Request(f"{url}/sign-in", headers={"Host": "muster.example.com"})  # noqa: S310
+        with urllib.request.urlopen(by_name, context=context) as answer:  # noqa: S310
+            assert answer.headers["Strict-Transport-Security"].startswith("max-age=")
         with urllib.request.urlopen(f"{url}/sign-in", context=context) as answer:  # noqa: S310
             cookie = answer.headers["Set-Cookie"]
+            assert "Strict-Transport-Security" not in answer.headers, "nothing of loopback is held to TLS"
         assert cookie.startswith("__Host-muster-form=")
         assert "Secure" in cookie
         process.send_signal(signal.SIGINT)

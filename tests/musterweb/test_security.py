@@ -8,7 +8,7 @@ import pytest
 
 from musterweb import sessions
 from musterweb.application import FILES, LIVE, STILL
-from musterweb.security import HEADERS, cookie_name
+from musterweb.security import HEADERS, cookie_name, headers_of
 from tests.cluster.waiting import DEADLINE_SECONDS
 
 if TYPE_CHECKING:
@@ -65,6 +65,22 @@ def test_every_answer_has_the_strict_headers_and_nothing_inline(site: Site) -> N
 
 
 @pytest.mark.parametrize(
+@pytest.mark.parametrize(
+    ("host", "is_secure", "is_held"),
+    [
+        ("muster.example.com", True, True), ("muster.example.com:8443", True, True), ("10.0.0.1", True, True),
+        ("localhost:8443", True, False), ("127.0.0.1:8443", True, False), ("[::1]:8443", True, False),
+        ("localhost:8480", False, False),
+    ],
+)  # fmt: skip
+def test_browsers_are_held_to_tls_where_it_is_there_but_never_for_a_name_of_loopback(
+    host: str, is_secure: bool, is_held: bool
+) -> None:
+    headers = headers_of(host, is_secure=is_secure)
+    assert headers.get("Strict-Transport-Security") == (f"max-age={180 * 86400}" if is_held else None)
+    assert HEADERS.items() <= headers.items()
+
+
     "origin", ["", "null", "http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1"], ids=repr
 )
 def test_a_form_of_another_site_is_refused(site: Site, origin: str) -> None:
