@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Mount, Route, compile_path
 from starlette.staticfiles import StaticFiles
 
-from musterweb import cluster_pages, job_pages, project_forms, report_pages
+from musterweb import cluster_pages, job_pages, node_pages, project_forms, report_pages
 from musterweb.analytics import analytics_page
 from musterweb.computing import compute
 from musterweb.errors import Refused, SignInNeeded, TooMany, status_of
@@ -44,7 +44,7 @@ LIVE: Final[dict[str, PageFunction]] = {
     "/": cluster_pages.overview,
     "/projects": cluster_pages.projects_page,
     "/jobs": cluster_pages.jobs_page,
-    "/nodes": cluster_pages.nodes_page,
+    "/nodes": node_pages.nodes_page,
     "/jobs/{project}/{name}": job_pages.job_page,
 }
 """Pages that keep themselves current."""
@@ -60,14 +60,23 @@ STILL: Final[dict[str, PageFunction]] = {
     "/jobs/{project}/{name}/logs": job_pages.logs_page,
 }
 FILES: Final[dict[str, tuple[PageFunction, str]]] = {
+    "/holding.csv": (cluster_pages.overview, "holding"),
     "/jobs.csv": (cluster_pages.jobs_page, "jobs"),
-    "/nodes.csv": (cluster_pages.nodes_page, "nodes"),
-    "/gpus.csv": (cluster_pages.nodes_page, "gpus"),
+    "/jobs/{project}/{name}/pods.csv": (job_pages.job_page, "pods"),
+    "/jobs/{project}/{name}/gpus.csv": (job_pages.job_page, "gpus"),
+    "/jobs/{project}/{name}/events.csv": (job_pages.job_page, "events"),
+    "/jobs/{project}/{name}/evictions.csv": (job_pages.job_page, "evictions"),
+    "/jobs/{project}/{name}/entitlement.csv": (job_pages.explain_page, "entitlement"),
+    "/jobs/{project}/{name}/holders.csv": (job_pages.explain_page, "holders"),
+    "/nodes.csv": (node_pages.nodes_page, "nodes"),
+    "/gpus.csv": (node_pages.nodes_page, "gpus"),
     "/projects.csv": (cluster_pages.projects_page, "projects"),
     "/analytics.csv": (analytics_page, "summary"),
     "/analytics-over-time.csv": (analytics_page, "over-time"),
     "/evictions.csv": (analytics_page, "evictions"),
     "/reports.csv": (report_pages.reports_page, "reports"),
+    "/reports/{name}/failed.csv": (report_pages.report_page, "failed"),
+    "/reports/{name}/requirements.csv": (report_pages.report_page, "requirements"),
     "/cluster.csv": (cluster_pages.health_page, "skipped"),
 }
 MENU: Final = (
@@ -108,6 +117,7 @@ class Web:
             access, self.html, sessions=sessions, sights=sights, is_secure=is_secure, provider=provider
         )
         self._live = [(compile_path(path)[0], function) for path, function in LIVE.items()]
+        self._files = [compile_path(path)[0] for path in FILES]
         self._templates = Environment(
             loader=PackageLoader("musterweb", "templates"),
             undefined=StrictUndefined,
@@ -262,6 +272,8 @@ class Web:
 
     async def failed(self, request: Request, error: Exception) -> Response:
         """Say why there is no page, with as little around it as may be shown."""
+        path = request.url.path
+        is_read_by_programs = path == "/events" or any(pattern.match(path) for pattern in self._files)
         try:
             session: Session | None = self.session(request, is_use=False)
         except SignInNeeded:
@@ -269,14 +281,14 @@ class Web:
         if isinstance(error, Unauthorized) and session is not None:
             session.person.end()
         if isinstance(error, (SignInNeeded, Unauthorized)):
-            is_page = request.method == "GET" and request.url.path not in ("/events", *FILES)
+            is_page = request.method == "GET" and not is_read_by_programs
             said = "" if str(error) == _NEVER_SIGNED_IN or isinstance(error, Unauthorized) else str(error)
             return self.sign_in.page(request, said, 200 if is_page else 401)
         message = str(error)
         if isinstance(error, ClusterError) and session is not None:
             message = str(session.person.client.with_hint(error))
         status = status_of(error)
-        if session is None or request.url.path in ("/events", *FILES):
+        if session is None or is_read_by_programs:
             return PlainTextResponse(f"{message}\n", status)
         page = Page("This cannot be shown", "problem.html.j2", {"message": message})
         return self.whole(request, session, page, status=status)

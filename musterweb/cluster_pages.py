@@ -1,14 +1,15 @@
-"""Overview, nodes, jobs and projects: the tables of `muster list` and `muster top`, from what the person sees now."""
+"""Overview, jobs and projects: the tables of `muster list` and `muster top`, from what the person sees now."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from musterweb.page import Page, Visit, address, job_address
+from musterweb.node_pages import NO_NODES, nodes_table, old_figures
+from musterweb.page import Page, Pager, Visit, address, job_address
 from musterweb.table import Table, columns
-from orchestrator.cli import job_table, nodes, project
+from orchestrator.cli import job_table, project
 from orchestrator.cli.cluster import SKIPPED_HEADER, skipped_rows
-from orchestrator.cli.gpus import GPU_HEADER, USE_HEADER, devices_text, gpu_row, percent, use_cells
+from orchestrator.cli.gpus import USE_HEADER, devices_text, percent, use_cells
 from orchestrator.cli.output import age
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.gpu_fraction import format_gpu, gpu_milli
@@ -30,10 +31,6 @@ HOLDING_COLUMNS: Final = (
     "NAME", "GPUs", "PROJECT", "NODE", "DURATION", "GPU(Utilization)", "GPU(Idle)", "USER", "TYPE",
 )  # fmt: skip
 WAITING_COLUMNS: Final = ("NAME", "GPUs", "WAITS BECAUSE", "PROJECT", "AGE", "USER", "TYPE")
-NODE_COLUMNS: Final = ("NAME", "STATUS", "GPU TYPE", "GPUs", "ALLOCATED", "FREE", "UNHEALTHY", "UTILIZATION")
-GPU_COLUMNS: Final = ("GPU", "PODS", "UTILIZATION", "MEMORY USAGE", "MEMORY", "IDLE TIME", "HEALTH", "UUID")
-"""Who holds a GPU comes first: on a phone the rest is out of sight."""
-NO_NODES: Final = "You may not list nodes and all pods: ask for muster-viewer, bound in the whole cluster."
 NO_PROJECTS: Final = "You may not list projects: ask for muster-user, bound in the whole cluster."
 NO_JOBS: Final = (
     "You see the jobs of no project: sign in again and name one of yours, "
@@ -87,27 +84,35 @@ async def overview(visit: Visit) -> Page:
             empty="No job waits.", note=_more(len(waiting), first),
         ),
         _jobs_table(
-            visit, "holding", "Who holds GPUs", holding[:first], HOLDING_COLUMNS, csv="/jobs.csv",
+            visit, "holding", "Who holds GPUs", holding[:first], HOLDING_COLUMNS, csv="/holding.csv",
             empty="No job holds GPUs.", note=_more(len(holding), first),
         ),
     ]  # fmt: skip
     if sight.nodes is not None:
-        tables.append(_nodes_table(visit))
+        tables.append(nodes_table(visit))
     return Page(
         "Overview",
         "overview.html.j2",
         {"figures": _figures(visit, len(holding), len(waiting)), "shares": _shares(sight.projects), "tables": tables,
          "notes": _notes(visit)},
+        (Table("holding", "Who holds GPUs", HOLDING_COLUMNS, _Lazy(visit, holding, HOLDING_COLUMNS)),),
     )  # fmt: skip
 
 
 def _notes(visit: Visit) -> list[str]:
-    rights, sight = visit.person.rights, visit.sight
+    sight = visit.sight
     return [
-        *([NO_JOBS] if rights is not None and rights.scopes == () else []),
+        *_notes_of_jobs(visit),
         *([NO_NODES] if sight.nodes is None else []),
         *([NO_PROJECTS] if sight.projects is None else []),
+        *old_figures(visit),
     ]
+
+
+def _notes_of_jobs(visit: Visit) -> list[str]:
+    """Say of whose jobs nothing is shown."""
+    rights = visit.person.rights
+    return [NO_JOBS] if rights is not None and rights.scopes == () else []
 
 
 def _more(count: int, first: int) -> str:
@@ -156,93 +161,6 @@ def _shares(projects: Sequence[Project] | None) -> list[Share]:
     ]  # fmt: skip
 
 
-def _nodes_table(visit: Visit) -> Table:
-    rows = []
-    for view in visit.sight.nodes or ():
-        wide = dict(zip(nodes.WIDE_HEADER, nodes.row(view, wide=True), strict=True))
-        rows.append(
-            [
-                view.name,
-                view.status,
-                wide["GPU TYPE"],
-                format_gpu(view.gpu_milli),
-                format_gpu(view.gpu_allocated_milli),
-                wide["GPU FREE"],
-                format_gpu(view.gpu_unhealthy_milli),
-                percent(use_of(view.gpus).utilization_percent),
-            ]
-        )
-    return Table(
-        "nodes", "Nodes", NODE_COLUMNS, rows, link=lambda row: f"/nodes#node-{row[0]}", csv="/nodes.csv",
-        empty="The cluster has no nodes.",
-    )  # fmt: skip
-
-
-async def nodes_page(visit: Visit) -> Page:
-    """Each node, and each of its GPUs with who holds it and how it is."""
-    views = visit.sight.nodes
-    if views is None:
-        return Page("Nodes", "nodes.html.j2", {"tables": [], "note": NO_NODES, "health": "", "pager": None})
-    pager = Pager.of(visit, len(views), 50, "/nodes")
-    tables = [
-        Table(
-            f"node-{view.name}", view.name, GPU_COLUMNS,
-            [columns(GPU_HEADER, gpu_row(gpu), GPU_COLUMNS) for gpu in view.gpus],
-            empty="Nobody says what its GPUs do: no agent of muster has written of this node.",
-            note=_node_line(nodes.row(view, wide=True)),
-        )
-        for view in views[pager.start : pager.end]
-    ]  # fmt: skip
-    rows = [[view.name, *gpu_row(gpu)] for view in views for gpu in view.gpus]
-    return Page(
-        "Nodes",
-        "nodes.html.j2",
-        {"tables": tables, "note": "" if views else "The cluster has no nodes.", "pager": pager},
-        (
-            Table("nodes", "Nodes", nodes.WIDE_HEADER, [nodes.row(view, wide=True) for view in views]),
-            Table("gpus", "GPUs", ("NODE", *GPU_HEADER), rows),
-        ),
-    )
-
-
-def _node_line(cells: Sequence[str]) -> str:
-    facts = dict(zip(nodes.WIDE_HEADER, cells, strict=True))
-    words = [
-        facts["STATUS"],
-        facts["GPU TYPE"],
-        f"{facts['GPU FREE']} of {facts['GPU ALLOCATABLE']} GPUs free",
-        f"{facts['CPU ALLOCATED']} of {facts['CPU ALLOCATABLE']} CPUs allocated",
-        f"{facts['MEMORY ALLOCATED']} of {facts['MEMORY ALLOCATABLE']} memory allocated",
-        f"{facts['PODS']} pods",
-        f"unhealthy: {facts['UNHEALTHY']}" if facts["UNHEALTHY"] else "",
-    ]
-    return ", ".join(filter(None, words))
-
-
-@dataclass(frozen=True, slots=True)
-class Pager:
-    """Which rows of a long table a page shows, and where the others are."""
-
-    start: int
-    end: int
-    count: int
-    before: str
-    after: str
-
-    @classmethod
-    def of(cls, visit: Visit, count: int, size: int, path: str, **query: str) -> "Pager":
-        """Return the pager of the page that the query names, the last one where there are no more so many."""
-        number = min(visit.number("page"), max(1, -(-count // size)))
-        start, end = (number - 1) * size, min(count, number * size)
-        return cls(
-            start,
-            end,
-            count,
-            address(path, **query, page=str(number - 1)) if number > 1 else "",
-            address(path, **query, page=str(number + 1)) if end < count else "",
-        )
-
-
 async def jobs_page(visit: Visit) -> Page:
     """All jobs that the person may see, or those that the query chooses."""
     views = visit.sight.jobs
@@ -254,7 +172,6 @@ async def jobs_page(visit: Visit) -> Page:
     ]
     query = {"name": word, "status": status, "project": of}
     pager = Pager.of(visit, len(chosen), ROWS_OF_A_PAGE, "/jobs", **query)
-    rights = visit.person.rights
     table = _jobs_table(
         visit, "jobs", "Jobs", chosen[pager.start : pager.end], JOB_COLUMNS,
         csv=address("/jobs.csv", **query), empty="No such job." if views else "There are no jobs.",
@@ -268,25 +185,25 @@ async def jobs_page(visit: Visit) -> Page:
             "query": query,
             "statuses": sorted({view.status for view in views} | ({status} if status else set())),
             "projects": sorted({view.project for view in views} | ({of} if of else set())),
-            "note": NO_JOBS if rights is not None and rights.scopes == () else "",
+            "notes": [*_notes_of_jobs(visit), *old_figures(visit)],
         },
         # made when the file is fetched: four thousand rows take longer than the page
-        (Table("jobs", "Jobs", JOBS_HEADER, _Lazy(visit, chosen)),),
+        (Table("jobs", "Jobs", JOBS_HEADER, _Lazy(visit, chosen, JOBS_HEADER)),),
     )
 
 
 class _Lazy(Sequence[Sequence[str]]):
     """The rows of jobs, made when they are looked at."""
 
-    def __init__(self, visit: Visit, views: Sequence[WorkloadView]) -> None:
-        self._visit, self._views = visit, views
+    def __init__(self, visit: Visit, views: Sequence[WorkloadView], chosen: Sequence[str]) -> None:
+        self._visit, self._views, self._chosen = visit, views, chosen
 
     def __len__(self) -> int:
         return len(self._views)
 
     def __getitem__(self, place: Any) -> Any:
         """Return the row of one job."""
-        return job_row(self._visit, self._views[place])
+        return columns(JOBS_HEADER, job_row(self._visit, self._views[place]), self._chosen)
 
 
 async def projects_page(visit: Visit) -> Page:

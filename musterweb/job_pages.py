@@ -1,10 +1,12 @@
 """One job: `muster get`, `explain`, `why-evicted` and `logs` as pages."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Final
 
 from musterweb.computing import compute
+from musterweb.node_pages import old_time
 from musterweb.page import Page, Visit, job_address
 from musterweb.table import Table
 from orchestrator.cli import job_details, why_evicted
@@ -13,7 +15,7 @@ from orchestrator.cli.gpus import JOB_GPU_HEADER, job_gpu_rows
 from orchestrator.client.streams import LogRequest
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.errors import MusterError
-from orchestrator.workloads.gpus import gpus_of_job
+from orchestrator.workloads.gpus import GpuView, gpus_of_job
 
 LOG_LINES: Final = 500
 MAX_LOG_BYTES: Final = 256 << 10
@@ -30,11 +32,13 @@ async def job_page(visit: Visit) -> Page:
         Table(
             "pods", "Pods", job_details.PODS_HEADER,
             [job_details.pod_row(view, pod, visit.now_us) for pod in view.pods], empty="It has no pods.",
+            csv=job_address(of, name, "pods.csv"),
         ),
-        *([Table("gpus", "GPUs", JOB_GPU_HEADER, job_gpu_rows(gpus))] if gpus else []),
+        *([_gpus_table(visit, gpus)] if gpus else []),
         Table(
             "events", "Events", job_details.EVENTS_HEADER,
             job_details.event_rows(view, events, visit.now_us), empty="Nothing is known to have happened to it.",
+            csv=job_address(of, name, "events.csv"),
         ),
         await _evictions(visit, name, of),
     ]  # fmt: skip
@@ -44,7 +48,21 @@ async def job_page(visit: Visit) -> Page:
         "explain": job_address(of, name, "explain"),
         "logs": job_address(of, name, "logs"),
     }
-    return Page(f"{name} of {of}", "job.html.j2", content, tuple(tables))
+    return Page(f"{name} of {of}", "job.html.j2", content, _as_files(tables))
+
+
+def _as_files(tables: Sequence[Table]) -> tuple[Table, ...]:
+    """Return those that are offered as files: a table that could not be read is none."""
+    return tuple(table for table in tables if table.csv)
+
+
+def _gpus_table(visit: Visit, gpus: Sequence[GpuView]) -> Table:
+    old = old_time(gpus, visit.now_us)
+    return Table(
+        "gpus", "GPUs", JOB_GPU_HEADER, job_gpu_rows(gpus),
+        csv=job_address(visit.path["project"], visit.path["name"], "gpus.csv"),
+        note=f"What they do is {old}." if old else "",
+    )  # fmt: skip
 
 
 async def _evictions(visit: Visit, name: str, of: str) -> Table:
@@ -55,8 +73,9 @@ async def _evictions(visit: Visit, name: str, of: str) -> Table:
         return Table("evictions", title, why_evicted.HEADER, [], empty=str(error))
     rows = [why_evicted.row(eviction, visit.now_us) for eviction in evictions]
     return Table(
-        "evictions", title, why_evicted.HEADER, rows, empty="It was not evicted, as far as is on record."
-    )
+        "evictions", title, why_evicted.HEADER, rows, empty="It was not evicted, as far as is on record.",
+        csv=job_address(of, name, "evictions.csv"),
+    )  # fmt: skip
 
 
 async def explain_page(visit: Visit) -> Page:
@@ -65,19 +84,23 @@ async def explain_page(visit: Visit) -> Page:
     case = await read_case(visit.person.client, name, of)
     result = await compute(lambda: explanation(case))
     tables = [
-        Table("entitlement", "Where its projects stand", ENTITLEMENT_HEADER, result.entitlement),
+        Table(
+            "entitlement", "Where its projects stand", ENTITLEMENT_HEADER, result.entitlement,
+            csv=job_address(of, name, "entitlement.csv"),
+        ),
         Table(
             "holders", "Who holds GPUs", HOLDERS_HEADER, result.holders,
-            note=f"and {result.more} more" if result.more else "",
+            csv=job_address(of, name, "holders.csv"), note=f"and {result.more} more" if result.more else "",
         ),
     ]  # fmt: skip
+    shown = [table for table in tables if table.rows]
     content = {
         "result": result,
         "doubt": case.captured.doubt if case.captured else "",
-        "tables": [table for table in tables if table.rows],
+        "tables": shown,
         "job": job_address(of, name),
     }
-    return Page(f"Why {name} of {of} waits", "explain.html.j2", content)
+    return Page(f"Why {name} of {of} waits", "explain.html.j2", content, _as_files(shown))
 
 
 async def logs_page(visit: Visit) -> Page:

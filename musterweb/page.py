@@ -56,3 +56,27 @@ def job_address(project: str, name: str, part: str = "") -> str:
     """Return where a job is shown."""
     parts = ["", "jobs", project, name, *([part] if part else [])]
     return "/".join(quote(word, safe="") for word in parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Pager:
+    """Which rows of a long table a page shows, and where the others are."""
+
+    start: int
+    end: int
+    count: int
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, visit: Visit, count: int, size: int, path: str, **query: str) -> "Pager":
+        """Return the pager of the page that the query names, the last one where there are no more so many."""
+        number = min(visit.number("page"), max(1, -(-count // size)))
+        start, end = (number - 1) * size, min(count, number * size)
+        return cls(
+            start,
+            end,
+            count,
+            address(path, **query, page=str(number - 1)) if number > 1 else "",
+            address(path, **query, page=str(number + 1)) if end < count else "",
+        )

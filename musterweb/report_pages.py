@@ -21,6 +21,11 @@ NO_RIGHTS: Final = (
 )
 
 
+def report_address(name: str) -> str:
+    """Return where a report is shown."""
+    return f"/reports/{quote(name, safe='')}"
+
+
 def _may_see(visit: Visit) -> bool:
     rights = visit.person.rights
     return rights is not None and rights.scopes is None and rights.nodes
@@ -39,7 +44,7 @@ async def reports_page(visit: Visit) -> Page:
 
     listed, count = await compute(rows)
     table = Table(
-        "reports", "Runs of the acceptance test", HEADER, listed, link=lambda row: f"/reports/{quote(row[0], safe='')}",
+        "reports", "Runs of the acceptance test", HEADER, listed, link=lambda row: report_address(row[0]),
         csv="/reports.csv", empty="No run has left a report here.",
         note=f"The newest {MAX_REPORTS} of {count}." if count > MAX_REPORTS else "",
     )  # fmt: skip
@@ -73,12 +78,18 @@ async def report_page(visit: Visit) -> Page:
         for one in report.steps
         if one.verdict != "PASS"
     ]
-    tables = [
-        Table("failed", "Checks that did not pass", STEPS_HEADER, failed, empty="All checks passed."),
-        Table("requirements", "Requirements", REQUIREMENTS_HEADER, requirements),
-    ]
+    tables = (
+        Table(
+            "failed", "Checks that did not pass", STEPS_HEADER, failed, csv=f"{report_address(name)}/failed.csv",
+            empty="All checks passed.",
+        ),
+        Table(
+            "requirements", "Requirements", REQUIREMENTS_HEADER, requirements,
+            csv=f"{report_address(name)}/requirements.csv",
+        ),
+    )  # fmt: skip
     note = f"{report.headline} {report.summary} Profile {report.scope.profile}: {report.scope.profile_title}."
-    return Page(f"Report {name}", "reports.html.j2", {"note": note, "tables": tables})
+    return Page(f"Report {name}", "reports.html.j2", {"note": note, "tables": tables}, tables)
 
 
 def _reasons(check: Check) -> list[str]:

@@ -21,6 +21,7 @@ class GpuView:
 
     `failure` says why it must not be used, "" if it may. `idle_seconds` is how long nothing has run on it although
     `holders` have it, pods as `namespace/name`. `users` are the containers whose processes have memory of it.
+    `observed_us` is when all of this was observed, 0 where nothing was lately.
     """
 
     node: str
@@ -35,6 +36,7 @@ class GpuView:
     idle_seconds: int | None = None
     users: tuple[GpuUser, ...] = ()
     bus_id: str = ""
+    observed_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,11 @@ class GpuUse:
 
 def gpu_views(node: GpuNode, now_us: int) -> tuple[GpuView, ...]:
     """Return the GPUs of one node by index."""
-    is_fresh = now_us - time_us(node.spec.observed_at) < STALE_SECONDS * 1_000_000 and not node.spec.problem
+    observed_us = time_us(node.spec.observed_at)
+    if now_us - observed_us >= STALE_SECONDS * 1_000_000 or node.spec.problem:
+        observed_us = 0
     states = sorted(node.spec.gpus, key=lambda state: state.index)
-    return tuple(_view(node.metadata.name, state, now_us, is_fresh=is_fresh) for state in states)
+    return tuple(_view(node.metadata.name, state, now_us, observed_us) for state in states)
 
 
 def gpus_of_pod(pod: Pod, gpus: Mapping[str, Iterable[GpuView]]) -> Iterator[GpuView]:
@@ -126,7 +130,8 @@ def _used_bytes(gpu: GpuView, uids: frozenset[str] | None) -> int | None:
     return sum(user.memory_mib * _MIB for user in gpu.users if user.pod_uid in uids)
 
 
-def _view(node: str, state: GpuState, now_us: int, *, is_fresh: bool) -> GpuView:
+def _view(node: str, state: GpuState, now_us: int, observed_us: int) -> GpuView:
+    is_fresh = observed_us != 0
     idle_since_us = time_us(state.idle_since)
     holders = dict.fromkeys(f"{holder.namespace}/{holder.pod}" for holder in state.holders)
     return GpuView(
@@ -144,4 +149,5 @@ def _view(node: str, state: GpuState, now_us: int, *, is_fresh: bool) -> GpuView
         idle_seconds=(max(0, now_us - idle_since_us) // 1_000_000 if is_fresh and idle_since_us else None),
         users=tuple(state.users) if is_fresh else (),
         bus_id=state.bus_id,
+        observed_us=observed_us,
     )

@@ -91,6 +91,12 @@ def site(server: MemoryApiServer, people: People, kubeconfig: Path, tmp_path: Pa
         yield Site(port, server, people, past)
 
 
+def filled_in(path: str) -> str:
+    """The address of a page or file of the jobs and reports that are there, given its pattern."""
+    named = path.replace("{project}", "team-a")
+    return named.replace("{name}", "first" if path.startswith("/reports/") else "a-waits")
+
+
 def fill(server: MemoryApiServer) -> None:
     """Give team-a a job that runs, one that waits, and one with HTML about it; team-b one that runs."""
     add_job(server, "muster-team-a", "a-train", gpus=2, node="dgx1-1", devices="0,1")

@@ -80,7 +80,9 @@ def test_a_page_of_a_job_that_was_deleted_is_not_current_again_by_the_next_beat(
         before = list(takewhile(lambda event: event[1]["live"], events))
         for kind, event in islice(events, 15):
             assert (kind, event["live"], "a-train" in event["problem"]) == ("state", False, True)
-            assert event["at"] == before[-1][1]["at"], "the time of what is shown, not of what could be by now"
+            assert event["at"] == before[-1][1]["at"], (
+                "the time of what is shown, not of what could be by now"
+            )
         add_job(site.server, "muster-team-a", "a-train", gpus=2, why="made anew")
         until(events, lambda kind, event: event["live"] and kind == "page" and "made anew" in event["html"])
 

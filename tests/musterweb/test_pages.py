@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from contextlib import ExitStack
+from html import unescape
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
@@ -13,7 +15,7 @@ import pytest
 
 from musterweb.application import FILES, LIVE, STILL
 from musterweb.table import Table, csv_text
-from tests.musterweb.conftest import FILE_TOKEN, HTML, add_job
+from tests.musterweb.conftest import FILE_TOKEN, HTML, add_job, filled_in
 from tests.musterweb.test_events import until
 
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ def rows_of(text: str) -> list[dict[str, str]]:
 
 def test_every_page_opens_for_who_sees_everything(site: Site) -> None:
     browser = site.browser("sue")
-    for path in (*PAGES, *(set(FILES) - {"/cluster.csv"}), "/projects/team-a"):
+    absent = {"/cluster.csv", "/jobs/{project}/{name}/gpus.csv"}
+    for path in (*PAGES, *map(filled_in, set(FILES) - absent), "/projects/team-a"):
         answer = browser.get(path)
         assert answer.status == 200, (path, answer.words)
     assert len(PAGES) == len(LIVE) + len(STILL)
@@ -106,12 +109,14 @@ def test_the_numbers_are_still_those_of_the_commands_after_changes(
 
 def test_a_viewer_of_one_team_finds_nothing_of_another(site: Site) -> None:
     browser = site.browser("vic", "team-a")
-    shown = [browser.get(path) for path in (*PAGES, *(path.format_map(OWN) for path in FILES))]
+    files = [address for path in FILES for address in (path.format_map(OWN), filled_in(path))]
+    shown = [browser.get(path) for path in (*PAGES, *files)]
     everything = "".join(answer.text + str(answer.headers) for answer in shown)
     assert "a-train" in everything
     for word in OF_OTHERS:
         assert word not in everything, word
-    for path in ("/jobs/team-b/b-secret", "/jobs/team-b/b-secret/logs", "/jobs/team-b/b-secret/explain"):
+    for part in ("", "/logs", "/explain", "/pods.csv", "/events.csv", "/evictions.csv", "/holders.csv"):
+        path = f"/jobs/team-b/b-secret{part}"
         answer = browser.get(path)
         assert (answer.status in (403, 404), "bob" in answer.text) == (True, False)
     assert browser.get("/nodes.csv").status == 404
@@ -160,6 +165,66 @@ def test_what_users_write_is_text_and_nothing_else(site: Site) -> None:
         assert "<b>wait" not in answer.text
         assert "&lt;script&gt;" in answer.text
     assert browser.get("/jobs?name=%22%3E%3Cscript%3Ex").text.count("<script") == 1
+
+
+def tables_of(text: str) -> list[tuple[str, list[str], list[str], str]]:
+    """Of each table of a page: its title, the titles of its columns, the first cell of each row, its file."""
+    tables = []
+    for part in text.split('<div class="table">')[1:]:
+        title = re.search(r"<h2[^>]*>(.*?)</h2>", part)
+        link = re.search(r'<a class="file" href="([^"]*)"', part.partition("<table>")[0])
+        header = [unescape(cell) for cell in re.findall(r'<th scope="col">(.*?)</th>', part)]
+        first = [
+            unescape(re.sub(r"<[^>]+>", "", cell)) for cell in re.findall(r'<th scope="row"[^>]*>(.*?)</th>', part)
+        ]  # fmt: skip
+        assert title, part
+        tables.append((title[1], header, first, unescape(link[1]) if link else ""))
+    return tables
+
+
+@pytest.mark.parametrize(
+    ("path", "titles"),
+    [
+        (JOB, ["Pods", "GPUs", "Events", "Evictions"]),
+        ("/jobs/team-a/a-waits/explain", ["Where its projects stand", "Who holds GPUs"]),
+        ("/reports/first", ["Checks that did not pass", "Requirements"]),
+        ("/projects", ["Projects"]),
+    ],
+)
+def test_each_table_has_a_file_of_its_columns_and_rows(site: Site, path: str, titles: list[str]) -> None:
+    browser = site.browser("sue")
+    tables = tables_of(browser.get(path).text)
+    assert [title for title, *_ in tables] == titles
+    for title, header, first, file in tables:
+        answer = browser.get(file)
+        assert answer.headers["content-type"].startswith("text/csv"), title
+        written, *rows = csv.reader(io.StringIO(answer.text))
+        assert (written, [row[0] for row in rows]) == (header or written, first), title
+
+
+def test_the_file_of_who_holds_gpus_has_all_who_do_and_nobody_else(site: Site) -> None:
+    for number in range(20):
+        add_job(site.server, "people-of-b", f"b-{number}", gpus=0 if number % 5 else 1, node="dgx1-2")
+    browser = site.browser("sue")
+    (header, file) = next(
+        (header, file)
+        for title, header, _, file in tables_of(browser.get("/").text)
+        if title == "Who holds GPUs"
+    )
+    written, *rows = csv.reader(io.StringIO(browser.get(file).text))
+    assert written == header
+    holders = {row["NAME"]: row["GPUs"] for row in rows_of(browser.get("/jobs.csv").text) if row["NODE"]}
+    expected = {name: gpus for name, gpus in holders.items() if gpus != "0"}
+    assert len(expected) == 7
+    assert {row[0]: row[written.index("GPUs")] for row in rows} == expected
+
+
+def test_evictions_that_may_not_be_read_are_no_empty_file(site: Site) -> None:
+    path = "/apis/muster.dev/v1alpha1/namespaces/muster-team-a/evictionrecords"
+    site.server.refuse("GET", path, 403, "Forbidden")
+    browser = site.browser("sue")
+    (file,) = [file for title, *_, file in tables_of(browser.get(JOB).text) if title == "Evictions"]
+    assert (file, browser.get(f"{JOB}/evictions.csv").status) == ("", 404)
 
 
 def test_a_file_has_no_formulas(site: Site) -> None:

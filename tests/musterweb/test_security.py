@@ -10,6 +10,7 @@ from musterweb import sessions
 from musterweb.application import FILES, LIVE, STILL
 from musterweb.security import HEADERS, cookie_name, headers_of
 from tests.cluster.waiting import DEADLINE_SECONDS
+from tests.musterweb.conftest import filled_in
 
 if TYPE_CHECKING:
     from tests.musterweb.conftest import Site
@@ -20,9 +21,9 @@ POLICY = HEADERS["Content-Security-Policy"]
 def test_nothing_is_shown_to_who_is_not_signed_in(site: Site) -> None:
     browser = site.browser()
     for path in (*LIVE, *STILL, *FILES, "/events?page=/", "/new-cluster.yaml", "/projects/new"):
-        answer = browser.get(path.replace("{project}", "team-a").replace("{name}", "a-train"))
+        answer = browser.get(filled_in(path))
         assert "Cluster:" in answer.text, path
-        assert "a-train" not in answer.text
+        assert "a-waits" not in answer.text
     assert site.people.tokens == []
 
 
@@ -65,7 +66,6 @@ def test_every_answer_has_the_strict_headers_and_nothing_inline(site: Site) -> N
 
 
 @pytest.mark.parametrize(
-@pytest.mark.parametrize(
     ("host", "is_secure", "is_held"),
     [
         ("muster.example.com", True, True), ("muster.example.com:8443", True, True), ("10.0.0.1", True, True),
@@ -81,6 +81,7 @@ def test_browsers_are_held_to_tls_where_it_is_there_but_never_for_a_name_of_loop
     assert HEADERS.items() <= headers.items()
 
 
+@pytest.mark.parametrize(
     "origin", ["", "null", "http://evil.example", "http://127.0.0.1:1", "https://127.0.0.1"], ids=repr
 )
 def test_a_form_of_another_site_is_refused(site: Site, origin: str) -> None:
