@@ -13,7 +13,7 @@ from typing import Final
 
 from musterweb.errors import HistoryAway
 from musterweb.history_model import OTHERS, ProjectLines, Record, Span, Values
-from musterweb.page import Page, Visit, address
+from musterweb.page import Page, Visit, address, left_out
 from musterweb.person import MAX_SCOPES
 from musterweb.table import Table
 from orchestrator.cli.output import age
@@ -68,7 +68,7 @@ async def analytics_page(visit: Visit) -> Page:
     if hours not in PERIODS:
         raise UsageError(f"hours {hours!r} is not possible: choose one of {', '.join(PERIODS)}")
     span = Span.last(int(hours), visit.now_us / 1_000_000)
-    record, notes = await _record(visit, span)
+    record, problems = await _record(visit, span)
     charts: list[Chart] = []
     tables: list[Table] = []
     files: list[Table] = []
@@ -86,7 +86,7 @@ async def analytics_page(visit: Visit) -> Page:
     content = {
         "periods": PERIODS,
         "hours": hours,
-        "notes": notes,
+        "notes": [*problems, *left_out(visit)],
         "charts": charts,
         "tables": tables,
         "over_time": address("/analytics-over-time.csv", **query) if record is not None else "",

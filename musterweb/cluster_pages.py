@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from musterweb.node_pages import NO_NODES, nodes_table, old_figures
-from musterweb.page import Page, Pager, Visit, address, job_address
+from musterweb.page import Page, Pager, Visit, address, job_address, left_out
 from musterweb.table import Table, columns
 from orchestrator.cli import job_table, project
 from orchestrator.cli.cluster import SKIPPED_HEADER, skipped_rows
@@ -112,7 +112,7 @@ def _notes(visit: Visit) -> list[str]:
 def _notes_of_jobs(visit: Visit) -> list[str]:
     """Say of whose jobs nothing is shown."""
     rights = visit.person.rights
-    return [NO_JOBS] if rights is not None and rights.scopes == () else []
+    return [*([NO_JOBS] if rights is not None and rights.scopes == () else []), *left_out(visit)]
 
 
 def _more(count: int, first: int) -> str:

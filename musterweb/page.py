@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from musterweb.history_model import History
@@ -12,6 +12,9 @@ from musterweb.reports import Reports
 from musterweb.sights import Sight
 from musterweb.table import Table
 from orchestrator.errors import UsageError
+
+NAMES_OF_A_NOTE: Final = 20
+"""So many projects that are left out are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,22 @@ class Page:
     template: str
     content: Mapping[str, Any]
     tables: tuple[Table, ...] = ()
+
+
+def left_out(visit: Visit) -> list[str]:
+    """Return a sentence on the projects whose jobs the person may see, but which are too many, if any are."""
+    rights = visit.person.rights
+    if rights is None or not rights.left_out:
+        return []
+    first, more = rights.left_out[:NAMES_OF_A_NOTE], len(rights.left_out) - NAMES_OF_A_NOTE
+    others = ", ".join(first) + (f" and {more} more, in the order of their names" if more > 0 else "")
+    shown, count = len(rights.scopes or ()), len(rights.left_out)
+    sentence = (
+        f"The jobs of {shown} projects are shown. You may see those of {count} more, which is too many at once: "
+        f"{others}. To see one of these, sign in again and name it; with muster-viewer, bound in the whole "
+        "cluster, you see all."
+    )
+    return [sentence]
 
 
 def address(path: str, **query: str) -> str:

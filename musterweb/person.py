@@ -58,6 +58,7 @@ LINGER_SECONDS: Final = 60.0
 """So long after the last page is closed, watches and what they brought are given up."""
 READY_SECONDS: Final = 15.0
 MAX_SCOPES: Final = 50
+"""Of so many projects the jobs are watched for somebody who may not see those of all: five watches for each."""
 
 ENDED: Final = "The API server no longer accepts your token: sign in again"
 
@@ -370,29 +371,32 @@ class Person:
         *lists, edits_projects = answers
         may_list = dict(zip(kinds, lists, strict=True))
         is_everything = all(may_list[kind] for kind in kinds if kind is not NODES)
-        scopes = None
+        scopes: list[Scope] = []
         if not is_everything:
             scopes = await self._read_scopes(
                 identity, lists_namespaces=may_list[NAMESPACES] and may_list[PROJECTS]
             )
+        left_out = tuple(scope.project for scope in scopes[MAX_SCOPES:])
         return Rights(
-            scopes,
+            None if is_everything else tuple(scopes[:MAX_SCOPES]),
             is_everything and may_list[NODES],
             may_list[PROJECTS],
             may_list[PROJECTS] and edits_projects,
+            left_out,
         )
 
-    async def _read_scopes(self, identity: IdentityClient, *, lists_namespaces: bool) -> tuple[Scope, ...]:
-        candidates: list[Scope] = []
+    async def _read_scopes(self, identity: IdentityClient, *, lists_namespaces: bool) -> list[Scope]:
+        """Return the projects whose jobs the person may list: the one that they named first, then by their names."""
+        named: list[Scope] = []
         if self._project is not None:
-            candidates.append(await self.client.scope(self._project))
+            named.append(await self.client.scope(self._project))
+        others: list[Scope] = []
         if lists_namespaces:
             namespaces = await ProjectClient(self.client.transport).namespaces()
-            candidates += [Scope(project, namespace) for namespace, project in namespaces.items()]
-        distinct = sorted(set(candidates), key=lambda scope: scope.project)
+            others += [Scope(project, namespace) for namespace, project in namespaces.items()]
+        distinct = list(dict.fromkeys([*named, *sorted(others, key=lambda scope: scope.project)]))
         allowed = await asyncio.gather(*(identity.may("list", JOBS, scope.namespace) for scope in distinct))
-        scopes = [scope for scope, is_allowed in zip(distinct, allowed, strict=True) if is_allowed]
-        return tuple(scopes[:MAX_SCOPES])
+        return [scope for scope, is_allowed in zip(distinct, allowed, strict=True) if is_allowed]
 
 
 def _see(watched: Watched, newest: Seen | None, now_us: int) -> Seen:

@@ -32,12 +32,16 @@ MAX_BODIES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a person may list: all jobs (`scopes` is None) or those of some projects; nodes; projects."""
+    """What a person may list: all jobs (`scopes` is None) or those of some projects; nodes; projects.
+
+    `left_out` are projects whose jobs they may list as well, but which are too many to be shown.
+    """
 
     scopes: tuple[Scope, ...] | None
     nodes: bool
     projects: bool
     edits_projects: bool
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,17 +19,21 @@ JSON = dict[str, Any]
 
 @dataclass
 class Someone:
-    """A user with a token. Without `namespaces` they may see everything, else only what is in those."""
+    """A user with a token. Without `namespaces` they may see everything, else only what is in those.
+
+    Of `kinds`, by their plurals, they may see all in the cluster besides.
+    """
 
     name: str
     namespaces: tuple[str, ...] | None = None
     is_admin: bool = False
     is_valid: bool = True
+    kinds: tuple[str, ...] = ()
 
-    def may(self, verb: str, namespace: str) -> bool:
+    def may(self, verb: str, namespace: str, kind: str) -> bool:
         if verb not in ("get", "list", "watch") and not self.is_admin:
             return False
-        return self.namespaces is None or namespace in self.namespaces
+        return self.namespaces is None or namespace in self.namespaces or kind in self.kinds
 
 
 class People:
@@ -74,12 +78,13 @@ class People:
                     self.unanswered.release()
                 self._answers.wait(DEADLINE_SECONDS)
             wanted = (body or {})["spec"]["resourceAttributes"]
-            return 201, {"status": {"allowed": someone.may(wanted["verb"], wanted.get("namespace", ""))}}
+            allowed = someone.may(wanted["verb"], wanted.get("namespace", ""), wanted["resource"])
+            return 201, {"status": {"allowed": allowed}}
         if len(path.split("/")) < 5 and path.startswith("/apis/"):
             return None  # discovery
         parts = path.split("/")
         namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts[:-1] else ""
-        if not someone.may("get" if method == "GET" else "change", namespace):
+        if not someone.may("get" if method == "GET" else "change", namespace, parts[-1]):
             where = f" in the namespace {namespace}" if namespace else " at the cluster scope"
             return failure(403, "Forbidden", f'User "{someone.name}" cannot {method} {path}{where}')
         return None
