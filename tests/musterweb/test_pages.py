@@ -128,8 +128,7 @@ def test_no_stream_of_a_viewer_of_one_team_brings_anything_of_another(site: Site
     events_of_all: list[tuple[str, dict[str, object]]] = []
     with ExitStack() as stack:
         opened = {path: stack.enter_context(browser.events(path)) for path in streams}
-        for events in opened.values():
-            events_of_all.append(next(events))
+        events_of_all.extend(next(events) for events in opened.values())
         add_job(site.server, "muster-team-b", "b-secret-too", gpus=1, why="bob waits")
         add_job(site.server, "muster-team-a", "a-new", gpus=1, why="no GPU is free")
         for path, events in opened.items():
