@@ -10,7 +10,8 @@ import msgspec
 from musterweb.errors import SignInNeeded
 from musterweb.person import BEAT_SECONDS, ENDED, Person
 from musterweb.sessions import OVER
-from orchestrator.cluster.errors import Unauthorized
+from orchestrator.client.projects import NoSuchProject
+from orchestrator.cluster.errors import Forbidden, Unauthorized
 from orchestrator.errors import MusterError
 
 Render = Callable[[], Awaitable[str]]
@@ -20,6 +21,7 @@ async def follow(person: Person, render: Render, is_over: Callable[[], bool]) ->
     """Yield `page` events with the body, `state` events in between, and one `end` when the person is signed out.
 
     A body that cannot be made is tried again on each beat; until it is there the page is not current, and says why.
+    What the person may no longer see, or what is of a project that is gone, is taken from the page.
     The time of all events is that of the body which the browser shows, "" where this stream has sent none.
     """
     number, digest, failure, shown_at = -1, b"", "", ""
@@ -45,6 +47,9 @@ async def follow(person: Person, render: Render, is_over: Callable[[], bool]) ->
             return
         except MusterError as error:
             failure = str(error)
+            if isinstance(error, (Forbidden, NoSuchProject)) and digest:
+                digest = b""
+                yield _event("page", {"html": "", "live": False, "at": shown_at, "problem": failure})
         number = latest
         state = {**state_of(person), "at": shown_at}
         if failure:

@@ -129,6 +129,21 @@ def test_rights_that_are_taken_away_show_no_more(site: Site, monkeypatch: pytest
     assert "sign in again and name one of yours" in gone["html"]
 
 
+def test_a_page_of_a_job_that_may_no_longer_be_seen_shows_nothing_of_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("musterweb.person.RIGHTS_SECONDS", 0.5)
+    monkeypatch.setattr("musterweb.events.BEAT_SECONDS", 0.1)
+    browser = site.browser("sue")
+    with browser.events("/jobs/team-b/b-secret") as events:
+        until(events, lambda kind, event: kind == "page" and "b-secret" in event["html"])
+        site.people.by_token["token-of-sue"].namespaces = ("muster-team-a",)
+        gone = next((event for kind, event in islice(events, 200) if kind == "page"), None)
+        assert gone is not None, "what was to be seen before stays"
+        assert (gone["html"], gone["live"], "no role in it" in gone["problem"]) == ("", False, True)
+        assert not any(event["live"] or kind == "page" for kind, event in islice(events, 10))
+
+
 def test_signing_out_ends_the_streams(site: Site) -> None:
     browser = site.browser("sue")
     with browser.events("/jobs") as events:
