@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from orchestrator.planner.actions.allocate import (
-    allocate_released,
     allocate_surplus,
     allocate_within_fair_share,
     allocate_within_quota,
@@ -42,7 +41,6 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     # The better founded a claim is the earlier room is made for it: it would take what others got before it.
     (("consolidate", "reclaim"), consolidate_or_reclaim_within_quota),
     (("allocate",), allocate_within_fair_share),
-    (("allocate",), allocate_released),
     (("consolidate", "reclaim"), consolidate_or_reclaim_within_fair_share),
     (("allocate",), allocate_surplus),
     (("consolidate",), consolidate),

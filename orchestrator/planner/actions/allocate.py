@@ -6,7 +6,7 @@ from orchestrator.planner.accounting.tiers import EntitlementTier, tier, tier_wi
 from orchestrator.planner.actions.evicting import better_claims, waiting_for
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.actions.rearrange import Rearranger
-from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli
+from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.model import CAPACITY_REASONS, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
@@ -93,31 +93,6 @@ def _start_elsewhere(session: Session, nominees: Iterable[Workload], level: Enti
     for nominee in nominees:
         if _tier_without_nomination(session, nominee) <= level:
             start_nominated_elsewhere(session, nominee)
-
-
-def allocate_released(session: Session) -> None:
-    """Promise what evictions free beyond their need to whoever has the best claim to it, before others make more room.
-
-    A gang that goes for one GPU frees all of its GPUs, and its project may now be within its quota again.
-    """
-    explainer, hopeless = Explainer(session), Hopeless()
-    waiting = session.pending()
-    for level in EntitlementTier:
-        spare = sum(session.ledger.nodes[position].later_milli for position in session.ledger.spare_nodes)
-        if not spare:
-            return
-        small = [workload for workload in waiting if chunk_gpu_milli(session.next_chunk(workload)) <= spare]
-        # Whatever is started meanwhile, nobody's tier gets better by it.
-        turns = session.turns(
-            [workload for workload in small if session.tier(workload, session.next_chunk(workload)) <= level]
-        )
-        while (workload := turns.pop()) is not None:
-            grown = False
-            chunk = session.next_chunk(workload)
-            if not session.work.is_used_up and session.tier(workload, chunk) <= level:
-                grown = bool(_start(session, workload, hopeless, explainer, level))
-            turns.settle(workload.project, workload if grown and session.next_chunk(workload) else None)
-        waiting = [workload for workload in small if session.next_chunk(workload)]
 
 
 def _prefer_older(session: Session, explainer: Explainer) -> None:

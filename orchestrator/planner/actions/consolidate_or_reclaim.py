@@ -6,7 +6,6 @@ with worse claims, who would lose the room to it in the next decision.
 """
 
 from orchestrator.planner.accounting.tiers import EntitlementTier
-from orchestrator.planner.actions.allocate import allocate_released
 from orchestrator.planner.actions.consolidate import Consolidation, can_consolidate_for
 from orchestrator.planner.actions.reclaim import Reclaim, can_reclaim_for
 from orchestrator.planner.session import Session
@@ -21,8 +20,6 @@ def consolidate_or_reclaim_within_fair_share(session: Session) -> None:
     """For workloads that fair shares cover; what that frees beyond their need is promised before moves for others."""
     _consolidate_or_reclaim_for_newly_entitled(session, EntitlementTier.GUARANTEED)
     _consolidate_or_reclaim(session, EntitlementTier.FAIR, moves_percent=5, work_percent=20)
-    if "allocate" in session.actions:
-        allocate_released(session)
     for level in (EntitlementTier.GUARANTEED, EntitlementTier.FAIR):
         _consolidate_or_reclaim_for_newly_entitled(session, level)
 
