@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from orchestrator.cli.main import muster
 from orchestrator.planner import plan
+from orchestrator.planner.cycle import ACTION_NAMES
 from orchestrator.planner.model import Constraints, Plan, PodState, Snapshot
 from orchestrator.simulation.reader import load
 from orchestrator.simulation.run import settle
@@ -216,6 +217,13 @@ def test_a_quota_is_had_by_three_moves_that_only_help_together() -> None:
     assert {each.rule for each in decision.evictions} == {"consolidation"}
 
 
+def test_who_is_back_with_its_gang_keeps_its_place_where_nodes_are_packed_anew() -> None:
+    """The quota covers w023, which gets the place that w021 leaves, and not w030, which is more urgent in its project."""
+    decision = first_decision("place-taken-for-nothing-by-packing-anew")
+    assert ("w021-0", "w023") in {(each.pod, each.beneficiary) for each in decision.evictions}
+    assert {each.workload for each in decision.nominations} >= {"w023"}
+
+
 @pytest.mark.parametrize("grace_decisions", [0, 1, 5])
 def test_nobody_is_evicted_twice_for_a_workload_that_grows(grace_decisions: int) -> None:
     path = Path(__file__).with_name("regressions") / "second-pod-takes-the-place-of-the-moved.yaml"
@@ -249,10 +257,12 @@ def test_what_a_job_grows_by_goes_with_it_and_counts_as_lost() -> None:
 
 
 def test_what_is_left_of_a_stale_gang_counts_as_lost() -> None:
-    decision = first_decision("quota-lost-with-a-stale-gang")
-    moved = {each.pod for each in decision.nominations}
-    lost = [(each.workload, each.rule) for each in decision.evictions if each.pod not in moved]
-    assert lost == [("w012", "stale-gang")]
+    snapshot = load(Path(__file__).with_name("regressions") / "quota-lost-with-a-stale-gang.yaml")
+    decision = plan(snapshot, ACTION_NAMES - {"consolidate"})
+    assert [(each.workload, each.rule) for each in decision.evictions] == [("w012", "quota")]
+    moved = {each.pod for each in plan(snapshot).nominations}
+    lost = [each.workload for each in plan(snapshot).evictions if each.pod not in moved]
+    assert lost == ["w012"]
 
 
 def test_the_place_of_a_moved_pod_goes_with_the_rest_of_its_gang_and_counts_as_lost() -> None:
