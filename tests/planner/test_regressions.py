@@ -218,7 +218,7 @@ def test_a_quota_is_had_by_three_moves_that_only_help_together() -> None:
 
 
 def test_who_is_back_with_its_gang_keeps_its_place_where_nodes_are_packed_anew() -> None:
-    """The quota covers w023, which gets the place that w021 leaves, and not w030, which is more urgent in its project."""
+    """A quota covers w023, which gets what w021 leaves, and not w030, which is more urgent in its project."""
     decision = first_decision("place-taken-for-nothing-by-packing-anew")
     assert ("w021-0", "w023") in {(each.pod, each.beneficiary) for each in decision.evictions}
     assert {each.workload for each in decision.nominations} >= {"w023"}
