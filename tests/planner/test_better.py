@@ -81,20 +81,28 @@ def test_nothing_is_lent_that_a_claim_within_its_quota_makes_its_room_with() -> 
     assert [each.workload for each in decision.nominations] == ["mine"]
 
 
-def test_who_goes_for_a_large_claim_frees_the_room_of_a_small_one_too() -> None:
-    """A notebook of 1 and a training of 6 within one quota; on the node run borrowed jobs of 7 and 1."""
+@pytest.mark.parametrize("count", [1, 40])
+def test_who_goes_for_a_large_claim_frees_the_room_of_a_small_one_too(count: int) -> None:
+    """Notebooks of 1 and trainings of 6 within one quota; on each node run borrowed jobs of 7 and 1."""
+    names = [f"node-{number}" for number in range(count)]
+    lent = [
+        running(workload(f"{size}-{name}", "b", gpus), name, first, started=started)
+        for name in names
+        for size, gpus, first, started in (("large", 7000, 0, 1), ("small", 1000, 7, 2))
+    ]
+    waiting = [
+        job
+        for number in range(count)
+        for job in (
+            workload(f"notebook-{number}", "a", 1000, interactive=True, age=3),
+            workload(f"training-{number}", "a", 6000, age=4),
+        )
+    ]
     decision = decide(
-        ["node-1"],
-        [project("a", 8000), project("b", 0, over_quota_weight=1)],
-        [
-            running(workload("large", "b", 7000), "node-1", 0, started=1),
-            running(workload("small", "b", 1000), "node-1", 7, started=2),
-            workload("notebook", "a", 1000, interactive=True, age=3),
-            workload("training", "a", 6000, age=4),
-        ],
+        names, [project("a", 8000 * count), project("b", 0, over_quota_weight=1)], [*lent, *waiting]
     )
-    assert victims(decision) == ["large"]
-    assert {each.workload for each in decision.nominations} == {"notebook", "training"}
+    assert victims(decision) == sorted(f"large-{name}" for name in names)
+    assert {each.workload for each in decision.nominations} == {job.id for job in waiting}
 
 
 def test_work_that_a_quota_covers_is_never_evicted_for_another_project_not_even_in_part() -> None:

@@ -20,12 +20,15 @@ Device = tuple[str, int]
 
 
 class Renomination:
-    """Moves promises of this decision; after 32 parts of victims for which none could be moved, no more are tried."""
+    """Moves promises of this decision; after 32 victims whose nominees found no other place, no more are tried."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._failures = 0
-        self._nominees = self._by_device()
+        self._nominees: dict[Device, dict[str, tuple[str, Pod]]] = {}
+        for workload in session.promised_now():
+            self._note(workload.id, session.nominated_places(workload))
+        self._left_milli = self._most_left()
 
     def could_help(self, victims: Collection[str]) -> bool:
         """Whether one of the pods was promised another place, or the smallest nominated pod fits somewhere."""
@@ -33,15 +36,15 @@ class Renomination:
             return False
         if not self._session.nominated_pods().isdisjoint(victims):
             return True
-        later = max(account.later_milli for account in self._session.ledger.nodes)
-        return any(pod.request.gpu_milli <= later for pods in self._nominees.values() for _, pod in pods)
+        pods = (pod for pods in self._nominees.values() for _, pod in pods.values())
+        return any(pod.request.gpu_milli <= self._left_milli for pod in pods)
 
     def let_stay(self, workload: Workload, chunk: Chunk) -> bool:
         """Spare all of the chunk where nominees have other places, or leave everything as it was."""
         if self._failures >= _MAX_FAILURES:
             return False
         in_the_way = self._in_the_way(chunk)
-        if not in_the_way or self._lost_a_promise(workload):
+        if not in_the_way or self._lost_a_promise(workload) or not self._could_fit(chunk, in_the_way):
             return False
         session, ledger = self._session, self._session.ledger
         checkpoint = ledger.checkpoint()
@@ -57,27 +60,39 @@ class Renomination:
             self._failures += 1
             return False
         session.spare(workload, chunk)
-        for name, placed in others.items():
+        for (name, placed), before in zip(others.items(), places, strict=True):
+            for pod, where in before:
+                for device in where.devices:
+                    del self._nominees[where.node, device][pod.id]
             session.renominate(session.workload(name), placed)
-        self._nominees = self._by_device()
+            self._note(name, placed)
+        self._left_milli = self._most_left()
         return True
 
-    def _by_device(self) -> Mapping[Device, list[tuple[str, Pod]]]:
-        pods: dict[Device, list[tuple[str, Pod]]] = {}
-        for workload in self._session.promised_now():
-            for pod, where in self._session.nominated_places(workload):
-                for device in where.devices:
-                    pods.setdefault((where.node, device), []).append((workload.id, pod))
-        return pods
+    def _note(self, name: str, placed: Placed) -> None:
+        """Note that pods of the workload are nominated to these places."""
+        for pod, where in placed:
+            for device in where.devices:
+                self._nominees.setdefault((where.node, device), {})[pod.id] = (name, pod)
+
+    def _most_left(self) -> int:
+        """The most that one node has left, once all releases are through."""
+        return max((account.later_milli for account in self._session.ledger.nodes), default=0)
 
     def _in_the_way(self, chunk: Chunk) -> dict[str, dict[str, Pod]]:
         """The nominated pods on devices of the chunk, by workload and id."""
         pods: dict[str, dict[str, Pod]] = {}
         for leaving in chunk:
             for device in leaving.devices:
-                for name, pod in self._nominees.get((leaving.node or "", device), ()):
+                for name, pod in self._nominees.get((leaving.node or "", device), {}).values():
                     pods.setdefault(name, {})[pod.id] = pod
         return pods
+
+    def _could_fit(self, chunk: Chunk, in_the_way: Mapping[str, Mapping[str, Pod]]) -> bool:
+        """Whether the largest nominated pod fits into what is left, with what the chunk was promised instead."""
+        promised = (pod.request.gpu_milli for pod in chunk if self._session.is_nominated(pod))
+        largest = max(pod.request.gpu_milli for pods in in_the_way.values() for pod in pods.values())
+        return largest <= self._left_milli + sum(promised)
 
     def _lost_a_promise(self, workload: Workload) -> bool:
         """Whether pods of it that were moved before lost their places: what stays would be no gang."""
