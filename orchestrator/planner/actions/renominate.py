@@ -28,7 +28,7 @@ class Renomination:
         self._nominees: dict[Device, dict[str, tuple[str, Pod]]] = {}
         for workload in session.promised_now():
             self._note(workload.id, session.nominated_places(workload))
-        self._left_milli = self._most_left()
+        self._later_milli = self._most_free_later()
 
     def could_help(self, victims: Collection[str]) -> bool:
         """Whether one of the pods was promised another place, or the smallest nominated pod fits somewhere."""
@@ -37,7 +37,7 @@ class Renomination:
         if not self._session.nominated_pods().isdisjoint(victims):
             return True
         pods = (pod for pods in self._nominees.values() for _, pod in pods.values())
-        return any(pod.request.gpu_milli <= self._left_milli for pod in pods)
+        return any(pod.request.gpu_milli <= self._later_milli for pod in pods)
 
     def let_stay(self, workload: Workload, chunk: Chunk) -> bool:
         """Spare all of the chunk where nominees have other places, or leave everything as it was."""
@@ -66,7 +66,7 @@ class Renomination:
                     del self._nominees[where.node, device][pod.id]
             session.renominate(session.workload(name), placed)
             self._note(name, placed)
-        self._left_milli = self._most_left()
+        self._later_milli = self._most_free_later()
         return True
 
     def _note(self, name: str, placed: Placed) -> None:
@@ -75,8 +75,8 @@ class Renomination:
             for device in where.devices:
                 self._nominees.setdefault((where.node, device), {})[pod.id] = (name, pod)
 
-    def _most_left(self) -> int:
-        """The most that one node has left, once all releases are through."""
+    def _most_free_later(self) -> int:
+        """The most GPUs that are free on one node, once all releases are through."""
         return max((account.later_milli for account in self._session.ledger.nodes), default=0)
 
     def _in_the_way(self, chunk: Chunk) -> dict[str, dict[str, Pod]]:
@@ -92,7 +92,7 @@ class Renomination:
         """Whether the largest nominated pod fits into what is left, with what the chunk was promised instead."""
         promised = (pod.request.gpu_milli for pod in chunk if self._session.is_nominated(pod))
         largest = max(pod.request.gpu_milli for pods in in_the_way.values() for pod in pods.values())
-        return largest <= self._left_milli + sum(promised)
+        return largest <= self._later_milli + sum(promised)
 
     def _lost_a_promise(self, workload: Workload) -> bool:
         """Whether pods of it that were moved before lost their places: what stays would be no gang."""
