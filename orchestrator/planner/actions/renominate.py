@@ -28,7 +28,7 @@ class Renomination:
         self._nominees: dict[Device, dict[str, tuple[str, Pod]]] = {}
         for workload in session.promised_now():
             self._note(workload.id, session.nominated_places(workload))
-        self._later_milli = self._most_free_later()
+        self._later_milli = self._largest_later_milli()
 
     def could_help(self, victims: Collection[str]) -> bool:
         """Whether one of the pods was promised another place, or the smallest nominated pod fits somewhere."""
@@ -66,7 +66,7 @@ class Renomination:
                     del self._nominees[where.node, device][pod.id]
             session.renominate(session.workload(name), placed)
             self._note(name, placed)
-        self._later_milli = self._most_free_later()
+        self._later_milli = self._largest_later_milli()
         return True
 
     def _note(self, name: str, placed: Placed) -> None:
@@ -75,7 +75,7 @@ class Renomination:
             for device in where.devices:
                 self._nominees.setdefault((where.node, device), {})[pod.id] = (name, pod)
 
-    def _most_free_later(self) -> int:
+    def _largest_later_milli(self) -> int:
         """The most GPUs that are free on one node, once all releases are through."""
         return max((account.later_milli for account in self._session.ledger.nodes), default=0)
 
