@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import musterlab.cluster
 from musterlab.errors import BinariesError
-from musterlab.storage.serving import storage
+from musterlab.storage.serving import CLASS, storage
 from orchestrator.progress import Reporter
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import must, muster, operator, prepare
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterator
 
     from musterlab.cluster import Lab
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
 
 PROJECT = "datasets"
+TOOLKIT = "3.1.0"
+"""The version of NetApp's netapp-dataops-k8s that is tried; with a client of Kubernetes from 36 on it cannot clone."""
 IMAGE = ("-i", "busybox")
 WRITE = "head -c 3000000 /dev/urandom > /data/bytes; mkdir /data/folder; echo kept > /data/folder/note"
 DIGEST = "cd /data; sha256sum bytes folder/note"
@@ -191,3 +195,43 @@ def test_a_notebook_opens_on_a_clone_of_a_dataset(lab: Lab) -> None:
     data(lab, "workspace", "delete", "note")
     until_deleted(lab, "pvc-note-0")
     assert "note" not in data(lab, "workspace", "list", "--no-headers")
+
+
+def toolkit() -> str:
+    """The command of NetApp's DataOps Toolkit, in an environment of its own: its dependencies are not ours."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    program = cache / "muster" / f"netapp-dataops-k8s-{TOOLKIT}" / "bin" / "netapp_dataops_k8s_cli.py"
+    if not program.exists():
+        folder = program.parents[1]
+        pytest.skip(
+            f"{program} is not there: uv venv {folder} && "
+            f"uv pip install --python {folder}/bin/python netapp-dataops-k8s=={TOOLKIT} kubernetes==35.0.0"
+        )
+    return str(program)
+
+
+def test_the_dataops_toolkit_works_on_the_same_volumes(lab: Lab) -> None:
+    program = toolkit()
+
+    def run_toolkit(*words: str) -> str:
+        done = subprocess.run(
+            [program, *words, "-n", f"muster-{PROJECT}"],
+            env={**os.environ, "KUBECONFIG": str(lab.kubeconfig)},
+            capture_output=True, text=True, check=False, timeout=DEADLINE_SECONDS,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr  # its tables are log lines
+
+    data(lab, "volume", "create", "ours", "--size", "16Mi")
+    run(lab, "fill-ours", WRITE, "--pvc", "ours:/data")
+    written = digest(lab, "read-ours", "--pvc", "ours:/data")
+    data(lab, "snapshot", "create", "ours", "by-muster")
+    run_toolkit("clone", "volume", "-v", "ours", "-p", "theirs", "-c", CLASS)
+    run_toolkit("create", "volume-snapshot", "-p", "ours", "-s", "by-toolkit", "-c", CLASS)
+
+    assert "ours" in run_toolkit("list", "volumes")
+    assert "by-muster" in run_toolkit("list", "volume-snapshots")
+    assert "theirs" in claims(lab)
+    assert digest(lab, "read-theirs", "--pvc", "theirs:/data") == written
+    data(lab, "snapshot", "restore", "by-toolkit", "restored")
+    assert digest(lab, "read-restored", "--pvc", "restored:/data") == written
