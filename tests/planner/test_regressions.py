@@ -248,7 +248,7 @@ def test_what_a_share_covers_is_not_evicted_for_what_a_sibling_holds_beyond_its_
     path = Path(__file__).with_name("regressions") / "loop-sibling-beyond-its-share.yaml"
     run = settle(load(path), max_decisions=20, grace_decisions=1)
     assert run.is_stable
-    assert Counter(each.workload for step in run.steps for each in step.evictions) == {"w015": 2}
+    assert Counter(each.workload for step in run.steps for each in step.evictions) == {"w013": 1, "w015": 2}
 
 
 def test_what_a_job_grows_by_goes_with_it_and_counts_as_lost() -> None:
@@ -341,6 +341,18 @@ def test_who_comes_within_its_quota_by_an_eviction_has_its_turn_before_who_has_n
     decision = first_decision("within-quota-by-an-eviction")
     assert {each.beneficiary for each in decision.evictions} == {"w011", "w004"}
     assert [each.node for each in decision.nominations if each.workload == "w004"] == ["n1"]
+
+
+def test_who_is_spared_counts_in_the_limits_of_who_was_nominated_to_its_place() -> None:
+    path = Path(__file__).with_name("regressions") / "limit-beside-who-was-spared.yaml"
+    assert not settle_checked(load(path), Pace()).violations
+
+
+def test_a_turn_to_move_others_ends_when_the_quota_covers_the_work_no_more() -> None:
+    path = Path(__file__).with_name("regressions") / "turn-of-whom-the-quota-covers-no-more.yaml"
+    first, second = settle(load(path), max_decisions=2).steps
+    assert "w01" in {each.workload for each in first.bindings}
+    assert second.evictions == ()
 
 
 def test_nobody_loses_a_room_because_less_urgent_work_of_its_project_got_some_meanwhile() -> None:

@@ -58,7 +58,8 @@ def _consolidate_or_reclaim(
     for turns in session.turns_left_over_first(waiting):
         while (workload := session.next_turn(turns)) is not None:
             served = False
-            if workload.id in movable:
+            # Those before it may have used up what covered it; then it has its turn later.
+            if workload.id in movable and session.tier(workload, session.next_chunk(workload)) <= level:
                 with session.work.within(part_of_moves):
                     served = session.work.take_turn() and consolidation.move_for(workload)
             served = served or (workload.id in taking and reclaim.evict_for(workload))

@@ -7,6 +7,7 @@ earlier one would start anew in what is left of it.
 from collections import Counter
 from collections.abc import Collection, Mapping
 
+from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import Pod, Workload
 from orchestrator.planner.placement.chunks import Placed
@@ -52,9 +53,10 @@ class Renomination:
             if (other := session.place_of_moved(pod)) is not None:
                 ledger.unplace(workload, pod, other.node, other.devices)
         places = [self._take_off(name, pods) for name, pods in in_the_way.items()]
+        tiers = {name: self._tier(name, pods) for name, pods in in_the_way.items()}
         others = None
         if stay_on_ledger(session, workload, chunk):
-            others = self._other_places(in_the_way, places)
+            others = self._other_places(in_the_way, places, tiers)
         if others is None:
             ledger.rollback(checkpoint)
             self._failures += 1
@@ -110,13 +112,26 @@ class Renomination:
             self._session.ledger.unplace(workload, pod, where.node, where.devices)
         return placed
 
+    def _tier(self, name: str, pods: Mapping[str, Pod]) -> EntitlementTier:
+        return self._session.tier(self._session.workload(name), tuple(pods.values()))
+
     def _other_places(
-        self, in_the_way: Mapping[str, Mapping[str, Pod]], before: list[Placed]
+        self,
+        in_the_way: Mapping[str, Mapping[str, Pod]],
+        before: list[Placed],
+        tiers: Mapping[str, EntitlementTier],
     ) -> dict[str, Placed] | None:
-        """Other places of the nominees on the ledger, by workload; None where one has none as good."""
+        """Other places of the nominees on the ledger, by workload; None where one has none as good.
+
+        Beside who stays they may be beyond a limit, or have a claim that is not as good as `tiers`.
+        """
+        session = self._session
         others: dict[str, Placed] = {}
         for (name, pods), old in zip(in_the_way.items(), before, strict=True):
-            placed = self._session.place_all(self._session.workload(name), tuple(pods.values()))
+            workload, chunk = session.workload(name), tuple(pods.values())
+            if session.violation(workload, chunk) is not None or self._tier(name, pods) > tiers[name]:
+                return None
+            placed = session.place_all(workload, chunk)
             if placed is None or self._models(placed) != self._models(old):
                 return None
             others[name] = placed
