@@ -101,7 +101,7 @@ def test_the_benchmark_of_metrics_reads_them_in_one_round_of_each_pair() -> None
         *((f"metrics: pair {number}", 32) for number in range(1, 7)),
         ("metrics: all pairs", 192),
         ("metrics: by themselves", 16),
-    ]
+    ], results[-1]
     *pairs, whole, direct = results
     assert direct["counting_us_per_binding"] > 0
     assert direct["counting_part"] == direct["counting_us_per_binding"] / direct["binding_us"]
