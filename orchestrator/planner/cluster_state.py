@@ -10,6 +10,7 @@ from itertools import compress, count
 from operator import is_, is_not
 
 from orchestrator.planner.accounting.demand import Demand
+from orchestrator.planner.accounting.gpu_memory import GpuSizes
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.gangs import Chunk, start_chunks
@@ -37,7 +38,7 @@ class ClusterState:
         self.nodes = NodeSets([account.node for account in self.ledger.nodes])
         self.demand = Demand(self.tree, self.nodes)
         self.ledger.claims.observe(snapshot.dynamic)
-        self._gpu_sizes_mib = sorted({node.gpu_memory_mib for node in snapshot.nodes if node.gpu_memory_mib})
+        self._gpu_sizes = GpuSizes.of(snapshot.nodes)
         for workload in snapshot.workloads:
             self._enter(workload)
         self.ledger.index_free_devices()
@@ -103,11 +104,9 @@ class ClusterState:
         return workload.with_pods(tuple(self._sized_pod(pod) for pod in workload.pods))
 
     def _sized_pod(self, pod: Pod) -> Pod:
-        requested = pod.request.gpu_memory_mib
-        if not requested:
+        if not pod.request.gpu_memory_mib:
             return pod
-        smallest = next((size for size in self._gpu_sizes_mib if size >= requested), requested)
-        portion = pod.request.portion_milli(smallest)
+        portion = self._gpu_sizes.portion_milli(pod.request)
         return replace(pod, request=replace(pod.request, gpu_portion_milli=portion))
 
 

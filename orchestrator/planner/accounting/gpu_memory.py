@@ -17,13 +17,16 @@ class GpuSizes:
         """The sizes of the GPUs of these nodes."""
         return cls({node.name: node.gpu_memory_mib for node in nodes})
 
-    def counted_milli(self, request: Request) -> int:
-        """What quotas and shares count, waiting or running: the portion of the smallest GPU that has so much.
-
-        All of it where no GPU has so much.
-        """
+    def portion_milli(self, request: Request) -> int:
+        """The part of the smallest GPU that has so much memory; all of it where no GPU has so much."""
         smallest = next((size for size in self._sizes_mib if size >= request.gpu_memory_mib), 0)
-        return gpu_milli_on(request, smallest)
+        return request.portion_milli(smallest)
+
+    def counted_milli(self, request: Request) -> int:
+        """What quotas and shares count, waiting or running."""
+        if not request.gpu_memory_mib:
+            return request.gpu_milli
+        return request.shared_devices * self.portion_milli(request)
 
     def held_milli(self, request: Request, node: str | None) -> int:
         """What it takes of the GPUs of the node: memory of a large GPU is less of it than of a small one."""
