@@ -1,4 +1,4 @@
-"""One decision: first whoever runs on unhealthy hardware, then from the least to the most disruptive action."""
+"""One decision: whoever runs on unhealthy hardware, then tier by tier what is free and what can be made free."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 

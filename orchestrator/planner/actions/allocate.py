@@ -18,13 +18,13 @@ from orchestrator.planner.work_bound import Allowance
 
 def allocate_within_quota(session: Session) -> None:
     """Place every pending workload that a quota covers and that fits; remember for the others why they do not."""
-    _allocate(session, [EntitlementTier.GUARANTEED])
+    _allocate(session, EntitlementTier.GUARANTEED)
 
 
 def allocate_within_fair_share(session: Session) -> None:
     """Place what else fits that fair shares cover, once claims within quotas had their turn to make room."""
     with session.work.within(Allowance(None)):  # it is as cheap as it was before room was made
-        _allocate(session, [EntitlementTier.FAIR])
+        _allocate(session, EntitlementTier.FAIR)
 
 
 def allocate_surplus(session: Session) -> None:
@@ -33,41 +33,38 @@ def allocate_surplus(session: Session) -> None:
     Inside a project nobody is overtaken by younger work that was started in any of these rounds.
     """
     with session.work.within(Allowance(None)):
-        _prefer_older(session, _allocate(session, [EntitlementTier.SURPLUS]))
+        _prefer_older(session, _allocate(session, EntitlementTier.SURPLUS))
 
 
-def _allocate(session: Session, levels: Iterable[EntitlementTier]) -> Explainer:
-    """Place what fits of these tiers, in their order; the explainer of who does not.
+def _allocate(session: Session, level: EntitlementTier) -> Explainer:
+    """Place what fits of a tier, and of those before it; the explainer of who does not.
 
-    What is free only shrinks here, so a shape that found no place is not tried again, unless what was started goes to
-    other places.
+    What is free only shrinks in the turns, so a shape that found no place is not tried again.
     """
     hopeless = Hopeless()
     explainer = Explainer(session)
     rearranger = Rearranger(session)
-    waiting = session.pending()
-    for level in levels:
-        # Where room has come free it need not wait for a release; but at its tier, as its claim is no better, and after
-        # more urgent work of its project, also of a later tier: that would take the place from it, when its own room
-        # is somebody else's.
-        ahead, behind = _by_queue(session.waiting_nominees(), waiting)
-        _start_elsewhere(session, ahead, level)
-        turns = session.turns(waiting)
-        waiting, stuck = [], []
-        while (workload := turns.pop()) is not None:
-            grown = None
-            if session.tier(workload, session.next_chunk(workload)) <= level:
-                grown = _start(session, workload, hopeless, explainer, level)
-            if grown is None:
-                waiting.append(workload)
-            elif not grown:
-                stuck.append(workload)
-            turns.settle(workload.project, workload if grown and session.next_chunk(workload) else None)
-        _start_elsewhere(session, _by_queue(behind, waiting)[0], level)
-        for workload in stuck:
-            if rearranger.start(workload):
-                hopeless.clear()
-                waiting += [workload] if session.next_chunk(workload) else []
+    pending = session.pending()
+    # Where room has come free it need not wait for a release; but at its tier, as its claim is no better, and after
+    # more urgent work of its project, also of a later tier: that would take the place from it, when its own room
+    # is somebody else's.
+    ahead, behind = _by_queue(session.waiting_nominees(), pending)
+    _start_elsewhere(session, ahead, level)
+    turns = session.turns(pending)
+    waiting: list[Workload] = []
+    stuck: list[Workload] = []
+    while (workload := turns.pop()) is not None:
+        grown = None
+        if session.tier(workload, session.next_chunk(workload)) <= level:
+            grown = _start(session, workload, hopeless, explainer, level)
+        if grown is None:
+            waiting.append(workload)
+        elif not grown:
+            stuck.append(workload)
+        turns.settle(workload.project, workload if grown and session.next_chunk(workload) else None)
+    _start_elsewhere(session, _by_queue(behind, waiting)[0], level)
+    for workload in stuck:
+        rearranger.start(workload)
     return explainer
 
 

@@ -38,10 +38,6 @@ class Hopeless:
         self._failed[kind] = [*smaller, size]
         self.count += 1
 
-    def clear(self) -> None:
-        """Forget all: something has become free."""
-        self._failed.clear()
-
 
 def _kind(
     session: Session, workload: Workload, chunk: Chunk, owner: Hashable
