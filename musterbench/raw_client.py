@@ -21,7 +21,9 @@ from musterbench.stopwatch import BenchmarkFailed
 from orchestrator.cluster.binding import bind
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import RESOURCE_CLAIMS
+from orchestrator.cluster.timeouts import Limits
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
+from orchestrator.control.requests import REQUESTS_IN_FLIGHT
 from orchestrator.names import CLAIM_FINALIZER, GPU_DEVICES_ANNOTATION
 
 _NS_PER_MS: Final = 1_000_000
@@ -56,7 +58,8 @@ async def run_apart(kubeconfig: Path, pods: Sequence[dict[str, Any]]) -> dict[st
 
 async def bind_all(kubeconfig: Path, pods: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Bind them, with as many requests in flight as the operator has; returns what is printed."""
-    async with Transport(load_access(kubeconfig)) as transport:
+    limits = Limits(connections=REQUESTS_IN_FLIGHT)
+    async with Transport(load_access(kubeconfig), limits=limits) as transport:
 
         async def bind_one(number: int) -> None:
             pod = dict(pods[number])

@@ -22,7 +22,8 @@ from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS
 
 logger = logging.getLogger(__name__)
 
-REQUESTS_IN_FLIGHT: Final = 64
+REQUESTS_IN_FLIGHT: Final = 128
+"""Half of what the API server lets all service accounts together have under way, by its defaults."""
 UNHURRIED_IN_FLIGHT: Final = 16
 """Of the requests in flight, at most so many are of those that wait for the others."""
 FIRST_DELAY_SECONDS: Final = 0.1

@@ -312,8 +312,8 @@ async def test_as_many_requests_as_the_limit_are_under_way_in_the_order_of_the_p
     async with executing(transport) as executor:
         executor.begin([], bindings, pods)
         await until(lambda: len(transport.paths) >= REQUESTS_IN_FLIGHT)
-        assert REQUESTS_IN_FLIGHT == 64, (
-            "a half of it makes the operator slower by a quarter: see docs/scaling.md"
+        assert REQUESTS_IN_FLIGHT == 128, (
+            "a half of it makes the operator slower by a third: see docs/scaling.md"
         )
         assert len(transport.paths) == REQUESTS_IN_FLIGHT
         transport.gate.set()
