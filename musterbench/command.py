@@ -1,4 +1,4 @@
-"""`muster bench`: planner, live, lab, metrics, command line, pages, claims (also in a lab) and agent."""
+"""`muster bench`: planner, live, lab, metrics, poison, command line, pages, claims (also in a lab) and agent."""
 
 import json
 import signal
@@ -287,6 +287,38 @@ def metrics(*, nodes: int, pods: int, pairs: int, minutes: float, as_json: bool)
     except BaseException:
         _print(results, as_json=as_json, show=_shown)
         raise
+    _report(results, as_json=as_json)
+
+
+@bench.command()
+@click.option("--nodes", type=click.IntRange(min=2), default=100, show_default=True, help="How many nodes.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=40,
+    show_default=True,
+    help="How many healthy jobs, one after the other, alone and again beside the objects.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
+def poison(*, nodes: int, jobs: int, as_json: bool) -> None:
+    """Start a lab, and time healthy jobs alone and beside all objects that once stopped every decision.
+
+    The exit code is 1 if one of them waited longer than a second beside those.
+    """
+    require_extra("bench")
+    import asyncio
+
+    from musterbench.poison_cost import run
+    from musterbench.result import Result
+
+    _end_like_an_interrupt()
+    results: list[Result] = []
+
+    def keep(result: Result) -> None:
+        results.append(result)
+        _say(result.line())
+
+    asyncio.run(run(nodes, jobs, progress=_say, on_result=keep))
     _report(results, as_json=as_json)
 
 

@@ -38,15 +38,21 @@ def team_namespaces(prefix: str = NAMESPACE_PREFIX) -> list[str]:
 async def make_projects(transport: Transport, nodes: int) -> None:
     """Make the projects, each with an equal part of the nodes' GPUs as its quota, and their namespaces."""
     quota = nodes * GPUS_OF_NODE // _TEAMS
-    for name, namespace in zip(_names(), team_namespaces(), strict=True):
-        project = {
-            "apiVersion": PROJECTS.api_version,
-            "kind": PROJECTS.kind,
-            "metadata": {"name": name},
-            "spec": {"gpu": {"quota": quota}, "namespace": namespace},
-        }
-        await transport.create(PROJECTS.path(), project)
-        await _make_namespace(transport, namespace, {PROJECT_LABEL: name})
+    for name in _names():
+        await make_project(transport, name, quota)
+
+
+async def make_project(transport: Transport, name: str, quota: int) -> None:
+    """Make a project with so many GPUs as its quota, and its namespace."""
+    namespace = f"{NAMESPACE_PREFIX}{name}"
+    project = {
+        "apiVersion": PROJECTS.api_version,
+        "kind": PROJECTS.kind,
+        "metadata": {"name": name},
+        "spec": {"gpu": {"quota": quota}, "namespace": namespace},
+    }
+    await transport.create(PROJECTS.path(), project)
+    await _make_namespace(transport, namespace, {PROJECT_LABEL: name})
 
 
 async def make_raw_namespaces(transport: Transport) -> None:
@@ -61,10 +67,19 @@ async def make_raw_namespaces(transport: Transport) -> None:
 
 
 async def have_accounts(transport: Transport, prefix: str = NAMESPACE_PREFIX) -> None:
-    """Wait until pods can be made in the namespaces: a controller makes a service account in each."""
+    """Wait until pods can be made in the namespaces of all teams."""
     async with asyncio.timeout(_ACCOUNT_SECONDS):
         for namespace in team_namespaces(prefix):
-            await _has_account(transport, namespace)
+            await until_account(transport, namespace)
+
+
+async def until_account(transport: Transport, namespace: str) -> None:
+    """Wait until pods can be made in the namespace: a controller makes a service account in it."""
+    while True:
+        with suppress(NotFound):
+            await transport.get(SERVICE_ACCOUNTS.path(namespace, "default"))
+            return
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def gpu_pod(name: str, phase: str, scheduler_name: str) -> dict[str, Any]:
@@ -85,11 +100,3 @@ def _names() -> list[str]:
 async def _make_namespace(transport: Transport, name: str, labels: dict[str, str]) -> None:
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
     await transport.create(NAMESPACES.path(), body)
-
-
-async def _has_account(transport: Transport, namespace: str) -> None:
-    while True:
-        with suppress(NotFound):
-            await transport.get(SERVICE_ACCOUNTS.path(namespace, "default"))
-            return
-        await asyncio.sleep(_POLL_SECONDS)

@@ -11,6 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from musterbench import poison_objects as poison
+from musterbench.poison_objects import HEALTHY, NAMESPACE, Json, Row
 from orchestrator.cluster.resources import EVENTS, PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.health import Health, health_pages
@@ -24,8 +26,6 @@ from orchestrator.planner.model import Plan, Snapshot
 from orchestrator.workloads.unreadable import SkippedObject
 from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, error_answer, page, serving
 from tests.cluster.waiting import running, until
-from tests.control import poison
-from tests.control.poison import HEALTHY, NAMESPACE, Json, Row
 from tests.control.test_scheduler import LISTS
 
 TABLE = poison.rows("n-2")

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from musterbench import poison_objects as poison
+from musterbench.poison_objects import HEALTHY, NAMESPACE, Row
 from musterlab.cluster import Lab, start
 from orchestrator.cluster.errors import Invalid
 from orchestrator.cluster.kubeconfig import load_access
@@ -23,9 +25,7 @@ from orchestrator.cluster.resources import (
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.skipped import NoRecord, Record, recorded
 from tests.cluster.waiting import running, until
-from tests.control import poison
 from tests.control.operators import must, operator, prepare
-from tests.control.poison import HEALTHY, NAMESPACE, Row
 
 pytestmark = pytest.mark.lab
 

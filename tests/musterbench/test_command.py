@@ -133,6 +133,19 @@ def test_the_lab_benchmark_of_claims_makes_the_writes_of_a_raw_client() -> None:
 
 
 @pytest.mark.lab
+def test_healthy_jobs_are_timed_alone_and_beside_all_poison() -> None:
+    answer = bench("poison", "--nodes", "2", "--jobs", "3", codes=(0, 1))["results"]
+    assert isinstance(answer, list)
+    alone, beside = answer
+    assert (alone["case"], beside["case"]) == ("poison: alone", "poison: beside")
+    for result in answer:
+        assert (result["nodes"], result["gpus"], result["jobs"]) == (2, 16, 3)
+        assert 0 < result["p50_ms"] <= result["p99_ms"] <= result["max_ms"]
+    assert ("problem" in beside) == (beside["max_ms"] > 1000)
+    assert "problem" not in alone
+
+
+@pytest.mark.lab
 @pytest.mark.parametrize(
     ("rounds", "backlog"), [(1, ()), pytest.param(2, ("--backlog",), marks=pytest.mark.rare)]
 )

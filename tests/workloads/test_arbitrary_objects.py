@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from musterbench.poison_objects import nested
 from orchestrator.cluster.objects import (
     Job,
     Namespace,
@@ -40,7 +41,6 @@ from orchestrator.planner.model import PodState
 from orchestrator.planner.settings import Settings as PlannerSettings
 from orchestrator.workloads.budgets import Budgets
 from orchestrator.workloads.reader import Reader
-from tests.control.poison import nested
 from tests.workloads.objects import decoded, namespace, node, pod, project
 
 LONG = "9" * 5000

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
+from musterbench import poison_objects as poison
+from musterbench.poison_objects import HEALTHY, Row
 from orchestrator.cluster.objects import (
     PersistentVolumeClaim,
     Pod,
@@ -20,8 +22,6 @@ from orchestrator.workloads.budgets import Budgets
 from orchestrator.workloads.reader import Reader
 from orchestrator.workloads.snapshot import Reading
 from orchestrator.workloads.unreadable import Boundary, Unreadable
-from tests.control import poison
-from tests.control.poison import HEALTHY, Row
 from tests.workloads.objects import decoded, namespace, node, pod, project
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Objects that an API server accepts and that once stopped all scheduling, as it stores them: the rows of a table."""
+"""Objects that an API server accepts and that once stopped all scheduling: the rows of a table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -92,7 +92,9 @@ def project(name: str, parent: str = "", quota: int = 0) -> Json:
 
 def chain(length: int) -> tuple[Json, ...]:
     """Projects of which each is the parent of the next."""
-    return tuple(project(f"dept-{each}", f"dept-{each - 1}" if each else "") for each in range(length))
+    return tuple(
+        project(f"dept-{number}", f"dept-{number - 1}" if number else "") for number in range(length)
+    )
 
 
 def claim(name: str, storage_class: str) -> Json:
@@ -118,18 +120,19 @@ def zoned(name: str, label: str, zones: int = 3) -> Json:
         "provisioner": "example.org/disk",
         "volumeBindingMode": "WaitForFirstConsumer",
         "allowedTopologies": [
-            {"matchLabelExpressions": [{"key": label, "values": [f"zone-{each}"]}]} for each in range(zones)
+            {"matchLabelExpressions": [{"key": label, "values": [f"zone-{number}"]}]}
+            for number in range(zones)
         ],
     }
 
 
 def mounting(*claims: str) -> Json:
     """The part of a pod's specification that mounts these claims."""
-    return {"volumes": [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]}
+    return {"volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]}
 
 
 SUB_GROUPS: Final = {SUB_GROUPS_ANNOTATION: '[{"name":"leader"},{"name":"worker"}]'}
-TERMS: Final = [compared("Gt", str(each)) for each in range(1000)]
+TERMS: Final = [compared("Gt", str(number)) for number in range(1000)]
 
 
 def rows(node: str) -> dict[str, Row]:
@@ -184,20 +187,20 @@ def rows(node: str) -> dict[str, Row]:
         "affinities of 1000 terms": Row(
             "muster-team-a/terms-7",
             "its node affinity has 1000 terms: at most 32 are read",
-            tuple(pod(f"terms-{each}", 1, **affinity(*TERMS)) for each in range(20)),
+            tuple(pod(f"terms-{number}", 1, **affinity(*TERMS)) for number in range(20)),
         ),
         "12 claims of one class of 3 topologies": Row(
             "",
             "",
-            (pod("claims", 1, **mounting(*(f"data-{each}" for each in range(12)))),),
-            claims=tuple(claim(f"data-{each}", "zoned") for each in range(12)),
+            (pod("claims", 1, **mounting(*(f"data-{number}" for number in range(12)))),),
+            claims=tuple(claim(f"data-{number}", "zoned") for number in range(12)),
             storage_classes=(zoned("zoned", "zone"),),
         ),
         "12 claims of 12 classes of 3 topologies": Row(
             "muster-team-a/classes",
             "its node affinity and its volumes have together",
-            (pod("classes", 1, **mounting(*(f"disk-{each}" for each in range(12)))),),
-            claims=tuple(claim(f"disk-{each}", f"class-{each}") for each in range(12)),
-            storage_classes=tuple(zoned(f"class-{each}", f"zone-{each}") for each in range(12)),
+            (pod("classes", 1, **mounting(*(f"disk-{number}" for number in range(12)))),),
+            claims=tuple(claim(f"disk-{number}", f"class-{number}") for number in range(12)),
+            storage_classes=tuple(zoned(f"class-{number}", f"zone-{number}") for number in range(12)),
         ),
     }
