@@ -8,10 +8,10 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from musterbench import poison_objects
 from musterbench.poison_objects import NAMESPACE, Row
@@ -58,7 +58,7 @@ async def run(
             async with scheduler.running() as process:
                 await healthy.jobs("first", 1)
                 on_result(healthy.result(_ALONE, await healthy.jobs(_ALONE, jobs), process.pid))
-                count = await _create_all(transport)
+                count, _ = await create_all(transport)
                 progress(f"created {count} objects, each of which once stopped all scheduling")
                 on_result(healthy.result(_BESIDE, await healthy.jobs(_BESIDE, jobs), process.pid))
         finally:
@@ -105,17 +105,26 @@ class _Healthy:
         )
 
 
-async def _create_all(transport: Transport) -> int:
-    """Create the objects of every row of the table; returns how many the API server took."""
+async def create_all(transport: Transport) -> tuple[int, set[str]]:
+    """Create the objects of every row of the table; those that run do so on the last node.
+
+    Returns how many the API server took, and the names of those that it refused: newer ones refuse some affinities.
+    """
     page = await transport.list(NODES.path(), dict)
     first, last = page.items[0]["metadata"]["name"], page.items[-1]["metadata"]["name"]
-    count = await _create(transport, PROJECTS.path(), poison_objects.chain(_DEPARTMENTS))
+    objects = [(PROJECTS.path(), project) for project in poison_objects.chain(_DEPARTMENTS)]
     for row in poison_objects.rows(last).values():
         await _grow(transport, first, row)
-        count += await _create(transport, STORAGE_CLASSES.path(), row.storage_classes)
-        count += await _create(transport, CLAIMS.path(NAMESPACE), row.claims)
-        count += await _create(transport, PODS.path(NAMESPACE), row.pods)
-    return count
+        objects += [(STORAGE_CLASSES.path(), storage_class) for storage_class in row.storage_classes]
+        objects += [(CLAIMS.path(NAMESPACE), claim) for claim in row.claims]
+        objects += [(PODS.path(NAMESPACE), pod) for pod in row.pods]
+    refused = set()
+    for path, body in objects:
+        try:
+            await transport.create(path, body)
+        except Invalid:
+            refused.add(body["metadata"]["name"])
+    return len(objects) - len(refused), refused
 
 
 async def _grow(transport: Transport, node: str, row: Row) -> None:
@@ -124,13 +133,3 @@ async def _grow(transport: Transport, node: str, row: Row) -> None:
         amounts = dict(row.node_allocatable)
         status = {"status": {"allocatable": amounts, "capacity": amounts}}
         await transport.patch(NODES.path(None, node, "status"), status, content_type=MERGE_PATCH)
-
-
-async def _create(transport: Transport, path: str, objects: Iterable[Mapping[str, Any]]) -> int:
-    """Create what the API server takes: newer ones refuse some values of an affinity."""
-    count = 0
-    for body in objects:
-        with suppress(Invalid):
-            await transport.create(path, body)
-            count += 1
-    return count

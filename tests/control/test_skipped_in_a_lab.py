@@ -3,34 +3,27 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from musterbench import poison_objects as poison
-from musterbench.poison_objects import HEALTHY, NAMESPACE, Row
+from musterbench.poison_cost import create_all
+from musterbench.poison_objects import HEALTHY, NAMESPACE
 from musterlab.cluster import Lab, start
-from orchestrator.cluster.errors import Invalid
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Event, Pod
 from orchestrator.cluster.reflector import Reflector
 from orchestrator.cluster.resources import (
-    CLAIMS,
     EVENTS,
-    NODES,
     PODS,
-    PROJECTS,
-    STORAGE_CLASSES,
 )
-from orchestrator.cluster.transport import MERGE_PATCH, Transport
+from orchestrator.cluster.transport import Transport
 from orchestrator.control.skipped import NoRecord, Record, recorded
 from tests.cluster.waiting import running, until
 from tests.control.operators import must, operator, prepare
 
 pytestmark = pytest.mark.lab
 
-DEPARTMENTS = 100
-"""Enough to be too many: each gets a namespace."""
 REFUSED = {"signs", "digits"}
 """Pods that newer API servers do not accept: these values of an affinity are no values of labels."""
 
@@ -40,21 +33,6 @@ def own_lab(tmp_path: Path) -> Iterator[Lab]:
     lab = start("own", nodes=2, detach=False, state_dir=tmp_path / "labs")
     yield lab
     lab.stop()
-
-
-async def create(transport: Transport, row: Row) -> set[str]:
-    """Create what the row has, but for projects; the names of pods that the API server refuses."""
-    for each in row.storage_classes:
-        await transport.create(STORAGE_CLASSES.path(), each)
-    for each in row.claims:
-        await transport.create(CLAIMS.path(NAMESPACE), each)
-    refused = set()
-    for each in row.pods:
-        try:
-            await transport.create(PODS.path(NAMESPACE), each)
-        except Invalid:
-            refused.add(each["metadata"]["name"])
-    return refused
 
 
 async def listed(transport: Transport) -> dict[str, str]:
@@ -76,11 +54,7 @@ async def test_with_all_poison_at_once_a_healthy_job_is_bound_and_each_culprit_i
         log = tmp_path / "operator.log"
         with operator(account, log):
             await asyncio.to_thread(must, own_lab.kubeconfig, "project", "create", "team-a", "-g", "8")
-            for each in poison.chain(DEPARTMENTS):
-                await transport.create(PROJECTS.path(), each)
-            more: dict[str, Any] = {"status": {"allocatable": {"pods": "1000"}, "capacity": {"pods": "1000"}}}
-            await transport.patch(NODES.path(None, "dgx1-1", "status"), more, content_type=MERGE_PATCH)
-            refused = set().union(*[await create(transport, row) for row in table.values()])
+            _, refused = await create_all(transport)
             assert refused <= REFUSED
             async with running(pods.run()):
                 await pods.synced()
