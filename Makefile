@@ -18,7 +18,7 @@ WEB_TESTS = tests/musterweb tests/chart tests/agent/test_metrics.py tests/client
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site validate image test test-rare test-cli test-trust test-web test-installer test-upstream upstream-trees test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate image test test-gpu test-rare test-cli test-trust test-web test-installer test-upstream upstream-trees test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 §4.8-4.10 and our own scenarios on a real API server, write reports/<run>/
 	@$(UV) run --frozen muster validate $(PARTS:%=--part %) $(if $(OUT),--out $(OUT))
@@ -42,6 +42,9 @@ test-web: environment lab-binaries ## pages, history, metrics, chart, data servi
 test-rare: environment lab-binaries ## what takes minutes and breaks seldom, and all of Python 3.12 and 3.13; before a release
 	@$(UV) run --frozen pytest -m rare -n 2
 	@$(UV) run --frozen tox run -e py312,py313-whole
+
+test-gpu: environment ## what only a real GPU shows; GPU_PYTHON=python with PyTorch, JAX, CuPy, Numba, Triton; findings in build/gpu/
+	@MUSTER_GPU_PYTHON="$(GPU_PYTHON)" $(UV) run --frozen pytest -m gpu tests/gpu
 
 test-installer: environment ## every role: on guests, against doubles and a real API server; needs root for the guests
 	@TERM=dumb $(MAKE) --no-print-directory --jobs 2 REAL_NODES= GPUS= lab-binaries test-guests # guests mostly wait

@@ -6,6 +6,7 @@ from configparser import ConfigParser
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+MARKED_FOR_GPU = re.compile(r"pytest\.mark\.gpu\b")
 RARE = re.compile(r"\bmark\.rare\b")
 MARKED_FOR_INSTALLER = re.compile(r"pytest\.mark\.installer\b")
 
@@ -37,6 +38,27 @@ def test_the_installers_tests_are_in_the_folder_that_its_lane_collects() -> None
     ]
     assert marked
     assert {file.relative_to(ROOT).parts[:2] for file in marked} == {("tests", "deployment")}
+
+
+def test_tests_that_need_a_gpu_are_in_the_folder_of_their_lane_and_in_no_other_lane() -> None:
+    marked = {
+        file for file in (ROOT / "tests").rglob("test_*.py") if MARKED_FOR_GPU.search(file.read_text("utf-8"))
+    }
+    assert marked == set((ROOT / "tests" / "gpu").rglob("test_*.py"))
+    assert marked
+    printed = subprocess.run(
+        ["make", "--dry-run", "--always-make", "test-gpu"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "pytest -m gpu tests/gpu\n" in printed
+    everything = [
+        line for line in (ROOT / "tox.ini").read_text().splitlines() if "--ignore tests/upstream" in line
+    ]
+    assert everything
+    assert all('not gpu"' in line for line in everything)
 
 
 def test_what_people_look_at_and_their_data_is_tested_with_every_commit() -> None:

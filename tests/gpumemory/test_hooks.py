@@ -43,15 +43,14 @@ def test_without_the_hook_its_scenario_fails(hook: str, machine: Machine, tmp_pa
 LOOK_UPS: Final = """
 import ctypes, sys
 from tests.gpumemory.cuda import Cuda
+from tests.gpumemory.symbols import address_in
 cuda, preloaded = Cuda(), ctypes.CDLL(None)
-double = cuda.driver.double_function
-double.restype = ctypes.c_void_p
 for line in sys.stdin:
     name, request, version, per_thread = line.split()
     ours = ctypes.cast(getattr(preloaded, name), ctypes.c_void_p).value
     by_dlsym = ctypes.cast(getattr(cuda.driver, name), ctypes.c_void_p).value
     by_request = cuda.looked_up(request, int(version), 2 if per_thread == "1" else 0)
-    assert ours == by_dlsym == by_request != double(name.encode()), line
+    assert ours == by_dlsym == by_request != address_in("libcuda.so", name), line
 assert cuda.looked_up("cuGraphInstantiate", 12000) == cuda.looked_up("cuGraphInstantiateWithFlags", 12000)
 """
 

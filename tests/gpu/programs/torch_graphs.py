@@ -1,0 +1,49 @@
+"""PyTorch captures a CUDA graph that allocates, replays it, and captures one that is too large."""
+
+import torch
+
+from tests.gpu.programs.steps import MIB, step
+
+
+def capture(bytes_: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
+    """Return a graph that allocates so many bytes and fills them, and what it fills."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        block = torch.empty(bytes_, dtype=torch.uint8, device="cuda")
+        block.fill_(7)
+    return graph, block
+
+
+def main() -> None:
+    """Tell of the graph, of the one that is refused, and that another graph and plain work go on after it."""
+    _, total = torch.cuda.mem_get_info()
+    torch.ones(16, device="cuda").sum().item()
+    step(
+        "start",
+        total_bytes=total,
+        free_bytes=torch.cuda.mem_get_info()[0],
+        backend=torch.cuda.get_allocator_backend(),
+    )
+    graph, block = capture(512 * MIB)
+    step("captured", free_bytes=torch.cuda.mem_get_info()[0])
+    graph.replay()
+    graph.replay()
+    torch.cuda.synchronize()
+    right = int(block[0]) == 7 and int(block[-1]) == 7
+    step("replayed", is_right=right, free_bytes=torch.cuda.mem_get_info()[0])
+    error = ""
+    try:
+        capture(total + 1)
+    except RuntimeError as caught:  # OutOfMemoryError is one; so is what a broken capture raises
+        error = f"{type(caught).__name__}: {str(caught)[:300]}"
+    step("refused", error=error, free_bytes=torch.cuda.mem_get_info()[0])
+    graph.replay()
+    torch.cuda.synchronize()
+    again, other = capture(64 * MIB)
+    again.replay()
+    torch.cuda.synchronize()
+    step("worked", is_right=int(other[-1]) == 7, free_bytes=torch.cuda.mem_get_info()[0])
+
+
+if __name__ == "__main__":
+    main()
