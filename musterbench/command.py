@@ -451,7 +451,7 @@ def lab_claims(*, claims: tuple[int, ...], rounds: int, as_json: bool) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the machine and the results as JSON.")
 def agent(*, seconds: float, driver_root: Path | None, as_json: bool) -> None:
-    """Measure what the agent takes on the GPUs of this machine. The exit code is 1 beyond 1 % of a CPU or 60 MB."""
+    """Measure what the agent takes on the GPUs of this machine. The exit code is 1 beyond 1 % of a CPU or 80 MB."""
     require_extra("bench")
     import asyncio
 

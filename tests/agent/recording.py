@@ -9,6 +9,7 @@ import json
 import sys
 import types
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def record() -> dict[str, Any]:
     recorder.install()
     nvml = Nvml()
     nvml.open()
-    driver, read = nvml.driver_version, []
+    driver, models, read = nvml.driver_version, [gpu.model for gpu in nvml.gpus], []
     for gpu in nvml.gpus:
         try:
             read.append(
@@ -95,6 +96,8 @@ def record() -> dict[str, Any]:
     )
     return {
         "driver": driver,
+        "gpus": models,
+        "date": datetime.now(UTC).date().isoformat(),
         "errors": unsupported,
         "agent": read,
         "xids": xids,

@@ -18,6 +18,8 @@ PART_MIB = 16_255
 LIMITS = "muster.dev/gpu-memory-limits"
 HALF = f"GPU-0 {PART_MIB << 20}\n"
 BOUND_MIB = PART_MIB + CONTEXT_MIB
+MEASURED_MIB = 682
+"""The most that a process on a real GPU had beside what was counted (docs/fractions.md)."""
 
 
 def tenant(name: str = "job", *, limits: str = HALF, node: str = "n1", **options: Any) -> Pod:
@@ -92,6 +94,7 @@ async def test_it_is_warned_at_once_and_evicted_after_the_grace_with_the_figures
         ([user(BOUND_MIB + MARGIN_MIB)], False),
         ([user(BOUND_MIB + MARGIN_MIB + 1)], True),
         ([user(PART_MIB + 4 * CONTEXT_MIB, processes=4)], False),
+        ([user(PART_MIB + 2 * MEASURED_MIB, processes=2)], False),
         ([user(9_000), user(9_500)], True),
         ([user(9_000), user(9_500, "other")], False),
     ],

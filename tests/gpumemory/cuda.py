@@ -9,6 +9,7 @@ from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from typing import Any, Final
 
 OUT_OF_MEMORY: Final = 2
+INVALID_CONTEXT: Final = 201
 NOT_SUPPORTED: Final = 801
 MIB: Final = 1 << 20
 PER_THREAD: Final = 2

@@ -13,14 +13,16 @@ def main() -> None:
     step("start", free_bytes=free, total_bytes=total, version=cupy.__version__)
     errors = (cupy.cuda.memory.OutOfMemoryError, cupy.cuda.runtime.CUDARuntimeError)
     most = 2 * total // PIECE_BYTES
-    for name, allocator in (("own", None), ("async", cupy.cuda.MemoryAsyncPool().malloc)):
-        if allocator is not None:
-            cupy.cuda.set_allocator(allocator)
+    for name, pool in (
+        ("own", cupy.get_default_memory_pool()),
+        ("async", cupy.cuda.MemoryAsyncPool()),  # gives nothing back by itself
+    ):
+        cupy.cuda.set_allocator(pool.malloc)
         blocks, error = fill(lambda: cupy.empty(PIECE_BYTES, dtype=cupy.uint8), errors, most)
         step(f"full-{name}", allocated_bytes=len(blocks) * PIECE_BYTES, error=error)
         blocks.clear()
         cupy.cuda.runtime.deviceSynchronize()
-        cupy.get_default_memory_pool().free_all_blocks()
+        pool.free_all_blocks()
         step(f"emptied-{name}", free_bytes=cupy.cuda.runtime.memGetInfo()[0])
     step("worked", is_right=float(cupy.ones(1000).sum()) == 1000)
 

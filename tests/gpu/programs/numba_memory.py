@@ -1,5 +1,7 @@
 """Numba fills its part, is refused, and runs a kernel."""
 
+from typing import Any
+
 import numba
 import numpy as np
 from numba import cuda
@@ -8,6 +10,15 @@ from numba.cuda.cudadrv.driver import CudaAPIError
 from tests.gpu.programs.steps import MIB, fill, step
 
 PIECE_BYTES = 64 * MIB
+
+
+def row_stack(arrays: Any, **options: Any) -> Any:
+    """Stand in for what NumPy 2.5 removed and numba-cuda 0.30 still names: github.com/NVIDIA/numba-cuda/issues/907."""
+    return np.vstack(arrays, **options)
+
+
+if not hasattr(np, "row_stack"):
+    np.row_stack = row_stack
 
 
 @cuda.jit  # type: ignore[untyped-decorator,unused-ignore]
