@@ -17,8 +17,7 @@ def row_stack(arrays: Any, **options: Any) -> Any:
     return np.vstack(arrays, **options)
 
 
-if not hasattr(np, "row_stack"):
-    np.row_stack = row_stack
+vars(np).setdefault("row_stack", row_stack)
 
 
 @cuda.jit  # type: ignore[untyped-decorator,unused-ignore]
