@@ -88,9 +88,7 @@ async def text_of(url: str) -> str:
         return await answer.text()
 
 
-async def test_the_agent_is_as_light_as_on_the_mock(
-    judge: Judge, findings: Findings, installed: None
-) -> None:
+async def test_the_agent_is_within_its_bounds(judge: Judge, findings: Findings, installed: None) -> None:
     result = await bench.run(BENCH_SECONDS, None, progress=lambda line: None)
     findings.write("agent/bench", result.as_json())
     assert result.problem is None
