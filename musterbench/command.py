@@ -3,7 +3,8 @@
 import json
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -183,26 +184,18 @@ def lab(
 
     if not against and (pods or backlog):
         raise click.UsageError("--pods and --backlog go with --against; without it, give --jobs")
-    _end_like_an_interrupt()
-    show = _shown_as_comparison if against else _shown
-    results: list[Result] = []
     before: dict[str, Result] = {}
+    with _results(as_json=as_json, show=_shown_as_comparison if against else _shown) as add:
 
-    def keep(result: Result) -> None:
-        grown = with_growth(result, before.get(result.case)) if growth else result
-        before[grown.case] = grown
-        results.append(grown)
-        _say(grown.line())
+        def keep(result: Result) -> None:
+            grown = with_growth(result, before.get(result.case)) if growth else result
+            before[grown.case] = grown
+            add(grown)
 
-    try:
         if against:
             _compare(nodes, pods, rounds, backlog=backlog, keep=keep)
         else:
             _time_jobs(nodes or 100, jobs, gpus, rate, rounds, growth=growth, keep=keep)
-    except BaseException:
-        _print(results, as_json=as_json, show=show)
-        raise
-    _report(results, as_json=as_json, show=show)
 
 
 def _time_jobs(
@@ -273,21 +266,9 @@ def metrics(*, nodes: int, pods: int, pairs: int, minutes: float, as_json: bool)
     import asyncio
 
     from musterbench.metrics_cost import run
-    from musterbench.result import Result
 
-    _end_like_an_interrupt()
-    results: list[Result] = []
-
-    def keep(result: Result) -> None:
-        results.append(result)
-        _say(result.line())
-
-    try:
+    with _results(as_json=as_json) as keep:
         asyncio.run(run(nodes, pods, pairs, 60 * minutes, report=_say, keep=keep))
-    except BaseException:
-        _print(results, as_json=as_json, show=_shown)
-        raise
-    _report(results, as_json=as_json)
 
 
 @bench.command()
@@ -309,17 +290,9 @@ def poison(*, nodes: int, jobs: int, as_json: bool) -> None:
     import asyncio
 
     from musterbench.poison_cost import run
-    from musterbench.result import Result
 
-    _end_like_an_interrupt()
-    results: list[Result] = []
-
-    def keep(result: Result) -> None:
-        results.append(result)
-        _say(result.line())
-
-    asyncio.run(run(nodes, jobs, progress=_say, on_result=keep))
-    _report(results, as_json=as_json)
+    with _results(as_json=as_json) as keep:
+        asyncio.run(run(nodes, jobs, progress=_say, on_result=keep))
 
 
 @bench.command()
@@ -365,19 +338,11 @@ def web(*, nodes: int, jobs: int, viewers: int, updates: int, growth: bool, as_j
     require_extra("web")
     import asyncio
 
-    from musterbench.result import Result
     from musterbench.web import run
 
-    _end_like_an_interrupt()
-    results: list[Result] = []
-
-    def keep(result: Result) -> None:
-        results.append(result)
-        _say(result.line())
-
-    for part in (4, 2, 1) if growth else (1,):
-        asyncio.run(run(nodes // part, jobs // part, viewers, updates, progress=_say, on_result=keep))
-    _report(results, as_json=as_json)
+    with _results(as_json=as_json) as keep:
+        for part in (4, 2, 1) if growth else (1,):
+            asyncio.run(run(nodes // part, jobs // part, viewers, updates, progress=_say, on_result=keep))
 
 
 @bench.command()
@@ -418,22 +383,10 @@ def lab_claims(*, claims: tuple[int, ...], rounds: int, as_json: bool) -> None:
     import asyncio
 
     from musterbench.lab_claims import run
-    from musterbench.result import Result
 
-    _end_like_an_interrupt()
-    results: list[Result] = []
-
-    def keep(result: Result) -> None:
-        results.append(result)
-        _say(result.line())
-
-    try:
+    with _results(as_json=as_json) as keep:
         for count in claims:
             asyncio.run(run(count, rounds, progress=_say, on_result=keep))
-    except BaseException:
-        _print(results, as_json=as_json, show=_shown)
-        raise
-    _report(results, as_json=as_json)
 
 
 @bench.command()
@@ -465,6 +418,29 @@ def _end_like_an_interrupt() -> None:
     """Let SIGTERM and SIGHUP end this process as SIGINT does: what was started is stopped, nothing is left behind."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: signal.raise_signal(signal.SIGINT))
+
+
+@contextmanager
+def _results(
+    *, as_json: bool, show: Callable[[list[Any]], None] | None = None
+) -> Iterator[Callable[[Any], None]]:
+    """Yield what takes a result and says it on stderr; print all at the end, also of a measurement that failed.
+
+    Ends the process with 1 if one of them has a problem.
+    """
+    _end_like_an_interrupt()
+    results: list[Any] = []
+
+    def add(result: Any) -> None:
+        results.append(result)
+        _say(result.line())
+
+    try:
+        yield add
+    except BaseException:
+        _print(results, as_json=as_json, show=show or _shown)
+        raise
+    _report(results, as_json=as_json, show=show or _shown)
 
 
 def _say(line: str) -> None:

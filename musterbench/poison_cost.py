@@ -33,7 +33,7 @@ MAX_MS: Final = 1000.0
 _ALONE: Final = "alone"
 _BESIDE: Final = "beside"
 _DEPARTMENTS: Final = 100
-"""Of the chain of departments so many: one is refused for each above the 64th, and each gets a namespace."""
+"""Of the chain of 1,000 departments so many: enough to be too deep, and each gets a namespace."""
 
 
 async def run(

@@ -25,7 +25,7 @@ Json = dict[str, Any]
 class Row:
     """Objects to add to a healthy cluster; `culprit` is the path of the one that is named, with these words.
 
-    `status` of a node replaces what it has. `is_refused_by_name` is False where the object is harmless now.
+    It is empty where all of them are harmless now. `node_allocatable` replaces what a node says of these resources.
     """
 
     culprit: str
