@@ -272,11 +272,11 @@ async def test_a_pod_is_bound_with_its_devices_whichever_answer_is_lost(world: W
 
 async def test_what_was_written_for_a_pod_that_went_counts_until_the_watch_shows_it(world: World) -> None:
     world.api.lost = {2}
+    world.api.after_write[2] = lambda: world.executor.confirm({})  # the pod is gone, its binding not due any more
     world.begin(job())
-    await until(lambda: world.api.writes == 2)
-    world.executor.confirm({})  # the pod is gone, and its binding is not due any more
     await world.settled()
     assert world.api.held == ["gpu-0"]
+    assert not world.api.bound
     world.executor.confirm({})
     assert world.held() == ["gpu-0"]
     world.show()
