@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -80,6 +81,8 @@ class ClaimServer:
         self.lost: set[int] = set()
         self.after_write: dict[int, Callable[[], None]] = {}
         self.writes = 0
+        self.after_read: dict[int, Callable[[], None]] = {}
+        self.reads = 0
         self.bound: list[str] = []
         self.owners: list[tuple[str, ...]] = []
         self.serve_claim(CLAIM)
@@ -146,6 +149,8 @@ class ClaimServer:
         return {**self.claim, "metadata": metadata}
 
     def _get(self, _request: Request) -> Answer:
+        self.reads += 1
+        self.after_read.get(self.reads, lambda: None)()
         return error_answer(404, "NotFound") if self.claim is None else Answer(self.object())
 
     def take(self, answer: Answer) -> Any:
@@ -272,7 +277,9 @@ async def test_a_pod_is_bound_with_its_devices_whichever_answer_is_lost(world: W
 
 async def test_what_was_written_for_a_pod_that_went_counts_until_the_watch_shows_it(world: World) -> None:
     world.api.lost = {2}
-    world.api.after_write[2] = lambda: world.executor.confirm({})  # the pod is gone, its binding not due any more
+    world.api.after_write[2] = lambda: world.executor.confirm(
+        {}
+    )  # the pod is gone, its binding not due any more
     world.begin(job())
     await world.settled()
     assert world.api.held == ["gpu-0"]
@@ -454,12 +461,16 @@ def prepared(kind: str) -> list[dict[str, Any]]:
 
 
 async def test_a_pod_is_bound_when_its_device_is_prepared(world: World) -> None:
+    held, bound = list[str](), list[str]()
+
+    def prepare() -> None:
+        held[:], bound[:] = world.api.held, world.api.bound
+        world.api.change(devices=prepared("ready"))
+
+    world.api.after_read[4] = prepare
     world.begin(job(), conditions=("ready",))
-    await until(lambda: len(world.api.server.requests_of("GET", CLAIM)) > 3)
-    assert world.api.held == ["gpu-0"]
-    assert not world.api.bound
-    world.api.change(devices=prepared("ready"))
     await world.settled()
+    assert (held, bound) == (["gpu-0"], []), "before it was prepared"
     assert world.api.bound == ["uid-job"]
 
 
@@ -478,16 +489,23 @@ async def test_a_device_that_cannot_be_prepared_is_taken_back(world: World, kind
 
 
 async def test_a_device_that_the_claim_holds_already_is_waited_for_too(world: World) -> None:
+    waits = asyncio.Event()
+    world.api.after_read[2] = waits.set
     world.begin(job(), conditions=("ready",))
-    await until(lambda: world.api.held == ["gpu-0"])
-    async with taken_over(world) as other:
-        other.begin(job(), grants=False)
-        await until(lambda: len(other.api.server.requests_of("GET", CLAIM)) > 2)
-        assert not other.api.bound
-        other.api.change(devices=prepared("ready"))
-        await other.settled()
-        assert other.api.bound == ["uid-job"]
+    await waits.wait()
     world.executor.confirm({})
+    async with taken_over(world) as other:
+        bound = list[str]()
+
+        def prepare() -> None:
+            bound[:] = other.api.bound
+            other.api.change(devices=prepared("ready"))
+
+        other.api.after_read[3] = prepare
+        other.begin(job(), grants=False)
+        await other.settled()
+        assert not bound, "before it was prepared"
+        assert other.api.bound == ["uid-job"]
 
 
 async def test_who_leads_no_more_allocates_nothing_and_binds_nothing(world: World) -> None:

@@ -1,7 +1,7 @@
 """A claim that waits for its first consumer gets its volume where the pod goes, before the pod is bound."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from orchestrator.control.executor import Executor
 from orchestrator.names import SELECTED_NODE_ANNOTATION
 from orchestrator.planner.model import Binding
 from orchestrator.workloads.volumes import StorageObject, Volumes
-from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, error_answer, serving
+from tests.cluster.fake_api_server import Answer, FakeApiServer, Request, access_to, error_answer, serving
 from tests.cluster.waiting import DEADLINE_SECONDS, until
 from tests.workloads.objects import claim, mounting, pod, storage_class, volume
 
@@ -51,6 +51,13 @@ class World:
             claims=self.claims,
         )
 
+        self.after_selection: Callable[[], None] = lambda: None
+        server.on("PATCH", CLAIM, self._select)
+
+    def _select(self, _request: Request) -> Answer:
+        self.after_selection()
+        return Answer({})
+
     def _refuse(self) -> None:
         self.refused += 1
 
@@ -84,7 +91,6 @@ class World:
 @asynccontextmanager
 async def world_of(seconds: float) -> AsyncIterator[World]:
     async with serving() as server, Transport(access_to(server)) as transport:
-        server.on("PATCH", CLAIM, Answer({}))
         made = World(server, transport, seconds)
         async with made.executor:
             yield made
@@ -183,10 +189,9 @@ async def test_two_pods_of_one_claim_do_not_pull_it_to_and_fro(world: World) -> 
 
 
 async def test_a_claim_that_takes_too_long_is_given_up_with_its_node(hasty: World) -> None:
+    hasty.after_selection = lambda: hasty.show(waiting("2", "n-1"))
     hasty.show(DISK, waiting())
     hasty.begin()
-    await until(lambda: hasty.selected() == ["n-1"])
-    hasty.show(waiting("2", "n-1"))
     await hasty.settled()
     assert hasty.bound() == []
     assert hasty.selected() == ["n-1", None]

@@ -20,6 +20,7 @@ from tests.cluster.fake_api_server import (
     Answer,
     FakeApiServer,
     Hang,
+    Request,
     Watch,
     access_to,
     error_answer,
@@ -187,10 +188,12 @@ async def test_what_stays_forbidden_is_given_up_after_so_many_times_and_decided_
 
 
 async def test_a_binding_whose_outcome_the_watch_shows_is_not_repeated(world: World) -> None:
-    world.server.on("POST", BIND, Hang())
+    def bind_without_an_answer(_request: Request) -> Any:
+        world.executor.confirm({"uid-job": BOUND})
+        return Hang()
+
+    world.server.on("POST", BIND, bind_without_an_answer)
     world.begin()
-    await until(lambda: world.server.requests_of("POST", BIND))
-    world.executor.confirm({"uid-job": BOUND})
     await world.settled()
     assert len(world.server.requests_of("POST", BIND)) == 1
 
