@@ -331,3 +331,61 @@ def test_a_claim_takes_no_more_pods_than_it_can_be_reserved_for() -> None:
     more = job("more", "a", claim, age=1)
     cluster.submit(replace(more, pods=(replace(more.pods[0], request=Request()),)))
     assert not cluster.step().bindings
+
+
+def test_a_nominated_pod_gets_the_gpu_that_was_kept_for_it_where_another_would_do_as_well() -> None:
+    """The other one may be what somebody else is nominated to, who would then be moved again, and so on."""
+    cluster = Claims([published("node-1", 2)], [builders.project("a", 2000)])
+    claim = claimed("one")
+    waiting = job("one", "a", claim)
+    nominated = replace(waiting.pods[0], nominated_node="node-1", nominated_devices=(1,))
+    cluster.submit(replace(waiting, pods=(nominated,)), claim)
+    (binding,) = cluster.step().bindings
+    assert binding.devices == (1,)
+
+
+def test_a_nominated_pod_gets_another_gpu_where_its_own_is_held() -> None:
+    cluster = Claims([published("node-1", 2)], [builders.project("a", 2000)])
+    first, claim = (
+        claimed("first", exactly(selectors=(f'device.attributes["{DRIVER}"].index == 1',))),
+        claimed("one"),
+    )
+    cluster.submit(job("first", "a", first), first)
+    cluster.step()
+    waiting = job("one", "a", claim, age=1)
+    nominated = replace(waiting.pods[0], nominated_node="node-1", nominated_devices=(1,))
+    cluster.submit(replace(waiting, pods=(nominated,)), claim)
+    (binding,) = cluster.step().bindings
+    assert binding.devices == (0,)
+
+
+def test_all_users_of_a_claim_are_moved_or_none() -> None:
+    """Its devices come free only when the last of them is gone."""
+    cluster = Claims([published("node-1", 2)], [builders.project("a", 1000), builders.project("b", 1000)])
+    shared = claimed("shared")
+    users = job("users", "a", shared, shared, pods=2)
+    cluster.submit(replace(users, pods=(users.pods[0], replace(users.pods[1], request=Request()))), shared)
+    cluster.step()
+    first = claimed("first", exactly(selectors=(f'device.attributes["{DRIVER}"].index == 0',)))
+    cluster.submit(job("chooser", "b", first, age=1), first)
+    decision = cluster.step()
+    assert {eviction.pod for eviction in decision.evictions} == {"users-0", "users-1"}
+    cluster.settle()
+    pods = [pod for workload in cluster.snapshot.workloads for pod in workload.pods]
+    assert [(pod.name, pod.node) for pod in pods if pod.node is None] == []
+
+
+def test_what_needs_nothing_but_a_claim_keeps_its_nomination() -> None:
+    """A claim counts once, with the first of its users; the others ask for no GPUs."""
+    cluster = Claims([published("node-1", 1)], [builders.project("a", 1000)])
+    held, older, claim = claimed("held"), claimed("older"), claimed("one")
+    cluster.submit(job("held", "a", held), held)
+    cluster.step()
+    (running,) = cluster.snapshot.workloads
+    leaving = replace(running, pods=(replace(running.pods[0], state=PodState.RELEASING),))
+    cluster.snapshot = replace(cluster.snapshot, workloads=(leaving,))
+    cluster.submit(job("older", "a", older, age=1), older)
+    waiting = job("one", "a", claim, age=2)
+    nominated = replace(waiting.pods[0], request=Request(), nominated_node="node-1")
+    cluster.submit(replace(waiting, pods=(nominated,)), claim)
+    assert [nomination.pod for nomination in cluster.step().nominations] == ["one-0"]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, TypeVar
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -559,21 +558,16 @@ def holders(claims: Iterable[ObservedClaim]) -> dict[DeviceId, list[int | None]]
     return held
 
 
-@settings(
-    max_examples=40, deadline=None, derandomize=True
-)  # of other worlds three in 1,000 never rest: see below
+@settings(max_examples=40, deadline=None)
 @example(5)  # a pod was moved to a lesser alternative and took the better one back, for ever
 @example(99)  # devices that a claim does not get were tried when work is moved within a node
 @example(69618)  # memory that fits to the byte, but not in thousandths
 @example(101)  # a claim that is promised other devices for later was given them at once
+@example(100000000)  # a nominated pod took another GPU than its own, which was another nominee's, in turn for ever
+@example(100000628)  # one of three users of a claim was moved, and the claim stayed, again and again
+@example(200000670)  # what needs no more than a claim lost its nomination, and had others moved for it once more
 @given(st.integers(0, 1 << 32))
 def test_whatever_is_claimed_every_decision_holds_and_comes_to_rest(seed: int) -> None:
-    walk(random.Random(seed))  # noqa: S311 - a world for each number
-
-
-@pytest.mark.xfail(reason="docs/scheduling.md, known gaps", strict=True)
-@pytest.mark.parametrize("seed", [100000000, 100000628])
-def test_pods_with_claims_that_are_moved_in_turn_come_to_rest(seed: int) -> None:
     walk(random.Random(seed))  # noqa: S311 - a world for each number
 
 

@@ -8,7 +8,7 @@ allocator's answer. Both are changed together, by the ledger, and undone togethe
     granted       what claims get in this decision
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -136,13 +136,20 @@ class ClaimLedger:
         return bool(pod.claims or (node.published_gpus and pod.request.gpu_milli))
 
     def devices(
-        self, node: Node, pod: Pod, *, later: bool, among: Sequence[int] | None = None
+        self,
+        node: Node,
+        pod: Pod,
+        *,
+        later: bool,
+        among: Sequence[int] | None = None,
+        preferred: Sequence[int] = (),
     ) -> tuple[int, ...] | None:
         """The indices of the GPUs that the pod's claims get on the node; None when they cannot be had there.
 
-        `among` are the GPUs that the claim that is made for the pod may have, the best first; None: all.
+        `among` are the GPUs that the claim that is made for the pod may have, the best first; None: all. Of these,
+        and for its other claims, the preferred ones are taken where they do as well.
         """
-        grants = self._grants(node, pod, later=later, among=among)
+        grants = self._grants(node, pod, later=later, among=among, preferred=preferred)
         if grants is None:
             return None
         devices = self._devices(node, pod, grants)
@@ -151,13 +158,36 @@ class ClaimLedger:
         self._answers[pod.id, node.name] = (self._version, later, grants)
         return devices
 
+    def may_stay(self, node: Node, pod: Pod) -> bool:
+        """Whether the pod's claims can hold what they hold on its node beside all that others get; if placed, they do."""
+        missing: list[Claim] = []
+        held: dict[str, list[DeviceId]] = {}
+        for key in pod.claims:
+            listed = self._claims.get(key)
+            if listed is None or listed.allocation is None:
+                return False
+            devices = _device_ids(listed.allocation)
+            if key in self._shared:
+                if _device_ids(self._shared[key][0]) != devices:
+                    return False  # a claim has all its devices where its users are, and another one goes elsewhere
+            elif self._is_leaving(key):
+                missing.append(listed.claim)
+                held[key] = devices
+        answer = self._allocate(NodePlace(node.name, node.labels), missing, held, later=True)
+        if not isinstance(answer, Allocated):
+            return False
+        grants = tuple(map(ClaimGrant, missing, answer.allocations))
+        self._answers[pod.id, node.name] = (self._version, True, grants)
+        return all(_device_ids(grant.allocation) == held[grant.claim.key] for grant in grants)
+
     def choose(self, node: Node, pod: Pod, devices: Sequence[int]) -> Granted:
         """What the pod has by claims if it is placed on the node now; a part of GPUs on these devices."""
         version, later, grants = self._answers.get((pod.id, node.name), (-1, False, ()))
         if version == self._version:
             return Granted(pod.claims, grants, is_short=later)
         for later in (False, True):
-            again = self._grants(node, pod, later=later, among=devices if pod.request.is_shared else None)
+            among = devices if pod.request.is_shared else None
+            again = self._grants(node, pod, later=later, among=among, preferred=devices)
             if again is not None:
                 return Granted(pod.claims, again, is_short=later)
         return Granted(is_short=True)
@@ -283,14 +313,21 @@ class ClaimLedger:
         return listed is None or len(listed.reserved_for) <= users
 
     def _grants(
-        self, node: Node, pod: Pod, *, later: bool, among: Sequence[int] | None
+        self,
+        node: Node,
+        pod: Pod,
+        *,
+        later: bool,
+        among: Sequence[int] | None,
+        preferred: Sequence[int],
     ) -> tuple[ClaimGrant, ...] | None:
         """What the pod's claims would get on the node; None when they cannot be had."""
         place = NodePlace(node.name, node.labels)
         missing = self._missing(place, pod, later=later)
         if missing is None:
             return None
-        extended = _claim_on(node, pod) if node.published_gpus else None
+        # what runs has its claim among the others
+        extended = _claim_on(node, pod) if node.published_gpus and pod.node is None else None
         chosen: dict[str, list[DeviceId]] = {}
         if extended is not None:
             missing.append(extended)
@@ -300,7 +337,8 @@ class ClaimLedger:
             return None  # such a node gives GPUs to claims alone
         if not missing:
             return ()
-        answer = self._allocate(place, missing, chosen, later=later)
+        wanted = {node.published_gpus[index] for index in preferred if index < len(node.published_gpus)}
+        answer = self._allocate(place, missing, chosen, wanted, later=later)
         if isinstance(answer, Allocated):
             return tuple(
                 ClaimGrant(claim, allocation, claim is extended)
@@ -345,6 +383,7 @@ class ClaimLedger:
         place: NodePlace,
         claims: list[Claim],
         among: Mapping[str, Sequence[DeviceId]],
+        preferred: Collection[DeviceId] = (),
         *,
         later: bool,
     ) -> Answer:
@@ -355,9 +394,14 @@ class ClaimLedger:
                 listed = self._claims.get(key)
                 if listed is not None and listed.allocation is not None and self._is_leaving(key):
                     ledger.release(listed.allocation)
-        answer = self.allocator.allocate(place, self.allocator.group(claims), among=among)
+        group = self.allocator.group(claims)
+        answer = self.allocator.allocate(place, group, among=among, preferred=preferred)
         ledger.rollback(mark)
         return answer
+
+
+def _device_ids(allocation: Allocation) -> list[DeviceId]:
+    return sorted(result.device_id for result in allocation.results)
 
 
 def _claim_on(node: Node, pod: Pod) -> Claim | None:

@@ -5,7 +5,7 @@ A decision makes a `group` of the claims of a pod once, asks `allocate` for node
 what was evaluated on the slices that stay is kept.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -89,16 +89,18 @@ class DeviceAllocator:
         group: ClaimGroup,
         max_work: int = MAX_WORK,
         among: Mapping[str, Sequence[DeviceId]] = MappingProxyType({}),
+        preferred: Collection[DeviceId] = (),
     ) -> Answer:
         """Return what the claims get on the node, all of them together; nothing is noted.
 
         A node that did not have it is not searched again for the same, until something of its pools is released.
-        `among` are the devices that a claim (key) may have, the best first; if not said, all, in the order of pools.
+        `among` are the devices that a claim (key) may have, the best first; if not said, all: the preferred ones
+        first, then in the order of pools.
         """
         unsatisfiable = self._unsatisfiable_for(group)
         if place.name in unsatisfiable:
             return Unsatisfiable()
-        answer = self._searched(self._inventory.on_node(place), group.claims, max_work, among)
+        answer = self._searched(self._inventory.on_node(place), group.claims, max_work, among, preferred)
         if isinstance(answer, Unsatisfiable) and not among and not any(map(_asks_for_all, group.claims)):
             unsatisfiable.add(place.name)
         return answer
@@ -138,6 +140,7 @@ class DeviceAllocator:
         claims: Sequence[Claim],
         max_work: int,
         among: Mapping[str, Sequence[DeviceId]],
+        preferred: Collection[DeviceId],
     ) -> Answer:
         try:
             search = Search(
@@ -149,6 +152,7 @@ class DeviceAllocator:
                 matches=self._matches,
                 max_work=max_work,
                 among=among,
+                preferred=preferred,
             )
             try:
                 is_possible = search.run()

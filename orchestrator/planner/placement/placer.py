@@ -120,6 +120,20 @@ class Placer:
             return self._keep_by_claims(account, pod, devices, now=now)
         return self._keep_devices(account, request, devices, now=now)
 
+    def stay(self, workload: Workload, pod: Pod) -> Placement | None:
+        """Where the pod runs, with the devices that it has there, once all releases are through; None if others get them.
+
+        The pod, and whoever else uses its claims, is off the ledger.
+        """
+        account = self.ledger.by_name.get(pod.node or "")
+        if account is None or not pod.claims:
+            return self.keep(workload, pod, pod.node or "", pod.devices)
+        if not self.accepts(account, workload, pod) or not account.has_capacity(pod.request, later=True):
+            return None
+        if not self._may_take(account, workload, pod) or not self.ledger.claims.may_stay(account.node, pod):
+            return None
+        return Placement(account.node.name, pod.devices, promised=True)
+
     def can_stay(self, pod: Pod) -> bool:
         """Whether a pod that leaves could run on beside all that was promised meanwhile, whatever its node accepts."""
         account = self.ledger.by_name.get(pod.node or "")
@@ -147,13 +161,14 @@ class Placer:
     def _keep_by_claims(
         self, account: NodeAccount, pod: Pod, reserved: tuple[int, ...], *, now: bool
     ) -> Placement | None:
-        """The node with whatever devices the pod's claims get there: one is as good as another to a claim.
+        """The node with the devices that the pod's claims get there: those that were kept for it, or others if need be.
 
-        Not so to the claim that is made for parts of GPUs, which gets those that were kept for it.
+        The claim that is made for parts of GPUs gets those that were kept for it, or none.
         """
         is_part = pod.request.is_shared and pod.extended_claim is not None
         for later in (False, True) if now else (True,):
-            devices = self._devices_for(account, "", pod, later=later, among=reserved if is_part else None)
+            among = reserved if is_part else None
+            devices = self._devices_for(account, "", pod, later=later, among=among, preferred=reserved)
             if devices is not None:
                 return Placement(account.node.name, devices, promised=later)
         return None
@@ -166,10 +181,12 @@ class Placer:
         *,
         later: bool,
         among: Sequence[int] | None = None,
+        preferred: Sequence[int] = (),
     ) -> tuple[int, ...] | None:
         """Indices of the GPUs that the pod gets on this node, () for none; None when they are not there.
 
-        A claim that is made for parts of GPUs gets them of those that the pod would get without a claim (`among`).
+        A claim that is made for parts of GPUs gets them of those that the pod would get without a claim (`among`),
+        others the preferred ones where these do as well.
         """
         claims = self.ledger.claims
         if not claims.concern(account.node, pod):
@@ -177,7 +194,7 @@ class Placer:
         if among is None and pod.request.is_shared and pod.extended_claim is not None:
             among = [device for _, _, device in ranked_devices(account, pod.request, project, later=later)]
         before = claims.allocator.looked_at
-        devices = claims.devices(account.node, pod, later=later, among=among)
+        devices = claims.devices(account.node, pod, later=later, among=among, preferred=preferred)
         self.looked_at += claims.allocator.looked_at - before
         return devices
 

@@ -226,7 +226,8 @@ def _places(
     session: Session, workload: Workload, chunk: Chunk, places: Mapping[str, Place], *, find_others: bool
 ) -> Placed | None:
     """The chunk on the ledger, nominated pods where they are nominated; None when it cannot be had as a whole."""
-    if session.violation(workload, chunk) is not None or not any(chunk_amounts(chunk)):
+    needs_place = any(chunk_amounts(chunk)) or any(pod.claims for pod in chunk)
+    if session.violation(workload, chunk) is not None or not needs_place:
         return None
     checkpoint = session.ledger.checkpoint()
     placed: Placed = []

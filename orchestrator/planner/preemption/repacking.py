@@ -291,7 +291,7 @@ class _Repacking:
         """Put all who stay down where they were; whoever cannot be there, with the ledger as it was."""
         checkpoint = self._ledger.checkpoint()
         for item in self._homes.items():
-            where = self._session.placer.keep(item.workload, item.pod, item.pod.node or "", item.pod.devices)
+            where = self._session.placer.stay(item.workload, item.pod)
             if where is None:
                 self._ledger.rollback(checkpoint)
                 return item
@@ -366,7 +366,7 @@ class _Repacking:
             return False
         checkpoint = self._ledger.checkpoint()
         for pod in pods:
-            where = self._session.placer.keep(piece.workload, pod, pod.node or "", pod.devices)
+            where = self._session.placer.stay(piece.workload, pod)
             if where is None:
                 self._ledger.rollback(checkpoint)
                 return False
