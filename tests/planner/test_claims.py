@@ -389,3 +389,21 @@ def test_what_needs_nothing_but_a_claim_keeps_its_nomination() -> None:
     nominated = replace(waiting.pods[0], request=Request(), nominated_node="node-1")
     cluster.submit(replace(waiting, pods=(nominated,)), claim)
     assert [nomination.pod for nomination in cluster.step().nominations] == ["one-0"]
+
+
+def test_a_claim_that_one_more_pod_starts_with_does_not_move_with_who_used_it_before() -> None:
+    cluster = Claims([published("node-1", 2)], [builders.project("a", 1000), builders.project("b", 1000)])
+    shared = claimed("shared")
+    users = job("users", "a", shared, shared, pods=2)
+    first, second = users.pods[0], replace(users.pods[1], request=Request())
+    cluster.submit(replace(users, pods=(first,)), shared)
+    cluster.step()
+    (running,) = cluster.snapshot.workloads
+    joining = replace(running, pods=(*running.pods, replace(second, claims=running.pods[0].claims)))
+    cluster.snapshot = replace(cluster.snapshot, workloads=(joining,))
+    chosen = claimed("chosen", exactly(selectors=(f'device.attributes["{DRIVER}"].index == 0',)))
+    cluster.submit(job("chooser", "b", chosen, age=1), chosen)
+    decision = cluster.step()
+    assert {binding.pod: binding.grants for binding in decision.bindings} == {"users-1": ()}
+    assert not decision.evictions
+    cluster.settle()

@@ -6,6 +6,7 @@ allocator's answer. Both are changed together, by the ledger, and undone togethe
     observed      what claims hold in the cluster, whoever allocated it
     leaving       claims of which every user was evicted: their devices count as free only where releases do
     granted       what claims get in this decision
+    joined        claims that hold something already and have one more user by this decision: they are not leaving
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -65,6 +66,7 @@ class ClaimLedger:
         self._leaving: dict[str, int] = {}
         self._leaving_on: dict[str, dict[str, int]] = {}
         self._shared: dict[str, tuple[Allocation, int]] = {}
+        self._joined: dict[str, int] = {}
         self._promised: set[str] = set()
         self._placed: dict[str, list[Granted]] = {}
         self._answers: dict[tuple[str, str], tuple[int, bool, tuple[ClaimGrant, ...]]] = {}
@@ -206,6 +208,8 @@ class ClaimLedger:
             if key in self._shared:
                 allocation, users = self._shared[key]
                 self._shared[key] = (allocation, users + 1)
+            else:
+                _add(self._joined, key, 1)
 
     def leave(self, pod: Pod) -> Granted:
         """Count it no longer; what others use too stays. Returns what `enter` puts back."""
@@ -221,6 +225,7 @@ class ClaimLedger:
                 regained.append(grant)
         for key in granted.keys:
             if key not in self._shared:
+                _add(self._joined, key, -1)
                 continue
             allocation, users = self._shared[key]
             if users > 1:
@@ -307,7 +312,7 @@ class ClaimLedger:
     def _is_leaving(self, key: str) -> bool:
         """Whether all pods that use the claim go; it may be reserved for others too that are not known here."""
         users = self._users.get(key, 0)
-        if not users or self._leaving.get(key, 0) < users:
+        if not users or self._leaving.get(key, 0) < users or key in self._joined:
             return False
         listed = self._claims.get(key)
         return listed is None or len(listed.reserved_for) <= users
