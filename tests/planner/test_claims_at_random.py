@@ -563,9 +563,9 @@ def holders(claims: Iterable[ObservedClaim]) -> dict[DeviceId, list[int | None]]
 @example(99)  # devices that a claim does not get were tried when work is moved within a node
 @example(69618)  # memory that fits to the byte, but not in thousandths
 @example(101)  # a claim that is promised other devices for later was given them at once
-@example(100000000)  # a nominated pod took another GPU than its own, which was another nominee's, in turn for ever
+@example(100000000)  # a nominated pod took the GPU that was another nominee's, in turn for ever
 @example(100000628)  # one of three users of a claim was moved, and the claim stayed, again and again
-@example(200000670)  # what needs no more than a claim lost its nomination, and had others moved for it once more
+@example(200000670)  # what needs no more than a claim lost its nomination, and had others moved anew
 @example(200002502)  # a claim that a pod was bound with was moved with those who had used it before
 @given(st.integers(0, 1 << 32))
 def test_whatever_is_claimed_every_decision_holds_and_comes_to_rest(seed: int) -> None:

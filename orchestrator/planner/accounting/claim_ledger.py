@@ -161,7 +161,7 @@ class ClaimLedger:
         return devices
 
     def may_stay(self, node: Node, pod: Pod) -> bool:
-        """Whether the pod's claims can hold what they hold on its node beside all that others get; if placed, they do."""
+        """Whether the pod's claims can hold what they hold on its node beside what others get; if placed, they do."""
         missing: list[Claim] = []
         held: dict[str, list[DeviceId]] = {}
         for key in pod.claims:

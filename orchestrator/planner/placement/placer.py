@@ -121,7 +121,7 @@ class Placer:
         return self._keep_devices(account, request, devices, now=now)
 
     def stay(self, workload: Workload, pod: Pod) -> Placement | None:
-        """Where the pod runs, with the devices that it has there, once all releases are through; None if others get them.
+        """Where the pod runs, with its devices there, once all releases are through; None if others get them.
 
         The pod, and whoever else uses its claims, is off the ledger.
         """
