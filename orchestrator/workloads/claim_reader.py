@@ -227,7 +227,7 @@ class ClaimReader:
             if listed is None:
                 continue
             is_counted = self._is_counted(key, pod)
-            if listed.allocation is None:
+            if listed.allocation is None or (node is None and self._is_given_up(key)):
                 missing.append((listed.claim.spec, is_counted))
                 continue
             if node is None and listed.allocation.nodes is not None:
@@ -368,9 +368,18 @@ class ClaimReader:
             raise UnreadableRequest(f"its ResourceClaim {key} was not made for it")
 
     def _is_counted(self, key: str, pod: Pod) -> bool:
+        """Whether the claim counts with this user of it: what it holds once, and once what the next will ask for."""
         users = self._users.get(key, _NOBODY).values()
-        first = min(users, key=_before_others, default=pod)
+        if _leaves(pod) and not self._is_given_up(key):
+            return False
+        alike = (user for user in users if _leaves(user) == _leaves(pod))
+        first = min(alike, key=_before_others, default=pod)
         return first.metadata.uid == pod.metadata.uid
+
+    def _is_given_up(self, key: str) -> bool:
+        """Whether all pods that run with the claim leave: it holds nothing any more when they are gone."""
+        running = [user for user in self._users.get(key, _NOBODY).values() if user.spec.node_name]
+        return bool(running) and all(map(_leaves, running))
 
     def _classes_of_gpus(self) -> GpuClasses:
         if self._gpu_classes is None:
@@ -445,6 +454,10 @@ def _gpus_held_on(
     """The GPUs of the node that these are bound to."""
     names = (name for allocation in allocations for name in _nodes_of(allocation))
     return next((gpus[name] for name in names if name in gpus), None)
+
+
+def _leaves(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
 
 
 def _before_others(pod: Pod) -> tuple[bool, str, str]:

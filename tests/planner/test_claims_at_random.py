@@ -324,10 +324,10 @@ class World:
                     self.put_claims([*self.snapshot.dynamic.claims, ObservedClaim(made)])
                     fresh.append(made.key)
                 self.change(pod.id, claims=tuple(fresh))
-        first = self.first_users()
+        counted = self.counted_users()
         claims = self.claims
         workloads = tuple(
-            replace(workload, pods=tuple(self.as_read(pod, first, claims) for pod in workload.pods))
+            replace(workload, pods=tuple(self.as_read(pod, counted, claims) for pod in workload.pods))
             for workload in self.snapshot.workloads
         )
         if workloads != self.snapshot.workloads:
@@ -348,24 +348,43 @@ class World:
             ),
         )
 
-    def first_users(self) -> dict[str, str]:
-        users: dict[str, list[tuple[bool, int, str]]] = defaultdict(list)
+    def counted_users(self) -> set[tuple[str, str]]:
+        """Claims with the pods that they count with: who runs or waits first, and who leaves if all that ran do."""
+        staying: dict[str, list[tuple[bool, int, str]]] = defaultdict(list)
+        leaving: dict[str, list[tuple[bool, int, str]]] = defaultdict(list)
         for workload in self.snapshot.workloads:
             for pod in workload.pods:
+                users = leaving if pod.state is PodState.RELEASING else staying
                 for key in pod.claims:
                     users[key].append((pod.node is None, workload.created_at_us, pod.id))
-        return {key: min(listed)[2] for key, listed in users.items()}
+        counted = {(key, min(users)[2]) for key, users in staying.items()}
+        return counted | {
+            (key, min(users)[2])
+            for key, users in leaving.items()
+            if all(waits for waits, _, _ in staying[key])
+        }
 
-    def as_read(self, pod: Pod, first: dict[str, str], claims: dict[str, ObservedClaim]) -> Pod:
+    def given_up(self) -> set[str]:
+        """Claims of which all pods that run leave."""
+        users = [(key, pod) for pod in self.pods() if pod.node for key in pod.claims]
+        staying = {key for key, pod in users if pod.state is not PodState.RELEASING}
+        return {key for key, _ in users} - staying
+
+    def as_read(self, pod: Pod, users: set[tuple[str, str]], claims: dict[str, ObservedClaim]) -> Pod:
         if not pod.claims:
             return pod
         if pod.extended_claim is not None and pod.request.is_shared:
             return pod  # counted by what it asks for
-        counted = [key for key in pod.claims if first[key] == pod.id]
-        missing = tuple(claims[key].claim.spec for key in pod.claims if claims[key].allocation is None)
+        held = {
+            key: claims[key].allocation
+            for key in pod.claims
+            if pod.node is not None or key not in self.given_up()
+        }
+        counted = [key for key in pod.claims if (key, pod.id) in users]
+        missing = tuple(claims[key].claim.spec for key in pod.claims if held.get(key) is None)
         whole, parts, devices = 0, list[int](), set[int]()
         for key in counted:
-            allocation = claims[key].allocation
+            allocation = held.get(key)
             if allocation is None:
                 requested_whole, requested_parts = self.requested(self.claim_requests[key])
                 whole += requested_whole
@@ -567,6 +586,16 @@ def holders(claims: Iterable[ObservedClaim]) -> dict[DeviceId, list[int | None]]
 @example(100000628)  # one of three users of a claim was moved, and the claim stayed, again and again
 @example(200000670)  # what needs no more than a claim lost its nomination, and had others moved anew
 @example(200002502)  # a claim that a pod was bound with was moved with those who had used it before
+@example(
+    400000110
+)  # parts that were promised fitted to the byte, and were too much in thousandths once they ran
+@example(
+    400000955
+)  # who was moved for another was promised the place that it left, on paper less than in fact
+@example(400003311)  # who made way for admin access was moved to the very device that had to be free for it
+@example(
+    300000589
+)  # who waited for the claim of a pod that left counted as asking for nothing, until it was gone
 @given(st.integers(0, 1 << 32))
 def test_whatever_is_claimed_every_decision_holds_and_comes_to_rest(seed: int) -> None:
     walk(random.Random(seed))  # noqa: S311 - a world for each number

@@ -124,3 +124,63 @@ def test_a_part_counts_the_same_before_and_after_its_claim_was_made() -> None:
         assert claims.devices == devices
         assert claims.keys == (f"team/{name}",)
         assert claims.extended is None
+
+
+def user_of_gpu(uid: str, *, runs: bool, leaves: bool = False) -> Pod:
+    metadata = {"name": uid, "namespace": "team", "uid": uid, "creationTimestamp": "2026-11-26T10:00:00Z"}
+    if leaves:
+        metadata["deletionTimestamp"] = "2026-11-26T11:00:00Z"
+    spec = {
+        "schedulerName": "muster",
+        "nodeName": "dgx1" if runs else "",
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}],
+    }
+    return msgspec.convert({"metadata": metadata, "spec": spec}, Pod)
+
+
+def whole_gpu_3() -> wire.ResourceClaim:
+    held = part_of_gpu_3("gpu", 16)
+    on_node = NodeTerm(fields=(LabelRequirement("metadata.name", "In", ("dgx1",)),))
+    whole = Allocation((DeviceResult("gpu", ("gpu.nvidia.com", "dgx1", "gpu-3")),), nodes=on_node)
+    status = {"allocation": allocation_object(whole), "reservedFor": [{"resource": "pods", "uid": "first"}]}
+    return msgspec.structs.replace(held, status=msgspec.convert(status, type(held.status)))
+
+
+def test_a_claim_does_not_count_with_who_waits_for_it_while_its_user_runs() -> None:
+    known = reader()
+    known.note(whole_gpu_3(), is_there=True)
+    first, follower = user_of_gpu("first", runs=True), user_of_gpu("second", runs=False)
+    for user in (first, follower):
+        known.note_pod(user, is_there=True)
+    holds, waits = read(known, first), read(known, follower)
+    assert holds is not None
+    assert waits is not None
+    assert (holds.request.gpu_count, waits.request.gpu_count) == (1, 0)
+    assert waits.terms, "it can only run where the claim is"
+
+
+def test_a_claim_counts_with_who_waits_for_it_as_well_when_its_user_leaves() -> None:
+    """The one holds it until it is gone; the other will need as much, on whichever node."""
+    known = reader()
+    known.note(whole_gpu_3(), is_there=True)
+    first, follower = user_of_gpu("first", runs=True, leaves=True), user_of_gpu("second", runs=False)
+    for user in (first, follower):
+        known.note_pod(user, is_there=True)
+    holds, waits = read(known, first), read(known, follower)
+    assert holds is not None
+    assert waits is not None
+    assert (holds.request.gpu_count, waits.request.gpu_count) == (1, 1)
+    assert not waits.terms
+    assert len(waits.request.claim_specs) == 1
+
+
+def test_a_claim_that_others_go_on_using_does_not_count_with_who_leaves() -> None:
+    known = reader()
+    known.note(whole_gpu_3(), is_there=True)
+    first, second = user_of_gpu("first", runs=True, leaves=True), user_of_gpu("second", runs=True)
+    for user in (first, second):
+        known.note_pod(user, is_there=True)
+    counts = [
+        claims.request.gpu_count for user in (first, second) if (claims := read(known, user)) is not None
+    ]
+    assert counts == [0, 1], "no GPU comes free"

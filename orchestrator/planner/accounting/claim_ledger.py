@@ -9,7 +9,7 @@ allocator's answer. Both are changed together, by the ledger, and undone togethe
     joined        claims that hold something already and have one more user by this decision: they are not leaving
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -144,14 +144,12 @@ class ClaimLedger:
         *,
         later: bool,
         among: Sequence[int] | None = None,
-        preferred: Sequence[int] = (),
     ) -> tuple[int, ...] | None:
         """The indices of the GPUs that the pod's claims get on the node; None when they cannot be had there.
 
-        `among` are the GPUs that the claim that is made for the pod may have, the best first; None: all. Of these,
-        and for its other claims, the preferred ones are taken where they do as well.
+        `among` are the GPUs that its claims may have, the best first; None: all, in the order of pools.
         """
-        grants = self._grants(node, pod, later=later, among=among, preferred=preferred)
+        grants = self._grants(node, pod, later=later, among=among)
         if grants is None:
             return None
         devices = self._devices(node, pod, grants)
@@ -179,17 +177,20 @@ class ClaimLedger:
         if not isinstance(answer, Allocated):
             return False
         grants = tuple(map(ClaimGrant, missing, answer.allocations))
+        if any(_device_ids(grant.allocation) != held[grant.claim.key] for grant in grants):
+            return False
         self._answers[pod.id, node.name] = (self._version, True, grants)
-        return all(_device_ids(grant.allocation) == held[grant.claim.key] for grant in grants)
+        return True
 
     def choose(self, node: Node, pod: Pod, devices: Sequence[int]) -> Granted:
-        """What the pod has by claims if it is placed on the node now; a part of GPUs on these devices."""
+        """What the pod has by claims if it is placed on the node now, of these devices; a part of GPUs of no others."""
         version, later, grants = self._answers.get((pod.id, node.name), (-1, False, ()))
         if version == self._version:
             return Granted(pod.claims, grants, is_short=later)
+        others = () if pod.request.is_shared else range(node.gpu_count)
+        among = tuple(dict.fromkeys((*devices, *others)))
         for later in (False, True):
-            among = devices if pod.request.is_shared else None
-            again = self._grants(node, pod, later=later, among=among, preferred=devices)
+            again = self._grants(node, pod, later=later, among=among)
             if again is not None:
                 return Granted(pod.claims, again, is_short=later)
         return Granted(is_short=True)
@@ -199,7 +200,7 @@ class ClaimLedger:
         self._version += 1
         self._placed.setdefault(pod.id, []).append(granted)
         for grant in granted.new:
-            self.allocator.ledger.take(grant.allocation)
+            self.allocator.ledger.take(_held_by(grant.allocation, is_short=granted.is_short))
             if not grant.extended:
                 self._shared[grant.claim.key] = (grant.allocation, 0)
                 if granted.is_short:
@@ -221,7 +222,7 @@ class ClaimLedger:
         regained: list[ClaimGrant] = []
         for grant in granted.new:
             if grant.extended:
-                self.allocator.ledger.release(grant.allocation)
+                self.allocator.ledger.release(_held_by(grant.allocation, is_short=granted.is_short))
                 regained.append(grant)
         for key in granted.keys:
             if key not in self._shared:
@@ -232,8 +233,8 @@ class ClaimLedger:
                 self._shared[key] = (allocation, users - 1)
                 continue
             del self._shared[key]
+            self.allocator.ledger.release(_held_by(allocation, is_short=key in self._promised))
             self._promised.discard(key)
-            self.allocator.ledger.release(allocation)
             regained.append(ClaimGrant(self._claims[key].claim, allocation))
         return Granted(granted.keys, tuple(regained), granted.is_short)
 
@@ -324,7 +325,6 @@ class ClaimLedger:
         *,
         later: bool,
         among: Sequence[int] | None,
-        preferred: Sequence[int],
     ) -> tuple[ClaimGrant, ...] | None:
         """What the pod's claims would get on the node; None when they cannot be had."""
         place = NodePlace(node.name, node.labels)
@@ -333,17 +333,19 @@ class ClaimLedger:
             return None
         # what runs has its claim among the others
         extended = _claim_on(node, pod) if node.published_gpus and pod.node is None else None
-        chosen: dict[str, list[DeviceId]] = {}
         if extended is not None:
             missing.append(extended)
-            if among is not None:
-                chosen[extended.key] = [node.published_gpus[index] for index in among]
         elif not pod.claims:
             return None  # such a node gives GPUs to claims alone
         if not missing:
             return ()
-        wanted = {node.published_gpus[index] for index in preferred if index < len(node.published_gpus)}
-        answer = self._allocate(place, missing, chosen, wanted, later=later)
+        open_to: dict[str, list[DeviceId]] = {}
+        if among is not None and node.published_gpus:
+            gpus = node.published_gpus
+            open_gpus = [gpus[index] for index in among if index < len(gpus)]
+            others = [listed for listed in self.allocator.devices_on(place) if listed not in gpus]
+            open_to = {claim.key: [*open_gpus, *others] for claim in missing}
+        answer = self._allocate(place, missing, open_to, later=later)
         if isinstance(answer, Allocated):
             return tuple(
                 ClaimGrant(claim, allocation, claim is extended)
@@ -388,7 +390,6 @@ class ClaimLedger:
         place: NodePlace,
         claims: list[Claim],
         among: Mapping[str, Sequence[DeviceId]],
-        preferred: Collection[DeviceId] = (),
         *,
         later: bool,
     ) -> Answer:
@@ -399,10 +400,23 @@ class ClaimLedger:
                 listed = self._claims.get(key)
                 if listed is not None and listed.allocation is not None and self._is_leaving(key):
                     ledger.release(listed.allocation)
-        group = self.allocator.group(claims)
-        answer = self.allocator.allocate(place, group, among=among, preferred=preferred)
+        answer = self.allocator.allocate(place, self.allocator.group(claims), among=among)
         ledger.rollback(mark)
         return answer
+
+
+def _held_by(allocation: Allocation, *, is_short: bool) -> Allocation:
+    """What a claim that gets this holds: a promise of admin access to a shared device holds it until it is given.
+
+    Such a device has to be as free as for others when it is allocated, though nothing of it is taken then.
+    """
+    if not is_short or not any(result.admin_access and result.share_id for result in allocation.results):
+        return allocation
+    results = [
+        replace(result, admin_access=result.admin_access and not result.share_id)
+        for result in allocation.results
+    ]
+    return replace(allocation, results=tuple(results))
 
 
 def _device_ids(allocation: Allocation) -> list[DeviceId]:

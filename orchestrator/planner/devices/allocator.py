@@ -5,7 +5,7 @@ A decision makes a `group` of the claims of a pod once, asks `allocate` for node
 what was evaluated on the slices that stay is kept.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -89,18 +89,16 @@ class DeviceAllocator:
         group: ClaimGroup,
         max_work: int = MAX_WORK,
         among: Mapping[str, Sequence[DeviceId]] = MappingProxyType({}),
-        preferred: Collection[DeviceId] = (),
     ) -> Answer:
         """Return what the claims get on the node, all of them together; nothing is noted.
 
         A node that did not have it is not searched again for the same, until something of its pools is released.
-        `among` are the devices that a claim (key) may have, the best first; if not said, all: the preferred ones
-        first, then in the order of pools.
+        `among` are the devices that a claim (key) may have, the best first; if not said, all, in the order of pools.
         """
         unsatisfiable = self._unsatisfiable_for(group)
         if place.name in unsatisfiable:
             return Unsatisfiable()
-        answer = self._searched(self._inventory.on_node(place), group.claims, max_work, among, preferred)
+        answer = self._searched(self._inventory.on_node(place), group.claims, max_work, among)
         if isinstance(answer, Unsatisfiable) and not among and not any(map(_asks_for_all, group.claims)):
             unsatisfiable.add(place.name)
         return answer
@@ -109,6 +107,10 @@ class DeviceAllocator:
         """Yield the nodes of which it is not known that they do not have it."""
         unsatisfiable = self._unsatisfiable_for(group)
         return (place for place in places if place.name not in unsatisfiable)
+
+    def devices_on(self, place: NodePlace) -> Iterator[DeviceId]:
+        """Yield the devices that claims may get on the node, held or not, in the order of pools."""
+        return (candidate.device_id for candidate in self._inventory.on_node(place).candidates)
 
     def overfull(self) -> frozenset[DeviceId]:
         """Return the devices of which more is held than they have: no scheduler alone gives so much away."""
@@ -140,7 +142,6 @@ class DeviceAllocator:
         claims: Sequence[Claim],
         max_work: int,
         among: Mapping[str, Sequence[DeviceId]],
-        preferred: Collection[DeviceId],
     ) -> Answer:
         try:
             search = Search(
@@ -152,7 +153,6 @@ class DeviceAllocator:
                 matches=self._matches,
                 max_work=max_work,
                 among=among,
-                preferred=preferred,
             )
             try:
                 is_possible = search.run()

@@ -4,7 +4,7 @@ The first answer counts. The order is that of kube-scheduler: pools by driver an
 last, slices by name, devices as listed; so both choose the same where there is a choice of subrequests.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -94,11 +94,10 @@ class Search:
         matches: Matches,
         max_work: int,
         among: Mapping[str, Sequence[DeviceId]],
-        preferred: Collection[DeviceId],
     ) -> None:
         self._node = node
         self._claims = claims
-        self._candidates = [_chosen(node.candidates, among.get(claim.key), preferred) for claim in claims]
+        self._candidates = [_chosen(node.candidates, among.get(claim.key)) for claim in claims]
         self._classes = classes
         self._features = features
         self._ledger = ledger
@@ -409,14 +408,10 @@ class Search:
             return None
 
 
-def _chosen(
-    candidates: Sequence[Candidate], devices: Sequence[DeviceId] | None, preferred: Collection[DeviceId]
-) -> Sequence[Candidate]:
-    """Return the candidates that are among the devices, in the order of these; for None all, the preferred first."""
-    if devices is None and not preferred:
-        return candidates
+def _chosen(candidates: Sequence[Candidate], devices: Sequence[DeviceId] | None) -> Sequence[Candidate]:
+    """Return the candidates that are among the devices, in the order of these; all of them for None."""
     if devices is None:
-        return sorted(candidates, key=lambda candidate: candidate.device_id not in preferred)
+        return candidates
     by_id = {candidate.device_id: candidate for candidate in candidates}
     return [by_id[device_id] for device_id in devices if device_id in by_id]
 

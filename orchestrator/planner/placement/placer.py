@@ -5,7 +5,7 @@ those that the same project shares, then the fullest; a new device is opened onl
 setting `spread` the emptiest node comes first.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
@@ -130,6 +130,8 @@ class Placer:
             return self.keep(workload, pod, pod.node or "", pod.devices)
         if not self.accepts(account, workload, pod) or not account.has_capacity(pod.request, later=True):
             return None
+        if pod.request.is_shared and self._keep_devices(account, pod.request, pod.devices, now=False) is None:
+            return None
         if not self._may_take(account, workload, pod) or not self.ledger.claims.may_stay(account.node, pod):
             return None
         return Placement(account.node.name, pod.devices, promised=True)
@@ -161,14 +163,9 @@ class Placer:
     def _keep_by_claims(
         self, account: NodeAccount, pod: Pod, reserved: tuple[int, ...], *, now: bool
     ) -> Placement | None:
-        """The node with the devices that the pod's claims get there: those that were kept for it, or others if need be.
-
-        The claim that is made for parts of GPUs gets those that were kept for it, or none.
-        """
-        is_part = pod.request.is_shared and pod.extended_claim is not None
+        """The node with the devices that the pod's claims get there: those that were kept, or others if need be."""
         for later in (False, True) if now else (True,):
-            among = reserved if is_part else None
-            devices = self._devices_for(account, "", pod, later=later, among=among, preferred=reserved)
+            devices = self._devices_for(account, "", pod, later=later, preferred=reserved)
             if devices is not None:
                 return Placement(account.node.name, devices, promised=later)
         return None
@@ -180,21 +177,24 @@ class Placer:
         pod: Pod,
         *,
         later: bool,
-        among: Sequence[int] | None = None,
-        preferred: Sequence[int] = (),
+        preferred: tuple[int, ...] = (),
     ) -> tuple[int, ...] | None:
         """Indices of the GPUs that the pod gets on this node, () for none; None when they are not there.
 
-        A claim that is made for parts of GPUs gets them of those that the pod would get without a claim (`among`),
-        others the preferred ones where these do as well.
+        Claims get the preferred ones where these do as well, and parts of those GPUs that have so much left in
+        thousandths: memory that fits to the byte may be more than that.
         """
         claims = self.ledger.claims
         if not claims.concern(account.node, pod):
             return devices_for(account, pod.request, project, later=later)
-        if among is None and pod.request.is_shared and pod.extended_claim is not None:
-            among = [device for _, _, device in ranked_devices(account, pod.request, project, later=later)]
+        among = None
+        if pod.request.is_shared:
+            ranked = [device for _, _, device in ranked_devices(account, pod.request, project, later=later)]
+            among = sorted(ranked, key=lambda device: device not in preferred)
+        elif preferred:
+            among = sorted(range(account.node.gpu_count), key=lambda device: device not in preferred)
         before = claims.allocator.looked_at
-        devices = claims.devices(account.node, pod, later=later, among=among, preferred=preferred)
+        devices = claims.devices(account.node, pod, later=later, among=among)
         self.looked_at += claims.allocator.looked_at - before
         return devices
 

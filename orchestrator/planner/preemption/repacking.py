@@ -312,7 +312,8 @@ class _Repacking:
                 continue
             if self._ledger.claims.concern(account.node, item.pod):
                 # claims choose their devices
-                choices.append((0, Placement(account.node.name, default, promised=True)))
+                if item.pod.node != account.node.name or placer.stay(item.workload, item.pod) is None:
+                    choices.append((0, Placement(account.node.name, default, promised=True)))
                 continue
             # Among many nodes a step is better spent on another node than on other parts of the same GPUs.
             residents = self._homes.on(position) if self._are_few or not item.pod.request.is_shared else {}
