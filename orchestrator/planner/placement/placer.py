@@ -128,19 +128,19 @@ class Placer:
         account = self.ledger.by_name.get(pod.node or "")
         if account is None or not pod.claims:
             return self.keep(workload, pod, pod.node or "", pod.devices)
-        if not self.accepts(account, workload, pod) or not account.has_capacity(pod.request, later=True):
+        if not self.accepts(account, workload, pod) or not self._may_take(account, workload, pod):
             return None
-        if pod.request.is_shared and self._keep_devices(account, pod.request, pod.devices, now=False) is None:
-            return None
-        if not self._may_take(account, workload, pod) or not self.ledger.claims.may_stay(account.node, pod):
-            return None
-        return Placement(account.node.name, pod.devices, promised=True)
+        return Placement(account.node.name, pod.devices, promised=True) if self.can_stay(pod) else None
 
     def can_stay(self, pod: Pod) -> bool:
         """Whether a pod that leaves could run on beside all that was promised meanwhile, whatever its node accepts."""
         account = self.ledger.by_name.get(pod.node or "")
-        if account is None or pod.claims or not account.has_capacity(pod.request, later=True):
+        if account is None or not account.has_capacity(pod.request, later=True):
             return False
+        if pod.claims:
+            share = account.share_milli(pod.request)
+            fits = all(account.free_milli(device, later=True) >= share for device in pod.devices)
+            return fits and self.ledger.claims.may_stay(account.node, pod)
         return self._keep_devices(account, pod.request, pod.devices, now=False) is not None
 
     @staticmethod
@@ -181,8 +181,8 @@ class Placer:
     ) -> tuple[int, ...] | None:
         """Indices of the GPUs that the pod gets on this node, () for none; None when they are not there.
 
-        Claims get the preferred ones where these do as well, and parts of those GPUs that have so much left in
-        thousandths: memory that fits to the byte may be more than that.
+        Claims get the preferred ones where these do as well, and none that has too little left as all else counts it:
+        in thousandths, which memory that fits to the byte may exceed, and parts beside whole GPUs as whole ones.
         """
         claims = self.ledger.claims
         if not claims.concern(account.node, pod):
@@ -191,8 +191,8 @@ class Placer:
         if pod.request.is_shared:
             ranked = [device for _, _, device in ranked_devices(account, pod.request, project, later=later)]
             among = sorted(ranked, key=lambda device: device not in preferred)
-        elif preferred:
-            among = sorted(range(account.node.gpu_count), key=lambda device: device not in preferred)
+        elif pod.request.gpu_count:
+            among = sorted(account.whole_devices(later=later), key=lambda device: device not in preferred)
         before = claims.allocator.looked_at
         devices = claims.devices(account.node, pod, later=later, among=among)
         self.looked_at += claims.allocator.looked_at - before
