@@ -18,7 +18,7 @@ from orchestrator.planner.accounting.coverage import (
 )
 from orchestrator.planner.accounting.quota import amount_text, gpus, reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import keeps_limits
-from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
 from orchestrator.planner.model import UNLIMITED, Amounts, Pod, Workload
 from orchestrator.planner.ordering import dominant_share, is_over_share
 from orchestrator.planner.preemption.candidates import Candidates, Piece
@@ -236,10 +236,27 @@ class ReclaimPolicy:
     def eviction_reason(
         self, workload: Workload, requested: Amounts, victim: Victim
     ) -> EvictionReason | None:
-        """The rule by which the victim may be taken now, or None. `requested` is not yet on the ledger."""
-        behind = held_behind(self._session, victim.workload)
+        """The rule by which the victim may be taken now, or None. `requested` is not yet on the ledger.
+
+        What a workload needs to run goes by the rule `fair-share` only if its surplus, which goes with it, is not all
+        that its side holds too much of: it would be entitled to come back, and whoever took its place, in turn.
+        """
+        behind = plus(held_behind(self._session, victim.workload), self._surplus_of(victim))
         return self._reason(
             workload, requested, victim.workload.project, chunk_amounts(victim.pods), behind=behind
+        )
+
+    def _surplus_of(self, victim: Victim) -> Amounts:
+        """What runs of the victim beyond what its workload needs, if it is all of the workload."""
+        if not victim.is_core or len(victim.pods) == 1:
+            return (0, 0, 0)
+        _, surplus = held_parts(victim.workload)
+        return chunk_amounts(
+            [
+                pod
+                for pod in surplus
+                if pod.id not in self._ledger.evicted and not self._session.is_nominated(pod)
+            ]
         )
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
