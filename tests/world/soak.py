@@ -1,8 +1,9 @@
-"""Lives and saturated clusters by the thousand, each decision checked; what fails is shrunk and written as a file.
+"""Lives, saturated clusters and worlds with claims by the thousand, each decision checked.
 
-    python -m tests.world.soak --lives 1000 --steps 40 --saturated 30000 --seed 0 --minutes 60
+    python -m tests.world.soak --lives 1000 --steps 40 --saturated 30000 --claims 10000 --seed 0 --minutes 60
 
-A file is what `muster simulate` reads: its comment says which check failed and how the world went on.
+What fails is shrunk and written as a file, but for worlds with claims. A file is what `muster simulate` reads: its
+comment says which check failed and how the world went on.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.simulation.writer import dump
+from tests.world.claims import walk
 from tests.world.scenes import saturated
 from tests.world.settling import Pace, Settled, settle
 from tests.world.shrink import shrunk
@@ -48,10 +50,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One world: how many decisions were checked, and what was wrong."""
+    """One world: how many decisions were checked, and what was wrong.
+
+    `broken` is what was wrong in a world with claims: such a world is no snapshot file, but built anew from its number.
+    """
 
     decisions: int
-    failures: tuple[Failure, ...]
+    failures: tuple[Failure, ...] = ()
+    broken: str = ""
 
 
 def live(seed: int, steps: int) -> Outcome:
@@ -86,6 +92,14 @@ def saturate(seed: int, *, trees: bool) -> Outcome:
     return Outcome(settled.decisions, tuple(_failures(name, settled, pace, seed, start=snapshot)))
 
 
+def claim(seed: int) -> Outcome:
+    """One world with device claims, decided until it is at rest."""
+    try:
+        return Outcome(walk(seed))
+    except AssertionError as error:
+        return Outcome(0, broken=f"tests.world.claims.walk({seed}): {error}")
+
+
 def _failures(
     name: str, settled: Settled, pace: Pace, seed: int, start: Snapshot | None = None
 ) -> Iterator[Failure]:
@@ -116,10 +130,12 @@ def write(failure: Failure, folder: Path) -> Path:
     return path
 
 
-def work(lives: int, steps: int, clusters: int, seed: int) -> Iterator[tuple[str, Callable[[], Outcome]]]:
-    """The worlds, lives and clusters by turns, so that a run that is cut short has both."""
-    total = max(lives, clusters)
-    done_lives = done_clusters = 0
+def work(
+    lives: int, steps: int, clusters: int, claims: int, seed: int
+) -> Iterator[tuple[str, Callable[[], Outcome]]]:
+    """The worlds, lives, clusters and those with claims by turns, so that a run that is cut short has all of them."""
+    total = max(lives, clusters, claims)
+    done_lives = done_clusters = done_claims = 0
     for number in range(1, total + 1):
         while done_lives * total < lives * number:
             yield "life", partial(live, seed + done_lives, steps)
@@ -130,6 +146,9 @@ def work(lives: int, steps: int, clusters: int, seed: int) -> Iterator[tuple[str
                 partial(saturate, seed + done_clusters, trees=done_clusters % 2 == 1),
             )
             done_clusters += 1
+        while done_claims * total < claims * number:
+            yield "claims", partial(claim, seed + done_claims)
+            done_claims += 1
 
 
 def soak(
@@ -148,6 +167,9 @@ def soak(
             by_check[check] += 1
             if by_check[check] <= MAX_FILES:
                 print(f"{failure.world}: {failure.violation}\n  {write(failure, folder)}", flush=True)
+        if outcome.broken:
+            by_check["claims"] += 1
+            print(outcome.broken, flush=True)
         if time.monotonic() >= next_line:
             next_line = time.monotonic() + 30
             print(f"{dict(counts)}, {decisions} decisions, failures: {dict(by_check) or 'none'}", flush=True)
@@ -155,7 +177,8 @@ def soak(
     for check, count in by_check.most_common():
         print(f"{check:<20} {count}")
     print(
-        f"\n{counts['life']} lives, {counts['saturated']} saturated clusters, {decisions} decisions checked"
+        f"\n{counts['life']} lives, {counts['saturated']} saturated clusters, {counts['claims']} worlds with claims, "
+        f"{decisions} decisions checked"
     )
     return by_check
 
@@ -189,12 +212,13 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--lives", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--saturated", type=int, default=30_000)
+    parser.add_argument("--claims", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args(words)
-    worlds = work(options.lives, options.steps, options.saturated, options.seed)
+    worlds = work(options.lives, options.steps, options.saturated, options.claims, options.seed)
     until = time.monotonic() + 60 * options.minutes
     return 1 if soak(worlds, until=until, workers=options.workers, folder=options.out) else 0
 
