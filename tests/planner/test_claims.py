@@ -8,6 +8,7 @@ from orchestrator.planner.devices.model import (
     MAX_USERS,
     Claim,
     ClaimSpec,
+    DeviceTaint,
     DynamicResources,
     NodeChoice,
     ObservedClaim,
@@ -407,3 +408,52 @@ def test_a_claim_that_one_more_pod_starts_with_does_not_move_with_who_used_it_be
     assert {binding.pod: binding.grants for binding in decision.bindings} == {"users-1": ()}
     assert not decision.evictions
     cluster.settle()
+
+
+def _shared_by_two(users: str, **changes: object) -> tuple[Workload, Claim]:
+    """A workload of two pods with one claim, which counts with the first."""
+    shared = claimed("shared")
+    both = job(users, "a", shared, shared, pods=2, **changes)
+    return replace(both, pods=(both.pods[0], replace(both.pods[1], request=Request()))), shared
+
+
+def _taint_first_gpu(cluster: Claims) -> None:
+    """The driver says that the first GPU of the only node is not to be used."""
+    (node,) = cluster.snapshot.nodes
+    (listed,) = cluster.snapshot.dynamic.slices
+    first, *others = listed.devices
+    tainted = replace(first, taints=(DeviceTaint("unhealthy", "", "NoExecute"),))
+    cluster.snapshot = replace(
+        cluster.snapshot,
+        nodes=(replace(node, unhealthy_gpus=(0,)),),
+        dynamic=replace(cluster.snapshot.dynamic, slices=(replace(listed, devices=(tainted, *others)),)),
+    )
+
+
+def test_all_users_of_a_claim_leave_an_unhealthy_gpu_together() -> None:
+    """One alone would come back to the very GPU, as the others keep the claim on it, and then the next, and so on."""
+    cluster = Claims([published("node-1", 2)], [builders.project("a", 1000)])
+    users, shared = _shared_by_two("users")
+    cluster.submit(users, shared)
+    cluster.step()
+    _taint_first_gpu(cluster)
+    decision = cluster.step()
+    assert {eviction.pod for eviction in decision.evictions} == {"users-0", "users-1"}
+    cluster.settle()
+    assert cluster.running() == {"users"}
+    (listed,) = cluster.snapshot.dynamic.claims
+    assert listed.allocation is not None
+    assert [result.device_id[2] for result in listed.allocation.results] == ["gpu-1"]
+
+
+def test_who_shares_a_claim_with_others_stays_on_an_unhealthy_gpu() -> None:
+    cluster = Claims([published("node-1", 2)], [builders.project("a", 1000)])
+    users, shared = _shared_by_two("users")
+    first, second = users.pods
+    cluster.submit(replace(users, pods=(first,)), shared)
+    cluster.submit(replace(job("other", "a", shared, age=1), pods=(replace(second, id="other-0"),)))
+    cluster.step()
+    _taint_first_gpu(cluster)
+    decision = cluster.step()
+    assert not decision.evictions
+    assert decision.endangered.keys() == {"users"}

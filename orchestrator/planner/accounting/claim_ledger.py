@@ -9,7 +9,7 @@ allocator's answer. Both are changed together, by the ledger, and undone togethe
     joined        claims that hold something already and have one more user by this decision: they are not leaving
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -252,6 +252,16 @@ class ClaimLedger:
             _add(on_node, key, sign)
         if not on_node:
             del self._leaving_on[pod.node or ""]
+
+    def holds_on(self, pod: Pod, devices: Collection[DeviceId]) -> bool:
+        """Whether a claim of the pod holds one of these devices, and not all of its users leave."""
+        return any(
+            result.device_id in devices
+            for key in pod.claims
+            if (listed := self._claims.get(key)) is not None and listed.allocation is not None
+            for result in listed.allocation.results
+            if not self._is_leaving(key)
+        )
 
     def granted(self, node: Node, pod: Pod) -> tuple[tuple[ClaimGrant, ...], tuple[int, ...]] | None:
         """What the claims of a placed pod get, and the indices of its GPUs; None when it lacks some of it."""

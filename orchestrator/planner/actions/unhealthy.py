@@ -76,6 +76,7 @@ def _move(session: Session, workload: Workload, struck: Sequence[tuple[Pod, str]
         session.ledger.evict(workload, pod)
     moved = move_elsewhere(session, [(victim, EvictionReason(RULE, why))])
     fits = sum(len(placed) for placed in moved.values()) == len(victim.pods)
+    fits = fits and not any(_keeps_unhealthy(session, pod) for pod in victim.pods)
     if not fits or _is_due_to_others(session, workload, victim.pods, moved[workload.id]):
         session.ledger.rollback(checkpoint)
         requested = amounts_text(chunk_amounts(victim.pods))
@@ -117,8 +118,25 @@ def _is_due_to_others(session: Session, workload: Workload, pods: Sequence[Pod],
     return due
 
 
+def _keeps_unhealthy(session: Session, pod: Pod) -> bool:
+    """Whether a claim of the pod, which is evicted on the ledger, holds an unhealthy GPU on, as others use it too."""
+    account = session.ledger.by_name.get(pod.node or "")
+    if account is None or not pod.claims:
+        return False
+    gpus, unhealthy = account.node.published_gpus, account.node.unhealthy_gpus
+    return session.ledger.claims.holds_on(pod, {gpus[index] for index in unhealthy if index < len(gpus)})
+
+
 def _together(workload: Workload, struck: Sequence[Pod]) -> tuple[Pod, ...]:
-    """The struck pods, or all that run when the gang could not go on without them."""
+    """The struck pods and who shares their claims, or all that run when the gang could not go on without them."""
+    keys = {key for pod in struck for key in pod.claims}
+    if keys:
+        hit = {pod.id for pod in struck}
+        struck = [
+            pod
+            for pod in workload.pods
+            if pod.id in hit or (pod.state is PodState.ALLOCATED and not keys.isdisjoint(pod.claims))
+        ]
     gone = {pod.id for pod in struck}
     rest = tuple(pod for pod in workload.pods if pod.id not in gone)
     if has_gang(workload.with_pods(rest)):
