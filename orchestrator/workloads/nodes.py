@@ -25,6 +25,7 @@ from orchestrator.workloads.request import (
     UnreadableRequest,
     devices_of,
     gpu_request,
+    has_gpus_of_plugin,
     is_admitted,
     pod_request,
 )
@@ -201,7 +202,8 @@ def node_views(
         if pod.spec.node_name and pod.status.phase not in _ENDED:
             on_node.setdefault(pod.spec.node_name, []).append(pod)
             is_foreign = pod.spec.scheduler_name != names.SCHEDULER_NAME
-            devices.note_pod(pod, is_there=not may_have_claims(pod), is_foreign=is_foreign)
+            by_claims = may_have_claims(pod) and not has_gpus_of_plugin(pod)
+            devices.note_pod(pod, is_there=not by_claims, is_foreign=is_foreign)
     for _ in devices.read(lambda _uid: None, {}, {}):
         pass
     measured, by_driver = summaries or {}, published or {}
@@ -306,7 +308,8 @@ def _pod(pod: Pod, held: tuple[int, ...] | None, memory_mib: int, used: Usage) -
     except UnreadableRequest:
         request = gpu_request(pod)
     # What has parts of GPUs by claims holds those parts: its annotation names the GPUs, which others have parts of too.
-    if held is None and may_have_claims(pod) and is_admitted(pod) and not request.is_shared:
+    by_claims = may_have_claims(pod) and not has_gpus_of_plugin(pod)
+    if held is None and by_claims and is_admitted(pod) and not request.is_shared:
         held_by_claims = devices_of(pod)
         request = replace(request, gpu_count=len(held_by_claims))
     elif held is not None:

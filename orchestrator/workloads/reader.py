@@ -33,7 +33,7 @@ from orchestrator.workloads.node_reader import NodeReader
 from orchestrator.workloads.outsider_reader import OutsiderReader
 from orchestrator.workloads.owners import KindState
 from orchestrator.workloads.project_reader import ProjectReader
-from orchestrator.workloads.request import concerns_gpus
+from orchestrator.workloads.request import concerns_gpus, has_gpus_of_plugin
 from orchestrator.workloads.snapshot import Assumption, Observed, Reading
 from orchestrator.workloads.unreadable import Boundary
 from orchestrator.workloads.volumes import StorageObject, Volumes
@@ -233,8 +233,9 @@ class Reader:
         self._outsiders.note(pod, is_there=is_outsider)
         self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere and not is_outsider else "")
         # which GPUs a pod has by claims is written in them
+        by_claims = has_claims and not has_gpus_of_plugin(pod)
         self._devices.note_pod(
-            pod, is_there=is_there and not has_claims, is_foreign=not (is_ours or is_outsider)
+            pod, is_there=is_there and not by_claims, is_foreign=not (is_ours or is_outsider)
         )
         if has_claims:
             is_active = is_there and pod.status.phase not in FINISHED

@@ -135,6 +135,13 @@ def gpu_request(pod: Pod, *, with_parts: bool = True) -> Request:
         return Request(gpu_count=1)
 
 
+def has_gpus_of_plugin(pod: Pod) -> bool:
+    """Whether it is its node's device plugin that gives a bound pod its GPUs: no claim was made for them."""
+    request = gpu_request(pod)
+    asks = bool(request.gpu_count or request.is_shared)
+    return asks and pod.status.extended_resource_claim_status is None
+
+
 def readable_request(pod: Pod) -> Request:
     """What a bound pod that cannot be read asks for, each resource by itself; more than there is where it cannot be."""
 

@@ -37,6 +37,7 @@ from orchestrator.workloads.request import (
     Held,
     devices_of,
     gpu_devices,
+    has_gpus_of_plugin,
     is_admitted,
     pod_constraints,
     readable_request,
@@ -263,7 +264,7 @@ def planner_pod(
         state = _state(pod, max_checkpoint_grace_seconds, evicted=evicted)
         if assumed and not pod.spec.node_name:
             held = assumed.devices
-        elif claims is not None and claims.keys:
+        elif claims is not None and claims.keys and not has_gpus_of_plugin(pod):
             held = claims.devices
         elif devices is not None:
             held, request = devices, held_request(request, devices)
@@ -303,7 +304,7 @@ def held_pod(
     `devices` and `claims` as for `planner_pod`.
     """
     held = assumed.devices if assumed and not pod.spec.node_name else devices
-    if claims is not None:
+    if claims is not None and not has_gpus_of_plugin(pod):
         held = claims.devices
     elif held is None:
         held = devices_of(pod)

@@ -410,10 +410,10 @@ def test_a_claim_that_one_more_pod_starts_with_does_not_move_with_who_used_it_be
     cluster.settle()
 
 
-def _shared_by_two(users: str, **changes: object) -> tuple[Workload, Claim]:
+def _shared_by_two(users: str) -> tuple[Workload, Claim]:
     """A workload of two pods with one claim, which counts with the first."""
     shared = claimed("shared")
-    both = job(users, "a", shared, shared, pods=2, **changes)
+    both = job(users, "a", shared, shared, pods=2)
     return replace(both, pods=(both.pods[0], replace(both.pods[1], request=Request()))), shared
 
 
@@ -457,3 +457,49 @@ def test_who_shares_a_claim_with_others_stays_on_an_unhealthy_gpu() -> None:
     decision = cluster.step()
     assert not decision.evictions
     assert decision.endangered.keys() == {"users"}
+
+
+def _with_cards(cluster: Claims, *names: str) -> Claims:
+    """The cluster, whose only node has these network cards besides; its GPUs are its device plugin's."""
+    cards = resource_slice(*map(device, names), pool="cards", nodes=NodeChoice(node_name="node-1"))
+    dynamic = replace(cluster.snapshot.dynamic, slices=(cards,))
+    cluster.snapshot = replace(cluster.snapshot, dynamic=dynamic)
+    return cluster
+
+
+def _with_card(name: str, project: str, request: Request, *, age: int = 0) -> tuple[Workload, Claim]:
+    """A pod with a claim for a card, and GPUs that it asks for by number or parts."""
+    card = claimed(f"card-{name}")
+    made = job(name, project, card, age=age)
+    return replace(
+        made, pods=(replace(made.pods[0], request=replace(request, claim_specs=(card.spec,))),)
+    ), card
+
+
+def test_gpus_of_a_device_plugin_are_counted_for_pods_with_claims_for_other_devices() -> None:
+    cluster = _with_cards(Claims([builders.node("node-1", 2)], [builders.project("a", 3000)]), "x", "y", "z")
+    for age, name in enumerate(("one", "two", "three")):
+        cluster.submit(*_with_card(name, "a", Request(gpu_count=1), age=age))
+    decision = plan(cluster.snapshot)
+    assert sorted(binding.devices for binding in decision.bindings) == [(0,), (1,)]
+    assert all(len(binding.grants) == 1 for binding in decision.bindings)
+    assert set(decision.pending) == {"three"}
+
+
+def test_parts_of_gpus_of_a_device_plugin_are_packed_for_pods_with_claims_too() -> None:
+    cluster = _with_cards(Claims([builders.node("node-1", 2)], [builders.project("a", 2000)]), "x", "y", "z")
+    for age, name in enumerate(("one", "two", "three")):
+        cluster.submit(*_with_card(name, "a", Request(gpu_portion_milli=500), age=age))
+    decision = plan(cluster.snapshot)
+    assert sorted(binding.devices for binding in decision.bindings) == [(0,), (0,), (1,)]
+
+
+def test_a_pod_with_a_claim_for_a_card_is_bound_to_the_gpu_that_was_kept_for_it() -> None:
+    cluster = _with_cards(Claims([builders.node("node-1", 2)], [builders.project("a", 2000)]), "x", "y")
+    made, card = _with_card("one", "a", Request(gpu_count=1))
+    nominated = replace(made.pods[0], nominated_node="node-1", nominated_devices=(1,))
+    cluster.submit(replace(made, pods=(nominated,)), card)
+    other = builders.workload("other", "a", 1000, age=1)
+    cluster.submit(other)
+    devices = {binding.workload: binding.devices for binding in plan(cluster.snapshot).bindings}
+    assert devices == {"one": (1,), "other": (0,)}

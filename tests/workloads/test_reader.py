@@ -345,3 +345,22 @@ def test_what_a_claim_holds_is_the_same_in_whatever_order_it_is_seen(user: Any, 
         without = Reader()
         feed(without, *(seen for seen in order if seen is not user))
         assert held(reader) == held(without)
+
+
+def test_gpus_of_a_device_plugin_are_held_beside_a_claim_for_another_device() -> None:
+    """Counted as claimed, they would be free as soon as the pod is bound, and given to the next one as well."""
+    user = pod(
+        "p",
+        namespace="ns-0",
+        uid="uid-p",
+        gpus=1,
+        node="n-0",
+        phase="Running",
+        annotations={"muster.dev/gpu-devices": "1"},
+        spec={"schedulerName": "muster", "resourceClaims": [{"name": "r", "resourceClaimName": "c"}]},
+    )
+    reader = Reader()
+    feed(reader, node("n-0", 2), NAMED, user)
+    (workload,) = reader.read().snapshot.workloads
+    (read,) = workload.pods
+    assert (read.claims, read.devices, read.request.gpu_count) == (("ns-0/c",), (1,), 1)

@@ -28,6 +28,8 @@ def grant_claims(
             short.add(binding.workload)
         else:
             grants, devices = granted
+            if not node.published_gpus:
+                devices = binding.devices  # claims give none there
             complete[name] = replace(binding, devices=devices, grants=grants)
     return {name: binding for name, binding in complete.items() if binding.workload not in short}
 

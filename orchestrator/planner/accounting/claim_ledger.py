@@ -153,7 +153,7 @@ class ClaimLedger:
         if grants is None:
             return None
         devices = self._devices(node, pod, grants)
-        if pod.node is not None and len(devices) < pod.request.gpu_count:
+        if pod.node is not None and node.published_gpus and len(devices) < pod.request.gpu_count:
             return None  # moved to a lesser alternative, it would take what it had as soon as it is back
         self._answers[pod.id, node.name] = (self._version, later, grants)
         return devices

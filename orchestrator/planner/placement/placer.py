@@ -137,10 +137,11 @@ class Placer:
         account = self.ledger.by_name.get(pod.node or "")
         if account is None or not account.has_capacity(pod.request, later=True):
             return False
-        if pod.claims:
+        if pod.claims and not self.ledger.claims.may_stay(account.node, pod):
+            return False
+        if pod.claims and account.node.published_gpus:
             share = account.share_milli(pod.request)
-            fits = all(account.free_milli(device, later=True) >= share for device in pod.devices)
-            return fits and self.ledger.claims.may_stay(account.node, pod)
+            return all(account.free_milli(device, later=True) >= share for device in pod.devices)
         return self._keep_devices(account, pod.request, pod.devices, now=False) is not None
 
     @staticmethod
@@ -164,10 +165,16 @@ class Placer:
         self, account: NodeAccount, pod: Pod, reserved: tuple[int, ...], *, now: bool
     ) -> Placement | None:
         """The node with the devices that the pod's claims get there: those that were kept, or others if need be."""
+        if _has_plugin_gpus(account, pod.request):
+            where = self._keep_devices(account, pod.request, reserved, now=now)
+            if where is None:
+                return None
+            now = not where.promised
         for later in (False, True) if now else (True,):
             devices = self._devices_for(account, "", pod, later=later, preferred=reserved)
             if devices is not None:
-                return Placement(account.node.name, devices, promised=later)
+                kept = reserved if _has_plugin_gpus(account, pod.request) else devices
+                return Placement(account.node.name, kept, promised=later)
         return None
 
     def _devices_for(
@@ -187,6 +194,11 @@ class Placer:
         claims = self.ledger.claims
         if not claims.concern(account.node, pod):
             return devices_for(account, pod.request, project, later=later)
+        by_plugin: tuple[int, ...] | None = ()
+        if _has_plugin_gpus(account, pod.request):
+            by_plugin = devices_for(account, pod.request, project, later=later)
+        if by_plugin is None:
+            return None
         among = None
         if pod.request.is_shared:
             ranked = [device for _, _, device in ranked_devices(account, pod.request, project, later=later)]
@@ -196,7 +208,7 @@ class Placer:
         before = claims.allocator.looked_at
         devices = claims.devices(account.node, pod, later=later, among=among)
         self.looked_at += claims.allocator.looked_at - before
-        return devices
+        return devices if devices is None else by_plugin or devices
 
     def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
         """Whether the node's labels, taints and the project's node types let the pod in."""
@@ -369,6 +381,11 @@ class Placer:
             if self._leaves_reserved(account, workload, pod, chosen, later=later):
                 best = (key, account, chosen)
         return None if best is None else Placement(best[1].node.name, best[2], promised=later)
+
+
+def _has_plugin_gpus(account: NodeAccount, request: Request) -> bool:
+    """Whether what the pod gets of the node's GPUs is no matter of claims: a device plugin gives them."""
+    return bool((request.gpu_count or request.is_shared) and not account.node.published_gpus)
 
 
 def _spares_lost(account: NodeAccount, devices: tuple[int, ...], *, later: bool) -> bool:
