@@ -508,6 +508,10 @@ class ClaimWorld:
             return
         claims = self.claims
         held = holders(self.snapshot.dynamic.claims)
+        for pod in self.pods():
+            if pod.node is not None and pod.request.gpu_count:
+                for index in pod.devices:  # a part beside whole GPUs counts as a whole one
+                    held[(DRIVER, pod.node, f"gpu-{index}")].append(None)
         used: Counter[str] = Counter()
         for workload in self.snapshot.workloads:
             used[workload.project] += sum(
