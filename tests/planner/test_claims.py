@@ -14,6 +14,7 @@ from orchestrator.planner.devices.model import (
     ObservedClaim,
     RequestChoice,
 )
+from orchestrator.planner.devices.quantity import parse_nano
 from orchestrator.planner.model import (
     Node,
     Plan,
@@ -25,6 +26,7 @@ from orchestrator.planner.model import (
     Workload,
 )
 from orchestrator.simulation.apply_plan import after_decision
+from orchestrator.workloads.extended_claims import IS_SHAREABLE
 from tests.planner import builders
 from tests.planner.devices.builders import (
     CLASS,
@@ -110,7 +112,7 @@ class Claims:
         held = {listed.claim.key: listed.allocation for listed in self.snapshot.dynamic.claims}
         for key, allocation in held.items():
             for result in allocation.results if allocation else ():
-                assert owners.setdefault(result.device_id, key) == key
+                assert result.share_id or owners.setdefault(result.device_id, key) == key
         for workload in self.snapshot.workloads:
             for pod in workload.pods:
                 if pod.state is PodState.ALLOCATED and pod.claims and pod.request.gpu_count:
@@ -503,3 +505,52 @@ def test_a_pod_with_a_claim_for_a_card_is_bound_to_the_gpu_that_was_kept_for_it(
     cluster.submit(other)
     devices = {binding.workload: binding.devices for binding in plan(cluster.snapshot).bindings}
     assert devices == {"one": (1,), "other": (0,)}
+
+
+def part_of_shared_gpu(name: str, gib: int, **changes: object) -> Workload:
+    base = builders.workload(name, "a", 0, age=len(name))
+    request = Request(gpu_memory_mib=gib << 10)
+    claim = Claim(
+        "", "team", f"{name}-extended", ClaimSpec((exactly("gpu-part", selectors=(IS_SHAREABLE,)),))
+    )
+    pod = replace(base.pods[0], request=request, extended_claim=claim, **changes)  # type: ignore[arg-type]
+    return replace(base, pods=(pod,))
+
+
+def test_a_promised_part_that_fits_to_the_byte_is_too_much_where_parts_count_in_thousandths() -> None:
+    """Three parts of 5 of 16 GiB are 939 thousandths, and 1 GiB is 63: promised, it would be taken back at once."""
+    node = replace(published("node-1", 1), gpu_memory_mib=16 << 10)
+    shared = resource_slice(
+        device("gpu-0", memory="16Gi", shareable=True), pool="node-1", nodes=NodeChoice(node_name="node-1")
+    )
+    cluster = Claims([node], [builders.project("a", 1000)])
+    cluster.snapshot = replace(cluster.snapshot, dynamic=DynamicResources((shared,), (CLASS,)))
+    running = [part_of_shared_gpu(name, 5) for name in ("a", "bb", "ccc")]
+    cluster.snapshot = replace(cluster.snapshot, workloads=tuple(running))
+    assert len(cluster.step().bindings) == 3
+    late = part_of_shared_gpu("dddd", 1, nominated_node="node-1", nominated_devices=(0,))
+    cluster.submit(late)
+    decision = cluster.step()
+    assert (decision.bindings, decision.nominations) == ((), ())
+
+
+def test_a_claim_gets_no_gpu_that_has_too_little_left_as_others_count_it() -> None:
+    """A part beside a whole GPU, in one pod, counts as a whole one, though half of that GPU is nobody's."""
+    node = replace(published("node-1", 3), gpu_memory_mib=16 << 10)
+    shared = resource_slice(
+        *(device(f"gpu-{index}", memory="16Gi", shareable=True) for index in range(3)),
+        pool="node-1",
+        nodes=NodeChoice(node_name="node-1"),
+    )
+    cluster = Claims([node], [builders.project("a", 4000)])
+    cluster.snapshot = replace(cluster.snapshot, dynamic=DynamicResources((shared,), (CLASS,)))
+    half = exactly(capacity=(("memory", parse_nano("8Gi")),))
+    whole, part, other = claimed("whole"), claimed("part", half), claimed("other", half)
+    cluster.submit(job("both", "a", whole, part), whole, part)
+    (binding,) = cluster.step().bindings
+    assert binding.devices == (0, 1)
+    single = job("single", "a", other, age=1)
+    waiting = replace(single.pods[0], request=Request(gpu_memory_mib=8 << 10, claim_specs=(other.spec,)))
+    cluster.submit(replace(single, pods=(waiting,)), other)
+    (binding,) = cluster.step().bindings
+    assert binding.devices == (2,)

@@ -173,8 +173,9 @@ class Placer:
         for later in (False, True) if now else (True,):
             devices = self._devices_for(account, "", pod, later=later, preferred=reserved)
             if devices is not None:
-                kept = reserved if _has_plugin_gpus(account, pod.request) else devices
-                return Placement(account.node.name, kept, promised=later)
+                if _has_plugin_gpus(account, pod.request):
+                    devices = reserved
+                return Placement(account.node.name, devices, promised=later)
         return None
 
     def _devices_for(
@@ -188,8 +189,7 @@ class Placer:
     ) -> tuple[int, ...] | None:
         """Indices of the GPUs that the pod gets on this node, () for none; None when they are not there.
 
-        Claims get the preferred ones where these do as well, and none that has too little left as all else counts it:
-        in thousandths, which memory that fits to the byte may exceed, and parts beside whole GPUs as whole ones.
+        Claims get the preferred ones where these do as well.
         """
         claims = self.ledger.claims
         if not claims.concern(account.node, pod):
@@ -199,16 +199,29 @@ class Placer:
             by_plugin = devices_for(account, pod.request, project, later=later)
         if by_plugin is None:
             return None
-        among = None
-        if pod.request.is_shared:
-            ranked = [device for _, _, device in ranked_devices(account, pod.request, project, later=later)]
-            among = sorted(ranked, key=lambda device: device not in preferred)
-        elif pod.request.gpu_count:
-            among = sorted(account.whole_devices(later=later), key=lambda device: device not in preferred)
         before = claims.allocator.looked_at
-        devices = claims.devices(account.node, pod, later=later, among=among)
+        devices = self._claimed_devices(account, project, pod, later=later, preferred=preferred)
         self.looked_at += claims.allocator.looked_at - before
         return devices if devices is None else by_plugin or devices
+
+    def _claimed_devices(
+        self, account: NodeAccount, project: str, pod: Pod, *, later: bool, preferred: tuple[int, ...]
+    ) -> tuple[int, ...] | None:
+        """What the pod's claims get of the GPUs that have enough left as all else counts it.
+
+        In thousandths, which memory that fits to the byte may exceed, and parts beside whole GPUs as whole ones.
+        """
+        claims, request = self.ledger.claims, pod.request
+        if not request.is_shared and not request.gpu_count:
+            return claims.devices(account.node, pod, later=later)
+        open_devices = _open_devices(account, request, project, later=later)
+        if not preferred and not (request.is_shared and pod.extended_claim is not None):
+            # Nearly always what claims choose of all has enough left; which nodes have not is remembered for it alone.
+            devices = claims.devices(account.node, pod, later=later)
+            if devices is None or set(devices) <= set(open_devices):
+                return devices
+        among = sorted(open_devices, key=lambda device: device not in preferred)
+        return claims.devices(account.node, pod, later=later, among=among)
 
     def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
         """Whether the node's labels, taints and the project's node types let the pod in."""
@@ -381,6 +394,13 @@ class Placer:
             if self._leaves_reserved(account, workload, pod, chosen, later=later):
                 best = (key, account, chosen)
         return None if best is None else Placement(best[1].node.name, best[2], promised=later)
+
+
+def _open_devices(account: NodeAccount, request: Request, project: str, *, later: bool) -> list[int]:
+    """The devices of the node that have enough left for the request, the best first."""
+    if not request.is_shared:
+        return account.whole_devices(later=later)
+    return [device for _, _, device in ranked_devices(account, request, project, later=later)]
 
 
 def _has_plugin_gpus(account: NodeAccount, request: Request) -> bool:
