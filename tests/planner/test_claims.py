@@ -463,7 +463,8 @@ def test_who_shares_a_claim_with_others_stays_on_an_unhealthy_gpu() -> None:
 
 def _with_cards(cluster: Claims, *names: str) -> Claims:
     """The cluster, whose only node has these network cards besides; its GPUs are its device plugin's."""
-    cards = resource_slice(*map(device, names), pool="cards", nodes=NodeChoice(node_name="node-1"))
+    devices = [device(name, attributes={"index": index}) for index, name in enumerate(names)]
+    cards = resource_slice(*devices, pool="cards", nodes=NodeChoice(node_name="node-1"))
     dynamic = replace(cluster.snapshot.dynamic, slices=(cards,))
     cluster.snapshot = replace(cluster.snapshot, dynamic=dynamic)
     return cluster
@@ -554,3 +555,17 @@ def test_a_claim_gets_no_gpu_that_has_too_little_left_as_others_count_it() -> No
     cluster.submit(replace(single, pods=(waiting,)), other)
     (binding,) = cluster.step().bindings
     assert binding.devices == (2,)
+
+
+def test_a_nominee_takes_no_card_that_another_one_needs() -> None:
+    """Its nomination does not say which card it is: it would take the first, though it is the younger one's only one."""
+    cluster = _with_cards(Claims([builders.node("node-1", 0)], [builders.project("a", 1000)]), "x", "y")
+    chosen = claimed("chosen", exactly(selectors=(f'device.attributes["{DRIVER}"].index == 0',)))
+    for age, claim in enumerate((claimed("any"), chosen)):
+        made = job(claim.name, "a", claim, age=age)
+        request = Request(claim_specs=(claim.spec,))
+        pod = replace(made.pods[0], request=request, nominated_node="node-1")
+        cluster.submit(replace(made, pods=(pod,)), claim)
+    bindings = plan(cluster.snapshot).bindings
+    cards = {binding.workload: binding.grants[0].allocation.results[0].device_id[2] for binding in bindings}
+    assert cards == {"any": "y", "chosen": "x"}

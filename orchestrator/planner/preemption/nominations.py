@@ -23,6 +23,8 @@ from orchestrator.planner.session import Session
 if TYPE_CHECKING:
     from orchestrator.planner.placement.placer import Placement
 
+_MAX_ORDERS = 3
+
 Place = tuple[str, tuple[int, ...]]
 """A node by its name, and indices of its devices."""
 
@@ -32,7 +34,7 @@ def restore_nominations(session: Session) -> None:
 
     Those whose places are all intact come first: pods that need another place must not take theirs.
     """
-    nominated = _oldest_first(session)
+    nominated = _keeping_all(session, _oldest_first(session))
     inherited: set[str] = set()
     for workload in nominated:
         _restore(session, workload, inherited, find_others=False)
@@ -46,6 +48,41 @@ def restore_nominations(session: Session) -> None:
 def _oldest_first(session: Session) -> list[Workload]:
     """If not all of the room is left, the youngest promises go; the order is the same in every decision."""
     return sorted(session.nominated_workloads(), key=lambda workload: (workload.created_at_us, workload.id))
+
+
+def _keeping_all(session: Session, oldest_first: list[Workload]) -> list[Workload]:
+    """Of nominees with claims an order in which none takes what another one needs; as given if none is found.
+
+    A nomination says which GPUs are kept, but not which parts of GPUs, network cards and so on: whoever comes first
+    gets the first that do, and for another one they may be the only ones.
+    """
+    order = oldest_first if session.snapshot.dynamic.slices else []
+    for _ in range(_MAX_ORDERS if len(order) > 1 else 0):
+        lost = _lost_in(session, order)
+        if not lost:
+            return order
+        order = sorted(order, key=lambda workload: workload.id not in lost)
+    return oldest_first
+
+
+def _lost_in(session: Session, order: Iterable[Workload]) -> set[str]:
+    """The workloads, by id, that lose a place if they are restored in this order; the ledger stays as it is."""
+    ledger = session.ledger
+    checkpoint = ledger.checkpoint()
+    lost: set[str] = set()
+    for workload in order:
+        before = ledger.checkpoint()
+        for pod in workload.pods:
+            if pod.nominated_node is None or pod.state is PodState.ALLOCATED or pod.stuck:
+                continue
+            where = session.placer.keep(workload, pod, pod.nominated_node, pod.nominated_devices)
+            if where is None:
+                lost.add(workload.id)
+                ledger.rollback(before)
+                break
+            ledger.place(workload, pod, where.node, where.devices)
+    ledger.rollback(checkpoint)
+    return lost
 
 
 def restore_beside_freed(session: Session) -> None:
