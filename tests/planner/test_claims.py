@@ -558,7 +558,7 @@ def test_a_claim_gets_no_gpu_that_has_too_little_left_as_others_count_it() -> No
 
 
 def test_a_nominee_takes_no_card_that_another_one_needs() -> None:
-    """Its nomination does not say which card it is: it would take the first, though it is the younger one's only one."""
+    """A nomination does not say which card is kept: it would take the first, the only one that the other can have."""
     cluster = _with_cards(Claims([builders.node("node-1", 0)], [builders.project("a", 1000)]), "x", "y")
     chosen = claimed("chosen", exactly(selectors=(f'device.attributes["{DRIVER}"].index == 0',)))
     for age, claim in enumerate((claimed("any"), chosen)):
