@@ -31,6 +31,7 @@ from tests.planner import builders
 from tests.planner.devices.builders import (
     CLASS,
     DRIVER,
+    counters,
     device,
     exactly,
     resource_slice,
@@ -569,3 +570,36 @@ def test_a_nominee_takes_no_card_that_another_one_needs() -> None:
     bindings = plan(cluster.snapshot).bindings
     cards = {binding.workload: binding.grants[0].allocation.results[0].device_id[2] for binding in bindings}
     assert cards == {"any": "y", "chosen": "x"}
+
+
+def test_nobody_is_promised_admin_access_to_a_device_whose_counters_its_parts_keep() -> None:
+    """They were free once the part was moved, and then the other part's: who moved stayed, and the promise as well."""
+    whole, *parts = (
+        device(name, attributes={"kind": name[:5]}, counters=(counters("gpu", memory=10**9),))
+        for name in ("whole", "part-1", "part-2")
+    )
+    here = NodeChoice(node_name="node-1")
+    slices = (
+        resource_slice(whole, *parts, pool="gpus", slice_count=2, nodes=here),
+        resource_slice(
+            pool="gpus",
+            name="counters",
+            slice_count=2,
+            nodes=here,
+            counter_sets=(counters("gpu", memory=10**9),),
+        ),
+    )
+    cluster = Claims([builders.node("node-1", 0)], [builders.project("a", 1000)])
+    dynamic = replace(cluster.snapshot.dynamic, slices=slices)
+    cluster.snapshot = replace(cluster.snapshot, dynamic=dynamic)
+    for age, kind in enumerate(("part-", "whole")):
+        selector = f'device.attributes["{DRIVER}"].kind == "{kind}"'
+        request = exactly(selectors=(selector,), admin_access=True if kind == "whole" else None)
+        claim = claimed(kind, request)
+        made = job(kind, "a", claim, age=age)
+        pod = replace(made.pods[0], request=Request(cpu_milli=1000, claim_specs=(claim.spec,)))
+        cluster.submit(replace(made, pods=(pod,)), claim)
+        decision = plan(cluster.snapshot)
+        cluster.snapshot = after_decision(cluster.snapshot, decision)
+    assert decision.bindings == ()
+    assert decision.nominations == ()

@@ -200,7 +200,7 @@ class ClaimLedger:
         self._version += 1
         self._placed.setdefault(pod.id, []).append(granted)
         for grant in granted.new:
-            self.allocator.ledger.take(_held_by(grant.allocation, is_short=granted.is_short))
+            self.allocator.ledger.take(self._held_by(grant.allocation, is_short=granted.is_short))
             if not grant.extended:
                 self._shared[grant.claim.key] = (grant.allocation, 0)
                 if granted.is_short:
@@ -222,7 +222,7 @@ class ClaimLedger:
         regained: list[ClaimGrant] = []
         for grant in granted.new:
             if grant.extended:
-                self.allocator.ledger.release(_held_by(grant.allocation, is_short=granted.is_short))
+                self.allocator.ledger.release(self._held_by(grant.allocation, is_short=granted.is_short))
                 regained.append(grant)
         for key in granted.keys:
             if key not in self._shared:
@@ -233,7 +233,7 @@ class ClaimLedger:
                 self._shared[key] = (allocation, users - 1)
                 continue
             del self._shared[key]
-            self.allocator.ledger.release(_held_by(allocation, is_short=key in self._promised))
+            self.allocator.ledger.release(self._held_by(allocation, is_short=key in self._promised))
             self._promised.discard(key)
             regained.append(ClaimGrant(self._claims[key].claim, allocation))
         return Granted(granted.keys, tuple(regained), granted.is_short)
@@ -287,6 +287,22 @@ class ClaimLedger:
             and not self._users.get(key)
             and waiting.issuperset(listed.reserved_for)
         ]
+
+    def _held_by(self, allocation: Allocation, *, is_short: bool) -> Allocation:
+        """What a claim that gets this holds: a promise of admin access can hold the device until it is given.
+
+        A device that is shared, or takes counters, has to be as free as for others when it is allocated, though nothing
+        of it is taken then.
+        """
+        if not is_short or not any(result.admin_access for result in allocation.results):
+            return allocation
+        results = [
+            replace(result, admin_access=False)
+            if result.share_id or self.allocator.has_counters(result.device_id)
+            else result
+            for result in allocation.results
+        ]
+        return replace(allocation, results=tuple(results))
 
     def _devices(self, node: Node, pod: Pod, grants: Iterable[ClaimGrant]) -> tuple[int, ...]:
         if not pod.request.gpu_milli and not pod.request.is_shared:
@@ -413,20 +429,6 @@ class ClaimLedger:
         answer = self.allocator.allocate(place, self.allocator.group(claims), among=among)
         ledger.rollback(mark)
         return answer
-
-
-def _held_by(allocation: Allocation, *, is_short: bool) -> Allocation:
-    """What a claim that gets this holds: a promise of admin access to a shared device holds it until it is given.
-
-    Such a device has to be as free as for others when it is allocated, though nothing of it is taken then.
-    """
-    if not is_short or not any(result.admin_access and result.share_id for result in allocation.results):
-        return allocation
-    results = [
-        replace(result, admin_access=result.admin_access and not result.share_id)
-        for result in allocation.results
-    ]
-    return replace(allocation, results=tuple(results))
 
 
 def _device_ids(allocation: Allocation) -> list[DeviceId]:

@@ -124,6 +124,10 @@ class DeviceAllocator:
         """Whether this is more than the device has."""
         return self._inventory.is_overfull(device_id, consumed)
 
+    def has_counters(self, device_id: DeviceId) -> bool:
+        """Whether the device takes counters that it shares with others, as parts of a GPU do."""
+        return self._inventory.has_counters(device_id)
+
     def _unsatisfiable_for(self, group: ClaimGroup) -> set[str]:
         """Return the names of nodes that did not have it, without those of which something was released since."""
         loosened = self.ledger.loosened

@@ -90,6 +90,15 @@ class Inventory:
         """Whether this is more than the device has."""
         return is_overfull(self._by_pool.get(device_id[:2], ()), device_id, consumed)
 
+    def has_counters(self, device_id: DeviceId) -> bool:
+        """Whether the device takes counters of its pool."""
+        return any(
+            device.counters
+            for published in self._by_pool.get(device_id[:2], ())
+            for device in published.devices
+            if device.name == device_id[2]
+        )
+
     def _forget(self, changed: frozenset[ResourceSlice]) -> None:
         pools = {published.pool_id for published in changed}
         nodes = {published.nodes.node_name for published in changed}
