@@ -11,6 +11,12 @@ from dataclasses import dataclass
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
 from orchestrator.planner.accounting.model_bounds import may_take, within_quota
 from orchestrator.planner.model import DEVICE_MILLI, Constraints, Pod, Project, Request, Workload
+from orchestrator.planner.placement.node_devices import (
+    best_devices,
+    devices_for,
+    devices_on,
+    has_plugin_gpus,
+)
 from orchestrator.planner.placement.node_sets import NodeSet, NodeSets
 from orchestrator.planner.placement.reservations import Reservations
 
@@ -165,7 +171,7 @@ class Placer:
         self, account: NodeAccount, pod: Pod, reserved: tuple[int, ...], *, now: bool
     ) -> Placement | None:
         """The node with the devices that the pod's claims get there: those that were kept, or others if need be."""
-        if _has_plugin_gpus(account, pod.request):
+        if has_plugin_gpus(account, pod.request):
             where = self._keep_devices(account, pod.request, reserved, now=now)
             if where is None:
                 return None
@@ -173,7 +179,7 @@ class Placer:
         for later in (False, True) if now else (True,):
             devices = self._devices_for(account, "", pod, later=later, preferred=reserved)
             if devices is not None:
-                if _has_plugin_gpus(account, pod.request):
+                if has_plugin_gpus(account, pod.request):
                     devices = reserved
                 return Placement(account.node.name, devices, promised=later)
         return None
@@ -187,41 +193,14 @@ class Placer:
         later: bool,
         preferred: tuple[int, ...] = (),
     ) -> tuple[int, ...] | None:
-        """Indices of the GPUs that the pod gets on this node, () for none; None when they are not there.
-
-        Claims get the preferred ones where these do as well.
-        """
+        """As `devices_on`; what that looked at counts as work."""
         claims = self.ledger.claims
         if not claims.concern(account.node, pod):
             return devices_for(account, pod.request, project, later=later)
-        by_plugin: tuple[int, ...] | None = ()
-        if _has_plugin_gpus(account, pod.request):
-            by_plugin = devices_for(account, pod.request, project, later=later)
-        if by_plugin is None:
-            return None
         before = claims.allocator.looked_at
-        devices = self._claimed_devices(account, project, pod, later=later, preferred=preferred)
+        devices = devices_on(claims, account, project, pod, later=later, preferred=preferred)
         self.looked_at += claims.allocator.looked_at - before
-        return devices if devices is None else by_plugin or devices
-
-    def _claimed_devices(
-        self, account: NodeAccount, project: str, pod: Pod, *, later: bool, preferred: tuple[int, ...]
-    ) -> tuple[int, ...] | None:
-        """What the pod's claims get of the GPUs that have enough left as all else counts it.
-
-        In thousandths, which memory that fits to the byte may exceed, and parts beside whole GPUs as whole ones.
-        """
-        claims, request = self.ledger.claims, pod.request
-        if not request.is_shared and not request.gpu_count:
-            return claims.devices(account.node, pod, later=later)
-        open_devices = _open_devices(account, request, project, later=later)
-        if not preferred and not (request.is_shared and pod.extended_claim is not None):
-            # Nearly always what claims choose of all has enough left; which nodes have not is remembered for it alone.
-            devices = claims.devices(account.node, pod, later=later)
-            if devices is None or set(devices) <= set(open_devices):
-                return devices
-        among = sorted(open_devices, key=lambda device: device not in preferred)
-        return claims.devices(account.node, pod, later=later, among=among)
+        return devices
 
     def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
         """Whether the node's labels, taints and the project's node types let the pod in."""
@@ -396,18 +375,6 @@ class Placer:
         return None if best is None else Placement(best[1].node.name, best[2], promised=later)
 
 
-def _open_devices(account: NodeAccount, request: Request, project: str, *, later: bool) -> list[int]:
-    """The devices of the node that have enough left for the request, the best first."""
-    if not request.is_shared:
-        return account.whole_devices(later=later)
-    return [device for _, _, device in ranked_devices(account, request, project, later=later)]
-
-
-def _has_plugin_gpus(account: NodeAccount, request: Request) -> bool:
-    """Whether what the pod gets of the node's GPUs is no matter of claims: a device plugin gives them."""
-    return bool((request.gpu_count or request.is_shared) and not account.node.published_gpus)
-
-
 def _spares_lost(account: NodeAccount, devices: tuple[int, ...], *, later: bool) -> bool:
     """Whether as many unused devices as the node has lost stay unused beside these."""
     if not later and account.is_short_of_lost():
@@ -419,45 +386,3 @@ def _spares_lost(account: NodeAccount, devices: tuple[int, ...], *, later: bool)
 def node_types_for(project: Project, workload: Workload) -> tuple[str, ...]:
     """The node types that the project allows for this kind of workload; empty allows all."""
     return project.interactive_node_types if workload.interactive else project.train_node_types
-
-
-def devices_for(
-    account: NodeAccount, request: Request, project: str, *, later: bool
-) -> tuple[int, ...] | None:
-    """Device indices on this node for the request; () when it asks for no GPU; None when they are not there."""
-    if request.is_shared:
-        choice = best_devices(account, request, project, later=later)
-        return None if choice is None else tuple(device for _, _, device in choice)
-    if request.gpu_count == 0:
-        return ()
-    whole = account.whole_devices(later=later)
-    return tuple(whole[: request.gpu_count]) if len(whole) >= request.gpu_count else None
-
-
-def best_devices(
-    account: NodeAccount, request: Request, project: str, *, later: bool
-) -> list[tuple[bool, int, int]] | None:
-    """(not shared by this project yet, free part in `gpu_milli`, index) of the tightest devices that fit, or None."""
-    choices = ranked_devices(account, request, project, later=later)
-    return choices[: request.shared_devices] if len(choices) >= request.shared_devices else None
-
-
-def ranked_devices(
-    account: NodeAccount, request: Request, project: str, *, later: bool
-) -> list[tuple[bool, int, int]]:
-    """Those of all devices on which there is room for the request's part, the tightest first."""
-    choices: list[tuple[bool, int, int]] = []
-    if not later and account.is_short_of_lost():
-        return choices
-    portion = account.share_milli(request)
-    whole = account.whole_devices(later=later) if account.lost else ()
-    for device in range(account.node.gpu_count):
-        free = account.free_milli(device, later=later)
-        if free < portion:
-            continue
-        if account.lost and free == DEVICE_MILLI and device not in whole:
-            continue
-        shared_by_us = free < DEVICE_MILLI and project in account.tenants[device]
-        choices.append((not shared_by_us, free, device))
-    choices.sort()
-    return choices

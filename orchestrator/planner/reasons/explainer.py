@@ -10,8 +10,8 @@ from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import DEVICE_MILLI, Pod, Request, Workload
 from orchestrator.planner.ordering import workload_order
+from orchestrator.planner.placement.node_devices import devices_for
 from orchestrator.planner.placement.node_sets import Column, NodeSet, node_set, positions_in
-from orchestrator.planner.placement.placer import devices_for
 from orchestrator.planner.preemption.reclaim_rules import entitled_amounts
 from orchestrator.planner.reasons.node_texts import (
     CPU_AND_MEMORY,

@@ -10,8 +10,8 @@ from orchestrator.planner.accounting.ledger import Ledger, NodeAccount, capacity
 from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.model import GPU_MODEL_LABEL, Constraints, Node, Request, Taint, Toleration
+from orchestrator.planner.placement.node_devices import devices_for
 from orchestrator.planner.placement.node_sets import Column, NodeSets, node_set, positions_in
-from orchestrator.planner.placement.placer import devices_for
 from orchestrator.planner.placement.predicates import accepts
 
 KEYS = st.sampled_from(["rack", "zone", "kubernetes.io/hostname"])

@@ -1,0 +1,107 @@
+"""Which devices of a node a pod gets: by the node's account, and by claims where these decide."""
+
+from orchestrator.planner.accounting.claim_ledger import ClaimLedger
+from orchestrator.planner.accounting.ledger import NodeAccount
+from orchestrator.planner.model import DEVICE_MILLI, Pod, Request
+
+
+def devices_on(
+    claims: ClaimLedger,
+    account: NodeAccount,
+    project: str,
+    pod: Pod,
+    *,
+    later: bool,
+    preferred: tuple[int, ...] = (),
+) -> tuple[int, ...] | None:
+    """Indices of the GPUs that a pod with claims gets on this node, () for none; None when they are not there.
+
+    Claims get the preferred ones where these do as well.
+    """
+    by_plugin: tuple[int, ...] | None = ()
+    if has_plugin_gpus(account, pod.request):
+        by_plugin = devices_for(account, pod.request, project, later=later)
+    if by_plugin is None:
+        return None
+    devices = _claimed_devices(claims, account, project, pod, later=later, preferred=preferred)
+    return devices if devices is None else by_plugin or devices
+
+
+def _claimed_devices(
+    claims: ClaimLedger,
+    account: NodeAccount,
+    project: str,
+    pod: Pod,
+    *,
+    later: bool,
+    preferred: tuple[int, ...],
+) -> tuple[int, ...] | None:
+    """What the pod's claims get of the GPUs that have enough left as all else counts it.
+
+    In thousandths, which memory that fits to the byte may exceed, and parts beside whole GPUs as whole ones.
+    """
+    request = pod.request
+    if not request.is_shared and not request.gpu_count:
+        return claims.devices(account.node, pod, later=later)
+    open_devices = _open_devices(account, request, project, later=later)
+    if not preferred and not (request.is_shared and pod.extended_claim is not None):
+        # Nearly always what claims choose of all has enough left; which nodes have not is remembered for it alone.
+        devices = claims.devices(account.node, pod, later=later)
+        if devices is None or set(devices) <= set(open_devices):
+            return devices
+    among = sorted(open_devices, key=lambda device: device not in preferred)
+    return claims.devices(account.node, pod, later=later, among=among)
+
+
+def has_plugin_gpus(account: NodeAccount, request: Request) -> bool:
+    """Whether what the pod gets of the node's GPUs is no matter of claims: a device plugin gives them."""
+    return bool((request.gpu_count or request.is_shared) and not account.node.published_gpus)
+
+
+def _open_devices(account: NodeAccount, request: Request, project: str, *, later: bool) -> list[int]:
+    """The devices of the node that have enough left for the request, the best first."""
+    if not request.is_shared:
+        return account.whole_devices(later=later)
+    return [device for _, _, device in ranked_devices(account, request, project, later=later)]
+
+
+def devices_for(
+    account: NodeAccount, request: Request, project: str, *, later: bool
+) -> tuple[int, ...] | None:
+    """Device indices on this node for the request; () when it asks for no GPU; None when they are not there."""
+    if request.is_shared:
+        choice = best_devices(account, request, project, later=later)
+        return None if choice is None else tuple(device for _, _, device in choice)
+    if request.gpu_count == 0:
+        return ()
+    whole = account.whole_devices(later=later)
+    return tuple(whole[: request.gpu_count]) if len(whole) >= request.gpu_count else None
+
+
+def best_devices(
+    account: NodeAccount, request: Request, project: str, *, later: bool
+) -> list[tuple[bool, int, int]] | None:
+    """(not shared by this project yet, free part in `gpu_milli`, index) of the tightest devices that fit, or None."""
+    choices = ranked_devices(account, request, project, later=later)
+    return choices[: request.shared_devices] if len(choices) >= request.shared_devices else None
+
+
+def ranked_devices(
+    account: NodeAccount, request: Request, project: str, *, later: bool
+) -> list[tuple[bool, int, int]]:
+    """Those of all devices on which there is room for the request's part, the tightest first."""
+    choices: list[tuple[bool, int, int]] = []
+    if not later and account.is_short_of_lost():
+        return choices
+    portion = account.share_milli(request)
+    whole = account.whole_devices(later=later) if account.lost else ()
+    for device in range(account.node.gpu_count):
+        free = account.free_milli(device, later=later)
+        if free < portion:
+            continue
+        if account.lost and free == DEVICE_MILLI and device not in whole:
+            continue
+        shared_by_us = free < DEVICE_MILLI and project in account.tenants[device]
+        choices.append((not shared_by_us, free, device))
+    choices.sort()
+    return choices
