@@ -8,18 +8,16 @@ creation may be the limit; with one all pods are there before its process starts
 import asyncio
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
 
 import musterlab.kube_scheduler
+from musterbench.own_lab import own_lab
 from musterbench.processes import busy_ms, in_flight, peak_rss_bytes, processor_ms
 from musterbench.result import Result
 from musterbench.schedulers import Scheduler, kube_scheduler, muster
@@ -27,8 +25,6 @@ from musterbench.server_counts import collect_garbage
 from musterbench.stopwatch import BenchmarkFailed, Stopwatch
 from musterbench.teams import GPUS_OF_NODE, gpu_pod, have_accounts, make_projects, team_namespaces
 from musterlab.cluster import Lab
-from musterlab.profiles import DEFAULT_PROFILE
-from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.progress import as_reporter
@@ -64,13 +60,8 @@ async def compare(
         raise BenchmarkFailed(
             f"{case.pods} pods of one GPU do not fit on {case.nodes} nodes of {GPUS_OF_NODE}: ask for fewer pods"
         )
-    async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
-        program = await musterlab.kube_scheduler.find(as_reporter(report))
-        lab = await stack.enter_async_context(
-            Lab.attached([(DEFAULT_PROFILE, case.nodes)], state_dir=directory / "labs", progress=report)
-        )
-        transport = await stack.enter_async_context(Transport(load_access(lab.kubeconfig)))
+    program = await musterlab.kube_scheduler.find(as_reporter(report))
+    async with own_lab(case.nodes, report) as (lab, transport, directory):
         both = (
             await kube_scheduler(lab, directory, program),
             await muster(lab, transport, directory),

@@ -10,13 +10,13 @@ import re
 import signal
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from musterbench.own_lab import own_lab
 from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
 from musterbench.raw_client import run_apart
 from musterbench.result import Result
@@ -24,9 +24,7 @@ from musterbench.server_counts import ServerCounts, collect_garbage, server_coun
 from musterbench.stopwatch import BenchmarkFailed, Stopwatch
 from musterbench.teams import GPUS_OF_NODE, RAW, make_projects, make_raw_namespaces, team_namespaces
 from musterlab.cluster import Lab
-from musterlab.profiles import DEFAULT_PROFILE
 from orchestrator.cluster.errors import ServerFault
-from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import JOBS, NODES
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.install import install, service_account_kubeconfig
@@ -64,12 +62,7 @@ async def run(
         raise BenchmarkFailed(
             f"{jobs} jobs of {gpus} GPUs do not fit on {nodes} nodes of {GPUS_OF_NODE}: ask for fewer jobs"
         )
-    async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
-        lab = await stack.enter_async_context(
-            Lab.attached([(DEFAULT_PROFILE, nodes)], state_dir=directory / "labs", progress=progress)
-        )
-        transport = await stack.enter_async_context(Transport(load_access(lab.kubeconfig)))
+    async with own_lab(nodes, progress) as (lab, transport, directory):
         bench = _Bench(lab, transport, nodes=nodes, gpus=gpus, directory=directory, progress=progress)
         await bench.run(jobs, rate, rounds, on_result)
 

@@ -7,16 +7,12 @@ allocation and user, binding. All pods wait before either begins; who begins alt
 import asyncio
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from musterbench.dra_objects import CLASS, allocation_of, claim_of_one, slice_of
+from musterbench.own_lab import own_lab
 from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
 from musterbench.raw_client import run_apart
 from musterbench.result import Result
@@ -34,7 +30,6 @@ from musterbench.teams import (
 from musterlab.cluster import Lab
 from orchestrator.cluster.device_objects import ResourceClaim
 from orchestrator.cluster.errors import Conflict, NotFound
-from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from orchestrator.cluster.transport import Transport
@@ -57,14 +52,7 @@ async def run(
     Raises MusterError leaves.
     """
     nodes = -(-claims // GPUS_OF_NODE)
-    async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
-        profile = directory / "dra.yaml"
-        profile.write_text(yaml.safe_dump(_PROFILE))
-        lab = await stack.enter_async_context(
-            Lab.attached([(str(profile), nodes)], state_dir=directory / "labs", progress=progress)
-        )
-        transport = await stack.enter_async_context(Transport(load_access(lab.kubeconfig)))
+    async with own_lab(nodes, progress, _PROFILE) as (lab, transport, directory):
         scheduler = await muster(lab, transport, directory)
         bench = _Bench(lab, transport, scheduler, nodes=nodes, claims=claims, progress=progress)
         await bench.prepare()

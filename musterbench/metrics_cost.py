@@ -7,10 +7,9 @@ weighs alike on both; what is left of it is in the interval of the ratios.
 
 import asyncio
 import re
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -25,6 +24,7 @@ from musterbench.metrics_directly import (
     read_page,
     reading_ms,
 )
+from musterbench.own_lab import own_lab
 from musterbench.pairs import EXCLUDED, LEAST_PAIRS, Ratios, ratios_of
 from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
 from musterbench.result import Result
@@ -32,9 +32,6 @@ from musterbench.schedulers import Scheduler, muster
 from musterbench.server_counts import collect_garbage
 from musterbench.stopwatch import BenchmarkFailed, Stopwatch
 from musterbench.teams import GPUS_OF_NODE, gpu_pod, have_accounts, make_projects, team_namespaces
-from musterlab.cluster import Lab
-from musterlab.profiles import DEFAULT_PROFILE
-from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import Transport
 
@@ -87,12 +84,7 @@ async def run(
             f"{pods} pods of one GPU do not fit on {nodes} nodes of {GPUS_OF_NODE}: ask for fewer pods"
         )
     started = time.monotonic()
-    async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
-        lab = await stack.enter_async_context(
-            Lab.attached([(DEFAULT_PROFILE, nodes)], state_dir=directory / "labs", progress=report)
-        )
-        transport = await stack.enter_async_context(Transport(load_access(lab.kubeconfig)))
+    async with own_lab(nodes, report) as (lab, transport, directory):
         operator = await muster(lab, transport, directory)
         await make_projects(transport, nodes)
         await have_accounts(transport)

@@ -6,24 +6,19 @@ request that creates it until a watch shows its binding.
 
 import asyncio
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Final
 
 from musterbench import poison_objects
+from musterbench.own_lab import own_lab
 from musterbench.poison_objects import NAMESPACE, Row
 from musterbench.processes import peak_rss_bytes
 from musterbench.result import Result
 from musterbench.schedulers import muster
 from musterbench.stopwatch import Stopwatch
 from musterbench.teams import GPUS_OF_NODE, gpu_pod, make_project, until_account
-from musterlab.cluster import Lab
-from musterlab.profiles import DEFAULT_PROFILE
 from orchestrator.cluster.errors import Invalid
-from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import CLAIMS, NODES, PODS, PROJECTS, STORAGE_CLASSES
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.names import NAMESPACE_PREFIX, SCHEDULER_NAME
@@ -43,12 +38,7 @@ async def run(
 
     Raises MusterError leaves.
     """
-    async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
-        lab = await stack.enter_async_context(
-            Lab.attached([(DEFAULT_PROFILE, nodes)], state_dir=directory / "labs", progress=progress)
-        )
-        transport = await stack.enter_async_context(Transport(load_access(lab.kubeconfig)))
+    async with own_lab(nodes, progress) as (lab, transport, directory):
         scheduler = await muster(lab, transport, directory)
         await make_project(transport, NAMESPACE.removeprefix(NAMESPACE_PREFIX), GPUS_OF_NODE)
         await until_account(transport, NAMESPACE)
