@@ -603,3 +603,21 @@ def test_nobody_is_promised_admin_access_to_a_device_whose_counters_its_parts_ke
         cluster.snapshot = after_decision(cluster.snapshot, decision)
     assert decision.bindings == ()
     assert decision.nominations == ()
+
+
+def test_what_a_claim_holds_is_not_taken_back_in_the_decision_that_binds_another_pod_with_it() -> None:
+    cluster = Claims([published("node-1", 1)], [builders.project("a", 1000)])
+    claim = claimed("one")
+    large = job("large", "a", claim)
+    cluster.submit(large, claim)
+    allocation = plan(cluster.snapshot).bindings[0].grants[0].allocation
+    held = ObservedClaim(claim, allocation, ("large-0",))
+    (pod,) = large.pods
+    large = replace(large, pods=(replace(pod, request=replace(pod.request, cpu_milli=1 << 40)),))
+    dynamic = replace(cluster.snapshot.dynamic, claims=(held,))
+    cluster.snapshot = replace(cluster.snapshot, workloads=(large,), dynamic=dynamic)
+    small = job("small", "a", claim, age=1)
+    cluster.submit(replace(small, pods=(replace(small.pods[0], request=Request()),)))
+    decision = plan(cluster.snapshot)
+    assert [binding.pod for binding in decision.bindings] == ["small-0"]
+    assert decision.deallocations == ()

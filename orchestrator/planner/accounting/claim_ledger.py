@@ -285,6 +285,7 @@ class ClaimLedger:
             if (listed := self._claims.get(key)) is not None
             and listed.allocation is not None
             and not self._users.get(key)
+            and key not in self._joined
             and waiting.issuperset(listed.reserved_for)
         ]
 
