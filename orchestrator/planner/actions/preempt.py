@@ -23,7 +23,7 @@ from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.nominations import restore_untaken_places
 from orchestrator.planner.preemption.search import preempt_for
 from orchestrator.planner.preemption.victim_selection import Losses, Order, VictimSelector
-from orchestrator.planner.preemption.victims import EvictionReason, is_protected
+from orchestrator.planner.preemption.victims import EvictionReason, is_protected, needed_pods
 from orchestrator.planner.reasons.texts import Overtaken
 from orchestrator.planner.session import Session
 
@@ -240,8 +240,8 @@ def _is_due_to_others(
 ) -> bool:
     """Whether others have a better claim: projects, to what less urgent work of this one gives back, or the victims.
 
-    A victim may be entitled to what it holds where the workload, with which the project holds more than its fair share,
-    is not. Unless it fits elsewhere it would reclaim the room of others, and these the workload's.
+    A victim may be entitled to what it needs to run where the workload, with which the project holds more than its fair
+    share, is not. Unless it fits elsewhere it would reclaim the room of others, and these the workload's.
     """
     losses, placed = outcome
     chunk = tuple(pod for pod, _ in placed)
@@ -252,7 +252,7 @@ def _is_due_to_others(
         session.ledger.unplace(workload, pod, where.node, where.devices)
     entitled = any(
         victim.workload.id not in moved
-        and session.tier(victim.workload, victim.pods) is not EntitlementTier.SURPLUS
+        and session.tier(victim.workload, needed_pods(victim)) is not EntitlementTier.SURPLUS
         for victim, _ in losses
     )
     due = entitled and session.tier(workload, chunk) is EntitlementTier.SURPLUS

@@ -18,7 +18,7 @@ from orchestrator.planner.accounting.coverage import (
 )
 from orchestrator.planner.accounting.quota import amount_text, gpus, reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import keeps_limits
-from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
+from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import UNLIMITED, Amounts, Pod, Workload
 from orchestrator.planner.ordering import dominant_share, is_over_share
 from orchestrator.planner.preemption.candidates import Candidates, Piece
@@ -34,7 +34,7 @@ from orchestrator.planner.preemption.reclaim_rules import (
     restores_quota,
 )
 from orchestrator.planner.preemption.victim_selection import Losses, Order
-from orchestrator.planner.preemption.victims import EvictionReason, is_protected
+from orchestrator.planner.preemption.victims import EvictionReason, is_protected, needed_pods
 from orchestrator.planner.session import Session
 
 SideKey = tuple[bool, int, int, int, str]
@@ -248,9 +248,8 @@ class ReclaimPolicy:
 
     def _surplus_of(self, victim: Victim) -> Amounts:
         """What runs of the victim beyond what its workload needs, if it is all of the workload."""
-        if not victim.is_core or len(victim.pods) == 1:
-            return (0, 0, 0)
-        _, surplus = held_parts(victim.workload)
+        needed = {pod.id for pod in needed_pods(victim)}
+        surplus = (pod for pod in victim.pods if pod.id not in needed)
         return chunk_amounts(
             [
                 pod

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota_checks import violation
-from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
 from orchestrator.planner.model import Eviction, Pod, PodState, Workload
 from orchestrator.planner.reasons.formatting import amounts_text
 from orchestrator.planner.session import Session
@@ -42,6 +42,14 @@ def is_protected(workload: Workload, min_runtime_seconds: int, now_us: int) -> b
         bool(now_us and min_runtime_seconds)
         and now_us < workload.started_at_us + min_runtime_seconds * _SECOND_US
     )
+
+
+def needed_pods(victim: Victim) -> Chunk:
+    """Of a victim that is all of its workload, the pods without which that does not run; else its pods."""
+    if not victim.is_core or victim.is_move or len(victim.pods) == 1:
+        return victim.pods
+    needed, _ = held_parts(victim.workload)
+    return needed
 
 
 def stay_on_ledger(session: Session, workload: Workload, pods: Collection[Pod]) -> bool:
