@@ -4,7 +4,7 @@ What a pod's claims ask for counts as GPUs of one of the pods that share them: o
 the oldest. The others need the same devices and count nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -205,10 +205,12 @@ class ClaimReader:
             for name in _nodes_of(listed.allocation)
         }
 
-    def read_pod(self, pod: Pod, request: Request, node: str | None) -> PodClaims | None:
+    def read_pod(
+        self, pod: Pod, request: Request, node: str | None, workload: Collection[str] | None = None
+    ) -> PodClaims | None:
         """What the pod's claims are on its node, or on any (None). Raises UnreadableRequest when it has to wait.
 
-        `request` is what it asks for beside its claims.
+        `request` is what it asks for beside its claims, `workload` the uids of its workload's pods; None: only it.
         """
         made = self._made_for_gpus(pod, node)
         extended = self._extended_claim(pod, request) if node is None and made is None else None
@@ -226,7 +228,7 @@ class ClaimReader:
             listed = self.claim(key)
             if listed is None:
                 continue
-            is_counted = self._is_counted(key, pod)
+            is_counted = self._is_counted(key, pod, workload)
             if listed.allocation is None or (node is None and self._is_given_up(key)):
                 missing.append((listed.claim.spec, is_counted))
                 continue
@@ -367,12 +369,18 @@ class ClaimReader:
         if from_template and (owner is None or owner.uid != pod.metadata.uid):
             raise UnreadableRequest(f"its ResourceClaim {key} was not made for it")
 
-    def _is_counted(self, key: str, pod: Pod) -> bool:
-        """Whether the claim counts with this user of it: what it holds once, and once what the next will ask for."""
+    def _is_counted(self, key: str, pod: Pod, workload: Collection[str] | None) -> bool:
+        """Whether the claim counts with this user of it: what it holds once, else once for each workload that waits.
+
+        Of several workloads any may start first, and has to have the GPUs.
+        """
         users = self._users.get(key, _NOBODY).values()
         if _leaves(pod) and not self._is_given_up(key):
             return False
-        alike = (user for user in users if _leaves(user) == _leaves(pod))
+        alike = [user for user in users if _leaves(user) == _leaves(pod)]
+        if not any(user.spec.node_name for user in alike):
+            together = workload or (pod.metadata.uid,)
+            alike = [user for user in alike if user.metadata.uid in together]
         first = min(alike, key=_before_others, default=pod)
         return first.metadata.uid == pod.metadata.uid
 

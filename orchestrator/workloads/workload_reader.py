@@ -344,7 +344,8 @@ class WorkloadReader:
         known = self._read_pods.get(uid)
         current = known if known is not None and known.pod is pod else None
         request = pod_request(pod) if current is None else current.request
-        claims = self._claims.read_pod(pod, request, self._node_of(pod))
+        siblings = self._members.get(self._membership.id_of(uid))
+        claims = self._claims.read_pod(pod, request, self._node_of(pod), siblings)
         terms = both(self._volumes.terms(pod), not_on(self._avoided.get(uid)))
         around: _Known = (assumed, evicted, nominated, terms, part, devices, claims)
         if current is not None and current.around == around:

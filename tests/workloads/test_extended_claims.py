@@ -184,3 +184,24 @@ def test_a_claim_that_others_go_on_using_does_not_count_with_who_leaves() -> Non
         claims.request.gpu_count for user in (first, second) if (claims := read(known, user)) is not None
     ]
     assert counts == [0, 1], "no GPU comes free"
+
+
+@pytest.mark.parametrize(
+    ("workloads", "counts"),
+    [([{"first", "second"}] * 2, [1, 0]), ([{"first"}, {"second"}], [1, 1])],
+    ids=["of one workload", "of two workloads"],
+)
+def test_a_claim_that_nobody_runs_with_counts_once_for_each_workload(
+    workloads: list[set[str]], counts: list[int]
+) -> None:
+    """Whichever of them starts first has to have its GPU, and would else be beyond its quota as soon as it runs."""
+    known = reader()
+    known.note(msgspec.structs.replace(whole_gpu_3(), status=wire.ResourceClaimStatus()), is_there=True)
+    users = [user_of_gpu("first", runs=False), user_of_gpu("second", runs=False)]
+    for user in users:
+        known.note_pod(user, is_there=True)
+    claims = [
+        known.read_pod(user, pod_request(user), None, workload)
+        for user, workload in zip(users, workloads, strict=True)
+    ]
+    assert [listed.request.gpu_count for listed in claims if listed is not None] == counts

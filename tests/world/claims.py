@@ -347,20 +347,26 @@ class ClaimWorld:
         )
 
     def counted_users(self) -> set[tuple[str, str]]:
-        """Claims with the pods that they count with: who runs or waits first, and who leaves if all that ran do."""
-        staying: dict[str, list[tuple[bool, int, str]]] = defaultdict(list)
-        leaving: dict[str, list[tuple[bool, int, str]]] = defaultdict(list)
+        """Claims with the pods that they count with.
+
+        Who runs first, and if nobody does, the first of each workload that waits; who leaves if all that ran do.
+        """
+        running: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        leaving: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        waiting: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
         for workload in self.snapshot.workloads:
             for pod in workload.pods:
-                users = leaving if pod.state is PodState.RELEASING else staying
+                order = (workload.created_at_us, pod.id)
                 for key in pod.claims:
-                    users[key].append((pod.node is None, workload.created_at_us, pod.id))
-        counted = {(key, min(users)[2]) for key, users in staying.items()}
-        return counted | {
-            (key, min(users)[2])
-            for key, users in leaving.items()
-            if all(waits for waits, _, _ in staying[key])
-        }
+                    if pod.state is PodState.RELEASING:
+                        leaving[key].append(order)
+                    elif pod.node is not None:
+                        running[key].append(order)
+                    else:
+                        waiting[key, workload.id].append(order)
+        counted = {(key, min(users)[1]) for key, users in running.items()}
+        counted |= {(key, min(users)[1]) for (key, _), users in waiting.items() if key not in running}
+        return counted | {(key, min(users)[1]) for key, users in leaving.items() if key not in running}
 
     def given_up(self) -> set[str]:
         """Claims of which all pods that run leave."""
