@@ -364,3 +364,21 @@ def test_gpus_of_a_device_plugin_are_held_beside_a_claim_for_another_device() ->
     (workload,) = reader.read().snapshot.workloads
     (read,) = workload.pods
     assert (read.claims, read.devices, read.request.gpu_count) == (("ns-0/c",), (1,), 1)
+
+
+@pytest.mark.parametrize(("owners", "counts"), [(("job", "job"), [1, 0]), (("job", "other"), [1, 1])])
+def test_a_claim_that_pods_wait_for_counts_once_for_each_of_their_jobs(
+    owners: tuple[str, str], counts: list[int]
+) -> None:
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    claim = decoded(
+        ResourceClaim,
+        metadata={"name": "c", "namespace": "muster-team-a", "uid": "uid-c"},
+        spec={"devices": {"requests": [request]}},
+    )
+    shared = {"schedulerName": "muster", "resourceClaims": [{"name": "r", "resourceClaimName": "c"}]}
+    pods = [pod(f"p-{number}", owner=owner, spec=shared) for number, owner in enumerate(owners)]
+    reader = Reader()
+    feed(reader, node("n-0", 0), published_gpus("gpu-0"), device_class("gpu.nvidia.com", None), claim, *pods)
+    read = [listed for workload in reader.read().snapshot.workloads for listed in workload.pods]
+    assert [listed.request.gpu_count for listed in sorted(read, key=lambda listed: listed.id)] == counts
