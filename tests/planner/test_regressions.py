@@ -65,6 +65,10 @@ def test_of_the_devices_of_a_node_those_are_taken_that_nobody_has_to_leave() -> 
     assert {each.devices for each in decision.nominations if each.workload == "p2/big"} == {(0, 3)}
 
 
+def test_what_runs_of_a_job_is_protected_beside_a_place_that_it_has() -> None:
+    assert first_decision("running-pod-of-a-job-with-a-place").evictions == ()
+
+
 def test_a_promised_room_stays_with_its_owner_when_more_urgent_work_evicts_others() -> None:
     decision = first_decision("promise-goes-to-a-victim")
     assert {(each.pod, each.node) for each in decision.bindings} >= {("w010-0+1", "n2"), ("w010-1+1", "n3")}
