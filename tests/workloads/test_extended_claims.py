@@ -146,44 +146,33 @@ def whole_gpu_3() -> wire.ResourceClaim:
     return msgspec.structs.replace(held, status=msgspec.convert(status, type(held.status)))
 
 
-def test_a_claim_does_not_count_with_who_waits_for_it_while_its_user_runs() -> None:
+def read_users(*users: Pod) -> list[PodClaims]:
+    """What the claim of GPU 3 is to each of its users."""
     known = reader()
     known.note(whole_gpu_3(), is_there=True)
-    first, follower = user_of_gpu("first", runs=True), user_of_gpu("second", runs=False)
-    for user in (first, follower):
+    for user in users:
         known.note_pod(user, is_there=True)
-    holds, waits = read(known, first), read(known, follower)
-    assert holds is not None
-    assert waits is not None
+    return [claims for user in users if (claims := read(known, user)) is not None]
+
+
+def test_a_claim_does_not_count_with_who_waits_for_it_while_its_user_runs() -> None:
+    holds, waits = read_users(user_of_gpu("first", runs=True), user_of_gpu("second", runs=False))
     assert (holds.request.gpu_count, waits.request.gpu_count) == (1, 0)
     assert waits.terms, "it can only run where the claim is"
 
 
 def test_a_claim_counts_with_who_waits_for_it_as_well_when_its_user_leaves() -> None:
     """The one holds it until it is gone; the other will need as much, on whichever node."""
-    known = reader()
-    known.note(whole_gpu_3(), is_there=True)
-    first, follower = user_of_gpu("first", runs=True, leaves=True), user_of_gpu("second", runs=False)
-    for user in (first, follower):
-        known.note_pod(user, is_there=True)
-    holds, waits = read(known, first), read(known, follower)
-    assert holds is not None
-    assert waits is not None
+    leaving, follower = user_of_gpu("first", runs=True, leaves=True), user_of_gpu("second", runs=False)
+    holds, waits = read_users(leaving, follower)
     assert (holds.request.gpu_count, waits.request.gpu_count) == (1, 1)
     assert not waits.terms
     assert len(waits.request.claim_specs) == 1
 
 
 def test_a_claim_that_others_go_on_using_does_not_count_with_who_leaves() -> None:
-    known = reader()
-    known.note(whole_gpu_3(), is_there=True)
-    first, second = user_of_gpu("first", runs=True, leaves=True), user_of_gpu("second", runs=True)
-    for user in (first, second):
-        known.note_pod(user, is_there=True)
-    counts = [
-        claims.request.gpu_count for user in (first, second) if (claims := read(known, user)) is not None
-    ]
-    assert counts == [0, 1], "no GPU comes free"
+    users = user_of_gpu("first", runs=True, leaves=True), user_of_gpu("second", runs=True)
+    assert [claims.request.gpu_count for claims in read_users(*users)] == [0, 1], "no GPU comes free"
 
 
 @pytest.mark.parametrize(
