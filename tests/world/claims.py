@@ -488,9 +488,13 @@ class ClaimWorld:
         """Parts of all pods on a GPU are no more than it has, and are of the GPUs that the pods count as."""
         nodes = {node.name: node for node in self.snapshot.nodes}
         used: Counter[tuple[str, int]] = Counter()
+        shared = set[str]()
         for pod in self.pods():
             if pod.node is None or not pod.request.is_shared or not nodes[pod.node].published_gpus:
                 continue
+            if not shared.isdisjoint(pod.claims):
+                continue  # two workloads that start with one claim both count it, until they are read again
+            shared.update(pod.claims)
             for index in pod.devices:
                 used[pod.node, index] += pod.request.part_mib(nodes[pod.node].gpu_memory_mib)
             if pod.extended_claim is not None:
