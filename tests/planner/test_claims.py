@@ -621,3 +621,22 @@ def test_what_a_claim_holds_is_not_taken_back_in_the_decision_that_binds_another
     decision = plan(cluster.snapshot)
     assert [binding.pod for binding in decision.bindings] == ["small-0"]
     assert decision.deallocations == ()
+
+
+def test_a_nominated_pod_waits_for_its_own_gpu_rather_than_take_one_that_is_free() -> None:
+    """It may be what somebody else is nominated to, and is moved for in turn."""
+    cluster = Claims([published("node-1", 2)], [builders.project("a", 2000)])
+    first = claimed("first", exactly(selectors=(f'device.attributes["{DRIVER}"].index == 1',)))
+    cluster.submit(job("first", "a", first), first)
+    cluster.step()
+    (running,) = cluster.snapshot.workloads
+    leaving = replace(running, pods=(replace(running.pods[0], state=PodState.RELEASING),))
+    cluster.snapshot = replace(cluster.snapshot, workloads=(leaving,))
+    for age, (name, device_index) in enumerate((("older", 1), ("younger", 0)), start=1):
+        claim = claimed(name)
+        waiting = job(name, "a", claim, age=age)
+        place = {"nominated_node": "node-1", "nominated_devices": (device_index,)}
+        cluster.submit(replace(waiting, pods=(replace(waiting.pods[0], **place),)), claim)  # type: ignore[arg-type]
+    decision = plan(cluster.snapshot)
+    assert [(binding.pod, binding.devices) for binding in decision.bindings] == [("younger-0", (0,))]
+    assert [(listed.pod, listed.devices) for listed in decision.nominations] == [("older-0", (1,))]

@@ -21,6 +21,7 @@ WRONG_ONCE = (
     300000589,  # who waited for the claim of a pod that left counted as asking for nothing, until it was gone
     700000311,  # a part beside a whole GPU counts as a whole one, and others were placed beside it
     500005018,  # two jobs that grow beyond their minimum evicted each other
+    950000139,  # a nominee whose GPUs were not free yet took those that another one was nominated to
     400003311,  # who made way for admin access was moved to the very device that had to be free for it
 )
 WORLDS = 40

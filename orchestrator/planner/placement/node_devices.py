@@ -13,17 +13,20 @@ def devices_on(
     *,
     later: bool,
     preferred: tuple[int, ...] = (),
+    only_preferred: bool = False,
 ) -> tuple[int, ...] | None:
     """Indices of the GPUs that a pod with claims gets on this node, () for none; None when they are not there.
 
-    Claims get the preferred ones where these do as well.
+    Claims get the preferred ones where these do as well; with `only_preferred`, no others.
     """
     by_plugin: tuple[int, ...] | None = ()
     if has_plugin_gpus(account, pod.request):
         by_plugin = devices_for(account, pod.request, project, later=later)
     if by_plugin is None:
         return None
-    devices = _claimed_devices(claims, account, project, pod, later=later, preferred=preferred)
+    devices = _claimed_devices(
+        claims, account, project, pod, later=later, preferred=preferred, only_preferred=only_preferred
+    )
     return devices if devices is None else by_plugin or devices
 
 
@@ -35,6 +38,7 @@ def _claimed_devices(
     *,
     later: bool,
     preferred: tuple[int, ...],
+    only_preferred: bool,
 ) -> tuple[int, ...] | None:
     """What the pod's claims get of the GPUs that have enough left as all else counts it.
 
@@ -50,6 +54,8 @@ def _claimed_devices(
         if devices is None or set(devices) <= set(open_devices):
             return devices
     among = sorted(open_devices, key=lambda device: device not in preferred)
+    if only_preferred:
+        among = [device for device in among if device in preferred]
     return claims.devices(account.node, pod, later=later, among=among)
 
 

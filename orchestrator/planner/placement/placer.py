@@ -176,8 +176,13 @@ class Placer:
             if where is None:
                 return None
             now = not where.promised
-        for later in (False, True) if now else (True,):
-            devices = self._devices_for(account, "", pod, later=later, preferred=reserved)
+        times = (False, True) if now else (True,)
+        # Its own, even if it has to wait for them, before others that are free now: these may be somebody else's.
+        own = [(later, True) for later in times if reserved]
+        for later, only_preferred in (*own, *((later, False) for later in times)):
+            devices = self._devices_for(
+                account, "", pod, later=later, preferred=reserved, only_preferred=only_preferred
+            )
             if devices is not None:
                 if has_plugin_gpus(account, pod.request):
                     devices = reserved
@@ -192,13 +197,16 @@ class Placer:
         *,
         later: bool,
         preferred: tuple[int, ...] = (),
+        only_preferred: bool = False,
     ) -> tuple[int, ...] | None:
         """As `devices_on`; what that looked at counts as work."""
         claims = self.ledger.claims
         if not claims.concern(account.node, pod):
             return devices_for(account, pod.request, project, later=later)
         before = claims.allocator.looked_at
-        devices = devices_on(claims, account, project, pod, later=later, preferred=preferred)
+        devices = devices_on(
+            claims, account, project, pod, later=later, preferred=preferred, only_preferred=only_preferred
+        )
         self.looked_at += claims.allocator.looked_at - before
         return devices
 
