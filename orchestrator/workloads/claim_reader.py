@@ -1,7 +1,7 @@
 """Slices, classes and claims as they change, and what they mean for nodes and pods.
 
 What a pod's claims ask for counts as GPUs of one of the pods that share them: of the oldest that has a node, else of
-the oldest. The others need the same devices and count nothing.
+the oldest of each workload that waits; those that leave do not count beside others. The rest count nothing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -20,6 +20,7 @@ from orchestrator.workloads.dict_ops import discard, put
 from orchestrator.workloads.extended_claims import NAME_INFIX, claim_name, extended_claim, part_claim
 from orchestrator.workloads.node_terms import Terms, both
 from orchestrator.workloads.published_gpus import PublishedGpus, gpus_by_node
+from orchestrator.workloads.request import has_gpus_of_plugin
 from orchestrator.workloads.resource_claims import read_allocation, read_claim, read_class, read_slice
 from orchestrator.workloads.unreadable import Boundary, SkippedObject, Unreadable, UnreadableRequest
 
@@ -436,6 +437,11 @@ def _observed(claim: ResourceClaim) -> dra.ObservedClaim:
 def may_have_claims(pod: Pod) -> bool:
     """Whether the pod has claims of its own, or one that was made for its GPUs."""
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
+
+
+def gets_gpus_by_claims(pod: Pod) -> bool:
+    """Whether the pod has claims, and no device plugin gives it GPUs beside them."""
+    return may_have_claims(pod) and not has_gpus_of_plugin(pod)
 
 
 def named_claims(pod: Pod) -> tuple[str, ...]:

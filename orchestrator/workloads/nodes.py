@@ -15,7 +15,7 @@ from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.planner.accounting.gpu_memory import gpu_milli_on
 from orchestrator.planner.model import DEVICE_MILLI
 from orchestrator.workloads import gpus as gpu_records
-from orchestrator.workloads.claim_reader import may_have_claims
+from orchestrator.workloads.claim_reader import gets_gpus_by_claims
 from orchestrator.workloads.device_reader import DeviceReader
 from orchestrator.workloads.gpus import GpuView
 from orchestrator.workloads.health import NodeHealth, gpu_memory_mib, node_health
@@ -25,7 +25,6 @@ from orchestrator.workloads.request import (
     UnreadableRequest,
     devices_of,
     gpu_request,
-    has_gpus_of_plugin,
     is_admitted,
     pod_request,
 )
@@ -202,8 +201,7 @@ def node_views(
         if pod.spec.node_name and pod.status.phase not in _ENDED:
             on_node.setdefault(pod.spec.node_name, []).append(pod)
             is_foreign = pod.spec.scheduler_name != names.SCHEDULER_NAME
-            by_claims = may_have_claims(pod) and not has_gpus_of_plugin(pod)
-            devices.note_pod(pod, is_there=not by_claims, is_foreign=is_foreign)
+            devices.note_pod(pod, is_there=not gets_gpus_by_claims(pod), is_foreign=is_foreign)
     for _ in devices.read(lambda _uid: None, {}, {}):
         pass
     measured, by_driver = summaries or {}, published or {}
@@ -308,8 +306,7 @@ def _pod(pod: Pod, held: tuple[int, ...] | None, memory_mib: int, used: Usage) -
     except UnreadableRequest:
         request = gpu_request(pod)
     # What has parts of GPUs by claims holds those parts: its annotation names the GPUs, which others have parts of too.
-    by_claims = may_have_claims(pod) and not has_gpus_of_plugin(pod)
-    if held is None and by_claims and is_admitted(pod) and not request.is_shared:
+    if held is None and gets_gpus_by_claims(pod) and is_admitted(pod) and not request.is_shared:
         held_by_claims = devices_of(pod)
         request = replace(request, gpu_count=len(held_by_claims))
     elif held is not None:

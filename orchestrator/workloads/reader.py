@@ -23,7 +23,12 @@ from orchestrator.planner import model
 from orchestrator.planner.devices.model import ObservedClaim
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 from orchestrator.workloads.budgets import planner_budgets
-from orchestrator.workloads.claim_reader import ClaimReader, DynamicObject, may_have_claims
+from orchestrator.workloads.claim_reader import (
+    ClaimReader,
+    DynamicObject,
+    gets_gpus_by_claims,
+    may_have_claims,
+)
 from orchestrator.workloads.device_reader import DeviceReader, Miscounted
 from orchestrator.workloads.dict_ops import put
 from orchestrator.workloads.gpus import given_gpus
@@ -33,7 +38,7 @@ from orchestrator.workloads.node_reader import NodeReader
 from orchestrator.workloads.outsider_reader import OutsiderReader
 from orchestrator.workloads.owners import KindState
 from orchestrator.workloads.project_reader import ProjectReader
-from orchestrator.workloads.request import concerns_gpus, has_gpus_of_plugin
+from orchestrator.workloads.request import concerns_gpus
 from orchestrator.workloads.snapshot import Assumption, Observed, Reading
 from orchestrator.workloads.unreadable import Boundary
 from orchestrator.workloads.volumes import StorageObject, Volumes
@@ -233,7 +238,7 @@ class Reader:
         self._outsiders.note(pod, is_there=is_outsider)
         self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere and not is_outsider else "")
         # which GPUs a pod has by claims is written in them
-        by_claims = has_claims and not has_gpus_of_plugin(pod)
+        by_claims = gets_gpus_by_claims(pod)
         self._devices.note_pod(
             pod, is_there=is_there and not by_claims, is_foreign=not (is_ours or is_outsider)
         )

@@ -138,12 +138,7 @@ class ClaimLedger:
         return bool(pod.claims or (node.published_gpus and pod.request.gpu_milli))
 
     def devices(
-        self,
-        node: Node,
-        pod: Pod,
-        *,
-        later: bool,
-        among: Sequence[int] | None = None,
+        self, node: Node, pod: Pod, *, later: bool, among: Sequence[int] | None = None
     ) -> tuple[int, ...] | None:
         """The indices of the GPUs that the pod's claims get on the node; None when they cannot be had there.
 
@@ -346,12 +341,7 @@ class ClaimLedger:
         return listed is None or len(listed.reserved_for) <= users
 
     def _grants(
-        self,
-        node: Node,
-        pod: Pod,
-        *,
-        later: bool,
-        among: Sequence[int] | None,
+        self, node: Node, pod: Pod, *, later: bool, among: Sequence[int] | None
     ) -> tuple[ClaimGrant, ...] | None:
         """What the pod's claims would get on the node; None when they cannot be had."""
         place = NodePlace(node.name, node.labels)
