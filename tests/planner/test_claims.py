@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from orchestrator.planner import Planner, plan
+from orchestrator.planner.cluster_state import ClusterState
+from orchestrator.planner.cycle import ACTION_NAMES
 from orchestrator.planner.devices.model import (
     MAX_USERS,
     Claim,
@@ -25,6 +27,7 @@ from orchestrator.planner.model import (
     Waiting,
     Workload,
 )
+from orchestrator.planner.session import Session
 from orchestrator.simulation.apply_plan import after_decision
 from orchestrator.workloads.extended_claims import IS_SHAREABLE
 from tests.planner import builders
@@ -640,3 +643,19 @@ def test_a_nominated_pod_waits_for_its_own_gpu_rather_than_take_one_that_is_free
     decision = plan(cluster.snapshot)
     assert [(binding.pod, binding.devices) for binding in decision.bindings] == [("younger-0", (0,))]
     assert [(listed.pod, listed.devices) for listed in decision.nominations] == [("older-0", (1,))]
+
+
+def test_who_is_evicted_with_a_claim_could_stay_as_long_as_nobody_gets_its_device() -> None:
+    cluster = Claims([published("node-1", 1)], [builders.project("a", 2000)])
+    held, claim = claimed("held"), claimed("one")
+    cluster.submit(job("held", "a", held), held)
+    cluster.step()
+    cluster.submit(job("one", "a", claim, age=1), claim)
+    session = Session(ClusterState(cluster.snapshot), ACTION_NAMES)
+    runs, waits = session.workload("held"), session.workload("one")
+    session.ledger.evict(runs, runs.pods[0])
+    assert session.placer.can_stay(runs.pods[0])
+    where = session.placer.find(waits, waits.pods[0])
+    assert where is not None
+    session.ledger.place(waits, waits.pods[0], where.node, where.devices)
+    assert not session.placer.can_stay(runs.pods[0])
