@@ -13,7 +13,8 @@ GPUS ?= $(if $(and $(REAL_NODES),$(MUSTER_UPSTREAM)),--gpus)
 PARTS ?= fairness gangs victims interactive parts utilization
 WEB_TESTS = tests/musterweb tests/chart tests/agent/test_metrics.py tests/client/test_snapshot_crds.py \
 	$(addprefix tests/cli/,test_data.py test_data_in_a_lab.py test_grafana.py test_helm_chart.py test_monitoring.py) \
-	$(addprefix tests/control/test_,metrics.py prometheus_in_a_lab.py success_snapshots.py success_snapshots_in_a_lab.py web_deployment.py) \
+	$(addprefix tests/control/,report/test_metrics.py test_prometheus_in_a_lab.py test_web_deployment.py) \
+	$(addprefix tests/control/projects/test_success_,snapshots.py snapshots_in_a_lab.py) \
 	$(addprefix tests/musterlab/test_,storage.py storage_in_a_lab.py ingress_in_a_lab.py)
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 

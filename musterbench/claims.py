@@ -15,6 +15,8 @@ from typing import Final
 from musterbench.dra_objects import CLASS, claim_of_one, slice_of
 from musterbench.result import Result
 from orchestrator.cluster import device_objects as wire
+from orchestrator.observe.published_gpus import gpus_by_node
+from orchestrator.observe.resource_claims import decode, read_claim, read_class, read_slice
 from orchestrator.planner import Planner, model
 from orchestrator.planner.devices.allocator import ClaimGroup, DeviceAllocator
 from orchestrator.planner.devices.model import (
@@ -27,8 +29,6 @@ from orchestrator.planner.devices.model import (
     ResourceSlice,
 )
 from orchestrator.planner.devices.pools import NodePlace
-from orchestrator.workloads.published_gpus import gpus_by_node
-from orchestrator.workloads.resource_claims import decode, read_claim, read_class, read_slice
 
 _REPEATS: Final = 9
 _ANYWHERE: Final = model.Constraints()

@@ -25,8 +25,8 @@ from musterbench.result import Result
 from musterbench.wire_objects import CREATED, JSON, running_pod, server_side
 from orchestrator.cluster.transport import PAGE_SIZE
 from orchestrator.names import PROJECT_LABEL
-from orchestrator.workloads.manifest import Placement, workload_manifest
-from orchestrator.workloads.submission import Submission
+from orchestrator.submit.manifest import Placement, workload_manifest
+from orchestrator.submit.submission import Submission
 
 PROJECT: Final = "team-a"
 NAMESPACE: Final = "muster-team-a"

@@ -27,7 +27,7 @@ from musterlab.cluster import Lab
 from orchestrator.cluster.errors import ServerFault
 from orchestrator.cluster.resources import JOBS, NODES
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import install, service_account_kubeconfig
+from orchestrator.manifests.install import install, service_account_kubeconfig
 from orchestrator.names import GPU_RESOURCE, SCHEDULER_NAME
 
 RAW_RESOURCE = "example.com/gpu"

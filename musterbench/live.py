@@ -19,9 +19,9 @@ import msgspec
 from musterbench.result import Result, with_growth
 from orchestrator.cluster.resources import JOBS, NAMESPACES, NODES, PODS, PROJECTS
 from orchestrator.cluster.transport import Page, WatchEvent
-from orchestrator.control.observer import Observer
+from orchestrator.control.decide.observer import Observer
+from orchestrator.control.decide.scheduler import SchedulerLoop
 from orchestrator.control.operator import spare_the_caches
-from orchestrator.control.scheduler import SchedulerLoop
 from orchestrator.names import (
     ADMITTED_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
@@ -31,9 +31,9 @@ from orchestrator.names import (
     PROJECT_LABEL,
     SCHEDULER_NAME,
 )
+from orchestrator.observe.snapshot import Reading
 from orchestrator.planner import Planner
 from orchestrator.planner.model import Plan
-from orchestrator.workloads.snapshot import Reading
 
 PODS_OF_NODE = 35
 GPUS_OF_NODE = 8

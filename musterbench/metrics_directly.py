@@ -18,9 +18,9 @@ from musterbench.processes import processor_ms
 from musterbench.result import Result
 from musterbench.stopwatch import BenchmarkFailed
 from musterbench.teams import GPUS_OF_NODE
-from orchestrator.control.metrics import BINDINGS, OperatorMetrics
+from orchestrator.control.report.metrics import BINDINGS, OperatorMetrics
+from orchestrator.observe.snapshot import Reading
 from orchestrator.planner import plan
-from orchestrator.workloads.snapshot import Reading
 
 ALLOWED_PART: Final = 0.97
 """With metrics the operator must make at least so many of the bindings that it makes a second without."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from orchestrator.control.requests import REQUESTS_IN_FLIGHT
+from orchestrator.control.carry_out.requests import REQUESTS_IN_FLIGHT
 
 _SCHEDULER_CLOCK: Final = 2
 """Which of its clocks, in the three lowest bits of the number that Linux gives a clock of another process."""

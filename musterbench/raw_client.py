@@ -23,7 +23,7 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import RESOURCE_CLAIMS
 from orchestrator.cluster.timeouts import Limits
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
-from orchestrator.control.requests import REQUESTS_IN_FLIGHT
+from orchestrator.control.carry_out.requests import REQUESTS_IN_FLIGHT
 from orchestrator.names import CLAIM_FINALIZER, GPU_DEVICES_ANNOTATION
 
 _NS_PER_MS: Final = 1_000_000

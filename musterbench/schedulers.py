@@ -19,7 +19,7 @@ from musterbench.stopwatch import BenchmarkFailed
 from musterlab import pdeathsig_exec
 from musterlab.cluster import Lab
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import install, service_account_kubeconfig
+from orchestrator.manifests.install import install, service_account_kubeconfig
 from orchestrator.names import SCHEDULER_NAME
 
 MUSTER: Final = (

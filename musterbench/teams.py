@@ -13,7 +13,7 @@ from orchestrator.cluster.resources import (
     SERVICE_ACCOUNTS,
 )
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.projects import OPERATOR_SUBJECT, role_binding
+from orchestrator.control.projects.project_controller import OPERATOR_SUBJECT, role_binding
 from orchestrator.names import (
     GPU_RESOURCE,
     NAMESPACE_PREFIX,

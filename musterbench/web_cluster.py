@@ -29,8 +29,8 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.cluster.transport import PAGE_SIZE
 from orchestrator.names import NAMESPACE_PREFIX, PROJECT_LABEL
-from orchestrator.workloads.manifest import Placement, workload_manifest
-from orchestrator.workloads.submission import Submission
+from orchestrator.submit.manifest import Placement, workload_manifest
+from orchestrator.submit.submission import Submission
 
 GPUS_OF_NODE: Final = 8
 PROJECT_COUNT: Final = 40

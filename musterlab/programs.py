@@ -48,9 +48,9 @@ def missing(programs: Iterable[Program], named: Path | None = None) -> str:
     absent = [program for program in programs if place is None or not (place / program.file).is_file()]
     if not absent:
         return ""
-    lacks = f"{FOLDER_VARIABLE} names no folder" if place is None else f"{place} lacks a program"
+    reason = f"{FOLDER_VARIABLE} names no folder" if place is None else f"{place} lacks a program"
     wanted = ", ".join(f"{program.file} ({program.origin})" for program in absent)
-    return f"{lacks}; put into it: {wanted}"
+    return f"{reason}; put into it: {wanted}"
 
 
 def find(program: Program, named: Path | None = None) -> Path:

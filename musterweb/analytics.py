@@ -20,9 +20,9 @@ from orchestrator.cli.output import age
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.gpu_fraction import format_gpu
 from orchestrator.cluster.quantity import format_time, parse_time
-from orchestrator.control.audit import MAX_RECORDS, EvictionRecord, newest_evictions
+from orchestrator.control.report.audit import MAX_RECORDS, EvictionRecord, newest_evictions
 from orchestrator.errors import UsageError
-from orchestrator.workloads.job_gpus import GpusOfJobs
+from orchestrator.views.job_gpus import GpusOfJobs
 
 PERIODS: Final = {
     "1": "an hour",

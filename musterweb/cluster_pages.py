@@ -14,12 +14,12 @@ from orchestrator.cli.output import age
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.gpu_fraction import format_gpu, gpu_milli
 from orchestrator.cluster.objects import Project
-from orchestrator.control.policies import policies_in_force
-from orchestrator.control.skipped import NoRecord, recorded
-from orchestrator.workloads.gpus import gpus_of_job, use_of
-from orchestrator.workloads.job_gpus import GpusOfJobs
-from orchestrator.workloads.nodes import gpu_totals
-from orchestrator.workloads.view import WorkloadView, duration_seconds
+from orchestrator.control.projects.policies import policies_in_force
+from orchestrator.control.report.skipped import NoRecord, recorded
+from orchestrator.views.gpus import gpus_of_job, use_of
+from orchestrator.views.job_gpus import GpusOfJobs
+from orchestrator.views.jobs import WorkloadView, duration_seconds
+from orchestrator.views.nodes import gpu_totals
 
 ROWS_OF_A_PAGE: Final = 200
 ROWS_OF_THE_OVERVIEW: Final = 12

@@ -15,7 +15,7 @@ from orchestrator.cli.gpus import JOB_GPU_HEADER, job_gpu_rows
 from orchestrator.client.streams import LogRequest
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.errors import MusterError
-from orchestrator.workloads.gpus import GpuView, gpus_of_job
+from orchestrator.views.gpus import GpuView, gpus_of_job
 
 LOG_LINES: Final = 500
 MAX_LOG_BYTES: Final = 256 << 10

@@ -9,8 +9,8 @@ from musterweb.table import Table, columns
 from orchestrator.cli import nodes
 from orchestrator.cli.gpus import GPU_HEADER, gpu_row, percent
 from orchestrator.cluster.gpu_fraction import format_gpu
-from orchestrator.workloads.gpus import GpuView, use_of
-from orchestrator.workloads.nodes import NodeView
+from orchestrator.views.gpus import GpuView, use_of
+from orchestrator.views.nodes import NodeView
 
 NODES_OF_A_PAGE: Final = 50
 OLD_SECONDS: Final = 60

@@ -35,7 +35,7 @@ from orchestrator.cluster.resources import (
     STATEFUL_SETS,
 )
 from orchestrator.errors import MusterError
-from orchestrator.workloads.view import newest_first
+from orchestrator.views.jobs import newest_first
 
 if TYPE_CHECKING:
     from musterweb.renewal import Renewal

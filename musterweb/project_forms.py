@@ -17,12 +17,12 @@ from orchestrator.client.aio import AsyncClient
 from orchestrator.cluster.errors import Forbidden
 from orchestrator.cluster.objects import Metadata, Project, ProjectSpec
 from orchestrator.errors import FieldProblem, MusterError, UsageError
+from orchestrator.observe.snapshot import planner_project
 from orchestrator.planner.model import Snapshot
 from orchestrator.simulation.capture import capture
 from orchestrator.simulation.change import delete_project, set_project
 from orchestrator.simulation.outcome import compare
-from orchestrator.workloads.parsing import parse_project_name
-from orchestrator.workloads.snapshot import planner_project
+from orchestrator.submit.parsing import parse_project_name
 
 
 @dataclass(frozen=True, slots=True)

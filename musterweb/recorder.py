@@ -22,10 +22,10 @@ from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.kubeconfig import Access
 from orchestrator.errors import MusterError
 from orchestrator.planner.model import DEVICE_MILLI
-from orchestrator.workloads.gpus import GpuView, gpus_of_job
-from orchestrator.workloads.job_gpus import GpusOfJobs
-from orchestrator.workloads.nodes import gpu_totals
-from orchestrator.workloads.view import WorkloadView
+from orchestrator.views.gpus import GpuView, gpus_of_job
+from orchestrator.views.job_gpus import GpusOfJobs
+from orchestrator.views.jobs import WorkloadView
+from orchestrator.views.nodes import gpu_totals
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from weakref import WeakValueDictionary
 from orchestrator.client.jobs import Scope
 from orchestrator.client.shared_objects import SharedObjects
 from orchestrator.cluster.objects import Project
-from orchestrator.workloads.gpus import GpuView
-from orchestrator.workloads.nodes import NodeView
-from orchestrator.workloads.view import WorkloadView
+from orchestrator.views.gpus import GpuView
+from orchestrator.views.jobs import WorkloadView
+from orchestrator.views.nodes import NodeView
 
 MAX_READING: Final = 2
 """So many people's lists are read at once: text and handshakes take memory that nobody needs afterwards."""

@@ -41,7 +41,9 @@ PACKAGES = (
     "orchestrator/manifests",
     "orchestrator/planner",
     "orchestrator/simulation",
-    "orchestrator/workloads",
+    "orchestrator/observe",
+    "orchestrator/submit",
+    "orchestrator/views",
     "validation",
 )
 """The packages that have been gone through. Add a package when it has been."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.manifests.render import documents, render
-from orchestrator.workloads.protection import PolicyMode
+from orchestrator.submit.protection import PolicyMode
 
 OPERATORS = ("muster-bindings", "muster-records")
 """Holds the operator's own role bindings, whatever the mode."""

@@ -11,20 +11,20 @@ from click.core import ParameterSource
 from orchestrator.distribution import require_extra
 from orchestrator.errors import MusterError, UsageError
 from orchestrator.progress import terminal_reporter
-from validation.acceptance import open_acceptance
 from validation.layers.checks import TESTS, describe_tests
-from validation.plan import plan
-from validation.plan_document import document
+from validation.plan.acceptance import open_acceptance
+from validation.plan.plan_document import document
+from validation.plan.planned_checks import plan
 from validation.scenario.images import NO_MAP
 from validation.scenario.loader import find, load, select
 from validation.scenario.scaling import Size, parse_size
 from validation.targets.kinds import CLUSTER, IMAGE, LAB, PROCESS, TARGETS
 
 if TYPE_CHECKING:
-    from validation.acceptance import Acceptance
+    from validation.plan.acceptance import Acceptance
     from validation.report.record import Report
+    from validation.run.session import Settings
     from validation.scenario.loaded import LoadedScenario
-    from validation.session import Settings
     from validation.targets.hosts import SiteHosts
     from validation.targets.operator_deployment import OperatorImage
 
@@ -146,7 +146,7 @@ def validate(ctx: click.Context, /, pattern: str, paths: tuple[Path, ...], **opt
             raise
         raise click.ClickException(str(error)) from error
     _print_summary(report, directory, as_json=options["as_json"])
-    from validation.session import exit_code
+    from validation.run.session import exit_code
 
     ctx.exit(exit_code(report))
 
@@ -172,20 +172,20 @@ def _chosen_size(options: dict[str, Any]) -> "Size | None":
     if options["size"] is not None or options["site"] is None:
         size: Size | None = options["size"]
         return size
-    from validation.session import chosen_size
+    from validation.run.session import chosen_size
 
     return chosen_size(_settings(options))
 
 
 def _chosen_hosts(options: dict[str, Any]) -> "SiteHosts | None":
-    from validation.session import site_hosts
+    from validation.run.session import site_hosts
 
     return site_hosts(_settings(options))
 
 
 def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[Report, Path]":
     require_extra("validation", *(["deployment"] if options["target"] == LAB else []))  # the lab is a site
-    from validation.pytest_run import run
+    from validation.harness.pytest_run import run
 
     image = _operator_image(options)
     reporter = terminal_reporter()
@@ -199,7 +199,7 @@ def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[R
 
 
 def _settings(options: dict[str, Any]) -> "Settings":
-    from validation.session import Settings
+    from validation.run.session import Settings
 
     return Settings(
         target=options["target"],

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from validation.catalogue.catalogue import Content
-from validation.judge.training import TrainingResult
+from validation.judge.training.training_result import TrainingResult
 from validation.report.log import Entry
 from validation.report.record import Report
 

@@ -136,7 +136,7 @@ def _wanted(names: Sequence[str], every: bool | None) -> list[str]:
 
 async def _all_names(client: "AsyncClient", scope: "Scope", done: str) -> list[str]:
     """Return the jobs to which it can be done: those that have ended are neither suspended nor resumed."""
-    from orchestrator.workloads.status import FINAL, SUSPENDED
+    from orchestrator.views.status import FINAL, SUSPENDED
 
     views = await client.list_jobs(project=scope)
     if done == "suspended":

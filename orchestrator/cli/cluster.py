@@ -13,7 +13,7 @@ from orchestrator.cli.settings import Settings
 from orchestrator.names import NAMESPACE_PREFIX
 
 if TYPE_CHECKING:
-    from orchestrator.control.skipped import Record
+    from orchestrator.control.report.skipped import Record
 
 SKIPPED_HEADER: Final = ("KIND", "NAMESPACE", "NAME", "SINCE", "REASON")
 
@@ -49,8 +49,8 @@ def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
     import msgspec
 
     from orchestrator.cli.session import run
-    from orchestrator.control.policies import policies_in_force
-    from orchestrator.control.skipped import recorded
+    from orchestrator.control.projects.policies import policies_in_force
+    from orchestrator.control.report.skipped import recorded
 
     policies = run(lambda client: policies_in_force(client.transport))
     if output is None and not no_headers:

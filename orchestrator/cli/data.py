@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from orchestrator.client.data import Patience
     from orchestrator.client.jobs import Scope
-    from orchestrator.workloads.datasets import Snapshot, Volume
+    from orchestrator.submit.datasets import Snapshot, Volume
 
 VOLUME_HEADER: Final = (
     "NAME", "STATUS", "SIZE", "STORAGE CLASS", "ACCESS", "MADE FROM", "CLONES", "SNAPSHOTS", "USED BY",
@@ -94,7 +94,7 @@ def create_volume(
     as_json: bool | None,
 ) -> None:
     """Create an empty volume."""
-    from orchestrator.workloads.datasets import NewVolume
+    from orchestrator.submit.datasets import NewVolume
 
     wait = _patience(no_wait, timeout)
     new = NewVolume(name, _bytes(size), storage_class, access_modes or ACCESS_MODES[:1])
@@ -250,7 +250,7 @@ def delete_snapshot(*, name: str, force: bool | None) -> None:
 
 
 def _bytes(size: str | None) -> int:
-    from orchestrator.workloads.parsing import parse_memory
+    from orchestrator.submit.parsing import parse_memory
 
     with naming_flags(FLAGS):
         return parse_memory("size_bytes", size)
@@ -258,7 +258,7 @@ def _bytes(size: str | None) -> int:
 
 def _patience(no_wait: bool | None, timeout: str | None) -> Patience:
     from orchestrator.client.data import Patience
-    from orchestrator.workloads.parsing import parse_duration_seconds
+    from orchestrator.durations import parse_duration_seconds
 
     if no_wait and timeout:
         raise click.UsageError("--no-wait and --timeout do not go together")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
     from orchestrator.client.jobs import Scope
     from orchestrator.client.workspaces import Workspace
-    from orchestrator.workloads.datasets import Snapshot, Volume
+    from orchestrator.submit.datasets import Snapshot, Volume
 
 
 def in_scope(action: Callable[[AsyncClient, Scope], Any]) -> tuple[Any, Scope]:

@@ -12,8 +12,8 @@ from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.streams import StreamClient, Target
 from orchestrator.cluster.errors import NotExecutable
+from orchestrator.durations import parse_duration_seconds
 from orchestrator.errors import UsageError
-from orchestrator.workloads.parsing import parse_duration_seconds
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

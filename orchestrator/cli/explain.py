@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.planner.model import Snapshot
     from orchestrator.simulation.capture import Capture
     from orchestrator.simulation.diagnosis import Diagnosis
-    from orchestrator.workloads.view import WorkloadView
+    from orchestrator.views.jobs import WorkloadView
 
 ENTITLEMENT_HEADER: Final = ("PROJECT", "QUOTA", "LIMIT", "HELD", "FAIR SHARE")
 HOLDERS_HEADER: Final = ("PROJECT", "WORKLOAD", "GPUs", "SINCE", "PREEMPTIBLE", "NODES")

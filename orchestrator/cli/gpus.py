@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.cli.output import UNKNOWN, amount
 
 if TYPE_CHECKING:
-    from orchestrator.workloads.gpus import GpuUse, GpuView
+    from orchestrator.views.gpus import GpuUse, GpuView
 
 GPU_HEADER: Final = ("GPU", "UTILIZATION", "MEMORY", "MEMORY USAGE", "IDLE TIME", "HEALTH", "UUID", "PODS")
 JOB_GPU_HEADER: Final = ("NODE", *GPU_HEADER[:-1])

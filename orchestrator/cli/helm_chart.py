@@ -16,6 +16,7 @@ import click
 from orchestrator.cli.operator_options import TOPOLOGY_LABEL, Count, Duration, config_parameters
 from orchestrator.control.operator_config import UNLIMITED
 from orchestrator.distribution import installed_version
+from orchestrator.durations import parse_duration_seconds
 from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.manifests.render import ACTIONS, CONSTANTS, OPERATOR_ARGUMENTS, WEB_OBJECTS, default_image
 from orchestrator.manifests.templating import Expression, fill_in
@@ -29,8 +30,7 @@ from orchestrator.manifests.web import (
     WebDeployment,
 )
 from orchestrator.names import LOWEST_KUBERNETES, SYSTEM_NAMESPACE
-from orchestrator.workloads.name_rules import DOMAIN, LABEL_VALUE, MAX_DOMAIN_LENGTH, OBJECT_NAME
-from orchestrator.workloads.parsing import parse_duration_seconds
+from orchestrator.submit.name_rules import DOMAIN, LABEL_VALUE, MAX_DOMAIN_LENGTH, OBJECT_NAME
 
 NAME: Final = "muster"
 

@@ -12,16 +12,16 @@ from orchestrator.cli.output import age, document, fact_lines, table
 from orchestrator.cli.session import run
 from orchestrator.cluster.objects import Event, Pod
 from orchestrator.cluster.quantity import time_us
-from orchestrator.workloads.gpus import GpuView, gpus_of_job
-from orchestrator.workloads.gpus import record as gpu_record
-from orchestrator.workloads.status import pod_status
-from orchestrator.workloads.view import (
+from orchestrator.views.gpus import GpuView, gpus_of_job
+from orchestrator.views.gpus import record as gpu_record
+from orchestrator.views.jobs import (
     WorkloadView,
     duration_seconds,
     event_time_us,
     record,
     unschedulable,
 )
+from orchestrator.views.status import pod_status
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient

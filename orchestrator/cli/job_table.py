@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from orchestrator.cli.output import age
 
 if TYPE_CHECKING:
-    from orchestrator.workloads.view import WorkloadView
+    from orchestrator.views.jobs import WorkloadView
 
 HEADER: Final = (
     "NAME",

@@ -13,8 +13,8 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
-    from orchestrator.workloads.gpus import GpuView
-    from orchestrator.workloads.view import WorkloadView
+    from orchestrator.views.gpus import GpuView
+    from orchestrator.views.jobs import WorkloadView
 
 KINDS: Final = {
     "job": "jobs",
@@ -72,8 +72,8 @@ def _list_jobs(all_projects: bool, no_headers: bool | None, output: str | None, 
         scope = await client.scope()
         return scope.project, await client.list_jobs(project=scope), gpus
 
-    from orchestrator.workloads.gpus import gpus_of_job
-    from orchestrator.workloads.view import record
+    from orchestrator.views.gpus import gpus_of_job
+    from orchestrator.views.jobs import record
 
     project, views, by_node = run(read)
     devices = [gpus_of_job(view.pods, by_node) for view in views]

@@ -14,8 +14,8 @@ from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.streams import LogRequest
 from orchestrator.cluster.quantity import parse_time
+from orchestrator.durations import parse_duration_seconds
 from orchestrator.errors import UsageError
-from orchestrator.workloads.parsing import parse_duration_seconds
 
 _ALL: Final = -1
 _NUMBER = re.compile(r"-?[0-9]{1,9}")

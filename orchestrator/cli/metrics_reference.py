@@ -10,7 +10,7 @@ import yaml
 
 from orchestrator.agent import metrics as agent
 from orchestrator.cli.monitoring import monitoring_files
-from orchestrator.control import metrics as operator
+from orchestrator.control.report import metrics as operator
 from orchestrator.exposition import Metric
 
 

@@ -10,7 +10,7 @@ from orchestrator.cli.output import amount, cpus, document, fact_lines, show, ta
 from orchestrator.cluster.gpu_fraction import format_gpu
 
 if TYPE_CHECKING:
-    from orchestrator.workloads.nodes import NodePod, NodeView
+    from orchestrator.views.nodes import NodePod, NodeView
 
 HEADER: Final = (
     "NAME",
@@ -32,7 +32,7 @@ PODS_HEADER: Final = ("NAMESPACE", "NAME", "GPU REQUESTS", "GPU DEVICES", "CPU",
 def show_nodes(*, output: str | None, no_headers: bool | None) -> None:
     """Print all nodes."""
     from orchestrator.cli.session import run
-    from orchestrator.workloads.nodes import record
+    from orchestrator.views.nodes import record
 
     views = run(lambda client: client.list_nodes()).views
     wide = output == "wide"
@@ -49,7 +49,7 @@ def show_nodes(*, output: str | None, no_headers: bool | None) -> None:
 def show_node(name: str, *, output: str | None) -> None:
     """Print one node and the pods on it."""
     from orchestrator.cli.session import run
-    from orchestrator.workloads.nodes import record
+    from orchestrator.views.nodes import record
 
     view = run(lambda client: client.get_node(name))
     if output in ("json", "yaml"):

@@ -102,7 +102,7 @@ def operator_manifests(
     Raises UsageError for a name that cannot be the label that it becomes.
     """
     from orchestrator.manifests.render import render
-    from orchestrator.workloads.name_rules import is_label_value
+    from orchestrator.submit.name_rules import is_label_value
 
     if not is_label_value(cluster):
         raise UsageError(

@@ -25,9 +25,9 @@ from orchestrator.manifests.web import (
     WebDeployment,
 )
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
-from orchestrator.workloads.name_rules import MAX_DOMAIN_LENGTH, is_domain, is_object_name
-from orchestrator.workloads.network import DEFAULT_INGRESS_CLASS
-from orchestrator.workloads.protection import PolicyMode
+from orchestrator.submit.name_rules import MAX_DOMAIN_LENGTH, is_domain, is_object_name
+from orchestrator.submit.network import DEFAULT_INGRESS_CLASS
+from orchestrator.submit.protection import PolicyMode
 
 TOPOLOGY_LABEL: Final = (
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -229,7 +229,7 @@ def config_of(
     max_project_jobs: str,
 ) -> OperatorConfig:
     """Return what the options say. Raises UsageError for what is not possible."""
-    from orchestrator.workloads.parsing import parse_duration_seconds
+    from orchestrator.durations import parse_duration_seconds
 
     def seconds(option: str, text: str) -> int:
         return parse_duration_seconds(option, text) or 0

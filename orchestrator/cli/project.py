@@ -25,10 +25,10 @@ from orchestrator.cluster.objects import (
     Subject,
 )
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
+from orchestrator.durations import parse_duration_seconds
 from orchestrator.errors import UsageError
-from orchestrator.workloads.parsing import (
+from orchestrator.submit.parsing import (
     parse_count,
-    parse_duration_seconds,
     parse_node_type,
     parse_project_name,
 )

@@ -8,8 +8,8 @@ import click
 import msgspec
 
 from orchestrator.cluster.objects import Directory, SecuritySpec
+from orchestrator.durations import parse_duration_seconds
 from orchestrator.errors import UsageError
-from orchestrator.workloads.parsing import parse_duration_seconds
 
 LEVELS: Final = ("privileged", "baseline", "restricted")
 _PATH = re.compile(r"/([-A-Za-z0-9_.@+]+(/[-A-Za-z0-9_.@+]+)*)?")

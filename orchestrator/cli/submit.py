@@ -20,7 +20,7 @@ from orchestrator.cluster.errors import ClusterError, Unreachable
 from orchestrator.cluster.quantity import format_time
 from orchestrator.errors import ConfigurationError, UsageError
 from orchestrator.names import NAMESPACE_PREFIX
-from orchestrator.workloads.values import FRAMEWORKS
+from orchestrator.submit.values import FRAMEWORKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from orchestrator.cli.submit_request import SubmitRequest
     from orchestrator.client.aio import AsyncClient
     from orchestrator.client.jobs import Scope, Submitted
-    from orchestrator.workloads.network import IngressSettings
-    from orchestrator.workloads.submission import Submission
+    from orchestrator.submit.network import IngressSettings
+    from orchestrator.submit.submission import Submission
 
 Values = dict[str, Any]
 
@@ -122,7 +122,7 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
 
 def _options(values: Values) -> _Options:
     """Take what is not about the job out of the values. Raises UsageError."""
-    from orchestrator.workloads.parsing import parse_duration_seconds
+    from orchestrator.durations import parse_duration_seconds
 
     dry_run = {"true": "client", "false": None}.get(values["dry_run"], values["dry_run"])
     addresses = values.pop("address", ())
@@ -215,8 +215,8 @@ def _manifests(
     submission: Submission, scope: Scope, ingress: IngressSettings | None = None
 ) -> list[Mapping[str, Any]]:
     """Return the objects of a submission; `ingress` is None where the cluster is not known."""
-    from orchestrator.workloads import manifest
-    from orchestrator.workloads.network import DEFAULT_INGRESS
+    from orchestrator.submit import manifest
+    from orchestrator.submit.network import DEFAULT_INGRESS
 
     submitted_at = format_time(time.time_ns() // 1000)
     ingress = ingress or DEFAULT_INGRESS

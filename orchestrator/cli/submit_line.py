@@ -10,7 +10,7 @@ from orchestrator.cli.submit import submit
 from orchestrator.cli.submit_options import FLAGS
 from orchestrator.cli.submit_request import SubmitRequest
 from orchestrator.errors import UsageError
-from orchestrator.workloads.submission import Submission
+from orchestrator.submit.submission import Submission
 
 _NO_IMAGE = "what-if"
 

@@ -10,7 +10,7 @@ from orchestrator.cli.cluster_names import completing
 from orchestrator.cli.options import Command, OptionalValue, Word, split_words
 from orchestrator.cli.output import output_option
 from orchestrator.errors import UsageError
-from orchestrator.workloads.values import MASTER_PORT, PULL_POLICIES, SERVICE_TYPES
+from orchestrator.submit.values import MASTER_PORT, PULL_POLICIES, SERVICE_TYPES
 
 TAIL_IS_COMMAND_KEY: Final = "muster.tail_is_command"
 DRY_RUNS: Final = ("client", "server")

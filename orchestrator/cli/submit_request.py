@@ -13,11 +13,12 @@ import click
 from orchestrator.cli import terminal
 from orchestrator.cli.options import ARGUMENTS_KEY, TAIL_KEY
 from orchestrator.cli.submit_options import TAIL_IS_COMMAND_KEY
+from orchestrator.durations import parse_duration_seconds
 from orchestrator.errors import UsageError
-from orchestrator.workloads import mount_parsing, parsing
-from orchestrator.workloads.network import ingress_path
-from orchestrator.workloads.submission import Submission
-from orchestrator.workloads.values import MASTER_PORT, Mount, NewClaim, Rendezvous, RunAs, Variable
+from orchestrator.submit import mount_parsing, parsing
+from orchestrator.submit.network import ingress_path
+from orchestrator.submit.submission import Submission
+from orchestrator.submit.values import MASTER_PORT, Mount, NewClaim, Rendezvous, RunAs, Variable
 
 T = TypeVar("T")
 Values = Mapping[str, Any]
@@ -169,9 +170,7 @@ class SubmitRequest:
                 parsing.parse_topology_key, "topology_preferred", values["preferred_pod_topology_key"]
             ),
             "backoff_limit": self._count("backoff_limit", values, 0),
-            "ttl_seconds": self._once(
-                parsing.parse_duration_seconds, "ttl_seconds", values["ttl_after_finish"]
-            ),
+            "ttl_seconds": self._once(parse_duration_seconds, "ttl_seconds", values["ttl_after_finish"]),
         }
 
     def _security(self, values: Values) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
-    from orchestrator.workloads.templates import Template
+    from orchestrator.submit.templates import Template
 
 
 @click.group("template", cls=Group, no_args_is_help=True)
@@ -72,7 +72,7 @@ def create_template(
 ) -> None:
     """Create a template from a file or from --set and --require."""
     from orchestrator.names import TEMPLATES_NAMESPACE
-    from orchestrator.workloads.templates import Template, check
+    from orchestrator.submit.templates import Template, check
 
     text = _text(file, settings, required)
     draft = Template(_name(name), TEMPLATES_NAMESPACE, description, bool(is_default), text)
@@ -149,7 +149,7 @@ def _record(target: "Template") -> dict[str, Any]:
 
 
 def _name(name: str) -> str:
-    from orchestrator.workloads.name_rules import is_object_name
+    from orchestrator.submit.name_rules import is_object_name
 
     if not is_object_name(name):
         raise UsageError(

@@ -9,7 +9,7 @@ import click
 from orchestrator.cli.options import TAIL_KEY
 
 if TYPE_CHECKING:
-    from orchestrator.workloads.templates import Kind, Template
+    from orchestrator.submit.templates import Kind, Template
 
 NOT_FOR_TEMPLATES: Final = frozenset({"name", "template", "dry-run", "attach", "help"})
 
@@ -26,7 +26,7 @@ def with_templates(
     `values` are by parameter; what follows a bare `--` counts as given for the flags in `tail_replaces`. Raises
     UsageError, and click's own errors for a value that the flag does not take.
     """
-    from orchestrator.workloads.templates import fill
+    from orchestrator.submit.templates import fill
 
     options = {_flag(param): param for param in ctx.command.params if _may_be_filled(param)}
     flag_values = {
@@ -67,7 +67,7 @@ def _may_be_filled(option: click.Parameter) -> bool:
 
 
 def _kind(option: click.Parameter) -> "Kind":
-    from orchestrator.workloads.templates import Kind
+    from orchestrator.submit.templates import Kind
 
     if getattr(option, "is_flag", False):
         return Kind.SWITCH

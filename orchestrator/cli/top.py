@@ -28,9 +28,9 @@ from orchestrator.cluster.gpu_fraction import format_gpu
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
     from orchestrator.client.nodes import Nodes
-    from orchestrator.workloads.gpus import GpuView
-    from orchestrator.workloads.nodes import NodePod, NodeView
-    from orchestrator.workloads.view import WorkloadView
+    from orchestrator.views.gpus import GpuView
+    from orchestrator.views.jobs import WorkloadView
+    from orchestrator.views.nodes import NodePod, NodeView
 
 NODES_HEADER: Final = ("NAME", "IPADDRESS", "ROLE", "STATUS", "GPU(Total)", "GPU(Allocated)")
 UNHEALTHY_HEADER: Final = "GPU(Unhealthy)"
@@ -62,7 +62,7 @@ def top() -> None:
 def top_node(*, details: bool | None, no_headers: bool | None, output: str | None) -> None:
     """Show how many GPUs each node has, how many are allocated, and what its kubelet and its agent measured."""
     from orchestrator.cli.session import run
-    from orchestrator.workloads.nodes import gpu_totals, record
+    from orchestrator.views.nodes import gpu_totals, record
 
     nodes = run(lambda client: client.list_nodes(usage=True))
     _say_what_is_missing(nodes)
@@ -156,7 +156,7 @@ class JobFigures:
         gpus: "dict[str, tuple[GpuView, ...]]",
         now_us: int,
     ) -> None:
-        from orchestrator.workloads.gpus import gpus_of_job, use_of
+        from orchestrator.views.gpus import gpus_of_job, use_of
 
         self.view = view
         self.gpus = gpus_of_job(view.pods, gpus)
@@ -186,7 +186,7 @@ class JobFigures:
 
     def record(self) -> dict[str, Any]:
         """The same for programs; figures that nobody measured are null."""
-        from orchestrator.workloads.gpus import record as gpu_record
+        from orchestrator.views.gpus import record as gpu_record
 
         view = self.view
         return {
@@ -214,7 +214,7 @@ def _sum(figures: "Any") -> int | None:
 
 def node_row(view: "NodeView", *, unhealthy: bool, measured: bool) -> Sequence[str]:
     """Return the cells of one node; the flags say which columns there are."""
-    from orchestrator.workloads.gpus import use_of
+    from orchestrator.views.gpus import use_of
 
     return (
         view.name,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from orchestrator.cli.job_table import HEADER, WIDE_HEADER, row
 from orchestrator.cli.output import cells, column_widths, document, line
-from orchestrator.workloads.view import record
+from orchestrator.views.jobs import record
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
-    from orchestrator.workloads.view import WorkloadView
+    from orchestrator.views.jobs import WorkloadView
 
 DELETED: Final = "Deleted"
 _AGE: Final = HEADER.index("AGE")

@@ -14,7 +14,7 @@ from orchestrator.errors import UsageError
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
     from orchestrator.planner.model import Snapshot
-    from orchestrator.workloads.submission import Submission
+    from orchestrator.submit.submission import Submission
 
 
 @click.command("what-if", cls=Command, no_args_is_help=True)

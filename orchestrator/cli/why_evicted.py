@@ -16,7 +16,7 @@ from orchestrator.cluster.quantity import parse_time
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
     from orchestrator.client.jobs import Scope
-    from orchestrator.control.audit import EvictionRecord
+    from orchestrator.control.report.audit import EvictionRecord
 
 HEADER: Final = ("WHEN", "AGE", "POD", "GPUs", "FROM", "TO", "RULE", "GRACE", "BECAUSE")
 
@@ -30,7 +30,7 @@ def why_evicted(*, name: str, as_json: bool | None) -> None:
     GRACE is how long it could go on to save its work. The record outlives the pods and the job; it holds the last
     evictions of each project.
     """
-    from orchestrator.control.audit import MAX_RECORDS
+    from orchestrator.control.report.audit import MAX_RECORDS
 
     project, evictions = run(lambda client: evictions_of(client, name))
     if as_json:
@@ -46,7 +46,7 @@ async def evictions_of(
     client: "AsyncClient", name: str, project: "str | Scope | None" = None
 ) -> "tuple[str, list[EvictionRecord]]":
     """Return the project, and the evictions of a job of that name. Raises NoSuchWorkload where there are neither."""
-    from orchestrator.control.audit import evictions_in
+    from orchestrator.control.report.audit import evictions_in
 
     scope = await client.scope(project)
     evictions = [

@@ -72,23 +72,23 @@ if TYPE_CHECKING:
     from orchestrator.errors import InvalidField as InvalidField
     from orchestrator.errors import MusterError as MusterError
     from orchestrator.errors import UsageError as UsageError
-    from orchestrator.workloads.gpus import GpuView as GpuView
-    from orchestrator.workloads.nodes import NodePod as NodePod
-    from orchestrator.workloads.nodes import NodeView as NodeView
-    from orchestrator.workloads.nodes import Usage as Usage
-    from orchestrator.workloads.submission import Submission as Submission
-    from orchestrator.workloads.templates import FlagDefault as FlagDefault
-    from orchestrator.workloads.templates import NoSuchTemplate as NoSuchTemplate
-    from orchestrator.workloads.templates import Template as Template
-    from orchestrator.workloads.values import GitSource as GitSource
-    from orchestrator.workloads.values import Mount as Mount
-    from orchestrator.workloads.values import NewClaim as NewClaim
-    from orchestrator.workloads.values import Port as Port
-    from orchestrator.workloads.values import Rendezvous as Rendezvous
-    from orchestrator.workloads.values import RunAs as RunAs
-    from orchestrator.workloads.values import Toleration as Toleration
-    from orchestrator.workloads.values import Variable as Variable
-    from orchestrator.workloads.view import WorkloadView as WorkloadView
+    from orchestrator.submit.submission import Submission as Submission
+    from orchestrator.submit.templates import FlagDefault as FlagDefault
+    from orchestrator.submit.templates import NoSuchTemplate as NoSuchTemplate
+    from orchestrator.submit.templates import Template as Template
+    from orchestrator.submit.values import GitSource as GitSource
+    from orchestrator.submit.values import Mount as Mount
+    from orchestrator.submit.values import NewClaim as NewClaim
+    from orchestrator.submit.values import Port as Port
+    from orchestrator.submit.values import Rendezvous as Rendezvous
+    from orchestrator.submit.values import RunAs as RunAs
+    from orchestrator.submit.values import Toleration as Toleration
+    from orchestrator.submit.values import Variable as Variable
+    from orchestrator.views.gpus import GpuView as GpuView
+    from orchestrator.views.jobs import WorkloadView as WorkloadView
+    from orchestrator.views.nodes import NodePod as NodePod
+    from orchestrator.views.nodes import NodeView as NodeView
+    from orchestrator.views.nodes import Usage as Usage
 
 
 def __getattr__(name: str) -> Any:

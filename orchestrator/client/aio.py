@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from orchestrator.client.streams import Finished, LogRequest, StreamClient, Target
     from orchestrator.client.templates import TemplateClient
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
-    from orchestrator.workloads.gpus import GpuView
-    from orchestrator.workloads.nodes import NodeView
-    from orchestrator.workloads.submission import Submission
-    from orchestrator.workloads.templates import Template
-    from orchestrator.workloads.view import WorkloadView
+    from orchestrator.submit.submission import Submission
+    from orchestrator.submit.templates import Template
+    from orchestrator.views.gpus import GpuView
+    from orchestrator.views.jobs import WorkloadView
+    from orchestrator.views.nodes import NodeView
 
     Where = str | Scope | None
 
@@ -309,7 +309,7 @@ class AsyncClient:
 
         Raises NoSuchTemplate.
         """
-        from orchestrator.workloads.templates import in_order
+        from orchestrator.submit.templates import in_order
 
         return in_order(await self._templates.templates(await self.scope(project)), name)
 

@@ -46,15 +46,15 @@ from orchestrator.cluster.resources import (
     Resource,
 )
 from orchestrator.errors import InvalidField
-from orchestrator.workloads import datasets
-from orchestrator.workloads.datasets import Datasets, DataSource, NewVolume, Snapshot, Volume
+from orchestrator.submit import datasets
+from orchestrator.submit.datasets import Datasets, DataSource, NewVolume, Snapshot, Volume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from orchestrator.client.jobs import Scope
     from orchestrator.cluster.transport import Transport
-    from orchestrator.workloads.values import NewClaim
+    from orchestrator.submit.values import NewClaim
 
 _QUOTA: Final = re.compile(
     r"exceeded quota: (?P<quota>\S+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limit>.+)"

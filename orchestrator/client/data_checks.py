@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 from orchestrator.cluster.quantity import format_bytes
 from orchestrator.errors import InvalidField
-from orchestrator.workloads.name_rules import is_object_name
+from orchestrator.submit.name_rules import is_object_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.workloads.datasets import Snapshot, Volume
+    from orchestrator.submit.datasets import Snapshot, Volume
 
 MAX_NAMES: Final = 20
 

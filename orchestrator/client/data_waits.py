@@ -9,7 +9,7 @@ from orchestrator.client.data_errors import ProvisioningFailed, StillPending
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.objects import Event, PersistentVolumeClaim, VolumeSnapshot
 from orchestrator.cluster.resources import CLAIMS, EVENTS, VOLUME_SNAPSHOTS, Resource
-from orchestrator.workloads.datasets import BOUND
+from orchestrator.submit.datasets import BOUND
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

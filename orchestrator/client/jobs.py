@@ -29,20 +29,20 @@ from orchestrator.cluster.resources import (
     Resource,
     resource_of,
 )
+from orchestrator.cluster.wire import has_condition
 from orchestrator.errors import MusterError
-from orchestrator.workloads.name_rules import is_object_name
-from orchestrator.workloads.owner_lists import list_owners
-from orchestrator.workloads.status import has_condition
-from orchestrator.workloads.view import Listing, WorkloadView, events_of, suspended_replicas, workload_views
+from orchestrator.observe.owner_lists import list_owners
+from orchestrator.submit.name_rules import is_object_name
+from orchestrator.views.jobs import Listing, WorkloadView, events_of, suspended_replicas, workload_views
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.cluster.connection import Params
     from orchestrator.cluster.transport import Transport
-    from orchestrator.workloads.manifest import Manifest
-    from orchestrator.workloads.network import IngressSettings
-    from orchestrator.workloads.submission import Submission
+    from orchestrator.submit.manifest import Manifest
+    from orchestrator.submit.network import IngressSettings
+    from orchestrator.submit.submission import Submission
 
 _OWNERS: Final[Mapping[Resource, type[Job | StatefulSet]]] = {JOBS: Job, STATEFUL_SETS: StatefulSet}
 
@@ -101,7 +101,7 @@ class WorkloadClient:
         `limits_gpu_memory` they mount what holds them to a part of a GPU. `ingress` is what an Ingress has. Raises
         DuplicateName when the project has a Job or StatefulSet of that name, HalfCreated when undoing failed.
         """
-        from orchestrator.workloads import manifest
+        from orchestrator.submit import manifest
 
         placement = manifest.Placement(
             scope.project, scope.namespace, submitted_at, is_restricted, limits_gpu_memory, ingress
@@ -288,7 +288,7 @@ class WorkloadClient:
         try:
             page = await self._transport.list(INGRESSES.path(scope.namespace if host else None), Ingress)
         except Forbidden:
-            from orchestrator.workloads.network import alias_path
+            from orchestrator.submit.network import alias_path
 
             return {alias_path(submission, port) for port in submission.ports}
         return {

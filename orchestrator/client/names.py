@@ -25,7 +25,7 @@ from orchestrator.cluster.resources import (
 from orchestrator.cluster.timeouts import COMPLETION_SECONDS
 from orchestrator.errors import ConfigurationError
 from orchestrator.names import NAMESPACE_PREFIX, PROJECT_LABEL, TEMPLATE_LABEL, TEMPLATES_NAMESPACE
-from orchestrator.workloads.name_rules import is_object_name
+from orchestrator.submit.name_rules import is_object_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

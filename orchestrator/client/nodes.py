@@ -18,9 +18,9 @@ from orchestrator.cluster.resources import GPU_NODES, NODES, PODS
 from orchestrator.cluster.timeouts import KUBELET_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
-from orchestrator.workloads.gpus import GpuView, gpu_views
-from orchestrator.workloads.name_rules import is_object_name
-from orchestrator.workloads.nodes import NodeView, Summary, node_views
+from orchestrator.submit.name_rules import is_object_name
+from orchestrator.views.gpus import GpuView, gpu_views
+from orchestrator.views.nodes import NodeView, Summary, node_views
 
 logger = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from orchestrator.cluster.resources import (
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import FieldProblem
 from orchestrator.names import INTERACTIVE, NODE_TYPE_LABEL
-from orchestrator.workloads import protection
-from orchestrator.workloads.network import DEFAULT_INGRESS, IngressSettings
-from orchestrator.workloads.submission import Submission
+from orchestrator.submit import protection
+from orchestrator.submit.network import DEFAULT_INGRESS, IngressSettings
+from orchestrator.submit.submission import Submission
 
 _MAX_NAMES: Final = 8
 

@@ -19,17 +19,17 @@ from orchestrator.cluster.timeouts import NAMESPACE_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError, FieldProblem, MusterError
 from orchestrator.names import NAMESPACE_PREFIX, PROJECT_LABEL
-from orchestrator.roles import RESEARCHER, VIEWER
-from orchestrator.workloads.name_rules import is_object_name
-from orchestrator.workloads.namespaces import (
+from orchestrator.observe.namespaces import (
     names_its_project,
     namespace_name,
     objection,
     projects_by_namespace,
 )
+from orchestrator.roles import RESEARCHER, VIEWER
+from orchestrator.submit.name_rules import is_object_name
 
 if TYPE_CHECKING:
-    from orchestrator.workloads.published_gpus import PublishedGpus
+    from orchestrator.observe.published_gpus import PublishedGpus
 
 _FIRST_PAUSE_SECONDS: Final = 0.05
 _MAX_PAUSE_SECONDS: Final = 1.0

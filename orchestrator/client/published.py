@@ -8,8 +8,8 @@ from orchestrator.cluster.discovery import served_version
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.resources import DRA_VERSIONS, RESOURCE_SLICES
 from orchestrator.cluster.transport import Transport
-from orchestrator.workloads.published_gpus import PublishedGpus, gpus_by_node
-from orchestrator.workloads.resource_claims import UnreadableDevices, read_slice
+from orchestrator.observe.published_gpus import PublishedGpus, gpus_by_node
+from orchestrator.observe.resource_claims import UnreadableDevices, read_slice
 
 
 async def published_gpus(transport: Transport) -> Mapping[str, PublishedGpus]:

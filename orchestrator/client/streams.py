@@ -22,8 +22,8 @@ from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.timeouts import POD_WATCH_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import FieldProblem, MusterError
-from orchestrator.workloads.status import FINAL, SUCCEEDED, pod_status
-from orchestrator.workloads.view import WorkloadView, unschedulable
+from orchestrator.views.jobs import WorkloadView, unschedulable
+from orchestrator.views.status import FINAL, SUCCEEDED, pod_status
 
 _ENDED: Final = ("Succeeded", "Failed")
 _POD = msgspec.json.Decoder(Pod)

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from orchestrator.client.port_forward import ForwardedPort, Listening
     from orchestrator.client.streams import Finished, LogRequest
     from orchestrator.cluster.objects import Event, Project, ProjectSpec
-    from orchestrator.workloads.gpus import GpuView
-    from orchestrator.workloads.nodes import NodeView
-    from orchestrator.workloads.submission import Submission
-    from orchestrator.workloads.templates import Template
-    from orchestrator.workloads.view import WorkloadView
+    from orchestrator.submit.submission import Submission
+    from orchestrator.submit.templates import Template
+    from orchestrator.views.gpus import GpuView
+    from orchestrator.views.jobs import WorkloadView
+    from orchestrator.views.nodes import NodeView
 
     T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""The templates behind one API server; what they mean is in `orchestrator.workloads.templates`.
+"""The templates behind one API server; what they mean is in `orchestrator.submit.templates`.
 
 TemplateRefused      there is one of that name, or it cannot be used as it is
 """
@@ -14,7 +14,7 @@ from orchestrator.cluster.objects import ConfigMap
 from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import MusterError
-from orchestrator.workloads.templates import Template, config_map_of, no_such_template, template_of
+from orchestrator.submit.templates import Template, config_map_of, no_such_template, template_of
 
 logger = logging.getLogger(__name__)
 

@@ -38,11 +38,11 @@ from orchestrator.cluster.resources import (
     SERVICES,
     STATEFUL_SETS,
 )
-from orchestrator.control.owner_watches import OwnerWatches
-from orchestrator.workloads.gpus import gpu_views
-from orchestrator.workloads.namespaces import projects_by_namespace
-from orchestrator.workloads.nodes import node_views
-from orchestrator.workloads.view import Listing, newest_first, workload_views
+from orchestrator.control.decide.owner_watches import OwnerWatches
+from orchestrator.observe.namespaces import projects_by_namespace
+from orchestrator.views.gpus import gpu_views
+from orchestrator.views.jobs import Listing, newest_first, workload_views
+from orchestrator.views.nodes import node_views
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     from orchestrator.cluster.resources import Resource
     from orchestrator.cluster.transport import Transport
     from orchestrator.cluster.wire import Object
-    from orchestrator.workloads.gpus import GpuView
-    from orchestrator.workloads.nodes import NodeView
-    from orchestrator.workloads.published_gpus import PublishedGpus
-    from orchestrator.workloads.view import WorkloadView
+    from orchestrator.observe.published_gpus import PublishedGpus
+    from orchestrator.views.gpus import GpuView
+    from orchestrator.views.jobs import WorkloadView
+    from orchestrator.views.nodes import NodeView
 
     OnChange = Callable[[Change[Any]], None]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cluster.objects import PersistentVolumeClaim
 from orchestrator.cluster.resources import CLAIMS, STATEFUL_SETS
 from orchestrator.errors import MusterError
-from orchestrator.workloads.datasets import source_of
+from orchestrator.submit.datasets import source_of
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient

@@ -61,3 +61,12 @@ class GpuNode(Object, frozen=True):
     resource = resources.GPU_NODES
 
     spec: GpuNodeSpec = GpuNodeSpec()
+
+
+def given_gpus(node: GpuNode) -> dict[tuple[str, str], tuple[int, ...]]:
+    """Return by namespace and name of pods the indices of the GPUs that the kubelet gave them."""
+    given: dict[tuple[str, str], list[int]] = {}
+    for state in sorted(node.spec.gpus, key=lambda state: state.index):
+        for holder in dict.fromkeys((holder.namespace, holder.pod) for holder in state.holders):
+            given.setdefault(holder, []).append(state.index)
+    return {holder: tuple(indices) for holder, indices in given.items()}

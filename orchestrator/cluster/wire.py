@@ -9,6 +9,8 @@ import msgspec
 from orchestrator.cluster.resources import Resource  # noqa: TC001  (msgspec evaluates the annotation)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     Timestamp = str
 else:
     Timestamp = str | None
@@ -97,3 +99,10 @@ class LabelSelector(Wire, frozen=True):
 
     match_labels: dict[str, str] = {}
     match_expressions: list[LabelSelectorRequirement] = []
+
+
+def has_condition(conditions: Sequence[Condition], kind: str) -> Condition | None:
+    """Return the condition of that type if it holds."""
+    return next(
+        (condition for condition in conditions if condition.type == kind and condition.status == "True"), None
+    )

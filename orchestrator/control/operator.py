@@ -16,22 +16,22 @@ from orchestrator.cluster.lease import LeaseElection
 from orchestrator.cluster.resources import DRA_VERSIONS, RESOURCE_CLAIMS
 from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS, Limits
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.health import Health, health_pages
-from orchestrator.control.memory_watch import MemoryWatch
-from orchestrator.control.metrics import OperatorMetrics
-from orchestrator.control.observer import Observer
+from orchestrator.control.carry_out.requests import REQUESTS_IN_FLIGHT
+from orchestrator.control.decide.observer import Observer
+from orchestrator.control.decide.scheduler import SchedulerLoop
 from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
-from orchestrator.control.projects import ProjectController
-from orchestrator.control.requests import REQUESTS_IN_FLIGHT
-from orchestrator.control.scheduler import SchedulerLoop
-from orchestrator.control.settings_record import SettingsRecord
-from orchestrator.control.success_snapshots import SuccessSnapshots
-from orchestrator.control.time_limits import Caches, TimeLimits
+from orchestrator.control.projects.memory_watch import MemoryWatch
+from orchestrator.control.projects.project_controller import ProjectController
+from orchestrator.control.projects.success_snapshots import SuccessSnapshots
+from orchestrator.control.projects.time_limits import Caches, TimeLimits
+from orchestrator.control.report.health import Health, health_pages
+from orchestrator.control.report.metrics import OperatorMetrics
+from orchestrator.control.report.settings_record import SettingsRecord
 from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
+from orchestrator.observe.snapshot import Reading
 from orchestrator.pages import serving_pages
 from orchestrator.planner import Planner
 from orchestrator.planner.model import Plan
-from orchestrator.workloads.snapshot import Reading
 
 logger = logging.getLogger(__name__)
 

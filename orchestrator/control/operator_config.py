@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
-from orchestrator.workloads.grace_periods import MAX_GRACE_SECONDS
-from orchestrator.workloads.network import DEFAULT_INGRESS_CLASS
-from orchestrator.workloads.protection import PolicyMode
+from orchestrator.submit.network import DEFAULT_INGRESS_CLASS
+from orchestrator.submit.protection import PolicyMode
 
 MAX_CHECKPOINT_GRACE_SECONDS: Final = MAX_GRACE_SECONDS
 """A pod may ask for so much time, at most, to save its work after it was evicted. One that asks for none has its own

@@ -22,14 +22,14 @@ from orchestrator.names import (
     TEMPLATES_NAMESPACE,
     WRITER_ROLE,
 )
+from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS
 from orchestrator.roles import CONTROLLERS, ROLES
-from orchestrator.workloads.grace_periods import MAX_GRACE_SECONDS
-from orchestrator.workloads.nodes import GPU_PRODUCT_LABEL
-from orchestrator.workloads.protection import (
+from orchestrator.submit.protection import (
     BASELINE_CAPABILITIES,
     CONTROL_PLANE_TAINTS,
     PolicyMode,
 )
+from orchestrator.views.nodes import GPU_PRODUCT_LABEL
 
 DEFAULT_REPLICAS = 2
 

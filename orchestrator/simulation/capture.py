@@ -30,13 +30,13 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import ConfigurationError
+from orchestrator.observe.claim_reader import DynamicObject
+from orchestrator.observe.owner_lists import list_owners
+from orchestrator.observe.reader import read
+from orchestrator.observe.snapshot import Observed
 from orchestrator.planner.model import Snapshot
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 from orchestrator.simulation.settings import SettingsUnknown, settings_in_force
-from orchestrator.workloads.claim_reader import DynamicObject
-from orchestrator.workloads.owner_lists import list_owners
-from orchestrator.workloads.reader import read
-from orchestrator.workloads.snapshot import Observed
 
 
 @dataclass(frozen=True, slots=True)

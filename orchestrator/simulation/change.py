@@ -8,13 +8,13 @@ import msgspec
 from orchestrator.cluster import objects
 from orchestrator.errors import UsageError
 from orchestrator.names import PRIORITY_CLASSES, PROJECT_LABEL
+from orchestrator.observe.reader import read
+from orchestrator.observe.snapshot import Observed
 from orchestrator.planner.accounting.quota import gpu_model_excess, installed, quota_excess
 from orchestrator.planner.model import DEVICE_MILLI, Project, Snapshot, Workload
 from orchestrator.simulation.apply_plan import moment_after
-from orchestrator.workloads.manifest import Placement, workload_manifest
-from orchestrator.workloads.reader import read
-from orchestrator.workloads.snapshot import Observed
-from orchestrator.workloads.submission import Submission
+from orchestrator.submit.manifest import Placement, workload_manifest
+from orchestrator.submit.submission import Submission
 
 _NAMESPACE: Final = "what-if"
 

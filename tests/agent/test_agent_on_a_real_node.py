@@ -21,7 +21,7 @@ from orchestrator.agent.cgroups import owner_of
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.quantity import parse_time
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import install
+from orchestrator.manifests.install import install
 from orchestrator.progress import Reporter
 from tests.control.operators import must
 from tests.musterlab.gpu_pods import create, pod, read, wait_until_ready

@@ -18,7 +18,7 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Node
 from orchestrator.cluster.resources import GPU_NODES, NODES, PODS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply
+from orchestrator.manifests.install import apply
 from orchestrator.manifests.render import documents, render
 from orchestrator.names import AGENT_ACCOUNT, AGENT_NAMESPACE, FAILED_GPUS_ANNOTATION, LOST_GPUS_ANNOTATION
 from tests.agent.doubles import FakeDriver, uuid

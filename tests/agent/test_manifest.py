@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.manifests.render import documents, render
-from orchestrator.workloads.protection import PolicyMode
+from orchestrator.submit.protection import PolicyMode
 
 
 def objects(**options: Any) -> dict[tuple[str, str], dict[str, Any]]:

@@ -29,7 +29,7 @@ from orchestrator.cluster.resources import (
     VOLUME_SNAPSHOTS,
 )
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply, install
+from orchestrator.manifests.install import apply, install
 from tests.client.snapshot_definitions import apply_snapshot_definitions
 from tests.cluster.waiting import DEADLINE_SECONDS, running
 from tests.control.operators import muster, until_granted

@@ -47,7 +47,7 @@ def modules_after(*arguments: str) -> set[str]:
 
 
 def test_the_help_of_submit_imports_neither_the_client_nor_what_renders_objects() -> None:
-    unneeded = ("orchestrator.client", "orchestrator.planner", "orchestrator.workloads.manifest", "aiohttp")
+    unneeded = ("orchestrator.client", "orchestrator.planner", "orchestrator.submit.manifest", "aiohttp")
     assert [name for name in modules_after("submit", "--help") if name.startswith(unneeded)] == []
 
 
@@ -56,7 +56,7 @@ def test_a_listing_imports_nothing_of_the_planner_and_no_other_command_s_client(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     unneeded = (
-        "orchestrator.planner", "orchestrator.workloads.snapshot", "orchestrator.workloads.manifest",
+        "orchestrator.planner", "orchestrator.observe.snapshot", "orchestrator.submit.manifest",
         "orchestrator.client.nodes", "orchestrator.client.streams", "orchestrator.cluster.exec_plugin",
     )  # fmt: skip
     modules = modules_after("list")

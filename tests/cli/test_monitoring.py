@@ -17,9 +17,9 @@ from orchestrator.agent import metrics as agent
 from orchestrator.agent.metrics import AgentFigures, render
 from orchestrator.agent.model import Gpu, GpuReading, NodeReading, Sample
 from orchestrator.cli.monitoring import monitoring_files
-from orchestrator.control import metrics as operator
+from orchestrator.control.report import metrics as operator
 from tests.agent.test_metrics import full_reading
-from tests.control.test_metrics import NOW, SECOND_US, leader, reading
+from tests.control.report.test_metrics import NOW, SECOND_US, leader, reading
 from tests.planner.builders import project, workload
 
 if TYPE_CHECKING:

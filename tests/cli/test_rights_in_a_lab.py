@@ -14,7 +14,7 @@ import pytest
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, JOBS, NAMESPACES, PROJECTS, ROLE_BINDINGS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply, install
+from orchestrator.manifests.install import apply, install
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import MUSTER, muster, until_granted
 

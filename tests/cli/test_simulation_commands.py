@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from orchestrator.cluster.resources import EVICTION_RECORDS
-from orchestrator.control.audit import EvictionRecord
+from orchestrator.control.report.audit import EvictionRecord
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.planner.settings import Settings
 from orchestrator.simulation.settings import KEY as SETTINGS_KEY

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from orchestrator.workloads import mount_parsing, parsing
+from orchestrator.submit import mount_parsing, parsing
 from tests.cli.conftest import write_kubeconfig
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from orchestrator.cli.settings import Settings
 from orchestrator.cli.submit import submit
 from orchestrator.cli.template_values import with_templates
 from orchestrator.errors import UsageError
-from orchestrator.workloads.templates import Template
+from orchestrator.submit.templates import Template
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply
+from orchestrator.manifests.install import apply
 
 FOLDER = Path(__file__).parent / "snapshot_crds"
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import orchestrator.client
-from orchestrator.workloads.submission import Submission
+from orchestrator.submit.submission import Submission
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ import yaml
 
 from orchestrator.cluster.resources import VOLUME_SNAPSHOTS
 from orchestrator.cluster.storage_objects import SnapshotError, SnapshotSource, SnapshotSpec, SnapshotStatus
-from orchestrator.workloads.datasets import snapshot_manifest
+from orchestrator.submit.datasets import snapshot_manifest
 from tests.client.snapshot_definitions import FOLDER
 
 PATH = FOLDER / "snapshot.storage.k8s.io_volumesnapshots.yaml"

@@ -12,7 +12,7 @@ from pathlib import Path
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import LEASES, PODS, Resource
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import install, service_account_kubeconfig
+from orchestrator.manifests.install import install, service_account_kubeconfig
 from orchestrator.names import OPERATOR_ACCOUNT, SYSTEM_NAMESPACE
 from tests.cluster.waiting import DEADLINE_SECONDS
 

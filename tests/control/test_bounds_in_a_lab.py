@@ -39,7 +39,7 @@ from orchestrator.names import (
     WRITER_ROLE,
 )
 from orchestrator.roles import CLUSTER_ADMIN, PROJECT_ADMIN, RESEARCHER
-from orchestrator.workloads.reservation_manifest import reservation_pod
+from orchestrator.submit.reservation_manifest import reservation_pod
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import must, operator, prepare, until_granted
 

@@ -15,7 +15,7 @@ from orchestrator.cluster.objects import Event, Pod
 from orchestrator.cluster.reflector import Reflector
 from orchestrator.cluster.resources import EVENTS, NODES, POD_DISRUPTION_BUDGETS, PODS, STATEFUL_SETS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.audit import evictions_in
+from orchestrator.control.report.audit import evictions_in
 from orchestrator.names import TIMED_OUT_ANNOTATION
 from tests.cluster.waiting import DEADLINE_SECONDS, running, until
 from tests.control.operators import must, operator, prepare

@@ -16,11 +16,11 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import EVICTION_RECORDS, PODS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import service_account_kubeconfig
-from orchestrator.control.policies import policies_in_force
+from orchestrator.control.projects.policies import policies_in_force
+from orchestrator.manifests.install import service_account_kubeconfig
 from orchestrator.names import LOWEST_KUBERNETES
+from orchestrator.observe.nominations import nomination_of
 from orchestrator.progress import Reporter
-from orchestrator.workloads.nominations import nomination_of
 from tests.cluster.waiting import running, until
 from tests.control.operators import MUSTER, must, must_all, muster, operator
 

@@ -17,7 +17,7 @@ from orchestrator.cluster.objects import Lease, Pod, Project
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import LEASES, NODES, PODS, PROJECTS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply, install
+from orchestrator.manifests.install import apply, install
 from orchestrator.manifests.render import documents, render
 from orchestrator.names import GPU_DEVICES_ANNOTATION, SYSTEM_NAMESPACE
 from tests.cluster.waiting import DEADLINE_SECONDS, running, until

@@ -24,14 +24,14 @@ WRITES_DATES = {
     "cluster/eviction.py": "when a pod was evicted, for people",
     "cluster/exec_plugin.py": "whether a credential has reached the time at which its plugin says that it ends",
     "cluster/lease.py": "when a lease was renewed, for people; it is never compared",
-    "control/audit.py": "when a pod was evicted, for people",
-    "control/claim_grants.py": "when a claim was allocated, from which kube-scheduler counts a limit",
-    "control/conditions.py": "since when a pod waits, for people",
-    "control/events.py": "when an event happened, for people",
-    "control/metrics.py": "when the last decision was, and how long workloads waited, for people",
-    "control/projects.py": "since when a condition of a project holds, for people",
-    "control/scheduler.py": "when the loop began; from then on it counts the seconds by itself",
-    "control/skipped.py": "since when an object is skipped, for people",
+    "control/report/audit.py": "when a pod was evicted, for people",
+    "control/carry_out/claim_grants.py": "when a claim was allocated, from which kube-scheduler counts a limit",
+    "control/report/conditions.py": "since when a pod waits, for people",
+    "control/report/events.py": "when an event happened, for people",
+    "control/report/metrics.py": "when the last decision was, and how long workloads waited, for people",
+    "control/projects/project_controller.py": "since when a condition of a project holds, for people",
+    "control/decide/scheduler.py": "when the loop began; from then on it counts the seconds by itself",
+    "control/report/skipped.py": "since when an object is skipped, for people",
 }
 DECIDES = ("planner", "cluster", "control")
 """The packages of the operator process; those of the command line may show ages."""

@@ -14,8 +14,8 @@ import pytest
 
 from orchestrator.cli.main import main
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.observer import Observer
-from orchestrator.control.scheduler import SchedulerLoop
+from orchestrator.control.decide.observer import Observer
+from orchestrator.control.decide.scheduler import SchedulerLoop
 from tests.cli import memory_api_server
 from tests.cli.conftest import write_kubeconfig
 from tests.cluster.fake_api_server import (
@@ -30,7 +30,7 @@ from tests.cluster.fake_api_server import (
     serving,
 )
 from tests.cluster.waiting import running, until
-from tests.control.test_scheduler import LISTS
+from tests.control.decide.test_scheduler import LISTS
 
 ROOT = Path(__file__).resolve().parents[2]
 AMOUNTS = {"nvidia.com/gpu": "8", "cpu": "40", "memory": "512Gi", "pods": "110"}

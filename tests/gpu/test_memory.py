@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from orchestrator.control.memory_watch import CONTEXT_MIB
+from orchestrator.control.projects.memory_watch import CONTEXT_MIB
 from tests.gpu.conftest import SMALL_BYTES, Findings, MakeContainer, Start, need, report_of
 from tests.gpu.judge import Judge
 from tests.gpu.processes import Program, Step, module

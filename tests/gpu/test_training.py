@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from orchestrator.control.memory_watch import CONTEXT_MIB
+from orchestrator.control.projects.memory_watch import CONTEXT_MIB
 from tests.gpu.conftest import Findings, Start, need
 from tests.gpu.judge import Judge
 from tests.gpu.processes import Program, Step, module

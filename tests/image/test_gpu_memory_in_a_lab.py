@@ -31,7 +31,7 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.quantity import parse_time
 from orchestrator.cluster.resources import LEASES, PODS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import service_account_kubeconfig
+from orchestrator.manifests.install import service_account_kubeconfig
 from orchestrator.progress import Reporter
 from tests.agent.test_agent_on_a_real_node import process_of
 from tests.control.operators import must, must_all, operator, until_granted

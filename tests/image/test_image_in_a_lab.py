@@ -32,13 +32,13 @@ from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE, WEB_ACCOUNT, WORKLO
 from orchestrator.progress import Reporter
 from tests.cluster.certificates import Authority
 from tests.control.operators import must, must_all, muster
-from validation.judge.api_checks import judge_api
+from validation.judge.api.api_checks import judge_api
 from validation.judge.check_verdict import Circumstances, Judgement
 from validation.judge.evidence import NO_EVIDENCE
 from validation.judge.timeline import Timeline
 from validation.judge.verdict import Verdict
 from validation.report.record import CheckResult
-from validation.requesting import send_requests
+from validation.run.requesting import send_requests
 from validation.targets.recorder import Recorder
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]

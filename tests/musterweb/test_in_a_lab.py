@@ -25,7 +25,7 @@ from orchestrator.cluster.resources import (
     SERVICE_ACCOUNTS,
 )
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply
+from orchestrator.manifests.install import apply
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import must, must_all, operator, prepare, until_granted
 from tests.musterweb.running import Browser, serving

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from musterweb.node_pages import NODES_OF_A_PAGE, OLD_SECONDS, old_time
-from orchestrator.workloads.gpus import GpuView
+from orchestrator.views.gpus import GpuView
 from tests.cli.memory_api_server import node
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from musterweb.provider_sign_in import CALLBACK, ProviderSignIn
 from orchestrator.cluster.kubeconfig import load_access, load_server
 from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, JOBS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply
+from orchestrator.manifests.install import apply
 from tests.cluster.certificates import Authority
 from tests.control.operators import must_all, operator, prepare, until_granted
 from tests.musterweb.real_issuer import SECRET, RealIssuer, answer_of, free_port, issuing

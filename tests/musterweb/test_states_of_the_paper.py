@@ -23,7 +23,7 @@ from musterlab.cluster import Lab, start
 from orchestrator.cluster.kubeconfig import load_access, load_server
 from orchestrator.cluster.resources import CLUSTER_ROLE_BINDINGS, GPU_NODES, NODES, PODS, SERVICE_ACCOUNTS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply
+from orchestrator.manifests.install import apply
 from orchestrator.names import GPU_DEVICES_ANNOTATION
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import must, must_all, operator, prepare, until_granted

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.mutants.catalogue import REPOSITORY, Edit, Mutant, edited_files, mutants, write
-from validation.judge.invariants import INVARIANTS
+from validation.judge.scheduling.invariants import INVARIANTS
 from validation.scenario.loader import find, load
 
 

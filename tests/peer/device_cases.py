@@ -5,6 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.cluster import device_objects as wire
+from orchestrator.observe.resource_claims import (
+    UnreadableDevices,
+    allocation_object,
+    decode,
+    read_claim,
+    read_class,
+    read_slice,
+)
 from orchestrator.planner.devices.allocator import DeviceAllocator
 from orchestrator.planner.devices.model import (
     Allocated,
@@ -19,14 +27,6 @@ from orchestrator.planner.devices.model import (
 )
 from orchestrator.planner.devices.pools import NodePlace
 from orchestrator.planner.devices.quantity import parse_nano
-from orchestrator.workloads.resource_claims import (
-    UnreadableDevices,
-    allocation_object,
-    decode,
-    read_claim,
-    read_class,
-    read_slice,
-)
 
 Case = Mapping[str, Any]
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from orchestrator.observe.extended_claims import IS_SHAREABLE
 from orchestrator.planner import Planner, plan
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.cycle import ACTION_NAMES
@@ -29,7 +30,6 @@ from orchestrator.planner.model import (
 )
 from orchestrator.planner.session import Session
 from orchestrator.simulation.apply_plan import after_decision
-from orchestrator.workloads.extended_claims import IS_SHAREABLE
 from tests.planner import builders
 from tests.planner.devices.builders import (
     CLASS,

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.observe.extended_claims import IS_SHAREABLE
 from orchestrator.planner import plan
 from orchestrator.planner.devices.model import (
     Allocation,
@@ -18,7 +19,6 @@ from orchestrator.planner.devices.model import (
 from orchestrator.planner.devices.quantity import parse_nano
 from orchestrator.planner.model import Node, PodState, Project, Request, Snapshot, Waiting, Workload
 from orchestrator.simulation.apply_plan import after_decision
-from orchestrator.workloads.extended_claims import IS_SHAREABLE
 from tests.planner import builders
 from tests.planner.devices.builders import CLASS, DRIVER, device, exactly, resource_slice
 

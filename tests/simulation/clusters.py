@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.planner import model
-from orchestrator.workloads.submission import Submission
+from orchestrator.submit.submission import Submission
 from tests.planner import builders
 
 

@@ -22,7 +22,7 @@ from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import JOBS, NAMESPACES, ROLE_BINDINGS, SERVICE_ACCOUNTS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply
+from orchestrator.manifests.install import apply
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import must_all, operator, prepare, until_granted
 from tests.trust.objects import HOME, PEOPLE, account, job, template

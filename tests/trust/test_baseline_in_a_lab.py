@@ -13,7 +13,7 @@ from orchestrator.cluster.errors import Forbidden, Invalid
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import PODS, ROLE_BINDINGS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply
+from orchestrator.manifests.install import apply
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.trust.objects import Body, account, pod, template
 from tests.trust.test_rules_in_a_lab import DRY_RUN

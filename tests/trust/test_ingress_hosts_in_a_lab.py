@@ -1,6 +1,6 @@
 """A site's ingress class and domain, from the operator's options to the Ingresses of members and their SERVICE URLs.
 
-Covers `orchestrator.workloads.collisions`, `orchestrator.workloads.network` and the policy muster-ingresses. No
+Covers `orchestrator.submit.collisions`, `orchestrator.submit.network` and the policy muster-ingresses. No
 controller runs here: what it would write into the status of an Ingress is written by the test.
 """
 

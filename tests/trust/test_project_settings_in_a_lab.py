@@ -25,9 +25,9 @@ from orchestrator.cluster.resources import (
     Resource,
 )
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply
+from orchestrator.manifests.install import apply
 from orchestrator.manifests.render import documents, render
-from orchestrator.workloads.protection import ANNOTATIONS, LABELS, PolicyMode
+from orchestrator.submit.protection import ANNOTATIONS, LABELS, PolicyMode
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.control.operators import muster
 from tests.trust.objects import (

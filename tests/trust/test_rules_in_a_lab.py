@@ -11,7 +11,7 @@ from orchestrator.cluster.errors import Forbidden, Invalid, NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import CRDS, INGRESSES, JOBS, NAMESPACES, NODES, PODS, SERVICES, Resource
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import apply
+from orchestrator.manifests.install import apply
 from orchestrator.names import OPERATOR_ACCOUNT, PRIORITY_CLASSES
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.trust.objects import (

@@ -11,9 +11,9 @@ import msgspec
 
 from tests.validation.shown import shown_analytics, shown_jobs, shown_nodes, shown_overview, shown_projects
 from validation.errors import TargetError
-from validation.judge import oracle
 from validation.judge.events import Eviction, GpuSeen, GpusSeen, NodeSeen, PodSeen
-from validation.judge.views import OVERVIEW
+from validation.judge.scheduling import oracle
+from validation.judge.views.lists import OVERVIEW
 from validation.report.record import Command
 from validation.scenario.commands import Action, Submit, demands, parse
 from validation.scenario.schema import Cluster

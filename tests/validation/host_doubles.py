@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from validation.catalogue.thresholds import figures_sha256, load_thresholds
 from validation.judge.events import ToolRan
-from validation.judge.host_layer import DeclaredHost, HostScope, HostSite
+from validation.judge.hosts.host_layer import DeclaredHost, HostScope, HostSite
 from validation.layers.checks import TESTS
 from validation.layers.tools import Tool
 from validation.targets.hosts import SiteHosts

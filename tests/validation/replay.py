@@ -11,11 +11,11 @@ import pytest
 
 from orchestrator.errors import MusterError
 from tests.validation.fake_target import FakeTarget
-from validation import plugin, pytest_run
+from validation.harness import plugin, pytest_run
 from validation.report.record import Report
+from validation.run.session import Settings, acceptance_of, exit_code
 from validation.scenario.loaded import SHIPPED
 from validation.scenario.loader import find, load, select
-from validation.session import Settings, acceptance_of, exit_code
 from validation.targets.planner import SimulatedRecorder
 
 GANG = SHIPPED / "muster" / "gang.scenario.yaml"

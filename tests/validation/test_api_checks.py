@@ -41,7 +41,7 @@ from validation.report import log, record
 from validation.report.record import CheckResult
 from validation.report.redact import redact
 from validation.report.verify import verify
-from validation.requesting import send_requests
+from validation.run.requesting import send_requests
 from validation.scenario.loaded import SHIPPED
 from validation.targets.recorder import Recorder
 

@@ -26,8 +26,8 @@ from validation.report import log, record
 from validation.report.assemble import rejudge
 from validation.report.redact import redact
 from validation.report.verify import verify
+from validation.run.session import Settings
 from validation.scenario.loaded import SHIPPED
-from validation.session import Settings
 
 PROGRAMS = {
     "nvidia-smi": 'case "$1" in -q) exec cat {d}/nvidia-smi;; *) exec cat {d}/"$1";; esac',

@@ -9,8 +9,8 @@ from tests.validation.host_doubles import FakeHosts
 from tests.validation.mutant_targets import TARGETS, evicts_in
 from tests.validation.replay import GANG, TR4858, VICTIM, run_command, settings
 from tests.validation.training_targets import NETAPP1, SMALL
-from validation.acceptance import shipped_check_ids
 from validation.catalogue.kill_matrix import load_mutants
+from validation.plan.acceptance import shipped_check_ids
 from validation.report.record import Report
 from validation.scenario.loaded import SHIPPED
 from validation.scenario.loader import chains, find, load

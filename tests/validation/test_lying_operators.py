@@ -20,7 +20,7 @@ pytestmark = pytest.mark.lab
 
 SWAPS_DEVICES = (
     Edit(
-        "orchestrator/workloads/request.py",
+        "orchestrator/observe/request.py",
         'return ",".join(map(str, devices))',
         'return ",".join(str((device + 4) % 8) for device in devices)',
     ),

@@ -6,8 +6,8 @@ import pytest
 
 from tests.validation.replay import assert_second_judge_agrees, run_command
 from validation.report.verify import verify
+from validation.run.session import Settings
 from validation.scenario.loaded import SHIPPED
-from validation.session import Settings
 
 pytestmark = pytest.mark.lab
 

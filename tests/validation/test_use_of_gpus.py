@@ -21,7 +21,7 @@ from tests.validation.use_targets import (
     UsesLess,
 )
 from validation.judge.events import SamplesSeen
-from validation.judge.utilization import Standard, Utilization
+from validation.judge.use.utilization import Standard, Utilization
 from validation.report import log, manifest, record
 from validation.report.diff import differences
 from validation.report.redact import redact

@@ -7,7 +7,7 @@ import msgspec
 from tests.validation.fake_target import FakeTarget, WitnessedTarget
 from tests.validation.workloads.results import result
 from validation.judge.events import OutputSeen, PodSeen
-from validation.judge.training import Ended, TrainingData, TrainingEnvironment, TrainingResult
+from validation.judge.training.training_result import Ended, TrainingData, TrainingEnvironment, TrainingResult
 from validation.scenario.loaded import SHIPPED
 
 NETAPP1: Final = SHIPPED / "tr4858" / "training.scenario.yaml"

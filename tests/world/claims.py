@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, TypeVar
 
+from orchestrator.observe.extended_claims import IS_SHAREABLE
 from orchestrator.planner import Planner, plan
 from orchestrator.planner.devices.model import (
     Allocation,
@@ -29,7 +30,6 @@ from orchestrator.planner.devices.model import (
 from orchestrator.planner.devices.quantity import parse_nano
 from orchestrator.planner.model import Plan, Pod, PodState, Project, Request, Snapshot
 from orchestrator.simulation.apply_plan import Departures
-from orchestrator.workloads.extended_claims import IS_SHAREABLE
 from tests.planner import builders
 from tests.planner.devices.builders import CLASS, DRIVER, device, exactly, first_available, resource_slice
 

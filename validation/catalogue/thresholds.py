@@ -8,8 +8,8 @@ import msgspec
 
 from orchestrator import document
 from validation.errors import CatalogueError
-from validation.judge.hosts import System, Threshold
-from validation.judge.training import RateThreshold, RatioThreshold
+from validation.judge.hosts.host_facts import System, Threshold
+from validation.judge.training.training_result import RateThreshold, RatioThreshold
 
 PATH = Path(__file__).parent / "thresholds.yaml"
 

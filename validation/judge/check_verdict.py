@@ -9,9 +9,9 @@ from validation.judge.causes import explain_pods
 from validation.judge.convergence import Convergence, ConvergenceResult
 from validation.judge.events import Event
 from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
-from validation.judge.expectation import Actual, Expectation, differences, observe
-from validation.judge.history import History, Violation
-from validation.judge.invariants import INVARIANTS, OF_LIMITED_PROJECTS, SUBJECTS
+from validation.judge.scheduling.expectation import Actual, Expectation, differences, observe
+from validation.judge.scheduling.history import History, Violation
+from validation.judge.scheduling.invariants import INVARIANTS, OF_LIMITED_PROJECTS, SUBJECTS
 from validation.judge.settling import Settling
 from validation.judge.state import State, evictions
 from validation.judge.timeline import Timeline

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from validation.errors import LayerError
-from validation.judge.hosts import BurnIn
+from validation.judge.hosts.host_facts import BurnIn
 
 _VERDICT: Final = re.compile(r"^\s+GPU (\d+): (OK|FAULTY)\s*$", re.MULTILINE)
 _RATE: Final = re.compile(r"\((\d+) Gflop/s\)")

@@ -11,17 +11,7 @@ from validation.errors import LayerError
 from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun
 from validation.judge.events import Event, NodeSeen, ToolRan
 from validation.judge.evidence import NO_EVIDENCE, Evidence
-from validation.judge.host_layer import MISSING_TOOL, DeclaredHost, HostScope, join, of_site, system_of
-from validation.judge.host_links import (
-    judge_counters,
-    judge_fabric,
-    judge_frames,
-    judge_nvlinks,
-    judge_topology,
-)
-from validation.judge.host_runs import MEASURED_FIO_GRACE_MS, judge_boots, judge_duration, judge_models
-from validation.judge.host_storage import judge_burn_in, judge_mounts, judge_written
-from validation.judge.hosts import (
+from validation.judge.hosts.host_facts import (
     HostGpus,
     judge_driver,
     judge_equality,
@@ -35,6 +25,16 @@ from validation.judge.hosts import (
     judge_pcie,
     site_threshold,
 )
+from validation.judge.hosts.host_layer import MISSING_TOOL, DeclaredHost, HostScope, join, of_site, system_of
+from validation.judge.hosts.host_links import (
+    judge_counters,
+    judge_fabric,
+    judge_frames,
+    judge_nvlinks,
+    judge_topology,
+)
+from validation.judge.hosts.host_runs import MEASURED_FIO_GRACE_MS, judge_boots, judge_duration, judge_models
+from validation.judge.hosts.host_storage import judge_burn_in, judge_mounts, judge_written
 from validation.judge.units import spell
 from validation.judge.verdict import Verdict
 from validation.layers import tools

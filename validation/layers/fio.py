@@ -3,7 +3,7 @@
 import msgspec
 
 from validation.errors import LayerError
-from validation.judge.hosts import FioJob
+from validation.judge.hosts.host_facts import FioJob
 
 
 class _Direction(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from validation.errors import LayerError
-from validation.judge.hosts import Xid
+from validation.judge.hosts.host_facts import Xid
 
 _BUS_ID: Final = r"(?P<bus_id>[0-9a-fA-F]+:[0-9a-fA-F:.]+)"
 _PATTERNS: Final = (

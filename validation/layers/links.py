@@ -6,7 +6,7 @@ from ipaddress import ip_address
 import msgspec
 
 from validation.errors import LayerError
-from validation.judge.hosts import Interface, Port
+from validation.judge.hosts.host_facts import Interface, Port
 
 
 class _Address(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 import msgspec
 
 from validation.errors import LayerError
-from validation.judge.hosts import Mount
+from validation.judge.hosts.host_facts import Mount
 
 
 class _Mount(msgspec.Struct, frozen=True):

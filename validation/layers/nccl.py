@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from validation.errors import LayerError
-from validation.judge.hosts import NcclRow, NcclRun
+from validation.judge.hosts.host_facts import NcclRow, NcclRun
 
 _TAG: Final = re.compile(r"^\[\d+,\d+\]<\w+>:\s?")
 _DEVICE: Final = re.compile(

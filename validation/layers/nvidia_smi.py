@@ -5,7 +5,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from validation.errors import LayerError
-from validation.judge.hosts import HostGpu, HostGpus
+from validation.judge.hosts.host_facts import HostGpu, HostGpus
 
 MAX_BYTES: Final = 16 << 20
 _SLOWDOWNS: Final = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")

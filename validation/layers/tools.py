@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from validation.judge.host_layer import MISSING_TOOL, DeclaredHost, HostSite
+from validation.judge.hosts.host_layer import MISSING_TOOL, DeclaredHost, HostSite
 from validation.judge.verdict import Verdict
 
 PING_HEADER_BYTES: Final = 28

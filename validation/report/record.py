@@ -17,12 +17,12 @@ from validation.errors import ReportError
 from validation.judge.check_verdict import Circumstances, Window
 from validation.judge.convergence import Convergence
 from validation.judge.evidence import Evidence
-from validation.judge.expectation import Actual, Expectation
-from validation.judge.history import Violation
-from validation.judge.host_layer import HostScope
-from validation.judge.oracle import Demand
-from validation.judge.training_job import TrainingJob
-from validation.judge.utilization import Standard, Utilization
+from validation.judge.hosts.host_layer import HostScope
+from validation.judge.scheduling.expectation import Actual, Expectation
+from validation.judge.scheduling.history import Violation
+from validation.judge.scheduling.oracle import Demand
+from validation.judge.training.training_job import TrainingJob
+from validation.judge.use.utilization import Standard, Utilization
 from validation.judge.waivers import Waiver
 from validation.scenario.schema import Erratum
 

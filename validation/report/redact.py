@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from validation.errors import ReportError
-from validation.judge import api_checks
-from validation.judge.api_request import document_of
+from validation.judge.api import api_checks
+from validation.judge.api.api_request import document_of
 from validation.judge.events import (
     AnswerSeen,
     ImagePulled,
@@ -21,8 +21,8 @@ from validation.judge.events import (
     RequestAnswered,
     SamplesSeen,
 )
-from validation.judge.training_job import parse
-from validation.judge.views import is_container, only_judged
+from validation.judge.training.training_job import parse
+from validation.judge.views.lists import is_container, only_judged
 from validation.report import log, manifest, record
 from validation.report.assemble import assemble
 from validation.report.log import Closed, Observed, Opened

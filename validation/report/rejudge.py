@@ -6,20 +6,20 @@ from fractions import Fraction
 
 import msgspec
 
-from validation.judge import oracle
-from validation.judge.api_checks import API_CHECKS, judge_api
+from validation.judge.api.api_checks import API_CHECKS, judge_api
 from validation.judge.check_verdict import Judgement, StepCheck, judge_invariant, judge_step, waive
 from validation.judge.events import Event, ImagePulled
-from validation.judge.expectation import contradictions
-from validation.judge.host_layer import HostScope
+from validation.judge.hosts.host_layer import HostScope
 from validation.judge.requirements import RequirementFacts, RunJudgement, judge_requirement, judge_run
 from validation.judge.requirements import Scope as JudgedScope
+from validation.judge.scheduling import oracle
+from validation.judge.scheduling.expectation import contradictions
 from validation.judge.state import evictions
 from validation.judge.timeline import Timeline
-from validation.judge.training_job import JobCheck, judge_job
-from validation.judge.use_check import judge_use
+from validation.judge.training.training_job import JobCheck, judge_job
+from validation.judge.use.use_check import judge_use
 from validation.judge.verdict import Verdict
-from validation.judge.views import judge_view
+from validation.judge.views.lists import judge_view
 from validation.layers.checks import LAYERS, judge_layer
 from validation.report import record
 from validation.report.series import points

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from validation.judge.expectation import Actual, Expectation
+from validation.judge.scheduling.expectation import Actual, Expectation
 from validation.judge.units import gpus, seconds
-from validation.judge.utilization import percent_text
+from validation.judge.use.utilization import percent_text
 
 if TYPE_CHECKING:  # the record needs an extra, the plan that is printed does not
     from validation.report.record import CheckResult, Oracle

@@ -4,12 +4,12 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from validation.judge.api_checks import API_CHECKS
-from validation.judge.containers import LOG, SHELL, VOLUMES
+from validation.judge.api.api_checks import API_CHECKS
+from validation.judge.api.containers import LOG, SHELL, VOLUMES
 from validation.judge.evidence import Evidence
-from validation.judge.training_job import TrainingJob
-from validation.judge.utilization import MAX_GAP_MS, Standard
-from validation.judge.views import JOBS, VIEWS, is_view, job_of
+from validation.judge.training.training_job import TrainingJob
+from validation.judge.use.utilization import MAX_GAP_MS, Standard
+from validation.judge.views.lists import JOBS, VIEWS, is_view, job_of
 from validation.scenario.commands import Action, demands
 from validation.scenario.document import Document
 from validation.scenario.loaded import (

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
-from validation.judge import oracle
+from validation.judge.scheduling import oracle
 from validation.scenario.schema import milli
 
 _WITH_VALUE = frozenset(

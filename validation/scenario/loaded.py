@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from validation.judge import oracle
 from validation.judge.evidence import NO_EVIDENCE, Evidence
-from validation.judge.expectation import Expectation
-from validation.judge.training_job import TrainingJob
-from validation.judge.utilization import Standard
+from validation.judge.scheduling import oracle
+from validation.judge.scheduling.expectation import Expectation
+from validation.judge.training.training_job import TrainingJob
+from validation.judge.use.utilization import Standard
 from validation.scenario.commands import Action
 from validation.scenario.projects import LoadedProject
 from validation.scenario.schema import Cluster, Erratum, Scenario

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
-from validation.judge import oracle
+from validation.judge.scheduling import oracle
 from validation.scenario.document import Document
 from validation.scenario.schema import Project, duration_ms, milli
 

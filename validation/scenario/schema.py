@@ -135,7 +135,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     `views` are lists that the orchestrator shows, judged in the state that the last step leaves. `nodeTypes` are groups
     that the nodes are in while it runs, equal parts of them in the order of their names.
     With `layers`, which are checks of the hosts below Kubernetes (`validation.layers.checks`), it has nothing else.
-    With `api`, which are requests to the API server (`validation.judge.api_checks`), it has nothing but a `cluster`.
+    With `api`, requests to the API server (`validation.judge.api.api_checks`), it has nothing but a `cluster`.
     """
 
     api_version: Literal["muster.dev/v1alpha1"]

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from validation.judge import oracle
 from validation.judge.evidence import Evidence
-from validation.judge.expectation import Expectation
+from validation.judge.scheduling import oracle
+from validation.judge.scheduling.expectation import Expectation
 from validation.scenario.commands import Action, Delete, Submit, demands, parse
 from validation.scenario.document import Document
 from validation.scenario.loaded import LoadedStep, StepCommand

@@ -26,7 +26,7 @@ from deployment.ssh import jump_command
 from validation.catalogue.thresholds import figures_sha256, load_thresholds
 from validation.errors import HostError, UnreachableHostError
 from validation.judge.events import ToolRan
-from validation.judge.host_layer import DeclaredHost, HostScope, HostSite
+from validation.judge.hosts.host_layer import DeclaredHost, HostScope, HostSite
 from validation.layers.secrets import conceal
 from validation.layers.tools import TOOLS, Tool
 from validation.scenario.images import NO_MAP, ImageMap

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from musterlab.cluster import Lab
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.install import service_account_kubeconfig
+from orchestrator.manifests.install import service_account_kubeconfig
 from validation.errors import TargetError
 from validation.scenario.schema import Cluster
 from validation.targets.process import ENTRY, end, start_with_pdeathsig

@@ -23,11 +23,11 @@ from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.projects import ProjectSpec
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.errors import MusterError, UsageError
+from orchestrator.observe.snapshot import planner_project
 from orchestrator.planner import model, plan
 from orchestrator.simulation import change
 from orchestrator.simulation.apply_plan import replace_pods
 from orchestrator.simulation.run import Planner, settle
-from orchestrator.workloads.snapshot import planner_project
 from validation.errors import TargetError
 from validation.judge.events import Eviction, NodeSeen, PodSeen
 from validation.report.record import Command

@@ -19,7 +19,7 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.names import SYSTEM_NAMESPACE
 from orchestrator.roles import VIEWER
 from validation.errors import TargetError
-from validation.judge.views import ANALYTICS, view_of
+from validation.judge.views.lists import ANALYTICS, view_of
 from validation.targets.process import ENTRY, end, start_with_pdeathsig
 from validation.witness import pages
 from validation.witness.reader import ReadFailed

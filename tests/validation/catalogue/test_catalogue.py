@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from validation.acceptance import open_acceptance, shipped_check_ids
 from validation.catalogue.catalogue import PATH, load_catalogue
 from validation.errors import CatalogueError
+from validation.plan.acceptance import open_acceptance, shipped_check_ids
 from validation.scenario.loader import find, load
 from validation.targets.kinds import CLUSTER, LAB
 

@@ -17,7 +17,7 @@ from validation.judge.check_verdict import (
 )
 from validation.judge.events import CommandRun, Event, NodeSeen, ProjectSet
 from validation.judge.evidence import Evidence
-from validation.judge.expectation import Expectation
+from validation.judge.scheduling.expectation import Expectation
 from validation.judge.timeline import Timeline
 from validation.judge.verdict import Verdict
 from validation.judge.waivers import Waiver

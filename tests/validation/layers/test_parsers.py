@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from validation.errors import LayerError
-from validation.judge.hosts import BurnIn, HostGpu, Interface, Mount, Port, Xid
+from validation.judge.hosts.host_facts import BurnIn, HostGpu, Interface, Mount, Port, Xid
 from validation.layers.burn_in import read_burn_in
 from validation.layers.counters import read_counters, read_pings
 from validation.layers.fio import read_fio

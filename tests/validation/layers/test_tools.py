@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from validation.judge.host_layer import DeclaredHost, HostSite
+from validation.judge.hosts.host_layer import DeclaredHost, HostSite
 from validation.layers.tools import TOOLS
 
 HOST = DeclaredHost("dgx1-1", "dgx-1", 8)

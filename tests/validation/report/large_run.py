@@ -9,9 +9,9 @@ from tests.validation.report.records import SCENARIO, three_steps
 from validation.judge.check_verdict import Circumstances, Window
 from validation.judge.events import CommandRun, Event, NodeSeen, PodSeen, ProjectSet
 from validation.judge.evidence import Evidence
-from validation.judge.expectation import Expectation
-from validation.judge.invariants import INVARIANTS, OF_LIMITED_PROJECTS
-from validation.judge.oracle import Demand, Project
+from validation.judge.scheduling.expectation import Expectation
+from validation.judge.scheduling.invariants import INVARIANTS, OF_LIMITED_PROJECTS
+from validation.judge.scheduling.oracle import Demand, Project
 from validation.report import log
 from validation.report.record import CheckResult, RequirementResult, Run, ScenarioRecord
 from validation.report.rejudge import oracle_record

@@ -3,7 +3,7 @@
 from typing import Any
 
 from validation.judge.convergence import Convergence, ConvergenceResult
-from validation.judge.expectation import Actual, Expectation
+from validation.judge.scheduling.expectation import Actual, Expectation
 from validation.report.record import (
     CheckResult,
     CheckTrace,

@@ -13,7 +13,7 @@ from defusedxml import ElementTree
 
 from tests.validation.report.records import step, three_steps
 from validation.errors import ReportError
-from validation.judge.history import Violation
+from validation.judge.scheduling.history import Violation
 from validation.report import html, junit, markdown
 from validation.report.chart import Mark, Plot, render
 from validation.report.plots import charts

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from validation.errors import ScenarioError
-from validation.judge.expectation import contradictions
+from validation.judge.scheduling.expectation import contradictions
 from validation.scenario.builder import load_errata
 from validation.scenario.loaded import SHIPPED
 from validation.scenario.loader import chains, find, load, select

@@ -7,17 +7,17 @@ import pytest
 from musterlab import profiles
 from tests.validation.replay import TR4858, VICTIM, run_command, settings
 from validation.errors import ScenarioError
-from validation.judge.expectation import contradictions
-from validation.plan import plan
-from validation.plan_document import document
+from validation.judge.scheduling.expectation import contradictions
+from validation.plan.plan_document import document
+from validation.plan.planned_checks import plan
 from validation.report import record
 from validation.report.sources import differences
 from validation.report.verify import verify
+from validation.run.session import Settings, acceptance_of
 from validation.scenario.commands import Submit
 from validation.scenario.loader import find, load
 from validation.scenario.scaling import Size, parse_size
 from validation.scenario.schema import Cluster
-from validation.session import Settings, acceptance_of
 from validation.targets.sized_profile import profile_of
 
 

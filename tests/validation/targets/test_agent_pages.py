@@ -9,7 +9,7 @@ from orchestrator.agent.pod_resources import HeldDevice
 from tests.agent.doubles import FakeDriver, uuid
 from validation.errors import TargetError
 from validation.judge.events import SamplesSeen
-from validation.judge.utilization import (
+from validation.judge.use.utilization import (
     Standard,
     held_by_kubelets,
     judge_utilization,

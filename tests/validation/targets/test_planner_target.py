@@ -13,8 +13,8 @@ from orchestrator.planner import plan
 from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
 from tests.validation.replay import GANG, VICTIM, assert_second_judge_agrees, run_command
 from validation.report.record import Report
+from validation.run.session import Settings
 from validation.scenario.loaded import SHIPPED
-from validation.session import Settings
 from validation.targets.kinds import PLANNER
 from validation.targets.planner import PlannerTarget
 
@@ -24,7 +24,7 @@ PYTEST = (
     "-m",
     "pytest",
     "-p",
-    "validation.plugin",
+    "validation.harness.plugin",
     "-p",
     "no:cacheprovider",
     "-c",

@@ -13,11 +13,11 @@ from deployment.site_file import load as load_site
 from tests.validation.fake_target import FakeTarget
 from tests.validation.host_doubles import FakeHosts
 from tests.validation.replay import VICTIM, assert_second_judge_agrees, run_command, settings
-from validation.acceptance import open_acceptance
 from validation.errors import HostError
 from validation.judge.events import ImagePulled
-from validation.plan import plan
-from validation.plan_document import document
+from validation.plan.acceptance import open_acceptance
+from validation.plan.plan_document import document
+from validation.plan.planned_checks import plan
 from validation.report import log
 from validation.report.record import ImageRecord
 from validation.report.redact import UNKNOWN_PULL, redact

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from validation.judge.training import (
+from validation.judge.training.training_result import (
     RESNET50_PARAMETERS,
     Ended,
     MountRead,

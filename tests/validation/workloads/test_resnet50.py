@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from validation.judge.training import Ended, TrainingResult
+from validation.judge.training.training_result import Ended, TrainingResult
 from validation.workloads.resnet50 import generate
 from validation.workloads.resnet50.tfrecord import example_head, record
 

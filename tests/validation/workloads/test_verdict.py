@@ -9,7 +9,7 @@ from tests.validation.workloads.results import SECOND, result
 from validation.catalogue.catalogue import load_catalogue
 from validation.catalogue.thresholds import PATH, load_thresholds
 from validation.errors import CatalogueError
-from validation.judge.training import Ended, TrainingResult
+from validation.judge.training.training_result import Ended, TrainingResult
 from validation.judge.verdict import Verdict
 from validation.workloads.resnet50.verdict import judge, main
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from validation.errors import ValidationError
-from validation.judge.training import Ended
+from validation.judge.training.training_result import Ended
 
 EXIT_CODES: Final = {
     Ended.COMPLETED: 0,

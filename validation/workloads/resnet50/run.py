@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from orchestrator.distribution import install_command
-from validation.judge.training import (
+from validation.judge.training.training_result import (
     Ended,
     TrainingData,
     TrainingResult,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from validation.judge.training import MountRead
+from validation.judge.training.training_result import MountRead
 from validation.workloads.resnet50.faults import DataFault
 
 _NAME: Final = re.compile(r"train-(?P<number>\d{5})-of-(?P<total>\d{5})")

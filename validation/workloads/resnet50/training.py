@@ -11,7 +11,7 @@ from typing import Any, Final
 import keras
 import tensorflow as tf
 
-from validation.judge.training import TrainedModel, TrainingEnvironment, TrainingWindow
+from validation.judge.training.training_result import TrainedModel, TrainingEnvironment, TrainingWindow
 from validation.workloads.resnet50.arguments import Options
 from validation.workloads.resnet50.faults import DataFault, DeviceFault, Diverged
 from validation.workloads.resnet50.pipeline import CLASSES, shard_batches, synthetic_batches

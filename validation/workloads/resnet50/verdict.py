@@ -16,7 +16,7 @@ from validation.catalogue.catalogue import load_catalogue
 from validation.catalogue.thresholds import Thresholds, load_thresholds
 from validation.errors import ReportError, ValidationError
 from validation.judge.check_verdict import Judgement
-from validation.judge.training import (
+from validation.judge.training.training_result import (
     TrainingResult,
     describe,
     judge_mounts,

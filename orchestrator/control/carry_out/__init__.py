@@ -1,0 +1,1 @@
+"""A decision to requests at the API server: binds, evictions, claims, reservations."""

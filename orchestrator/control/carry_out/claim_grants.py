@@ -1,0 +1,440 @@
+"""Devices for claims: what is written on them between a decision and the binding of a pod.
+
+For each claim of the pod, in the order that Kubernetes asks of schedulers:
+
+    finalizer ──> status: allocation, reservedFor ──> binding conditions, if any ──> seen on the watch ──> pod bound
+
+All of it is safe to repeat. Until the watch shows an allocation that was begun, it counts as held, whatever became of
+the pod, so that its devices are given to nobody else.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from orchestrator.cluster.device_objects import ResourceClaim
+from orchestrator.cluster.errors import AlreadyExists, ClusterError, Conflict, NotFound
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.reflector import Change
+from orchestrator.cluster.resources import PODS, RESOURCE_CLAIMS
+from orchestrator.cluster.transport import MERGE_PATCH, Transport
+from orchestrator.control.carry_out.volume_claims import ClaimNotReady
+from orchestrator.names import CLAIM_FINALIZER
+from orchestrator.observe.claim_reader import ClaimReader, named_claims
+from orchestrator.observe.extended_claims import claim_name, claim_object, request_mappings
+from orchestrator.observe.resource_claims import UnreadableDevices, allocation_object, read_allocation
+from orchestrator.planner.devices.model import MAX_USERS, Allocation, ObservedClaim
+from orchestrator.planner.model import Binding, ClaimGrant
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 5
+POLL_SECONDS: Final = 1.0
+SHOWN_SECONDS: Final = 5.0
+"""So long a binding waits for the watch to show what was written on its claims."""
+CONDITIONS_SECONDS: Final = 600.0
+"""So long kube-scheduler waits for binding conditions by default."""
+
+
+class ClaimGrants:
+    """Writes what claims get. `assumed` are the claims as they are once what was begun has been written, by key."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        reader: ClaimReader,
+        *,
+        version: str | None,
+        shown_seconds: float = SHOWN_SECONDS,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._transport = transport
+        self._reader = reader
+        self._claims = replace(RESOURCE_CLAIMS, version=version or RESOURCE_CLAIMS.version)
+        self._shown_seconds = shown_seconds
+        self._sleep = sleep
+        self._seen: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        """By key, who is woken when the claim has changed: hundreds may wait, each for claims of its own."""
+        self._assumed: dict[str, ObservedClaim] = {}
+        self._writing: dict[str, int] = {}
+        self._written: dict[str, str] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def assumed(self) -> Mapping[str, ObservedClaim]:
+        """Claims whose allocation was begun and has not been seen on the watch yet."""
+        return dict(self._assumed)
+
+    def is_echo(self, claim: object) -> bool:
+        """Whether it is this process that changes the claim."""
+        if not isinstance(claim, ResourceClaim):
+            return False
+        return f"{claim.metadata.namespace}/{claim.metadata.name}" in self._assumed
+
+    def see(self, change: Change[Any]) -> None:
+        """Take a change of the caches, after the reader has taken it."""
+        changed = change.object
+        if isinstance(changed, ResourceClaim):
+            seen = self._seen.get(f"{changed.metadata.namespace}/{changed.metadata.name}")
+            if seen is not None:
+                seen.set()
+
+    def confirm(self, pods: Mapping[str, Pod]) -> None:
+        """Forget the allocations that the watch shows by now, and claims that are gone and are not being written.
+
+        A watch that has not come as far as what was written says nothing of it.
+        """
+        for key in list(self._assumed):
+            if self._is_overtaken(key, pods):
+                del self._assumed[key]
+                self._written.pop(key, None)
+
+    def _is_overtaken(self, key: str, pods: Mapping[str, Pod]) -> bool:
+        shown, assumed = self._reader.shown(key), self._assumed[key]
+        if shown is not None and shown.status.allocation is not None:
+            return True
+        if key in self._writing:
+            return False
+        if shown is None:  # deleted; one that was made here may be not shown yet
+            return bool(assumed.claim.uid) or pods.keys().isdisjoint(assumed.reserved_for)
+        return key not in self._written or _is_as_new(shown.metadata.resource_version, self._written[key])
+
+    def begin(self, pod: Pod, binding: Binding) -> tuple[str, ...]:
+        """Count what the binding gives to the pod's claims as held; the keys are to be handed to `end`."""
+        granted = _granted(pod, binding)
+        for key, grant in granted.items():
+            self._writing[key] = self._writing.get(key, 0) + 1
+            known = self._assumed.get(key)
+            users = known.reserved_for if known else ()
+            self._assumed[key] = ObservedClaim(grant.claim, grant.allocation, (*users, pod.metadata.uid))
+        return tuple(granted)
+
+    async def end(self, keys: Iterable[str], *, is_bound: bool) -> None:
+        """The pod was bound, or will not be; then the API server is asked what became of its claims."""
+        for key in keys:
+            if not is_bound and not await self._is_allocated(key) and self._writing.get(key) == 1:
+                self._assumed.pop(key, None)
+                self._written.pop(key, None)
+            count = self._writing.pop(key, 0) - 1
+            if count > 0:
+                self._writing[key] = count
+
+    def concern(self, pod: Pod, binding: Binding) -> bool:
+        """Whether there is something to write on claims before the pod is bound."""
+        return bool(pod.spec.resource_claims or binding.grants or self._reader.made_for(pod))
+
+    async def write(self, pod: Pod, binding: Binding) -> None:
+        """Allocate and reserve all claims of the pod. Raises Conflict when somebody was faster, and other leaves."""
+        granted = _granted(pod, binding)
+        extended = [grant for grant in granted.values() if grant.extended]
+        made = None if extended else self._reader.made_for(pod)
+        for key in (*named_claims(pod), *([made] if made else ())):
+            async with self._lock(key):  # pods that share a claim would only be in each other's way
+                await self._reserve(key, pod, granted.get(key))
+        for grant in extended:
+            await self._make_extended(pod, grant)
+        if extended or (made and pod.status.extended_resource_claim_status is None):
+            await self._tell_kubelet(pod)
+
+    async def wait_until_shown(self, pod: Pod, binding: Binding) -> None:
+        """Wait until the watch shows what was written, but not for longer than `shown_seconds`.
+
+        Then it has shown all that others wrote before.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._shown_seconds):
+                for key in _granted(pod, binding):
+                    seen = self._seen.setdefault(key, asyncio.Event())
+                    while (shown := self._reader.shown(key)) is None or shown.status.allocation is None:
+                        seen.clear()
+                        await seen.wait()
+
+    async def give_way(self, pod: Pod, binding: Binding) -> None:
+        """Give devices back that another scheduler gave away at the same moment. Raises Conflict if there are any.
+
+        The API server keeps nobody from that. What others write later and had decided earlier is resolved by the
+        planner.
+        """
+        for key, grant in _granted(pod, binding).items():
+            other = self._reader.other_holder(key, grant.allocation)
+            if other is not None:
+                shown = self._reader.shown(key)
+                if shown is not None:
+                    await self._clear(shown)
+                raise _conflict(f"another scheduler gave a device of the claim {key} to the claim {other}")
+
+    def has_conditions(self, pod: Pod, binding: Binding) -> bool:
+        """Whether devices of the pod's claims have to be prepared before it is bound, also of those that hold some."""
+        return any(
+            result.binding_conditions
+            for given in self._given(pod, binding).values()
+            for result in given.results
+        )
+
+    async def wait_for_conditions(self, pod: Pod, binding: Binding, is_due: Callable[[], bool]) -> None:
+        """Write, and wait until the drivers have prepared the devices. Raises ClaimNotReady.
+
+        What cannot be prepared is taken back, so that it is decided on again.
+        """
+        given = self._given(pod, binding)
+        try:
+            if is_due():
+                await self.write(pod, binding)
+            await self._wait(given, is_due)
+        except _Unprepared:
+            for key in given:
+                await self._take_back(key, pod)
+            raise
+        except ClusterError as error:
+            raise ClaimNotReady(str(error)) from error
+
+    async def _wait(self, given: Mapping[str, Allocation], is_due: Callable[[], bool]) -> None:
+        waited_seconds = 0.0
+        while is_due():
+            states = [await self._conditions(key, allocation) for key, allocation in given.items()]
+            if all(states):
+                return
+            if waited_seconds >= CONDITIONS_SECONDS:
+                raise _Unprepared(f"its devices were not ready after {CONDITIONS_SECONDS:.0f} s")
+            await self._sleep(POLL_SECONDS)
+            waited_seconds += POLL_SECONDS
+
+    def _given(self, pod: Pod, binding: Binding) -> dict[str, Allocation]:
+        """What the claims of the pod hold once it is bound, by key."""
+        made = self._reader.made_for(pod)
+        keys = (*named_claims(pod), *([made] if made else ()))
+        held = {key: listed.allocation for key in keys if (listed := self._reader.claim(key))}
+        given = {key: allocation for key, allocation in held.items() if allocation is not None}
+        return given | {key: grant.allocation for key, grant in _granted(pod, binding).items()}
+
+    async def _take_back(self, key: str, pod: Pod) -> None:
+        """Take the devices of a claim back that nobody but this pod uses."""
+        namespace, _, name = key.partition("/")
+        try:
+            claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
+            if {user.uid for user in claim.status.reserved_for} <= {pod.metadata.uid}:
+                await self._clear(claim)
+        except ClusterError as error:
+            logger.info("claim %s: its devices were not taken back: %s", key, error)
+
+    def deallocation(
+        self, key: str, is_waiting: Callable[[str], bool]
+    ) -> Callable[[], Awaitable[None]] | None:
+        """What takes the devices of a claim back; None where it has users that do not wait (`is_waiting`, by uid).
+
+        It goes for the claim as it is now: repeated later, it does not take what the claim was given meanwhile.
+        """
+        shown = self._reader.shown(key)
+        if shown is None or shown.status.allocation is None or key in self._writing:
+            return None
+        users = [consumer.uid for consumer in shown.status.reserved_for]
+        if not all(map(is_waiting, users)):
+            return None
+
+        async def take_back() -> None:
+            async with self._lock(key):  # a pod may have been given the claim as it is since then
+                if key not in self._writing and all(map(is_waiting, users)):
+                    await self._clear(shown)
+
+        return take_back
+
+    async def _clear(self, claim: ResourceClaim) -> None:
+        metadata = claim.metadata
+        path = self._claims.path(metadata.namespace, metadata.name)
+        version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        body = {"metadata": version, "status": {"allocation": None, "reservedFor": None, "devices": None}}
+        await self._transport.patch(f"{path}/status", body, content_type=MERGE_PATCH)
+
+    def _lock(self, key: str) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
+
+    async def _reserve(self, key: str, pod: Pod, grant: ClaimGrant | None) -> None:
+        namespace, _, name = key.partition("/")
+        path = self._claims.path(namespace, name)
+        claim = self._reader.shown(key)
+        for attempt in range(ATTEMPTS):
+            # with nothing to write, nobody would notice that its devices were taken back meanwhile
+            if claim is None or attempt or _is_user(claim, pod):
+                claim = await self._transport.get(path, ResourceClaim)
+            try:
+                await self._reserve_as_it_is(path, claim, pod, grant)
+            except _Changed:
+                continue
+            return
+        raise Conflict(f"the claim {key} is changed by others all the time", status=409, reason="Conflict")
+
+    async def _reserve_as_it_is(
+        self, path: str, claim: ResourceClaim, pod: Pod, grant: ClaimGrant | None
+    ) -> None:
+        """Raises _Changed if the claim is not as it is known, Conflict if it is of no use to the pod any more."""
+        metadata, status = claim.metadata, claim.status
+        if grant is not None and not grant.extended and grant.claim.uid != metadata.uid:
+            raise _conflict(f"the claim {path} was made anew")
+        users = [consumer for consumer in status.reserved_for if consumer.uid != pod.metadata.uid]
+        if status.allocation is not None:
+            if grant is not None and not _is_same(claim, grant.allocation):
+                raise _conflict(f"somebody else allocated the claim {path}")
+            if len(users) < len(status.reserved_for):
+                self._written[f"{metadata.namespace}/{metadata.name}"] = metadata.resource_version
+                return
+        elif grant is None:
+            raise _conflict(f"the claim {path} has lost its devices")
+        if metadata.deletion_timestamp is not None:
+            raise _conflict(f"the claim {path} is being deleted")
+        if len(users) >= MAX_USERS:
+            raise _conflict(f"{MAX_USERS} pods use the claim {path} already")
+        version = metadata.resource_version
+        if grant is not None and status.allocation is None and CLAIM_FINALIZER not in metadata.finalizers:
+            body = {
+                "metadata": {
+                    "uid": metadata.uid,
+                    "resourceVersion": version,
+                    "finalizers": [*metadata.finalizers, CLAIM_FINALIZER],
+                }
+            }
+            changed = await self._patch(path, body)
+            version = changed.metadata.resource_version
+        written: dict[str, Any] = {
+            "reservedFor": [
+                *({"resource": user.resource, "name": user.name, "uid": user.uid} for user in users),
+                {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid},
+            ]
+        }
+        if grant is not None and status.allocation is None:
+            written["allocation"] = _allocation(grant.allocation)
+        after = await self._patch(
+            f"{path}/status",
+            {"metadata": {"uid": metadata.uid, "resourceVersion": version}, "status": written},
+        )
+        self._written[f"{metadata.namespace}/{metadata.name}"] = after.metadata.resource_version
+
+    async def _patch(self, path: str, body: dict[str, Any]) -> ResourceClaim:
+        try:
+            return await self._transport.patch(path, body, ResourceClaim, content_type=MERGE_PATCH)
+        except Conflict as error:
+            raise _Changed from error
+
+    async def _make_extended(self, pod: Pod, grant: ClaimGrant) -> None:
+        """Make the claim for the pod's GPUs, and allocate it."""
+        namespace, name = pod.metadata.namespace, claim_name(pod)
+        path = self._claims.path(namespace, name)
+        body = claim_object(pod, grant.claim, self._claims.api_version)
+        body["metadata"]["finalizers"] = [CLAIM_FINALIZER]
+        try:
+            claim = await self._transport.create(self._claims.path(namespace), body, ResourceClaim)
+        except AlreadyExists:
+            claim = await self._transport.get(path, ResourceClaim)
+            owner = claim.metadata.controller
+            if owner is None or owner.uid != pod.metadata.uid:
+                raise _conflict(f"the claim {path} belongs to somebody else") from None
+        if claim.status.allocation is None or not claim.status.reserved_for:
+            try:
+                await self._reserve_as_it_is(path, claim, pod, grant)
+            except _Changed as error:
+                raise _conflict(f"the claim {path} was changed") from error
+        elif not _is_same(claim, grant.allocation):
+            raise _conflict(f"the claim {path} holds other devices")
+
+    async def _tell_kubelet(self, pod: Pod) -> None:
+        """Write into the pod's status which request of the claim for its GPUs is for which container."""
+        namespace = pod.metadata.namespace
+        status = {
+            "extendedResourceClaimStatus": {
+                "resourceClaimName": claim_name(pod),
+                "requestMappings": request_mappings(pod),
+            }
+        }
+        await self._transport.patch(
+            PODS.path(namespace, pod.metadata.name, "status"),
+            {"metadata": {"uid": pod.metadata.uid}, "status": status},
+            content_type=MERGE_PATCH,
+        )
+
+    async def _conditions(self, key: str, allocation: Allocation) -> bool:
+        """Whether all devices of the claim are ready. Raises _Unprepared if one of them failed."""
+        namespace, _, name = key.partition("/")
+        claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
+        for result in allocation.results:
+            known = {
+                condition.type: condition.status == "True"
+                for device in claim.status.devices
+                if (device.driver, device.pool, device.device) == result.device_id
+                for condition in device.conditions
+            }
+            failed = [name for name in result.binding_failure_conditions if known.get(name)]
+            if failed:
+                raise _Unprepared(
+                    f"the device {'/'.join(result.device_id)} could not be prepared: {failed[0]}"
+                )
+            if not all(known.get(name) for name in result.binding_conditions):
+                return False
+        return True
+
+    async def _is_allocated(self, key: str) -> bool:
+        """Whether the claim holds devices by now; asked until there is an answer."""
+        namespace, _, name = key.partition("/")
+        while True:
+            try:
+                claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
+            except NotFound:
+                return False
+            except ClusterError as error:
+                logger.info("claim %s: not known whether it was allocated: %s", key, error)
+                await self._sleep(POLL_SECONDS)
+                continue
+            if claim.status.allocation is not None:
+                self._written[key] = claim.metadata.resource_version
+            return claim.status.allocation is not None
+
+
+class _Unprepared(ClaimNotReady):
+    """Devices that the drivers did not prepare."""
+
+
+class _Changed(Exception):
+    """The claim is not as it was known: it has to be read again."""
+
+
+def _is_user(claim: ResourceClaim, pod: Pod) -> bool:
+    return any(user.uid == pod.metadata.uid for user in claim.status.reserved_for)
+
+
+def _is_as_new(shown: str, written: str) -> bool:
+    """Whether a resource version is that which was written, or a later one."""
+    if shown.isdecimal() and written.isdecimal():
+        return int(shown) >= int(written)
+    return shown == written
+
+
+def _granted(pod: Pod, binding: Binding) -> dict[str, ClaimGrant]:
+    """What the binding gives to claims, by the claim's key; a claim that is to be made has its name here."""
+    named = (
+        replace(grant, claim=replace(grant.claim, name=claim_name(pod))) if grant.extended else grant
+        for grant in binding.grants
+    )
+    return {grant.claim.key: grant for grant in named}
+
+
+def _conflict(message: str) -> Conflict:
+    return Conflict(message, status=409, reason="Conflict")
+
+
+def _allocation(allocation: Allocation) -> dict[str, Any]:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**allocation_object(allocation), "allocationTimestamp": now}
+
+
+def _is_same(claim: ResourceClaim, allocation: Allocation) -> bool:
+    """Whether the claim holds these very devices."""
+    try:
+        held = read_allocation(claim)
+    except UnreadableDevices:
+        return False
+    return held is not None and [
+        (result.request, result.device_id, result.share_id) for result in held.results
+    ] == [(result.request, result.device_id, result.share_id) for result in allocation.results]

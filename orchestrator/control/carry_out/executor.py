@@ -1,0 +1,449 @@
+"""Carries out a plan: evictions, bindings, nominations, many at once, and remembers what the watch has not shown yet.
+
+A request whose answer was lost may have been carried out. It is repeated until there is an answer: all requests name
+the pod's uid and are safe to repeat. Until then, and until the watch shows the outcome, the pod counts as placed (or as
+leaving), so that its GPUs are given to nobody else, however long the API server is away.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from orchestrator.cluster.binding import bind
+from orchestrator.cluster.eviction import evict
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.reflector import Change
+from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.carry_out.claim_grants import ClaimGrants
+from orchestrator.control.carry_out.corrections import Corrections
+from orchestrator.control.carry_out.memory_limits import MemoryLimits, MemoryUnknown
+from orchestrator.control.carry_out.nominations import Nominations
+from orchestrator.control.carry_out.requests import Requests, Task, keep
+from orchestrator.control.carry_out.reservations import Reservations
+from orchestrator.control.carry_out.volume_claims import ClaimNotReady, Claims
+from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
+from orchestrator.names import ADMITTED_ANNOTATION, EVICTION_REASON_ANNOTATION, GPU_DEVICES_ANNOTATION
+from orchestrator.observe.device_reader import Miscounted
+from orchestrator.observe.gpu_shares import share_annotations, without_shares
+from orchestrator.observe.grace_periods import grace_seconds
+from orchestrator.observe.nominations import bound_annotations, leaving_annotations
+from orchestrator.observe.request import devices_text
+from orchestrator.observe.snapshot import Assumption, is_leaving
+from orchestrator.observe.volumes import claims_of
+from orchestrator.planner.devices.model import ObservedClaim
+from orchestrator.planner.model import Binding, Eviction
+
+logger = logging.getLogger(__name__)
+
+
+class Executor:
+    """Binds, evicts and nominates in the background, as an async context manager that ends what is under way.
+
+    `assumed`, `evicted` and `nominated` are what was begun and has not been seen on the watch yet. `on_refused` is
+    called when something was refused for good: it has to be decided again; `on_evicted` when an eviction went through,
+    `on_forbidden`, with the API server's words, when a disruption budget did not allow it; `on_bound`, with the uid,
+    when a binding was answered; `on_failure`, in a word, when a request failed.
+
+    A pod with volumes is bound when `claims` has them ready; what it gets by resource claims is written by `grants`
+    before, what it may have of the memory of GPUs with the binding, as `limits` say. GPUs of device plugins of which it
+    gets a part are held by `reservations` before it is bound. Of what is not ready `on_unready` is told on which node,
+    and why. Nothing is begun unless `is_leader()`.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        is_leader: Callable[[], bool],
+        on_refused: Callable[[], None],
+        on_evicted: Callable[[Pod, Eviction], None] = lambda _pod, _eviction: None,
+        on_forbidden: Callable[[Pod, str], None] = lambda _pod, _why: None,
+        on_bound: Callable[[str], None] = lambda _uid: None,
+        on_unready: Callable[[Pod, str, str], None] = lambda _pod, _node, _why: None,
+        on_failure: Callable[[str], None] = lambda _reason: None,
+        claims: Claims | None = None,
+        grants: ClaimGrants | None = None,
+        limits: MemoryLimits | None = None,
+        reservations: Reservations | None = None,
+        max_checkpoint_grace_seconds: int = MAX_CHECKPOINT_GRACE_SECONDS,
+        request_seconds: float = OPERATOR_REQUEST_SECONDS,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._transport = transport
+        self._is_leader = is_leader
+        self._on_refused = on_refused
+        self._on_evicted = on_evicted
+        self._on_forbidden = on_forbidden
+        self._on_bound = on_bound
+        self._on_unready = on_unready
+        self._claims = claims
+        self._grants = grants
+        self._limits = limits
+        self._reservations = reservations
+        self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
+        self._requests = Requests(
+            is_leader=is_leader, request_seconds=request_seconds, sleep=sleep, on_failure=on_failure
+        )
+        self._nominations = Nominations(transport, self._requests)
+        self._corrections = Corrections(transport, self._requests)
+        self._assumed: dict[str, Assumption] = {}
+        self._evicted: set[str] = set()
+        self._preparing: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> "Executor":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        running = list(self._preparing)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._requests.close()
+        if self._reservations is not None:
+            await self._reservations.close()
+
+    @property
+    def assumed(self) -> Mapping[str, Assumption]:
+        """Bindings that the watch has not shown yet, by pod uid."""
+        return dict(self._assumed)
+
+    @property
+    def assumed_claims(self) -> Mapping[str, ObservedClaim]:
+        """Claims that hold devices of which the watch does not show that yet, by key."""
+        return {} if self._grants is None else self._grants.assumed
+
+    @property
+    def evicted(self) -> frozenset[str]:
+        """Uids of pods whose eviction the watch has not shown yet."""
+        return frozenset(self._evicted)
+
+    @property
+    def nominated(self) -> Mapping[str, Assumption | None]:
+        """By pod uid, the places that are kept, or (None) no longer, of which the watch does not show that yet."""
+        return self._nominations.assumed
+
+    def nomination_of(self, pod: Pod) -> Assumption | None:
+        """The place that is kept for the pod, or for its successor, shown by the watch or not."""
+        return self._nominations.of(pod)
+
+    def is_nominating(self, pod: Pod) -> bool:
+        """Whether it is this executor that made the pod's nomination what it is."""
+        return self._nominations.is_echo(pod)
+
+    def is_evicting(self, uid: str) -> bool:
+        """Whether the pod's eviction was begun and has not been seen on the watch yet."""
+        return uid in self._evicted
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way or waits for its turn."""
+        return self._requests.is_busy or bool(self._preparing)
+
+    def is_assumed_on(self, uid: str, node: str) -> bool:
+        """Whether this executor is binding, or has just bound, the pod to that node."""
+        assumption = self._assumed.get(uid)
+        return assumption is not None and assumption.node == node
+
+    def see(self, change: Change[Any]) -> None:
+        """Take a change of the caches."""
+        self._nominations.see(change)
+        if self._grants is not None:
+            self._grants.see(change)
+        if self._reservations is not None:
+            self._reservations.see(change)
+
+    def confirm(self, pods: Mapping[str, Pod]) -> None:
+        """Forget what the watch shows by now: pods that are bound, leaving or gone, and their nominations."""
+        for uid in list(self._assumed):
+            pod = pods.get(uid)
+            if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+                del self._assumed[uid]
+        for uid in list(self._evicted):
+            pod = pods.get(uid)
+            if pod is None or is_leaving(pod, self._max_checkpoint_grace_seconds):
+                self._evicted.discard(uid)
+        self._nominations.confirm(pods, self._evicted)
+        if self._grants is not None:
+            self._grants.confirm(pods)
+        if self._reservations is not None:
+            being_bound = {uid: (pods[uid], place) for uid, place in self._assumed.items()}
+            self._assumed.update(self._reservations.confirm(being_bound))
+
+    def begin(
+        self,
+        evictions: Iterable[Eviction],
+        bindings: Iterable[Binding],
+        pods: Mapping[str, Pod],
+        nominations: Collection[Binding] = (),
+        deallocations: Iterable[str] = (),
+    ) -> None:
+        """Evict, bind and nominate in the background. What is refused is decided again, on fresh state.
+
+        `deallocations` are claims, by key, whose devices are taken back.
+
+        `nominations` are all that are in force; whatever pods say beyond them is taken away. Nobody is evicted before
+        those who get the room say so: an operator that dies in between would make it for somebody else.
+        """
+        places = {place.pod: Assumption(place.node, place.devices) for place in nominations}
+        evicting = [eviction for eviction in evictions if eviction.pod in pods]
+        requests = [
+            self._eviction(pods[eviction.pod], eviction, places.get(eviction.pod)) for eviction in evicting
+        ]
+        bound = [self._binding(pods[binding.pod], binding) for binding in bindings if binding.pod in pods]
+        gaining = _gaining(evicting, nominations)
+        urgent = {uid for uids in gaining.values() for uid in uids}
+        self._nominations.begin(places, pods, urgent=urgent, except_for=self._assumed.keys())
+        for eviction, request in zip(evicting, requests, strict=True):
+            others = gaining.get(eviction.beneficiary, ())
+            self._requests.put(request, after=self._nominations.under_way(others))
+        for task, prepare in bound:
+            self._start(task, prepare)
+        for key in deallocations:
+            self._deallocate(key, pods)
+        if self._reservations is not None:
+            self._reservations.sweep()
+
+    def evict(self, pod: Pod, eviction: Eviction) -> None:
+        """Evict one pod in the background, for what no decision of the planner is about; once is enough."""
+        if not self.is_evicting(pod.metadata.uid):
+            self._requests.put(self._eviction(pod, eviction, None))
+
+    def correct(self, pods: Iterable[Miscounted]) -> None:
+        """Write on these pods, and on no others, which GPUs their kubelets gave them, in the background."""
+        self._corrections.begin(pods)
+
+    async def idle(self) -> None:
+        """Wait until nothing is under way, whatever else waits for its volumes."""
+        await self._requests.idle()
+
+    def _start(self, task: Task, prepare: Callable[[], Awaitable[None]] | None) -> None:
+        if prepare is None:
+            self._requests.put(task)
+        else:
+            keep(self._preparing, self._prepare(task, prepare))
+
+    async def _prepare(self, task: Task, prepare: Callable[[], Awaitable[None]]) -> None:
+        """Send it when its volumes are ready, however long that takes."""
+        try:
+            await prepare()
+        except ClaimNotReady as error:
+            logger.info("%s: not begun: %s", task.what, error)
+            task.refused()
+            task.put_off(str(error))
+        else:
+            self._requests.put(task)
+
+    def _binding(self, pod: Pod, binding: Binding) -> tuple[Task, Callable[[], Awaitable[None]] | None]:
+        """The request, and what has to be waited for before; that raises ClaimNotReady when it is not to be sent."""
+        uid = pod.metadata.uid
+        self._assumed[uid] = Assumption(binding.node, binding.devices)
+        emptied = bound_annotations(pod, self._nominations.of(pod))
+        self._nominations.forget(uid)
+        # the devices always: what a template carries there is not to stay
+        devices = devices_text(binding.devices)
+        annotations = {
+            **emptied,
+            **without_shares(pod),
+            GPU_DEVICES_ANNOTATION: devices,
+            ADMITTED_ANNOTATION: uid,
+        }
+        limits, problem = self._limits_of(pod, binding)
+        annotations |= limits
+        reservations, problem = self._reserving(pod, binding, problem)
+        claims = self._claims if pod.spec.volumes and claims_of(pod) else None
+        grants = self._grants if self._grants and self._grants.concern(pod, binding) else None
+        writing = list(grants.begin(pod, binding)) if grants else []
+        is_bound = False
+
+        def over() -> None:
+            keys = tuple(writing)
+            writing.clear()
+            if grants is not None and keys:
+                keep(self._preparing, grants.end(keys, is_bound=is_bound))
+            if reservations is not None and not is_bound:
+                reservations.end(uid)
+
+        def refused() -> None:
+            self._assumed.pop(uid, None)
+            self._on_refused()
+            over()
+
+        async def send() -> None:
+            nonlocal is_bound
+            if grants is not None:
+                await grants.give_way(pod, binding)
+            await bind_pod()
+            is_bound = True
+
+        def bind_pod() -> Awaitable[None]:
+            return bind(
+                self._transport,
+                namespace=pod.metadata.namespace,
+                name=pod.metadata.name,
+                uid=uid,
+                node=binding.node,
+                annotations=annotations,
+            )
+
+        task = Task(
+            what=f"bind {pod.metadata.namespace}/{pod.metadata.name} to {binding.node} devices [{devices}]",
+            call=send,
+            is_due=lambda: uid in self._assumed,
+            refused=refused,
+            done=lambda: self._on_bound(uid),
+            put_off=lambda why: self._on_unready(pod, binding.node, why),
+            over=over,
+        )
+        waits_for_devices = grants if grants is not None and grants.has_conditions(pod, binding) else None
+        first = task if grants is None else self._granting(pod, binding, grants, task)
+        if not any((claims, waits_for_devices, reservations, problem)):
+            return first, None
+
+        async def prepare() -> None:
+            await self._wait_for(pod, binding, claims, waits_for_devices, problem)
+            if reservations is not None:
+                annotations.update(await self._reserve(pod, binding, reservations))
+
+        return first, prepare
+
+    def _reserving(
+        self, pod: Pod, binding: Binding, problem: ClaimNotReady | None
+    ) -> tuple[Reservations | None, ClaimNotReady | None]:
+        """What holds the pod's GPUs, if that has to be waited for, and why the pod is not to be bound so."""
+        if self._reservations is None or problem is not None:
+            return None, problem
+        try:
+            return (self._reservations if self._reservations.begin(pod, binding) else None), None
+        except ClaimNotReady as error:
+            return None, error
+
+    async def _reserve(self, pod: Pod, binding: Binding, reservations: Reservations) -> dict[str, str]:
+        """Wait until the pod's GPUs are held, and return what is written on it: they may be others than decided on."""
+        uid = pod.metadata.uid
+        shares = await reservations.ready(pod, binding.node, lambda: uid in self._assumed)
+        if not shares:
+            return {}
+        devices = tuple(sorted(share.index for share in shares))
+        if uid in self._assumed:
+            self._assumed[uid] = Assumption(binding.node, devices)
+        limits, problem = self._limits_of(pod, replace(binding, devices=devices))
+        if problem is not None:
+            raise problem
+        return share_annotations(shares) | limits
+
+    def _limits_of(self, pod: Pod, binding: Binding) -> tuple[dict[str, str], ClaimNotReady | None]:
+        """What is written of the pod's part of GPUs' memory, or why that is not known."""
+        try:
+            return self._limits.annotations(pod, binding) if self._limits else {}, None
+        except MemoryUnknown as error:
+            return {}, error
+
+    def _granting(self, pod: Pod, binding: Binding, grants: ClaimGrants, bind_task: Task) -> Task:
+        """The request before the binding: what the pod's claims get, and then to wait until the watch shows that.
+
+        What waits holds up no other request, and no request takes longer than a former leader's may.
+        """
+        is_written = False
+
+        async def bind_later() -> None:
+            await grants.wait_until_shown(pod, binding)
+            self._requests.put(bind_task)
+
+        def written() -> None:
+            nonlocal is_written
+            is_written = True
+            keep(self._preparing, bind_later())
+
+        return replace(
+            bind_task,
+            what=f"allocate the claims of {pod.metadata.namespace}/{pod.metadata.name} on {binding.node}",
+            call=lambda: grants.write(pod, binding),
+            done=written,
+            over=lambda: None if is_written else bind_task.over(),
+        )
+
+    async def _wait_for(
+        self,
+        pod: Pod,
+        binding: Binding,
+        claims: Claims | None,
+        grants: ClaimGrants | None,
+        problem: ClaimNotReady | None,
+    ) -> None:
+        """Return when the pod can be bound. Raises ClaimNotReady when it is not to be."""
+        uid = pod.metadata.uid
+        if problem is not None:
+            raise problem
+        if claims is not None:
+            await claims.ready(pod, binding.node, lambda: uid in self._assumed)
+        if grants is not None:
+            await grants.wait_for_conditions(pod, binding, lambda: uid in self._assumed and self._is_leader())
+            if not self._is_leader():
+                raise ClaimNotReady("another replica decides by now")
+
+    def _deallocate(self, key: str, pods: Mapping[str, Pod]) -> None:
+        def is_waiting(uid: str) -> bool:
+            return uid in pods and not pods[uid].spec.node_name and uid not in self._assumed
+
+        call = None if self._grants is None else self._grants.deallocation(key, is_waiting)
+        if call is None:
+            return
+        self._requests.put(
+            Task(
+                what=f"take the devices of claim {key} back",
+                call=call,
+                is_due=lambda: True,
+                refused=self._on_refused,
+            )
+        )
+
+    def _eviction(self, pod: Pod, eviction: Eviction, place: Assumption | None) -> Task:
+        """The request; it says on the pod which place is kept for its successor, as that stands when it is sent."""
+        uid = pod.metadata.uid
+        self._evicted.add(uid)
+        self._nominations.carry(uid, place)
+        written = place
+
+        async def send() -> None:
+            nonlocal written
+            written = self._nominations.of(pod)
+            await evict(
+                self._transport,
+                namespace=pod.metadata.namespace,
+                name=pod.metadata.name,
+                uid=uid,
+                annotations={EVICTION_REASON_ANNOTATION: eviction.message, **leaving_annotations(written)},
+                grace_seconds=grace_seconds(pod, self._max_checkpoint_grace_seconds),
+            )
+
+        def refused() -> None:
+            self._nominations.forget(uid)
+            self._evicted.discard(uid)
+            self._on_refused()
+
+        return Task(
+            what=f"evict {pod.metadata.namespace}/{pod.metadata.name}: {eviction.message}",
+            call=send,
+            is_due=lambda: uid in self._evicted,
+            refused=refused,
+            done=lambda: self._on_evicted(pod, eviction),
+            put_off=lambda why: self._on_forbidden(pod, why),
+            over=lambda: self._nominations.settle(pod, written),
+        )
+
+
+def _gaining(evictions: Collection[Eviction], nominations: Iterable[Binding]) -> dict[str, list[str]]:
+    """By workload for which somebody is evicted, its nominated pods, but for those that are evicted themselves."""
+    beneficiaries = {eviction.beneficiary for eviction in evictions}
+    leaving = {eviction.pod for eviction in evictions}
+    gaining: dict[str, list[str]] = {}
+    for nomination in nominations:
+        if nomination.workload in beneficiaries and nomination.pod not in leaving:
+            gaining.setdefault(nomination.workload, []).append(nomination.pod)
+    return gaining

@@ -1,0 +1,176 @@
+"""Keeps what pods say about the places that are kept for them as the last decision has it.
+
+Only what differs is written: from what the watch shows and from what was begun and is not shown yet. A pod has one such
+request under way at most; what is decided meanwhile is written after it, so that the last word stands. What is ended is
+taken away only once what is set instead has been answered: an operator that dies in between leaves a place that two
+pods claim, which the next decision settles, and not one that is lost.
+"""
+
+import asyncio
+from collections.abc import Collection, Container, Mapping
+from typing import Any
+
+from orchestrator.cluster.nomination import annotate, nominate
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.reflector import Change
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.carry_out.requests import Requests, Task
+from orchestrator.names import SCHEDULER_NAME
+from orchestrator.observe.nominations import (
+    leaving_annotations,
+    nomination_of,
+    shows_nomination,
+    waiting_annotations,
+)
+from orchestrator.observe.snapshot import Assumption
+
+
+class Nominations:
+    """Writes nominations through `requests`. `assumed` is what was begun and has not been seen on the watch yet."""
+
+    def __init__(self, transport: Transport, requests: Requests) -> None:
+        self._transport = transport
+        self._requests = requests
+        self._shown: dict[str, Assumption | None] = {}
+        self._assumed: dict[str, Assumption | None] = {}
+        self._under_way: dict[str, asyncio.Future[None]] = {}
+        self._unauthorized: set[str] = set()
+
+    @property
+    def assumed(self) -> Mapping[str, Assumption | None]:
+        """By pod uid, the place of which the watch does not show yet that it is kept; None: that it no longer is."""
+        return dict(self._assumed)
+
+    def of(self, pod: Pod) -> Assumption | None:
+        """The place that is kept for the pod, or for its successor."""
+        uid = pod.metadata.uid
+        return self._assumed[uid] if uid in self._assumed else nomination_of(pod)
+
+    def is_echo(self, pod: Pod) -> bool:
+        """Whether what the pod shows is what this process writes."""
+        uid = pod.metadata.uid
+        return uid in self._assumed and _says(pod, self._assumed[uid])
+
+    def see(self, change: Change[Any]) -> None:
+        """Take a change of the caches."""
+        pod = change.object
+        if not isinstance(pod, Pod) or pod.spec.scheduler_name != SCHEDULER_NAME:
+            return
+        if change.type != "deleted" and shows_nomination(pod):
+            self._shown[pod.metadata.uid] = nomination_of(pod)
+        else:
+            self._shown.pop(pod.metadata.uid, None)
+
+    def confirm(self, pods: Mapping[str, Pod], evicted: Container[str]) -> None:
+        """Forget what the watch shows by now, and pods that are gone, or bound and not among those being evicted."""
+        for uid, place in list(self._assumed.items()):
+            pod = pods.get(uid)
+            is_bound = pod is not None and _runs_on(pod) and uid not in evicted
+            is_shown = pod is not None and uid not in self._under_way and _says(pod, place)
+            if pod is None or is_bound or is_shown:
+                del self._assumed[uid]
+        self._unauthorized &= self._assumed.keys()
+
+    def forget(self, uid: str) -> None:
+        """What is not sent yet need not be: the pod is being bound, or stays."""
+        self._assumed.pop(uid, None)
+
+    def begin(
+        self,
+        places: Mapping[str, Assumption],
+        pods: Mapping[str, Pod],
+        *,
+        urgent: Container[str] = (),
+        except_for: Container[str] = (),
+    ) -> None:
+        """Let the pods say, in the background, that exactly these places are kept, but for some pods.
+
+        Those that are urgent are written before anything else.
+        """
+        for uid, place in places.items():
+            if uid in pods and uid not in except_for and not self._is_written(uid, place):
+                self._write(pods[uid], place, urgent=uid in urgent)
+        set_first = [future for uid, future in self._under_way.items() if uid in places]
+        for uid in [*self._shown, *(self._assumed.keys() - self._shown.keys())]:
+            ends = uid in pods and uid not in places and uid not in except_for
+            if ends and not (uid in self._assumed and self._is_written(uid, None)):
+                self._write(pods[uid], None, urgent=False, after=set_first)
+
+    def under_way(self, uids: Collection[str]) -> list[asyncio.Future[None]]:
+        """What ends when the requests for these pods are answered."""
+        return [self._under_way[uid] for uid in uids if uid in self._under_way]
+
+    def carry(self, uid: str, place: Assumption | None) -> None:
+        """Leave it to the pod's eviction to write what `of` says when that is sent, and to `settle` it at its end."""
+        if place is not None or uid in self._assumed:
+            self._assumed[uid] = place
+        self._under_way[uid] = asyncio.get_running_loop().create_future()
+
+    def settle(self, pod: Pod, written: Assumption | None) -> None:
+        """The request for the pod is over; what was decided since is written now."""
+        uid = pod.metadata.uid
+        future = self._under_way.pop(uid, None)
+        if future is not None:
+            future.set_result(None)
+        if uid in self._assumed and self._assumed[uid] != written:
+            self._write(pod, self._assumed[uid], urgent=False)
+
+    def _is_written(self, uid: str, place: Assumption | None) -> bool:
+        """Whether that is what the pod says or will say. What was not allowed is tried again by the next decision."""
+        current = self._assumed[uid] if uid in self._assumed else self._shown.get(uid)
+        return current == place and uid not in self._unauthorized
+
+    def _write(
+        self,
+        pod: Pod,
+        place: Assumption | None,
+        *,
+        urgent: bool,
+        after: Collection[asyncio.Future[None]] = (),
+    ) -> None:
+        uid = pod.metadata.uid
+        self._assumed[uid] = place
+        self._unauthorized.discard(uid)
+        if uid in self._under_way:
+            return
+        self._under_way[uid] = asyncio.get_running_loop().create_future()
+        sent = place
+
+        async def send() -> None:
+            nonlocal sent
+            sent = self._assumed.get(uid)
+            await self._send(pod, sent)
+
+        self._requests.put(
+            Task(
+                what=f"nominate {pod.metadata.namespace}/{pod.metadata.name}: {_words(place)}",
+                call=send,
+                is_due=lambda: uid in self._assumed,
+                refused=lambda: None,  # it goes on without: the next decision rests on what is known here
+                unauthorized=lambda: self._unauthorized.add(uid),
+                over=lambda: self.settle(pod, sent),
+                urgent=urgent,
+            ),
+            after=after,
+        )
+
+    async def _send(self, pod: Pod, place: Assumption | None) -> None:
+        metadata = pod.metadata
+        whom = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
+        if pod.spec.node_name:
+            await annotate(self._transport, **whom, annotations=leaving_annotations(place))
+        else:
+            node = place.node if place else None
+            await nominate(self._transport, **whom, node=node, annotations=waiting_annotations(place))
+
+
+def _runs_on(pod: Pod) -> bool:
+    return bool(pod.spec.node_name) and pod.metadata.deletion_timestamp is None
+
+
+def _says(pod: Pod, place: Assumption | None) -> bool:
+    return nomination_of(pod) == place and shows_nomination(pod) is (place is not None)
+
+
+def _words(place: Assumption | None) -> str:
+    return "no longer" if place is None else f"{place.node} devices {list(place.devices)}"

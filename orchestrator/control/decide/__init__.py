@@ -1,0 +1,1 @@
+"""The loop: changes in the cluster to the next decision."""

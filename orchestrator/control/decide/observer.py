@@ -1,0 +1,337 @@
+"""The caches that the loops decide on: one reflector for each kind, and one event when any of them changes.
+
+Owners of pods are watched as pods refer to them, see `owner_watches`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
+from orchestrator.cluster.gpu_nodes import GpuNode, given_gpus
+from orchestrator.cluster.objects import (
+    FINISHED,
+    Namespace,
+    Node,
+    Object,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    Project,
+    RoleBinding,
+    StorageClass,
+)
+from orchestrator.cluster.reflector import Change, Reflector
+from orchestrator.cluster.resources import (
+    CLAIMS,
+    DEVICE_CLASSES,
+    GPU_NODES,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUMES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PROJECTS,
+    REPLICA_SETS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    ROLE_BINDINGS,
+    STATEFUL_SETS,
+    STORAGE_CLASSES,
+)
+from orchestrator.control.decide.owner_watches import OwnerWatches
+from orchestrator.names import (
+    MEMBERS_BINDING,
+    NOMINATED_DEVICES_ANNOTATION,
+    OPERATOR_BINDING,
+    SUCCESSOR_NOMINATION_ANNOTATION,
+)
+from orchestrator.observe.health import lost_gpus, marked_gpus
+from orchestrator.observe.nominations import nomination_of
+from orchestrator.observe.unreadable import SkippedObject
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from orchestrator.cluster.transport import Transport
+
+_NOMINATION: Final = (NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION)
+SLICE: Final = 1000
+"""At most so many objects are handed to a follower before other tasks may run."""
+
+
+class Observer:
+    """Keeps the caches; `changed` is set whenever something changed that a decision may depend on."""
+
+    def __init__(
+        self, transport: "Transport", *, dra_version: str | None = None, with_gpu_nodes: bool = False
+    ) -> None:
+        """`dra_version` is the version of resource.k8s.io that the API server serves, None for none.
+
+        Only `with_gpu_nodes` it keeps what the agents of nodes write.
+        """
+        self.changed = asyncio.Event()
+        self.gpu_nodes_changed = asyncio.Event()
+        self._listeners: list[Callable[[Change[Any]], None]] = []
+        self._followers: list[Callable[[Change[Any]], None]] = []
+        self._is_binding: Callable[[str, str], bool] = lambda _uid, _node: False
+        self._is_nominating: Callable[[Pod], bool] = lambda _pod: False
+        self._is_granting: Callable[[Any], bool] = lambda _object: False
+        self.nodes = Reflector(transport, NODES, Node, on_change=self._node_changed)
+        self.pods = Reflector(transport, PODS, Pod, on_change=self._pod_changed)
+        self.namespaces = Reflector(transport, NAMESPACES, Namespace, on_change=self._namespace_changed)
+        self.projects = Reflector(transport, PROJECTS, Project, on_change=self._project_changed)
+        self.budgets = Reflector(
+            transport, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_change=self._budget_changed
+        )
+        self.claims, self.volumes, self.storage_classes = (
+            Reflector(transport, resource, kind, on_change=self._storage_changed)
+            for resource, kind in (
+                (CLAIMS, PersistentVolumeClaim),
+                (PERSISTENT_VOLUMES, PersistentVolume),
+                (STORAGE_CLASSES, StorageClass),
+            )
+        )
+        self.dynamic = tuple(
+            Reflector(
+                transport, replace(resource, version=dra_version), kind, on_change=self._dynamic_changed
+            )
+            for resource, kind in (
+                (DEVICE_CLASSES, DeviceClass),
+                (RESOURCE_SLICES, ResourceSlice),
+                (RESOURCE_CLAIMS, ResourceClaim),
+            )
+            if dra_version is not None
+        )
+        self.gpu_nodes: dict[str, GpuNode] = {}
+        self._agents = (
+            (Reflector(transport, GPU_NODES, GpuNode, on_change=self._gpu_node_changed),)
+            if with_gpu_nodes
+            else ()
+        )
+        self._bindings = tuple(
+            Reflector(
+                transport,
+                ROLE_BINDINGS,
+                RoleBinding,
+                params={"fieldSelector": f"metadata.name={name}"},
+                metadata_only=True,
+                on_change=self._binding_changed,
+            )
+            for name in (MEMBERS_BINDING, OPERATOR_BINDING)
+        )
+        # of these only age and owner count, which wake nobody but for a pod that waits for its owner
+        self.jobs, self.stateful_sets, self.replica_sets = owners = tuple(
+            Reflector(transport, resource, Object, metadata_only=True, on_change=self._owner_changed)
+            for resource in (JOBS, STATEFUL_SETS, REPLICA_SETS)
+        )
+        self._owners = OwnerWatches(
+            transport,
+            dict(zip((JOBS, STATEFUL_SETS, REPLICA_SETS), owners, strict=True)),
+            tell=self._tell_followers,
+            wake=self.changed.set,
+        )
+
+    def listen(self, listener: Callable[[Change[Any]], None]) -> None:
+        """Call `listener` with every change that a decision may depend on, but for those of pods' owners."""
+        self._listeners.append(listener)
+
+    async def follow(self, follower: Callable[[Change[Any]], None]) -> None:
+        """Call `follower` with every change of the caches, whatever it means, and with all that they hold.
+
+        What they hold is told in slices, between which everything else goes on: at the end `follower` knows all.
+        Meanwhile it may be told twice that an object was added, or that one is gone of which it never knew.
+        """
+        self._followers.append(follower)
+        count = 0
+        for state in self._owners.states():
+            follower(Change("added", state))
+        for reflector in list(self._caches()):
+            for uid in list(reflector.objects):
+                current = reflector.objects.get(uid)  # as it is by now: it may have changed since, or be gone
+                if current is not None:
+                    follower(Change("added", current))
+                    count += 1
+                    if count % SLICE == 0:
+                        await asyncio.sleep(0)
+
+    def expect(
+        self,
+        is_binding: Callable[[str, str], bool],
+        is_nominating: Callable[[Pod], bool],
+        is_granting: Callable[[Any], bool] = lambda _claim: False,
+    ) -> None:
+        """Take what tells what this process does itself, so that its echo is no news.
+
+        `is_binding` tells it for a pod's uid and a node, `is_nominating` for a pod with another nomination than before,
+        `is_granting` for a resource claim.
+        """
+        self._is_binding, self._is_nominating = is_binding, is_nominating
+        self._is_granting = is_granting
+
+    @asynccontextmanager
+    async def running(self) -> "AsyncIterator[asyncio.TaskGroup]":
+        """Run the reflectors; enter when every cache holds its first list. A reflector that fails ends the block."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(reflector.run()) for reflector in self._reflectors()]
+            for reflector in self._reflectors():
+                await reflector.synced()
+            await self._owners.start(group.create_task)
+            self.changed.set()
+            yield group
+            self._owners.stop()
+            for task in tasks:
+                task.cancel()
+
+    def undecodable(self) -> list[SkippedObject]:
+        """The objects that are kept as they were before, or are not known at all, because they cannot be decoded."""
+        return [
+            SkippedObject(
+                cache.kind, metadata.namespace, metadata.name, uid, f"it is kept as it was before: {why}"
+            )
+            for cache in self._caches()
+            for uid, (metadata, why) in cache.undecodable.items()
+        ]
+
+    def _reflectors(self) -> Iterator[Reflector[Any]]:
+        # namespaces before pods: whoever follows then knows at once whose each pod is
+        yield from (self.claims, self.volumes, self.storage_classes)
+        yield from self.dynamic
+        yield from self._agents
+        yield from (self.nodes, self.namespaces, self.projects, self.pods, self.budgets)
+        yield from self._bindings
+        yield from (self.jobs, self.stateful_sets, self.replica_sets)
+
+    def _caches(self) -> Iterator[Reflector[Any]]:
+        """The reflectors, and those of the kinds of owners that were looked up."""
+        yield from self._reflectors()
+        fixed = set(self._reflectors())
+        yield from (reflector for reflector in self._owners.reflectors() if reflector not in fixed)
+
+    def _tell_followers(self, change: Change[Any]) -> None:
+        for follower in self._followers:
+            follower(change)
+
+    def _owner_changed(self, change: Change[Any]) -> None:
+        self._owners.see_owner(change)
+
+    def _notify(self, change: Change[Any]) -> None:
+        self.changed.set()
+        for listener in self._listeners:
+            listener(change)
+
+    def _namespace_changed(self, change: Change[Namespace]) -> None:
+        self._tell_followers(change)
+        self._notify(change)
+
+    def _project_changed(self, change: Change[Project]) -> None:
+        self._tell_followers(change)
+        before = change.previous
+        if change.type != "modified" or before is None or before.spec != change.object.spec:
+            self._notify(change)
+
+    def _binding_changed(self, change: Change[RoleBinding]) -> None:
+        """Hand the change to the listeners; no decision depends on it."""
+        for listener in self._listeners:
+            listener(change)
+
+    def _storage_changed(self, change: Change[Any]) -> None:
+        self._tell_followers(change)
+        self._notify(change)
+
+    def _dynamic_changed(self, change: Change[Any]) -> None:
+        self._tell_followers(change)
+        if not (change.type == "modified" and self._is_granting(change.object)):
+            self._notify(change)
+
+    def _gpu_node_changed(self, change: Change[GpuNode]) -> None:
+        """Keep it by the name of its node; decisions depend on which GPUs pods hold, and on no figure of it."""
+        before, after = (
+            {} if one is None else given_gpus(one)
+            for one in (change.previous, None if change.type == "deleted" else change.object)
+        )
+        if before != after:
+            self._tell_followers(change)
+            self.changed.set()
+        name = change.object.metadata.name
+        if change.type == "deleted":
+            self.gpu_nodes.pop(name, None)
+        else:
+            self.gpu_nodes[name] = change.object
+        self.gpu_nodes_changed.set()
+
+    def _budget_changed(self, change: Change[PodDisruptionBudget]) -> None:
+        before = change.previous
+        if before is None or change.type == "deleted" or before.status != change.object.status:
+            self._notify(change)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        self._tell_followers(change)
+        if change.previous is None or change.type == "deleted" or _matters(change.previous, change.object):
+            self._notify(change)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        self._tell_followers(change)
+        if change.type != "deleted":
+            self._owners.see_pod(change.object)
+        before, pod = change.previous, change.object
+        if change.type != "modified" or before is None:
+            is_news = True
+        elif not before.spec.node_name and pod.spec.node_name and _same_but_node(before, pod):
+            is_news = not self._is_binding(pod.metadata.uid, pod.spec.node_name)
+        else:
+            is_news = _pod_matters(before, pod) or (
+                nomination_of(before) != nomination_of(pod) and not self._is_nominating(pod)
+            )
+        if is_news:
+            self._notify(change)
+
+
+def _pod_matters(before: Pod, after: Pod) -> bool:
+    """Whether a decision could change: most of a pod's life is told in its status, of which only the end counts."""
+    return (
+        before.spec.node_name != after.spec.node_name
+        or before.spec.scheduling_gates != after.spec.scheduling_gates
+        or before.metadata.generation != after.metadata.generation
+        or before.status.resource_claim_statuses != after.status.resource_claim_statuses
+        or before.metadata.labels != after.metadata.labels
+        or _but_nomination(before) != _but_nomination(after)
+        or before.metadata.deletion_timestamp != after.metadata.deletion_timestamp
+        or (before.status.phase in FINISHED) != (after.status.phase in FINISHED)
+    )
+
+
+def _but_nomination(pod: Pod) -> dict[str, str]:
+    annotations = pod.metadata.annotations
+    if annotations.keys().isdisjoint(_NOMINATION):
+        return annotations
+    return {key: text for key, text in annotations.items() if key not in _NOMINATION}
+
+
+def _same_but_node(before: Pod, after: Pod) -> bool:
+    return before.metadata.deletion_timestamp == after.metadata.deletion_timestamp and (
+        before.status.phase in FINISHED
+    ) == (after.status.phase in FINISHED)
+
+
+def _matters(before: Node, after: Node) -> bool:
+    """Whether a decision could change: heartbeats touch nothing but times."""
+    return (
+        before.spec != after.spec
+        or before.metadata.labels != after.metadata.labels
+        or marked_gpus(before) != marked_gpus(after)
+        or lost_gpus(before) != lost_gpus(after)
+        or before.status.allocatable != after.status.allocatable
+        or before.status.capacity != after.status.capacity
+        or _ready(before) != _ready(after)
+    )
+
+
+def _ready(node: Node) -> bool:
+    return any(
+        condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions
+    )

@@ -1,0 +1,212 @@
+"""Evicted jobs keep their place in the queue while they have no pod.
+
+Kubernetes' Job controller makes the next pod of a job only after a back-off of ten seconds or more, and that of
+StatefulSets a moment after the old one is gone, in which a decision may fall. Meanwhile the job would be in no queue:
+GPUs that come free would go to younger jobs, and its project's fair share would be counted without it. So the pod that
+was evicted stands in for the one that is to come: it is decided on like any other, and what it is given stays free for
+its successor.
+
+    evicted, goes on for its grace ──> ended, holds nothing ──────────────> successor there
+                                       (in the caches until the Job
+                                        controller has counted it, then gone)
+    holds its GPUs itself              stands in                            stands for itself
+
+All of it is read off the watch of the pods, where an end comes before the successor's beginning, whatever is answered
+to the eviction and when. A pod that goes on is not stood in for: its job's next pod may be minutes away, and GPUs would
+wait that long for it.
+
+A place that is kept for the successor goes on with the stand-in, whatever the planner gives to the stand-in is kept for
+the successor too, and the successor inherits it. This is a courtesy with an end, not state: a new leader finds what the
+caches still show of it, the place that is kept included as long as the pod is there, and forgetting it costs the place
+in the queue.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from orchestrator.cluster.objects import FINISHED, Object, Pod, PodStatus
+from orchestrator.cluster.reflector import Change
+from orchestrator.cluster.resources import STATEFUL_SETS
+from orchestrator.cluster.wire import has_condition
+from orchestrator.names import (
+    ADMITTED_ANNOTATION,
+    COMPLETION_INDEX_ANNOTATION,
+    DISRUPTED_CONDITION,
+    EVICTION_REASON_ANNOTATION,
+    GPU_DEVICES_ANNOTATION,
+    NOMINATED_DEVICES_ANNOTATION,
+    SCHEDULER_NAME,
+    SUCCESSOR_NOMINATION_ANNOTATION,
+)
+from orchestrator.observe.nominations import nomination_of, with_nomination
+from orchestrator.observe.snapshot import Assumption, owner_uid
+from orchestrator.planner.model import Plan
+
+PATIENCE_SECONDS: Final = 30.0
+"""How long GPUs are kept free for a successor. The Job controller's back-off is 10 s after the first pod that failed
+since one succeeded, and doubles with each (`pkg/controller/job/backoff_utils.go`); beyond the second the GPUs are of
+more use to others."""
+
+_OF_THIS_POD_ALONE: Final = (
+    ADMITTED_ANNOTATION,
+    GPU_DEVICES_ANNOTATION,
+    EVICTION_REASON_ANNOTATION,
+    NOMINATED_DEVICES_ANNOTATION,
+    SUCCESSOR_NOMINATION_ANNOTATION,
+)
+_SUFFIX: Final = "/returning"
+
+
+@dataclass(slots=True)
+class _Expected:
+    """A successor that is to come; `until` is set once its predecessor has ended."""
+
+    owner: str
+    placeholder: Pod
+    until: float | None = None
+
+
+class RequeueHolds:
+    """Remembers evicted pods of living Jobs and StatefulSets until a successor is there, or for a while.
+
+    `is_evicting` tells, for a uid, whether an eviction is under way that the watch has not shown yet; `nomination_of`,
+    for a pod that leaves, which place is kept for its successor.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        is_evicting: Callable[[str], bool],
+        nomination_of: Callable[[Pod], Assumption | None] = nomination_of,
+    ) -> None:
+        self._clock = clock
+        self._is_evicting = is_evicting
+        self._nomination_of = nomination_of
+        self._expected: dict[str, _Expected] = {}
+        self._inherited: dict[str, Assumption] = {}
+
+    def recall(self, pods: Iterable[Pod]) -> None:
+        """Take what the caches of a new leader show: pods that are being deleted, and successors of them."""
+        known = list(pods)
+        started: dict[str, str] = {}
+        for pod in known:
+            if pod.metadata.deletion_timestamp is None:
+                continue
+            self.see(Change("added", pod))
+            if pod.metadata.uid in self._expected:
+                start = pod.status.start_time or pod.metadata.creation_timestamp
+                started[owner_uid(pod)] = max(start, started.get(owner_uid(pod), ""))
+        for pod in known if started else ():
+            since = started.get(owner_uid(pod))
+            # what was made beside those that leave is older than their start
+            if since is not None and pod.metadata.creation_timestamp > since and not _leaves(pod):
+                self.see(Change("added", pod))
+
+    def see(self, change: Change[Any]) -> None:
+        """Take a change of the caches, in the order of the watch."""
+        pod, before = change.object, change.previous
+        if not isinstance(pod, Pod):
+            return
+        is_gone = change.type == "deleted"
+        if is_gone or _leaves(pod):
+            is_ours = pod.spec.scheduler_name == SCHEDULER_NAME  # of any other nobody waits for a successor
+            if is_ours and (before is None or not _leaves(before)) and self._is_evicted(pod):
+                self._expected[pod.metadata.uid] = _Expected(
+                    owner_uid(pod), _placeholder(pod, self._nomination_of(pod))
+                )
+            self._see_leaving(pod, is_gone=is_gone)
+        elif change.type == "added":
+            self._see_new(pod)
+
+    def placeholders(self, *owners: Mapping[str, Object]) -> dict[str, Pod]:
+        """Pods that are to come, by a uid of their own: of those that have ended and have no successor.
+
+        `owners` are all Jobs and StatefulSets there are, by uid: what makes a pod anew when the old one has ended.
+        """
+        now = self._clock()
+        for uid, expected in list(self._expected.items()):
+            job = next((group[expected.owner] for group in owners if expected.owner in group), None)
+            is_over = expected.until is not None and expected.until <= now
+            if is_over or job is None or job.metadata.deletion_timestamp is not None:
+                del self._expected[uid]
+        return {
+            expected.placeholder.metadata.uid: expected.placeholder
+            for expected in self._expected.values()
+            if expected.until is not None
+        }
+
+    @property
+    def inherited(self) -> dict[str, Assumption]:
+        """By uid of a successor, the place that was kept for it and that no decision knows of yet."""
+        return dict(self._inherited)
+
+    def take(self, decision: Plan, inherited: Iterable[str]) -> None:
+        """Take the places that a decision keeps for pods that are to come; it knew of what these had inherited."""
+        for uid in inherited:
+            self._inherited.pop(uid, None)
+        if self._expected:
+            bindings = (*decision.nominations, *decision.bindings)
+            places = {binding.pod: Assumption(binding.node, binding.devices) for binding in bindings}
+            for uid, expected in self._expected.items():
+                place = places.get(expected.placeholder.metadata.uid, places.get(uid))
+                expected.placeholder = with_nomination(expected.placeholder, place)
+
+    def _is_evicted(self, pod: Pod) -> bool:
+        return (
+            EVICTION_REASON_ANNOTATION in pod.metadata.annotations
+            or has_condition(pod.status.conditions, DISRUPTED_CONDITION) is not None
+            or self._is_evicting(pod.metadata.uid)
+        )
+
+    def _see_leaving(self, pod: Pod, *, is_gone: bool) -> None:
+        uid = pod.metadata.uid
+        if pod.status.phase == "Succeeded":
+            self._expected.pop(uid, None)
+        elif uid in self._expected and (is_gone or pod.status.phase == "Failed"):
+            expected = self._expected[uid]
+            expected.until = expected.until or self._clock() + PATIENCE_SECONDS
+
+    def _see_new(self, pod: Pod) -> None:
+        """One successor less to wait for: that of the same name or index, else the one that is waited for longest."""
+        mine = [uid for uid, expected in self._expected.items() if expected.owner == owner_uid(pod)]
+        if mine:
+            expected = self._expected.pop(
+                min(mine, key=lambda uid: _role(self._expected[uid].placeholder) != _role(pod))
+            )
+            place = nomination_of(expected.placeholder)
+            has_ended = (
+                expected.until is not None
+            )  # before, the planner has the pod that leaves, and passes it on
+            if place is not None and has_ended:
+                self._inherited[pod.metadata.uid] = place
+
+
+def _leaves(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None or pod.status.phase in FINISHED
+
+
+def _role(pod: Pod) -> str | None:
+    """Which of its owner's pods it is: the name of a StatefulSet's, the index of an indexed Job's."""
+    controller = pod.metadata.controller
+    if controller is not None and controller.kind == STATEFUL_SETS.kind:
+        return pod.metadata.name
+    return pod.metadata.annotations.get(COMPLETION_INDEX_ANNOTATION)
+
+
+def _placeholder(pod: Pod, place: Assumption | None) -> Pod:
+    """The pod as its successor will be: without a node, not being deleted, and with the place that is kept for it."""
+    annotations = {
+        key: text for key, text in pod.metadata.annotations.items() if key not in _OF_THIS_POD_ALONE
+    }
+    changed: dict[str, Any] = {"deletion_timestamp": None, "annotations": annotations}
+    metadata = msgspec.structs.replace(pod.metadata, uid=pod.metadata.uid + _SUFFIX, **changed)
+    unbound = msgspec.structs.replace(
+        pod,
+        metadata=metadata,
+        spec=msgspec.structs.replace(pod.spec, node_name=""),
+        status=PodStatus(phase="Pending"),
+    )
+    return with_nomination(unbound, place)

@@ -1,0 +1,398 @@
+"""The scheduling loop: wake when something changed, let it settle for a moment, decide, begin what was decided.
+
+Bindings and evictions go on while the next decision is made: what is under way counts as done. A slow tick decides
+again even when nothing was seen to change, so that a lost event costs seconds and not the job. An object that cannot
+be read or decided on is skipped and named; it stops no decision about the others.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.carry_out.claim_grants import ClaimGrants
+from orchestrator.control.carry_out.executor import Executor
+from orchestrator.control.carry_out.memory_limits import MemoryLimits
+from orchestrator.control.carry_out.reservations import Reservations
+from orchestrator.control.carry_out.volume_claims import Claims
+from orchestrator.control.decide.observer import Observer
+from orchestrator.control.decide.quarantine import PROJECT, Decided, Quarantine
+from orchestrator.control.decide.requeue_holds import RequeueHolds
+from orchestrator.control.decide.settling import settle
+from orchestrator.control.decide.undecided import quarantined, reasons, undecidable
+from orchestrator.control.decide.unready import UNREADY_SECONDS, UnreadyPods
+from orchestrator.control.decide.watch_lag import WatchLag
+from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
+from orchestrator.control.report.audit import Audit
+from orchestrator.control.report.conditions import ConditionWriter
+from orchestrator.control.report.events import Announcer
+from orchestrator.control.report.health import Health
+from orchestrator.control.report.metrics import OperatorMetrics
+from orchestrator.control.report.skipped import MAX_LOGGED, SkippedRecord, left_over_names
+from orchestrator.manifests.render import default_image
+from orchestrator.observe.budgets import Budgets
+from orchestrator.observe.health import labelled_memory_mib
+from orchestrator.observe.reader import Reader
+from orchestrator.observe.request import NODE_NAME_LABEL
+from orchestrator.observe.snapshot import Reading
+from orchestrator.planner import plan
+from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = 1.0
+MAX_RETRY_SECONDS: Final = 30.0
+IDLE_PART_OF_DECISION: Final = 0.5
+"""The loop rests this many times as long as the processor worked during the last decision: bindings are to get it too.
+
+Not as long as the decision took: where others have the processor, it may take ten times as long as it worked.
+"""
+MAX_REST_SECONDS: Final = 1.0
+FORBIDDEN_SECONDS: Final = 30.0
+"""So long a pod that the API server did not evict is not chosen again."""
+SLICE: Final = 500
+"""Of so many workloads at most are read before anything else may run."""
+_SECOND_US: Final = 1_000_000
+
+
+class SchedulerLoop:
+    """Decides on the observer's caches. `on_plan` receives every plan with the reading that it rests on.
+
+    `wall_clock`, in seconds since the epoch, is read once, to compare with Kubernetes' timestamps; from then on time is
+    counted by the loop's clock, so that a clock that is set changes no decision.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        observer: Observer,
+        *,
+        on_plan: Callable[[Reading, Plan], None],
+        is_leader: Callable[[], bool],
+        health: Health | None = None,
+        metrics: OperatorMetrics | None = None,
+        planner: Callable[[Snapshot], Plan] = plan,
+        config: OperatorConfig = DEFAULT_CONFIG,
+        wall_clock: Callable[[], float] = time.time,
+        dra_version: str | None = None,
+        unready_seconds: float = UNREADY_SECONDS,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self._observer = observer
+        self._on_plan = on_plan
+        self._is_leader = is_leader
+        self._quarantine = Quarantine(planner, loop.time)
+        self._budgets = Budgets()
+        self._skipped = SkippedRecord(transport, is_leader=is_leader)
+        self._clock = loop.time
+        self._epoch = wall_clock() - loop.time()
+        self._health = health or Health(loop.time)
+        self._metrics = metrics or OperatorMetrics()
+        self._skipped_count = 0
+        self._reader = Reader(
+            config.settings, max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds
+        )
+        self._audit = Audit(transport, max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds)
+        self._announcer = Announcer(transport)
+        self._lag = WatchLag(loop.time)
+        self._claims = Claims(transport, self._reader.volumes, self._labels_of, is_leader=is_leader)
+        self._grants = ClaimGrants(transport, self._reader.claims, version=dra_version)
+        memory_limits = MemoryLimits(
+            gpu_node=observer.gpu_nodes.get,
+            published=self._reader.claims.gpus,
+            labels=self._labels_of,
+            warn=self.warn,
+        )
+        reservations = Reservations(
+            transport,
+            image=config.reservation_image or default_image(),
+            gpu_node=observer.gpu_nodes.get,
+            published=self._reader.claims.gpus,
+            memory_mib=lambda node: labelled_memory_mib(self._labels_of(node)),
+            is_leader=is_leader,
+            warn=self.warn,
+            evict=self.evict,
+            must_be_named=config.parts_wait_for_agent,
+        )
+        self._latest: Reading | None = None
+        self._executor = Executor(
+            transport,
+            is_leader=is_leader,
+            on_refused=self._decide_again_soon,
+            on_evicted=self._note_eviction,
+            on_forbidden=self._note_forbidden,
+            on_bound=self._note_binding,
+            on_failure=self._metrics.request_failed,
+            on_unready=self._note_unready,
+            claims=self._claims,
+            grants=self._grants,
+            limits=memory_limits if config.gpu_memory_limits is MemoryLimitsMode.ENFORCE else None,
+            reservations=reservations,
+            max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds,
+        )
+        self._requeue_holds = RequeueHolds(
+            loop.time, self._executor.is_evicting, self._executor.nomination_of
+        )
+        self._refused: dict[str, tuple[float, str]] = {}
+        self._left_over: tuple[str, ...] = ()
+        self._unready = UnreadyPods(loop.time, unready_seconds)
+        self._conditions = ConditionWriter(
+            transport,
+            observer.pods.objects,
+            is_leader=is_leader,
+            bindings_done=self._executor.idle,
+            clock=loop.time,
+            on_new_reason=self._announcer.waits,
+            may_be_written=lambda pod: self._reader.is_of_a_project(pod.metadata.namespace),
+        )
+        self._rest_seconds = 0.0
+        self._follows = False
+        observer.expect(self._is_echo, self._executor.is_nominating, self._grants.is_echo)
+        observer.listen(self._requeue_holds.see)
+        observer.listen(self._claims.see)
+
+    async def run(self) -> None:
+        """Decide until cancelled. A decision that fails is logged, shown by `health`, and made again later."""
+        try:
+            await self._run()
+        finally:
+            lags = self._lag.lags()
+            if lags is not None:
+                logger.info(
+                    "the watch was behind the answers to %d bindings by p50 %.1f ms, p99 %.1f ms, longest %.1f ms;"
+                    " it was begun again %d times",
+                    lags.count,
+                    lags.p50_ms,
+                    lags.p99_ms,
+                    lags.max_ms,
+                    self._observer.pods.counters.watches - 1,
+                )
+
+    async def _run(self) -> None:
+        failures = 0
+        async with self._executor, asyncio.TaskGroup() as group:
+            group.create_task(self._conditions.run())
+            self._audit.recall(self._observer.pods.objects.values())
+            self._requeue_holds.recall(self._observer.pods.objects.values())
+            group.create_task(self._audit.run())
+            group.create_task(self._announcer.run())
+            group.create_task(self._skipped.run())
+            while True:
+                await self._wait_for_change(TICK_SECONDS)
+                if not self._is_leader():
+                    continue
+                try:
+                    await self.catch_up()
+                    await self.decide()
+                except Exception as error:
+                    failures += 1
+                    logger.exception("the decision failed, %d in a row; nothing was begun", failures)
+                    self._health.failed(f"{type(error).__name__}: {error}")
+                    self._metrics.failed()
+                    await asyncio.sleep(min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures - 1, 8)))
+                    self._observer.changed.set()
+                else:
+                    failures = 0
+                    self._health.decided()
+
+    async def catch_up(self) -> None:
+        """Read what the caches hold and was not read yet, in slices, between which everything else goes on.
+
+        A new leader reads everything: of a large cluster that takes longer than a lease lasts that is not renewed.
+        """
+        if not self._follows:
+            await self._observer.follow(self._reader.note)
+            await self._observer.follow(self._executor.see)
+            self._follows = True
+        while self._reader.behind > SLICE:
+            self._reader.read_ahead(SLICE, now_us=self.now_us())
+            await asyncio.sleep(0)
+
+    async def decide(self) -> None:
+        """Make one decision, and begin to carry it out. Only after `catch_up`.
+
+        The planner has a thread of its own: however long it takes, the lease is renewed and the caches stay current.
+        What happens meanwhile is decided on next time, as what happens while a binding is on its way.
+        """
+        started, busy_before = self._clock(), time.process_time()
+        pods = self._observer.pods.objects
+        self._executor.confirm(pods)
+        unschedulable, avoided = self._unready.read(lambda uid: uid in pods and not pods[uid].spec.node_name)
+        inherited = self._requeue_holds.inherited
+        reading = self._reader.read(
+            assumed=self._executor.assumed,
+            evicted=self._executor.evicted,
+            placeholders=self._requeue_holds.placeholders(
+                self._observer.jobs.objects, self._observer.stateful_sets.objects
+            ),
+            unschedulable=unschedulable,
+            nominated={**inherited, **self._executor.nominated},
+            avoided=avoided,
+            now_us=self.now_us(),
+            left_over=self._left_over,
+            assumed_claims=self._executor.assumed_claims,
+            budgets=self._budgets.read(
+                self._observer.budgets.objects.values(), pods, self._executor.evicted, self._refused_now()
+            ),
+        )
+        decided = await asyncio.to_thread(self._quarantine.decide, reading.snapshot)
+        decision = decided.plan
+        reading = self._name(reading, decided, pods)
+        self._latest = reading
+        self._on_plan(reading, decision)
+        self._audit.know(reading, decision)
+        self._executor.begin(
+            decision.evictions, decision.bindings, pods, decision.nominations, decision.deallocations
+        )
+        self._executor.correct(self._reader.miscounted())
+        self._requeue_holds.take(decision, inherited)
+        self._left_over = decision.left_over
+        undecided = reasons(decided, reading.snapshot)
+        self._conditions.want(_reasons(reading, decision, unschedulable, undecided))
+        if avoided or decided.undecided or decision.left_over:
+            self._decide_again_soon()
+        self._announce_endangered(reading, decision, pods)
+        took = self._clock() - started
+        busy_seconds = time.process_time() - busy_before
+        self._rest_seconds = min(MAX_REST_SECONDS, IDLE_PART_OF_DECISION * busy_seconds)
+        self._metrics.decided(reading, decision, took, self._skipped_count)
+        logger.debug(
+            "decided in %.0f ms: %d bindings, %d evictions, %d wait, %d were not reached",
+            took * 1000,
+            len(decision.bindings),
+            len(decision.evictions),
+            len(decision.pending),
+            len(decision.left_over),
+        )
+
+    def _name(self, reading: Reading, decided: Decided, pods: Mapping[str, Pod]) -> Reading:
+        """Say what the decision does without, and return the reading with the projects among them."""
+        everything = [
+            *reading.skipped,
+            *self._budgets.skipped,
+            *self._observer.undecodable(),
+            *quarantined(decided, reading.snapshot, pods),
+        ]
+        left_over = left_over_names(reading.snapshot, decided.plan.left_over)
+        new = self._skipped.note(everything, left_over=left_over)
+        for entry in new[:MAX_LOGGED]:
+            pod = pods.get(entry.uid)
+            if pod is None or pod.spec.node_name:  # a pod that waits is told by its condition, with an event
+                self._announcer.note_skipped(entry)
+        self._health.note_skipped(map(str, everything))
+        self._skipped_count = len(everything)
+        self._warn_undecided(decided, reading.snapshot, pods)
+        projects = {
+            culprit.id: undecidable(culprit.why) for culprit in decided.quarantined if culprit.kind == PROJECT
+        }
+        return replace(reading, unreadable_projects={**reading.unreadable_projects, **projects})
+
+    def _warn_undecided(self, decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> None:
+        """Tell running pods that nothing is decided for their workload."""
+        whys = {culprit.id: undecidable(culprit.why) for culprit in decided.quarantined}
+        for workload in snapshot.workloads if whys else ():
+            for pod in workload.pods if workload.id in whys else ():
+                if pod.node is not None and pod.id in pods:
+                    self.warn(pods[pod.id], "Skipped", whys[workload.id])
+
+    def now_us(self) -> int:
+        """The time in microseconds since the epoch, by the loop's clock."""
+        return int((self._epoch + self._clock()) * _SECOND_US)
+
+    def warn(self, pod: Pod, reason: str, message: str) -> None:
+        """Make an Event on a pod that runs; the same words once for a pod."""
+        self._announcer.warns(pod, reason, message)
+
+    def evict(self, pod: Pod, rule: str, message: str) -> None:
+        """Evict a pod for what no decision is about, by the rule of that name."""
+        snapshot = Snapshot((), (), ()) if self._latest is None else self._latest.snapshot
+        workloads, uid = snapshot.workloads, pod.metadata.uid
+        workload = next((one for one in workloads if any(member.id == uid for member in one.pods)), None)
+        if workload is not None:
+            self._audit.know_workload(workload, snapshot.nodes)
+        name = "" if workload is None else workload.id
+        self._executor.evict(pod, Eviction(uid, name, "", rule, message))
+
+    def _announce_endangered(self, reading: Reading, decision: Plan, pods: Mapping[str, Pod]) -> None:
+        """Tell running pods of the workloads that stay on unhealthy hardware, once for each problem."""
+        if not decision.endangered:
+            return
+        for workload in reading.snapshot.workloads:
+            message = decision.endangered.get(workload.id)
+            for pod in workload.pods if message else ():
+                if pod.state is PodState.ALLOCATED and pod.id in pods:
+                    self.warn(pods[pod.id], "OnUnhealthyHardware", message or "")
+
+    def _is_echo(self, uid: str, node: str) -> bool:
+        """Whether it is this process that binds the pod to the node, as the watch has just shown."""
+        is_ours = self._executor.is_assumed_on(uid, node)
+        if is_ours:
+            self._lag.seen(uid)
+        return is_ours
+
+    def _note_eviction(self, pod: Pod, eviction: Eviction) -> None:
+        self._audit.note(pod, eviction)
+        self._metrics.evicted(eviction)
+
+    def _note_binding(self, uid: str) -> None:
+        self._lag.answered(uid)
+        self._metrics.bound(uid)
+
+    def _note_forbidden(self, pod: Pod, why: str) -> None:
+        """Choose other victims for a while; the budget's own status is what counts afterwards."""
+        self._refused[pod.metadata.uid] = (self._clock() + FORBIDDEN_SECONDS, why)
+
+    def _note_unready(self, pod: Pod, node: str, why: str) -> None:
+        """Let others have the GPUs for a while."""
+        self._unready.note(pod.metadata.uid, node, why)
+
+    def _labels_of(self, name: str) -> Mapping[str, str]:
+        nodes = self._observer.nodes.objects.values()
+        labels = next((node.metadata.labels for node in nodes if node.metadata.name == name), {})
+        return {**labels, NODE_NAME_LABEL: name}
+
+    def _still(self, known: dict[str, tuple[float, str]]) -> dict[str, tuple[float, str]]:
+        now = self._clock()
+        return {uid: entry for uid, entry in known.items() if entry[0] > now}
+
+    def _refused_now(self) -> dict[str, str]:
+        self._refused = self._still(self._refused)
+        return {uid: why for uid, (_, why) in self._refused.items()}
+
+    def _decide_again_soon(self) -> None:
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._observer.changed.set)
+
+    async def _wait_for_change(self, seconds: float) -> None:
+        await asyncio.sleep(self._rest_seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._observer.changed.wait()
+        except TimeoutError:
+            return
+        await settle(self._observer.changed)
+
+
+def _reasons(
+    reading: Reading, decision: Plan, unschedulable: Mapping[str, str], undecided: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """By pod uid, why it waits.
+
+    `unschedulable` says so of pods whose volumes are not ready, `undecided` of those that the planner cannot decide on.
+    """
+    bound = {binding.pod for binding in decision.bindings}
+    known = {
+        uid: ("VolumeNotReady" if uid in unschedulable else "Unreadable", message)
+        for uid, message in reading.unreadable_pods.items()
+    }
+    for workload in reading.snapshot.workloads if decision.pending else ():
+        reason = decision.pending.get(workload.id)
+        if reason is not None:
+            for pod in workload.pods:
+                if pod.state is PodState.PENDING and pod.id not in bound:
+                    known[pod.id] = (reason.code.value, reason.message)
+    return known | {uid: ("Skipped", message) for uid, message in undecided.items()}

@@ -1,0 +1,52 @@
+"""The workloads and pods that a decision left out because the planner raised an error on an object."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from orchestrator.cluster.objects import Pod
+from orchestrator.control.decide.quarantine import WORKLOAD, Decided
+from orchestrator.observe.unreadable import SkippedObject
+from orchestrator.planner.model import PodState, Snapshot
+
+_UNDECIDED: Final = (
+    "muster found no decision with it yet, because another object stops the planner; it is tried again"
+)
+
+
+def quarantined(decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[SkippedObject]:
+    """The objects that the planner could not decide on, and those that were left out with them."""
+    workloads = {workload.id: workload for workload in snapshot.workloads}
+    whys = [(culprit.kind, culprit.id, undecidable(culprit.why)) for culprit in decided.quarantined]
+    whys += [(WORKLOAD, workload_id, _UNDECIDED) for workload_id in decided.undecided]
+    answer = []
+    for kind, name, why in whys:
+        workload = workloads.get(name) if kind == WORKLOAD else None
+        if workload is None:
+            answer.append(SkippedObject(kind, "", name, "", why))
+            continue
+        pod = next((pods[pod.id] for pod in workload.pods if pod.id in pods), None)
+        namespace = "" if pod is None else pod.metadata.namespace
+        answer.append(SkippedObject(kind, namespace, workload.name, workload.id, why))
+    return answer
+
+
+def reasons(decided: Decided, snapshot: Snapshot) -> dict[str, str]:
+    """By uid of a pod that waits, why nothing is decided for its workload."""
+    if not decided.quarantined and not decided.undecided:
+        return {}
+    whys = {culprit.key: undecidable(culprit.why) for culprit in decided.quarantined}
+    whys |= {(WORKLOAD, workload_id): _UNDECIDED for workload_id in decided.undecided}
+    answer = {}
+    for workload in snapshot.workloads:
+        why = whys.get((WORKLOAD, workload.id))
+        if why is None and (project := whys.get(("Project", workload.project))) is not None:
+            why = f"the project {workload.project} is skipped: {project}"
+        for pod in workload.pods if why else ():
+            if pod.state is PodState.PENDING:
+                answer[pod.id] = why or ""
+    return answer
+
+
+def undecidable(why: str) -> str:
+    """The message about an object on which the planner raised an error."""
+    return f"muster cannot decide on it, by a mistake of its own ({why}); it is tried again later, or when it changes"

@@ -1,0 +1,207 @@
+"""The watch over device memory from outside: who has more than its part is warned at once, and evicted after a grace.
+
+The library in a container holds programs that play by the rules; this holds the others, and pods that do not mount it.
+What the processes of a pod truly have is in the GpuNode of its node, what it may have is on the pod, where the operator
+wrote it when it bound it. How much of that memory is a context, which the library does not count, nobody says: so much
+for each process is no excess.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from orchestrator.cluster.gpu_nodes import GpuNode, GpuState, GpuUser
+from orchestrator.cluster.objects import FINISHED, Pod
+from orchestrator.cluster.quantity import parse_time
+from orchestrator.names import GPU_MEMORY_LIMITS_ANNOTATION
+from orchestrator.observe.request import is_admitted
+from orchestrator.submit.memory_limits import ANY_DEVICE, limits_of
+from orchestrator.views.gpus import STALE_SECONDS
+
+logger = logging.getLogger(__name__)
+
+RULE: Final = "memory"
+CONTEXT_MIB: Final = 768
+"""What each process may have beside what it allocates: its context, its code, what the driver rounds up.
+
+Measured on an H100 (driver 580.159.04, CUDA 13.0): 518 MiB for a bare context, 554 with JAX, 634 with ResNet-50 of
+PyTorch, 682 at most (PyTorch with cudaMallocAsync). Other GPUs have not been measured.
+"""
+MARGIN_MIB: Final = 256
+"""So much more is an excess; it ends without this margin, so that one at the bound is not warned again and again."""
+CHECK_SECONDS: Final = 5.0
+PAUSE_SECONDS: Final = 1.0
+"""It looks once in this time, however often agents write."""
+MAX_EVICTIONS: Final = 8
+"""So many pods are evicted in one look: what an agent says wrongly does not end all work at once."""
+_SECOND_US: Final = 1_000_000
+_MIB: Final = 1 << 20
+
+Key = tuple[str, str]
+"""A pod's uid and the UUID of a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What the processes of a pod have of a GPU, and its part; `is_its_own`: it has a part of that GPU at all."""
+
+    pod: Pod
+    node: str
+    index: int
+    uuid: str
+    used_mib: int
+    part_mib: int
+    processes: int
+    is_its_own: bool
+
+    @property
+    def key(self) -> Key:
+        """What the use is known by from one look to the next."""
+        return self.pod.metadata.uid, self.uuid
+
+    def is_excess(self, *, since_before: bool) -> bool:
+        """Whether it is more than its part; one that was so before has to come down further."""
+        margin_mib = 0 if since_before else MARGIN_MIB
+        return self.used_mib > self.part_mib + CONTEXT_MIB * self.processes + margin_mib
+
+    def __str__(self) -> str:
+        if not self.is_its_own:
+            return f"{self.used_mib} MiB of GPU {self.index} ({self.uuid}) of node {self.node}, of which it has no part"
+        return (
+            f"{self.used_mib} MiB of GPU {self.index} ({self.uuid}) of node {self.node}, "
+            f"and its part is {self.part_mib} MiB"
+        )
+
+
+class MemoryWatch:
+    """Warns and evicts while this replica leads. `gpu_nodes` are by name, `pods` by uid; `now_us` is the time.
+
+    `evict` is called with a pod, the rule and the reason. With `grace_seconds` None nobody is evicted.
+    """
+
+    def __init__(
+        self,
+        gpu_nodes: Mapping[str, GpuNode],
+        pods: Mapping[str, Pod],
+        changed: asyncio.Event,
+        *,
+        now_us: Callable[[], int],
+        warn: Callable[[Pod, str, str], None],
+        evict: Callable[[Pod, str, str], None],
+        grace_seconds: int | None,
+        is_leader: Callable[[], bool],
+    ) -> None:
+        self._gpu_nodes = gpu_nodes
+        self._pods = pods
+        self._changed = changed
+        self._now_us = now_us
+        self._warn = warn
+        self._evict = evict
+        self._grace_seconds = grace_seconds
+        self._is_leader = is_leader
+        self._since_us: dict[Key, int] = {}
+
+    async def run(self) -> None:
+        """Look whenever an agent wrote something, and every few seconds, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                logger.debug("device memory: looking without a change")
+            self._changed.clear()
+            self.check()
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    def check(self) -> None:
+        """Warn whoever has too much since now, evict whoever has had it for the grace."""
+        now_us, before = self._now_us(), self._since_us
+        self._since_us, due = {}, []
+        for use in self._uses(now_us):
+            if not use.is_excess(since_before=use.key in before):
+                continue
+            since_us = self._since_us[use.key] = before.get(use.key, now_us)
+            if use.key not in before and self._is_leader():
+                self._warn(use.pod, "GpuMemoryExceeded", self._warning(use))
+            if use.is_its_own and self._is_over(since_us, now_us):
+                due.append(use)
+        for use in due[:MAX_EVICTIONS] if self._is_leader() else ():
+            self._evict(use.pod, RULE, f"evicted by the rule of {RULE}: {self._reason(use)}")
+
+    def _is_over(self, since_us: int, now_us: int) -> bool:
+        return self._grace_seconds is not None and now_us - since_us >= self._grace_seconds * _SECOND_US
+
+    def _uses(self, now_us: int) -> Iterator[Use]:
+        owners = _Owners(self._pods)
+        for node in list(self._gpu_nodes.values()):
+            if not node.spec.problem and _is_fresh(node, now_us):
+                for state in node.spec.gpus:
+                    yield from _uses_of(node.metadata.name, state, owners)
+
+    def _warning(self, use: Use) -> str:
+        if not use.is_its_own:
+            end = "ask who administers the cluster how it came to that"
+        elif self._grace_seconds is None:
+            end = "what others have there may fail for it"
+        else:
+            end = f"it is evicted unless that ends within {self._grace_seconds} s"
+        return f"its processes have {use}: {end}"
+
+    def _reason(self, use: Use) -> str:
+        return f"its processes have {use}; it had more for at least {self._grace_seconds} s"
+
+
+def _is_fresh(node: GpuNode, now_us: int) -> bool:
+    """Whether the agent may still be believed; one of which the time cannot be read is not."""
+    try:
+        observed_us = parse_time(node.spec.observed_at)
+    except ValueError:
+        return False
+    return now_us - observed_us < STALE_SECONDS * _SECOND_US
+
+
+class _Owners:
+    """Whose a process is: by the pod's uid, or by the container where its node's cgroups do not tell of pods."""
+
+    def __init__(self, pods: Mapping[str, Pod]) -> None:
+        self._pods = pods
+
+    @cached_property
+    def _by_container(self) -> Mapping[str, Pod]:
+        return {
+            status.container_id.rpartition("/")[2]: pod
+            for pod in self._pods.values()
+            if GPU_MEMORY_LIMITS_ANNOTATION in pod.metadata.annotations
+            for status in pod.status.container_statuses
+        }
+
+    def pod_of(self, user: GpuUser) -> Pod | None:
+        """The pod, None for what is no pod's that is known."""
+        if user.pod_uid:
+            return self._pods.get(user.pod_uid)
+        return self._by_container.get(user.container_id) if user.container_id else None
+
+
+def _uses_of(node: str, state: GpuState, owners: _Owners) -> Iterator[Use]:
+    """Yield what pods have of one GPU which muster bound to its node with a part of some GPU."""
+    used: dict[str, tuple[Pod, int, int]] = {}
+    for user in state.users:
+        pod = owners.pod_of(user)
+        # of pods elsewhere the agent of this node says nothing
+        if pod is not None and pod.spec.node_name == node and _counts(pod):
+            _, mib, processes = used.get(pod.metadata.uid, (pod, 0, 0))
+            used[pod.metadata.uid] = pod, mib + user.memory_mib, processes + user.processes
+    for pod, used_mib, processes in used.values():
+        limits = limits_of(pod)
+        part_bytes = limits.get(state.uuid, limits.get(ANY_DEVICE))
+        if limits:
+            part_mib = (part_bytes or 0) // _MIB
+            is_its_own = part_bytes is not None
+            yield Use(pod, node, state.index, state.uuid, used_mib, part_mib, processes, is_its_own)
+
+
+def _counts(pod: Pod) -> bool:
+    return is_admitted(pod) and pod.metadata.deletion_timestamp is None and pod.status.phase not in FINISHED

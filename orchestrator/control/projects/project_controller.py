@@ -1,0 +1,403 @@
+"""The project controller: for every project a namespace, what protects it, role bindings, and its status."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Final
+
+from orchestrator.cluster.errors import ClusterError, Forbidden
+from orchestrator.cluster.objects import Condition, Namespace, Project, RoleBinding
+from orchestrator.cluster.reflector import Change
+from orchestrator.cluster.resources import (
+    CLUSTER_ROLES,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    PROJECTS,
+    RESOURCE_QUOTAS,
+    ROLE_BINDINGS,
+)
+from orchestrator.cluster.transport import MERGE_PATCH, Transport
+from orchestrator.control.decide.observer import Observer
+from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
+from orchestrator.control.report.waiting import waiting_workloads
+from orchestrator.errors import MusterError
+from orchestrator.names import (
+    MEMBERS_BINDING,
+    OBJECTS_QUOTA,
+    OPERATOR_ACCOUNT,
+    OPERATOR_BINDING,
+    PROJECT_LABEL,
+    SYSTEM_NAMESPACE,
+    WRITER_ROLE,
+)
+from orchestrator.observe.namespaces import is_reserved, namespace_name, objection
+from orchestrator.observe.snapshot import Reading
+from orchestrator.planner.accounting.ledger import capacity
+from orchestrator.planner.accounting.quota import cpu_excess, memory_excess, quota_excess
+from orchestrator.planner.model import Plan
+from orchestrator.roles import RESEARCHER
+from orchestrator.submit import protection
+from orchestrator.submit.collisions import Granted, granted
+from orchestrator.submit.network import IngressSettings
+
+logger = logging.getLogger(__name__)
+
+OPERATOR_SUBJECT: Final = {"kind": "ServiceAccount", "name": OPERATOR_ACCOUNT, "namespace": SYSTEM_NAMESPACE}
+
+FIELD_MANAGER = "muster-projects"
+RETRY_SECONDS = 5.0
+REFUSED_SECONDS = 0.2
+"""The API server learns of a new role binding by a watch of its own: so soon what it refused is tried again."""
+STATUS_SECONDS = 1.0
+"""A project's figures are written at most once in this time, however often decisions change them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What all projects' statuses are made of: counted once for a decision, however many projects there are."""
+
+    reading: Reading
+    decision: Plan
+    excess: str | None
+    waiting: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Whether a project takes workloads: what stands against it, "" if nothing, and the reason for machines."""
+
+    otherwise: str
+    problem: str
+
+
+def role_binding(
+    namespace: str, name: str, role: str, subjects: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    """Return what gives the subjects a ClusterRole in the namespace."""
+    return {
+        "apiVersion": ROLE_BINDINGS.api_version,
+        "kind": ROLE_BINDINGS.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "roleRef": {"apiGroup": ROLE_BINDINGS.group, "kind": CLUSTER_ROLES.kind, "name": role},
+        "subjects": subjects,
+    }
+
+
+class NoNamespace(MusterError):
+    """The project has no namespace, and the operator cannot make it one; the message says why."""
+
+
+class ProjectController:
+    """Reconciles projects with the cluster. It writes only what differs, and only while `is_leader()`."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        observer: Observer,
+        config: OperatorConfig = DEFAULT_CONFIG,
+        *,
+        is_leader: Callable[[], bool],
+    ) -> None:
+        self._transport = transport
+        self._observer = observer
+        self._config = config
+        self._limits = config.gpu_memory_limits is MemoryLimitsMode.ENFORCE
+        self._is_leader = is_leader
+        self._changed = asyncio.Event()
+        self._changed.set()
+        self._latest: tuple[Reading, Plan] | None = None
+        self._figures: _Figures | None = None
+        self._written: dict[str, Any] = {}
+        self._status_due: dict[str, float] = {}
+        observer.listen(self._listen)
+
+    def note(self, reading: Reading, decision: Plan) -> None:
+        """Take the figures of a decision for the next status."""
+        self._latest, self._figures = (reading, decision), None
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(RETRY_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                logger.debug("projects: reconciling without a change")
+            self._changed.clear()
+            for project in list(self._observer.projects.objects.values()):
+                await self._reconcile(project)
+
+    def _listen(self, change: Change[Any]) -> None:
+        if isinstance(change.object, Project | Namespace):
+            self._changed.set()
+        elif isinstance(change.object, RoleBinding) and change.type != "added":
+            self._forget_binding(change.object)
+
+    def _forget_binding(self, binding: RoleBinding) -> None:
+        """Somebody changed or deleted the RoleBinding: it is to be written again. Writing the same changes nothing."""
+        if self._written.pop(f"{binding.metadata.namespace}/{binding.metadata.name}", None) is not None:
+            self._changed.set()
+
+    async def _reconcile(self, project: Project) -> None:
+        if not self._is_leader():
+            return
+        allowed = granted(project, self._observer.projects.objects.values(), self._config.ingress_domain)
+        try:
+            try:
+                namespace = await self._namespace_of(project, allowed)
+                await self._bind(namespace, OPERATOR_BINDING, WRITER_ROLE, [OPERATOR_SUBJECT])
+                await self._label(project, namespace)
+                await self._protect(project, namespace, allowed)
+                await self._bound_objects(project, namespace)
+                # last: members come when everything holds that bounds them
+                await self._bind(namespace, MEMBERS_BINDING, RESEARCHER, _members(project))
+            except NoNamespace as error:
+                await self._write_status(project, "", allowed, str(error))
+            else:
+                await self._write_status(project, namespace, allowed)
+        except Forbidden as error:
+            logger.info("project %s: not yet allowed: %s", project.metadata.name, error)
+            asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._changed.set)
+        except ClusterError as error:
+            logger.warning("project %s: %s", project.metadata.name, error)
+
+    async def _namespace_of(self, project: Project, allowed: Granted) -> str:
+        """The project's namespace, which is made if it is not there. Raises NoNamespace."""
+        name = namespace_name(project)
+        if is_reserved(name):
+            raise NoNamespace(f"the namespace {name} is reserved: create the project with another name")
+        namespace = self._known_namespace(name)
+        if namespace is None:
+            if project.spec.namespace:
+                raise NoNamespace(
+                    f"there is no namespace {name}: create it, with the label {PROJECT_LABEL}={project.metadata.name}"
+                )
+            await self._make_namespace(project, name, allowed)
+        elif namespace.metadata.deletion_timestamp is not None:
+            raise NoNamespace(
+                f"the namespace {name} is being deleted: the project has another one after that"
+            )
+        elif why := objection(namespace, project):
+            raise NoNamespace(why)
+        return name
+
+    def _known_namespace(self, name: str) -> Namespace | None:
+        namespaces = self._observer.namespaces.objects.values()
+        return next((namespace for namespace in namespaces if namespace.metadata.name == name), None)
+
+    async def _label(self, project: Project, name: str) -> None:
+        """Restore the label by which the namespace is selected, if somebody took it away."""
+        namespace = self._known_namespace(name)
+        if namespace is None or namespace.metadata.labels.get(PROJECT_LABEL) == project.metadata.name:
+            return
+        metadata = {"uid": namespace.metadata.uid, "labels": {PROJECT_LABEL: project.metadata.name}}
+        await self._transport.patch(
+            NAMESPACES.path(None, name), {"metadata": metadata}, content_type=MERGE_PATCH
+        )
+        logger.warning("the namespace %s had lost its label %s; restored", name, PROJECT_LABEL)
+
+    async def _make_namespace(self, project: Project, name: str, allowed: Granted) -> None:
+        body = {
+            "apiVersion": NAMESPACES.api_version,
+            "kind": NAMESPACES.kind,
+            "metadata": {
+                "name": name,
+                "labels": {
+                    PROJECT_LABEL: project.metadata.name,
+                    **protection.labels(allowed.spec, self._config.policies, limits_gpu_memory=self._limits),
+                },
+                "annotations": protection.annotations(
+                    allowed.spec,
+                    allowed.closed,
+                    limits_gpu_memory=self._limits,
+                    ingress=self._ingress(allowed),
+                ),
+                "ownerReferences": [_owner(project)],
+            },
+        }
+        await self._transport.create(NAMESPACES.path(), body)
+        logger.info("project %s: made namespace %s", project.metadata.name, name)
+
+    def _ingress(self, allowed: Granted) -> IngressSettings:
+        """Return what the Ingresses of the project's jobs have; a host only where the site has a domain."""
+        domain = allowed.spec.security.ingress_domain if self._config.ingress_domain else None
+        return IngressSettings(self._config.ingress_class, domain or "")
+
+    async def _protect(self, project: Project, namespace: str, allowed: Granted) -> None:
+        """Keep what the policies go by on the namespace, and its NetworkPolicies in it."""
+        for known in self._observer.namespaces.objects.values():
+            if known.metadata.name == namespace:
+                patch = protection.metadata_patch(
+                    allowed.spec,
+                    self._config.policies,
+                    known.metadata,
+                    allowed.closed,
+                    limits_gpu_memory=self._limits,
+                    ingress=self._ingress(allowed),
+                )
+                if patch:
+                    path = NAMESPACES.path(None, namespace)
+                    await self._transport.patch(path, patch, content_type=MERGE_PATCH)
+        key = f"network/{project.metadata.uid}"
+        if not self._config.network_policy or self._written.get(key) == namespace:
+            return
+        for policy in protection.network_policies(namespace):
+            path = NETWORK_POLICIES.path(namespace, policy["metadata"]["name"])
+            await self._transport.apply(path, policy, field_manager=FIELD_MANAGER)
+        self._written[key] = namespace
+
+    async def _bind(self, namespace: str, name: str, role: str, subjects: list[dict[str, str]]) -> None:
+        """Give the subjects, and nobody else, a role in the namespace."""
+        key = f"{namespace}/{name}"
+        if self._written.get(key) == subjects:
+            return
+        body = role_binding(namespace, name, role, subjects)
+        await self._transport.apply(ROLE_BINDINGS.path(namespace, name), body, field_manager=FIELD_MANAGER)
+        self._written[key] = subjects
+
+    async def _bound_objects(self, project: Project, namespace: str) -> None:
+        """Let Kubernetes count the project's pods, Jobs and storage, by its own bounds, else the operator's."""
+        key, counts, config = f"{namespace}/{OBJECTS_QUOTA}", project.spec.objects, self._config
+        hard = {
+            name: str(default if count is None else count)
+            for name, count, default in (
+                ("count/pods", counts.pods, config.max_project_pods),
+                ("count/jobs.batch", counts.jobs, config.max_project_jobs),
+            )
+            if count is not None or default is not None
+        }
+        if project.spec.storage is not None:
+            hard["requests.storage"] = str(project.spec.storage)
+        if self._written.get(key) == hard:
+            return
+        body = {
+            "apiVersion": RESOURCE_QUOTAS.api_version,
+            "kind": RESOURCE_QUOTAS.kind,
+            "metadata": {"name": OBJECTS_QUOTA, "namespace": namespace},
+            "spec": {"hard": hard},
+        }
+        await self._transport.apply(
+            RESOURCE_QUOTAS.path(namespace, OBJECTS_QUOTA), body, field_manager=FIELD_MANAGER
+        )
+        self._written[key] = hard
+
+    async def _write_status(
+        self, project: Project, namespace: str, allowed: Granted, no_namespace: str = ""
+    ) -> None:
+        """Write the status; `no_namespace` says why the project has no namespace."""
+        key = f"status/{project.metadata.uid}"
+        loop = asyncio.get_running_loop()
+        due = self._status_due.get(key, 0.0)
+        if loop.time() < due:
+            loop.call_at(due, self._changed.set)
+            return
+        self._status_due[key] = loop.time() + STATUS_SECONDS
+        status = self._status(project, namespace, allowed, no_namespace)
+        if self._written.get(key) == status:
+            return
+        path = PROJECTS.path(None, project.metadata.name, "status")
+        await self._transport.patch(path, {"status": status}, content_type=MERGE_PATCH)
+        self._written[key] = status
+
+    def _status(
+        self, project: Project, namespace: str, allowed: Granted, no_namespace: str
+    ) -> dict[str, Any]:
+        name = project.metadata.name
+        status: dict[str, Any] = {"namespace": namespace}
+        if self._figures is None:
+            self._figures = None if self._latest is None else _counted(*self._latest)
+        figures = self._figures
+        if figures is None:
+            return status
+        problem = figures.reading.unreadable_projects.get(name)
+        ready = _Ready("NoNamespace", no_namespace) if no_namespace else _Ready("Unreadable", problem or "")
+        status |= {
+            "allocatedGpu": _gpus(figures.decision.allocated_gpu_milli, name),
+            "fairShareGpu": _gpus(figures.decision.shares_gpu_milli, name),
+            "pendingWorkloads": figures.waiting.get(name, 0),
+            "conditions": _conditions(
+                project.status.conditions, ready, figures.excess, "; ".join(allowed.problems)
+            ),
+        }
+        return status
+
+
+def _counted(reading: Reading, decision: Plan) -> _Figures:
+    snapshot = reading.snapshot
+    quotas = {project.name: (project.parent, project.quota_gpu_milli) for project in snapshot.projects}
+    cpu = {project.name: (project.parent, project.quota_cpu_milli) for project in snapshot.projects}
+    memory = {project.name: (project.parent, project.quota_memory_bytes) for project in snapshot.projects}
+    there = capacity(snapshot.nodes)
+    return _Figures(
+        reading,
+        decision,
+        excess=quota_excess(quotas, there[0]) or cpu_excess(cpu, there[1]) or memory_excess(memory, there[2]),
+        waiting=Counter(workload.project for workload in waiting_workloads(snapshot, decision)),
+    )
+
+
+def _gpus(by_project: Mapping[str, int], name: str) -> float:
+    return float(Decimal(by_project.get(name, 0)) / 1000)
+
+
+def _conditions(
+    before: list[Condition], ready: _Ready, excess: str | None, collisions: str
+) -> list[dict[str, str]]:
+    words = ready.problem or "the project takes workloads"
+    return [
+        _condition(before, "Ready", not ready.problem, ready.otherwise, words),
+        _condition(
+            before, "QuotaFits", excess is None, "QuotasExceedCluster", excess or "all quotas can be kept"
+        ),
+        _condition(
+            before,
+            "SecurityGranted",
+            not collisions,
+            "Collides",
+            f"not granted: {collisions}"
+            if collisions
+            else "nothing in spec.security collides with another project or the site's domain",
+        ),
+    ]
+
+
+def _condition(
+    before: list[Condition], kind: str, holds: bool, otherwise: str, message: str
+) -> dict[str, str]:
+    status = "True" if holds else "False"
+    known = next(
+        (condition for condition in before if condition.type == kind and condition.status == status), None
+    )
+    changed = known.last_transition_time if known and known.last_transition_time else _now()
+    return {
+        "type": kind,
+        "status": status,
+        "reason": "AsExpected" if holds else otherwise,
+        "message": message,
+        "lastTransitionTime": changed,
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _members(project: Project) -> list[dict[str, str]]:
+    return [
+        {"kind": member.kind, "name": member.name, "apiGroup": "rbac.authorization.k8s.io"}
+        for member in project.spec.members
+    ]
+
+
+def _owner(project: Project) -> dict[str, Any]:
+    return {
+        "apiVersion": PROJECTS.api_version,
+        "kind": PROJECTS.kind,
+        "name": project.metadata.name,
+        "uid": project.metadata.uid,
+    }

@@ -1,0 +1,1 @@
+"""Events, conditions, metrics and records about decisions."""

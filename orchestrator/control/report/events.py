@@ -1,0 +1,177 @@
+"""Events on pods: what `kubectl describe`, `muster get` and people who watch a namespace see of a decision.
+
+An event is a courtesy: it is never waited for, there are only so many a second, and what is told more than once about
+one pod in the same words is told once.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from orchestrator.cluster.errors import AlreadyExists, ClusterError
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.quantity import format_time
+from orchestrator.cluster.resources import (
+    EVENTS,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    PROJECTS,
+    Resource,
+)
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.report.background import BackgroundWriter
+from orchestrator.observe.unreadable import SkippedObject
+
+logger = logging.getLogger(__name__)
+
+COMPONENT: Final = "muster"
+EVENTS_PER_SECOND: Final = 5.0
+MAX_WAITING: Final = 50
+"""Of more events than this at once, the oldest are dropped: the condition on the pod says the same."""
+
+MAX_CHARACTERS: Final = 1000
+"""Of a message: Kubernetes allows 1024 in its own events."""
+
+MAX_REMEMBERED: Final = 10_000
+"""So many warnings that were given are remembered, so that a decision does not give them again."""
+
+
+_KINDS: Final[Mapping[str, Resource]] = {
+    resource.kind: resource for resource in (PODS, NODES, PROJECTS, POD_DISRUPTION_BUDGETS)
+}
+
+
+def pod_event(
+    *, namespace: str, pod: str, uid: str, name: str, reason: str, message: str, at_us: int
+) -> dict[str, Any]:
+    """The Event of type Warning about a pod; `name` makes it the only one of its kind. Times are microseconds."""
+    return _event(
+        PODS, namespace=namespace, about=pod, uid=uid, name=name, reason=reason, message=message, at_us=at_us
+    )
+
+
+def _event(
+    kind: Resource,
+    *,
+    namespace: str,
+    about: str,
+    uid: str,
+    name: str,
+    reason: str,
+    message: str,
+    at_us: int,
+) -> dict[str, Any]:
+    at = format_time(at_us, places=0)
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        # Kubernetes keeps the events of what is in no namespace in this one
+        "metadata": {"name": f"{about[:180]}.{name}"[:253].lower(), "namespace": namespace or "default"},
+        "involvedObject": {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            **({"namespace": namespace} if namespace else {}),
+            "name": about,
+            "uid": uid,
+        },
+        "type": "Warning",
+        "reason": reason,
+        "message": message[:MAX_CHARACTERS],
+        "source": {"component": COMPONENT},
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
+
+
+class Announcer:
+    """Tells pods why they wait, once for every kind of reason, in the background."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._sleep = sleep
+        self._waiting: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MAX_WAITING)
+        self._background = BackgroundWriter(self._create_all)
+        self._sent: dict[tuple[str, str], None] = {}
+
+    def waits(self, pod: Pod, message: str) -> None:
+        """Announce that a pod waits; the message begins with the code of the reason. Never waits and never fails."""
+        metadata = pod.metadata
+        code = message.partition(":")[0]
+        self._announce(pod, f"{metadata.uid[:8]}.{code}", "Unschedulable", message)
+
+    def warns(self, pod: Pod, reason: str, message: str) -> None:
+        """Warn a pod that runs of what may become of it; the same words once for a pod."""
+        known = (pod.metadata.uid, message)
+        if known in self._sent:
+            return
+        self._sent[known] = None
+        while len(self._sent) > MAX_REMEMBERED:
+            del self._sent[next(iter(self._sent))]
+        self._announce(pod, f"{pod.metadata.uid[:8]}.{_digest(message)}", reason, message)
+
+    def note_skipped(self, entry: SkippedObject) -> None:
+        """Announce that no decision counts with an object of a kind that has Events. Never waits and never fails."""
+        kind = _KINDS.get(entry.kind)
+        if kind is None:
+            return
+        event = _event(
+            kind,
+            namespace=entry.namespace,
+            about=entry.name,
+            uid=entry.uid,
+            name=f"{entry.uid[:8] or entry.kind}.{_digest(entry.why)}",
+            reason="Skipped",
+            message=entry.why,
+            at_us=int(self._clock() * 1_000_000),
+        )
+        self._waiting.append((entry.namespace or "default", event))
+        self._background.wake()
+
+    def _announce(self, pod: Pod, name: str, reason: str, message: str) -> None:
+        metadata = pod.metadata
+        event = pod_event(
+            namespace=metadata.namespace,
+            pod=metadata.name,
+            uid=metadata.uid,
+            name=name,
+            reason=reason,
+            message=message,
+            at_us=int(self._clock() * 1_000_000),
+        )
+        self._waiting.append((metadata.namespace, event))
+        self._background.wake()
+
+    async def run(self) -> None:
+        """Create the events, a few in a second, until cancelled."""
+        await self._background.run()
+
+    async def _create_all(self) -> bool:
+        while self._waiting:
+            await self._create(*self._waiting.popleft())
+            await self._sleep(1 / EVENTS_PER_SECOND)
+        return True
+
+    async def _create(self, namespace: str, event: dict[str, Any]) -> None:
+        try:
+            await self._transport.create(EVENTS.path(namespace), event)
+        except AlreadyExists:
+            logger.debug("the event %s is there already", event["metadata"]["name"])
+        except ClusterError as error:
+            logger.info("no event %s: %s", event["metadata"]["name"], error)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,184 @@
+"""What no decision counts with, where people look: the log, and the ConfigMap that `muster cluster status` reads.
+
+The leader writes the ConfigMap `muster-skipped` when something comes or goes; nothing is decided by it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from orchestrator.cluster.errors import ClusterError, Forbidden, NotFound
+from orchestrator.cluster.objects import ConfigMap
+from orchestrator.cluster.resources import CONFIG_MAPS
+from orchestrator.cluster.transport import Transport
+from orchestrator.errors import MusterError
+from orchestrator.names import SKIPPED_CONFIG_MAP, SYSTEM_NAMESPACE
+from orchestrator.observe.unreadable import SkippedObject
+from orchestrator.planner.model import Snapshot
+
+logger = logging.getLogger(__name__)
+
+FIELD_MANAGER: Final = "muster-skipped"
+PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, SKIPPED_CONFIG_MAP)
+KEY: Final = "skipped.json"
+MAX_LISTED: Final = 200
+"""So many objects are listed: a ConfigMap holds a MiB, and people read the first ones."""
+MAX_CHARACTERS: Final = 400
+MAX_LOGGED: Final = 20
+"""Of so many objects that come at once there are lines in the log and Events."""
+MAX_NAMED: Final = 5
+"""So many workloads that were not reached are named in a line of the log."""
+WRITE_SECONDS: Final = 1.0
+"""The record is written at most once in this time."""
+POLL_SECONDS: Final = 60.0
+"""How often it is written again although nothing has changed: somebody may have changed or deleted it."""
+
+
+class NoRecord(MusterError):
+    """What is skipped is not written down, or may not be read."""
+
+
+class Listed(msgspec.Struct, frozen=True, rename="camel"):
+    """One object that is skipped; `since` is RFC 3339."""
+
+    kind: str
+    namespace: str
+    name: str
+    why: str
+    since: str
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel"):
+    """What the leader skips; `more` objects are not listed. `left_over` workloads were not reached in time."""
+
+    objects: tuple[Listed, ...] = ()
+    more: int = 0
+    left_over: int = 0
+
+
+def left_over_names(snapshot: Snapshot, left_over: Sequence[str]) -> tuple[str, ...]:
+    """As `project/name`, the workloads (ids) that a decision did not reach."""
+    if not left_over:
+        return ()
+    names = {workload.id: f"{workload.project}/{workload.name}" for workload in snapshot.workloads}
+    return tuple(names[workload_id] for workload_id in left_over if workload_id in names)
+
+
+class SkippedRecord:
+    """Keeps the log and the ConfigMap as the last decision was, while `is_leader()`."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        is_leader: Callable[[], bool],
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._transport = transport
+        self._is_leader = is_leader
+        self._now = now
+        self._sleep = sleep
+        self._since: dict[SkippedObject, str] = {}
+        self._record = Record()
+        self._left_over: tuple[str, ...] = ()
+        self._changed = asyncio.Event()
+        self._changed.set()
+
+    def note(
+        self, objects: Iterable[SkippedObject], *, left_over: tuple[str, ...] = ()
+    ) -> list[SkippedObject]:
+        """Take what the last decision did without, and whom it did not reach; return what is new of the former."""
+        self._log_left_over(left_over)
+        there = list(objects)
+        new = [entry for entry in there if entry not in self._since]
+        at = self._now().strftime("%Y-%m-%dT%H:%M:%SZ") if new else ""
+        for entry in new[:MAX_LOGGED]:
+            logger.warning("skipped: %s", entry)
+        if len(new) > MAX_LOGGED:
+            logger.warning("skipped: %d objects more", len(new) - MAX_LOGGED)
+        gone = len(self._since) + len(new) - len(there)
+        if gone:
+            logger.info("%d objects are counted with again that were skipped", gone)
+        if new or gone or len(left_over) != self._record.left_over:
+            self._since = {entry: self._since.get(entry, at) for entry in there}
+            self._record = Record(
+                tuple(
+                    Listed(entry.kind, entry.namespace, entry.name, entry.why[:MAX_CHARACTERS], since)
+                    for entry, since in list(self._since.items())[:MAX_LISTED]
+                ),
+                max(0, len(there) - MAX_LISTED),
+                len(left_over),
+            )
+            self._changed.set()
+        return new
+
+    def _log_left_over(self, left_over: tuple[str, ...]) -> None:
+        """Log whom the bound on work left over, unless the decision before left over the same."""
+        before, self._left_over = self._left_over, left_over
+        if set(left_over) == set(before):
+            return
+        if not left_over:
+            logger.info("the last decision reached every workload again")
+            return
+        more = len(left_over) - MAX_NAMED
+        logger.warning(
+            "the bound on work of a decision (max_work) left over %s first in the next: %s%s",
+            "1 workload, which is" if len(left_over) == 1 else f"{len(left_over)} workloads, which are",
+            ", ".join(left_over[:MAX_NAMED]),
+            f" and {more} more" if more > 0 else "",
+        )
+
+    async def run(self) -> None:
+        """Write until cancelled; failures of the API are logged and waited out."""
+        while True:
+            try:
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._changed.wait()
+            except TimeoutError:
+                logger.debug("what is skipped is written down again")
+            self._changed.clear()
+            try:
+                await self.write()
+            except ClusterError as error:
+                logger.warning("what is skipped is not written down yet: %s", error)
+                self._changed.set()
+            await self._sleep(WRITE_SECONDS)
+
+    async def write(self) -> None:
+        """Write the record. Raises leaves of ClusterError."""
+        if not self._is_leader():
+            return
+        body = {
+            "apiVersion": CONFIG_MAPS.api_version,
+            "kind": CONFIG_MAPS.kind,
+            "metadata": {
+                "name": SKIPPED_CONFIG_MAP,
+                "namespace": SYSTEM_NAMESPACE,
+                "labels": {"app.kubernetes.io/part-of": "muster"},
+            },
+            "data": {KEY: msgspec.json.encode(self._record).decode()},
+        }
+        await self._transport.apply(PATH, body, field_manager=FIELD_MANAGER)
+
+
+async def recorded(transport: Transport) -> Record:
+    """What the leader skips, by its own record. Raises NoRecord, and ClusterError leaves."""
+    try:
+        data = (await transport.get(PATH, ConfigMap)).data
+        return msgspec.json.decode(data[KEY], type=Record)
+    except NotFound as error:
+        raise NoRecord(
+            f"no operator of this version has led this cluster yet: there is no ConfigMap "
+            f"{SYSTEM_NAMESPACE}/{SKIPPED_CONFIG_MAP}"
+        ) from error
+    except Forbidden as error:
+        raise NoRecord(f"what the operator skips is for administrators: {error.message}") from error
+    except (KeyError, msgspec.DecodeError) as error:
+        raise NoRecord(
+            f"the ConfigMap {SYSTEM_NAMESPACE}/{SKIPPED_CONFIG_MAP} cannot be read: {error}"
+        ) from error

@@ -1,0 +1,1 @@
+"""Kubernetes objects to the planner's snapshot."""

@@ -1,0 +1,130 @@
+"""PodDisruptionBudgets in the planner's terms: how many of which pods may be evicted now."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from orchestrator.cluster.objects import (
+    FINISHED,
+    LabelSelector,
+    LabelSelectorRequirement,
+    Pod,
+    PodDisruptionBudget,
+)
+from orchestrator.observe.unreadable import Boundary, SkippedObject, Unreadable
+from orchestrator.planner.model import Budget
+
+MAX_REQUIREMENTS: Final = 64
+MAX_VALUES: Final = 1000
+"""Of one budget's selector, which is looked at for every pod of its namespace in every decision."""
+
+
+class Budgets:
+    """Reads budgets, each by itself; one that cannot be read lets none of the pods of its namespace be evicted."""
+
+    def __init__(self) -> None:
+        self._boundary = Boundary()
+        self.skipped: tuple[SkippedObject, ...] = ()
+
+    def read(
+        self,
+        budgets: Iterable[PodDisruptionBudget],
+        pods: Mapping[str, Pod],
+        evicted: Collection[str],
+        refused: Mapping[str, str],
+    ) -> tuple[Budget, ...]:
+        """The budgets that protect any of the pods (by uid), by name; afterwards `skipped` has the unreadable.
+
+        An eviction that was begun and that the watch has not shown yet (`evicted`) counts already. A budget whose
+        status is older than the budget allows nothing. `refused` has, by uid, why the API server did not evict a pod
+        just now.
+        """
+        read = [Budget(f"an answer to the last try ({why})", 0, (uid,)) for uid, why in refused.items()]
+        skipped: list[SkippedObject] = []
+        known = list(budgets)
+        bound = _bound_by_namespace(pods, refused) if known else {}
+        for budget in known:
+            metadata = budget.metadata
+            name = f"the disruption budget {metadata.namespace}/{metadata.name}"
+            there = bound.get(metadata.namespace, [])
+            reading = self._boundary.read(name, lambda: _read(name, budget, there, evicted))  # noqa: B023 - at once
+            if isinstance(reading, Unreadable):
+                why = f"{reading.why}; no pod of its namespace is evicted"
+                skipped.append(
+                    SkippedObject("PodDisruptionBudget", metadata.namespace, metadata.name, metadata.uid, why)
+                )
+                reading = Budget(name, 0, tuple(sorted(pod.metadata.uid for pod in there)))
+            if reading.pods:
+                read.append(reading)
+        self.skipped = tuple(skipped)
+        return tuple(sorted(read, key=lambda budget: (budget.name, budget.pods)))
+
+
+def planner_budgets(
+    budgets: Iterable[PodDisruptionBudget],
+    pods: Mapping[str, Pod],
+    evicted: Collection[str],
+    refused: Mapping[str, str],
+) -> tuple[Budget, ...]:
+    """`Budgets.read`, once."""
+    return Budgets().read(budgets, pods, evicted, refused)
+
+
+def _read(name: str, budget: PodDisruptionBudget, pods: Iterable[Pod], evicted: Collection[str]) -> Budget:
+    selector = budget.spec.selector
+    if selector is not None:
+        _refuse_too_long(selector)
+    mine = tuple(sorted(pod.metadata.uid for pod in pods if _protects(budget, pod)))
+    current = budget.status.observed_generation >= budget.metadata.generation
+    allowed = budget.status.disruptions_allowed if current else 0
+    return Budget(name, max(0, allowed - sum(uid in evicted for uid in mine)), mine)
+
+
+def _refuse_too_long(selector: LabelSelector) -> None:
+    requirements = len(selector.match_labels) + len(selector.match_expressions)
+    values = sum(len(expression.values) for expression in selector.match_expressions)
+    for count, most, what in (
+        (requirements, MAX_REQUIREMENTS, "requirements"),
+        (values, MAX_VALUES, "values"),
+    ):
+        if count > most:
+            raise ValueError(f"its selector has {count} {what}: at most {most} are read")
+
+
+def _bound_by_namespace(pods: Mapping[str, Pod], refused: Collection[str]) -> dict[str, list[Pod]]:
+    bound: dict[str, list[Pod]] = {}
+    for pod in pods.values():
+        if (
+            pod.spec.node_name
+            and pod.metadata.deletion_timestamp is None
+            and pod.status.phase not in FINISHED
+            and pod.metadata.uid not in refused
+        ):
+            bound.setdefault(pod.metadata.namespace, []).append(pod)
+    return bound
+
+
+def _protects(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    selector = budget.spec.selector
+    return selector is not None and selects(selector, pod.metadata.labels)
+
+
+def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    """Whether everything in the selector holds for the labels."""
+    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
+        _holds(expression, labels) for expression in selector.match_expressions
+    )
+
+
+def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return True  # what is not understood protects

@@ -1,0 +1,146 @@
+"""How many GPUs, or how much of their memory, claims ask for or hold: what quotas count. Pure.
+
+A class is one of GPUs if its selectors accept one that is published. Of alternatives the first that asks for GPUs
+counts. Memory of GPUs that are shared counts as memory; with other GPUs in the same pod each part counts as a whole.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from orchestrator.names import GPU_DRIVER
+from orchestrator.observe.published_gpus import PublishedGpus
+from orchestrator.planner.devices.model import (
+    Allocation,
+    Amounts,
+    ClaimSpec,
+    Device,
+    DeviceClass,
+    Features,
+)
+from orchestrator.planner.devices.model import Request as DeviceRequest
+from orchestrator.planner.devices.quantity import MIB_NANO
+from orchestrator.planner.model import Request
+
+_MEMORY: Final = ("memory", f"{GPU_DRIVER}/memory")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuAmounts:
+    """Whole GPUs, and parts: the memory of each. `devices` are the indices that are held."""
+
+    whole: int = 0
+    parts_mib: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()
+
+    def plus(self, other: "GpuAmounts") -> "GpuAmounts":
+        """Both together."""
+        return GpuAmounts(
+            self.whole + other.whole,
+            self.parts_mib + other.parts_mib,
+            tuple(sorted({*self.devices, *other.devices})),
+        )
+
+    def added_to(self, request: Request, specs: tuple[ClaimSpec, ...]) -> Request:
+        """The request with these GPUs, and the specifications of the claims that hold nothing yet."""
+        whole = self.whole + request.gpu_count
+        if self.parts_mib and not whole and not request.is_shared and len(set(self.parts_mib)) == 1:
+            return replace(
+                request,
+                gpu_memory_mib=self.parts_mib[0],
+                shared_devices=len(self.parts_mib),
+                claim_specs=specs,
+            )
+        return replace(request, gpu_count=whole + len(self.parts_mib), claim_specs=specs)
+
+
+class GpuClasses:
+    """Which classes are of GPUs, by the GPUs that are published; `most` is how many the largest node has."""
+
+    def __init__(self, classes: Mapping[str, DeviceClass], samples: Collection[Device], most: int) -> None:
+        self._classes = classes
+        self._samples = samples
+        self._most = most
+        self._accepted: dict[str, Device | None] = {}
+
+    def amounts(self, spec: ClaimSpec) -> GpuAmounts:
+        """What a claim asks for."""
+        total = GpuAmounts()
+        for choice in spec.requests:
+            requested = (self._amounts(request) for request in choice.alternatives)
+            total = total.plus(
+                next((amounts for amounts in requested if amounts != GpuAmounts()), GpuAmounts())
+            )
+        return total
+
+    def _amounts(self, request: DeviceRequest) -> GpuAmounts:
+        sample = self._sample(request.class_name)
+        if sample is None or request.is_admin:
+            return GpuAmounts()
+        count = self._most if request.mode == "All" else min(request.count, self._most)
+        part_mib = _memory_mib(request.capacity)
+        if part_mib and sample.shareable:
+            return GpuAmounts(parts_mib=(part_mib,) * count)
+        return GpuAmounts(whole=count)
+
+    def _sample(self, name: str) -> Device | None:
+        """A GPU that the class accepts, if there is one."""
+        if name not in self._accepted:
+            self._accepted[name] = self._find_sample(name)
+        return self._accepted[name]
+
+    def _find_sample(self, name: str) -> Device | None:
+        from orchestrator.planner.devices.selectors import (  # noqa: PLC0415 - most clusters need no CEL
+            DeviceView,
+            SelectorFailed,
+            Selectors,
+        )
+
+        listed = self._classes.get(name)
+        if listed is None or not self._samples:
+            return None
+        selectors = Selectors(Features())
+        for sample in self._samples:
+            view = DeviceView(GPU_DRIVER, sample)
+            try:
+                if all(selectors.matches(expression, view) for expression in listed.selectors):
+                    return sample
+            except SelectorFailed:
+                continue
+        return None
+
+
+def claimed_gpus(specs: Iterable[ClaimSpec], classes: GpuClasses) -> GpuAmounts:
+    """What claims without devices ask for."""
+    total = GpuAmounts()
+    for spec in specs:
+        total = total.plus(classes.amounts(spec))
+    return total
+
+
+def held_gpus(allocations: Iterable[Allocation], gpus: PublishedGpus | None) -> GpuAmounts:
+    """What claims hold of these GPUs."""
+    indices = {} if gpus is None else {device_id: index for index, device_id in enumerate(gpus.ids)}
+    memory_mib = 0 if gpus is None else gpus.memory_mib
+    whole: list[int] = []
+    parts: list[tuple[int, int]] = []
+    for allocation in allocations:
+        for result in allocation.results:
+            index = indices.get(result.device_id)
+            if index is None or result.admin_access:
+                continue
+            part_mib = _memory_mib(result.consumed) if result.share_id else 0
+            if part_mib and part_mib < memory_mib:
+                parts.append((index, part_mib))
+            else:
+                whole.append(index)
+    return GpuAmounts(
+        len(whole), tuple(part for _, part in parts), tuple(sorted({*whole, *(index for index, _ in parts)}))
+    )
+
+
+def _memory_mib(amounts: Amounts | None) -> int:
+    """Memory in MiB, rounded up; 0 where nothing is said of it."""
+    listed = dict(amounts or ())
+    nano = next((listed[name] for name in _MEMORY if name in listed), 0)
+    return -(-nano // MIB_NANO)

@@ -1,0 +1,291 @@
+"""Which GPUs the bound pods of all namespaces hold, read again for the nodes where something changed.
+
+Of most nodes nothing has to be worked out: muster bound all that runs there. On the others, in this order: what muster
+bound or is binding; what other pods hold that their kubelets have taken in; rooms that are kept by nominations; other
+pods. Whoever is bound by hand to a room that was made for another does not get that room.
+
+A device plugin gives a pod so many GPUs, and chooses itself which. Where an agent says which those are, that comes
+first, whoever bound the pod; what muster wrote on it counts until then, as far as nobody else has that GPU.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from orchestrator.cluster.objects import FINISHED, Node, Pod
+from orchestrator.cluster.quantity import shortened
+from orchestrator.names import GPU_DEVICES_ANNOTATION, SCHEDULER_NAME
+from orchestrator.observe.dict_ops import discard, put
+from orchestrator.observe.gpu_shares import shares_of
+from orchestrator.observe.health import gpu_memory_mib, node_health
+from orchestrator.observe.holdings import NO_GPUS, GpuNode, NodeDevices
+from orchestrator.observe.nominations import nomination_of
+from orchestrator.observe.request import concerns_gpus, devices_of, gpu_request, is_admitted
+from orchestrator.observe.snapshot import Assumption
+from orchestrator.observe.unreadable import SkippedObject
+from orchestrator.planner.model import Request
+
+_NOTHING: Final[Mapping[str, "Tenant"]] = {}
+_NO_PLACES: Final[Mapping[str, tuple[Request, tuple[int, ...]]]] = {}
+_NOTHING_GIVEN: Final["Given"] = {}
+_NO_GPU_NODE: Final = GpuNode(0)
+
+PodOf = Callable[[str], Pod | None]
+Places = dict[str, dict[str, tuple[Request, tuple[int, ...]]]]
+"""By node and uid, what a pod asks for and the devices that it is to have."""
+
+
+Given = Mapping[tuple[str, str], tuple[int, ...]]
+"""By namespace and name of a pod, the GPUs of one node that its kubelet gave it."""
+
+
+class Tenant(NamedTuple):
+    """A bound pod that may hold GPUs, and what it asks for. `is_foreign`: it is in no project, nothing is decided."""
+
+    pod: Pod
+    request: Request
+    is_foreign: bool
+
+
+class Miscounted(NamedTuple):
+    """A pod that muster bound, and the GPUs that the kubelet gave it, which are others than muster wrote on it."""
+
+    pod: Pod
+    given: tuple[int, ...]
+
+
+class DeviceReader:
+    """The bound pods that hold GPUs by their nodes."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._admitted: dict[str, dict[str, Tenant]] = {}
+        self._others: dict[str, dict[str, Tenant]] = {}
+        self._node_of: dict[str, str] = {}
+        self._nominated: dict[str, Pod] = {}
+        self._devices: dict[str, tuple[int, ...]] = {}
+        self._given: dict[str, Given] = {}
+        self._assumed: Places = {}
+        self._nominated_places: Places = {}
+        self._touched: set[str] = set()
+        self._miscounted: dict[str, tuple[Miscounted, ...]] = {}
+
+    def note_node(self, node: Node, *, is_there: bool) -> None:
+        """Take a change of a node."""
+        put(self._nodes, node.metadata.name, node if is_there else None)
+        self._touched.add(node.metadata.name)
+
+    def note_given(self, node: str, given: Given) -> None:
+        """Take what the agent of a node says of which GPUs the kubelet gave to whom."""
+        if self._given.get(node, _NOTHING_GIVEN) == given:
+            return
+        self._given[node] = given
+        self._others.setdefault(node, {}).update(self._admitted.pop(node, {}))
+        self._touched.add(node)
+
+    def note_pod(self, pod: Pod, *, is_there: bool, is_foreign: bool) -> None:
+        """Take a change of a pod, of whatever namespace and scheduler."""
+        uid, node = pod.metadata.uid, pod.spec.node_name
+        waits = is_there and not node and pod.spec.scheduler_name == SCHEDULER_NAME
+        put(self._nominated, uid, pod if waits and pod.status.nominated_node_name else None)
+        before = self._node_of.get(uid)
+        if before is not None:
+            discard(self._admitted, before, uid)
+            discard(self._others, before, uid)
+            self._touched.add(before)
+        holds = bool(is_there and node and pod.status.phase not in FINISHED and concerns_gpus(pod))
+        if holds:
+            tenant = Tenant(pod, gpu_request(pod, with_parts=not is_foreign), is_foreign)
+            is_plain = _is_as_muster_writes(tenant) and node not in self._given
+            group = self._admitted if is_plain else self._others
+            group.setdefault(node, {})[uid] = tenant
+            self._touched.add(node)
+        put(self._node_of, uid, node if holds else None)
+        if before != node or uid not in self._others.get(node, _NOTHING):
+            self._devices.pop(uid, None)
+
+    def devices(self, uid: str) -> tuple[int, ...] | None:
+        """The devices that a bound pod holds; None: its annotation says it, or it has nothing to do with GPUs."""
+        return self._devices.get(uid)
+
+    def foreign_devices(self, node: str) -> tuple[int, ...]:
+        """The devices of a node that pods hold which are in no project."""
+        tenants = self._others.get(node, _NOTHING)
+        held = (self._devices.get(uid, NO_GPUS) for uid, tenant in tenants.items() if tenant.is_foreign)
+        return tuple(sorted(device for devices in held for device in devices))
+
+    def read(
+        self,
+        pod_of: PodOf,
+        assumed: Mapping[str, Assumption],
+        nominated: Mapping[str, Assumption | None],
+    ) -> Iterator[Tenant]:
+        """Work out what changed, and yield the pods that hold other devices than before.
+
+        `pod_of` has the pods that muster is to bind by uid, `assumed` and `nominated` the places that it has for them.
+        """
+        if self._others:
+            self._take_places(pod_of, assumed, nominated)
+        for name in self._touched:
+            tenants = self._others.get(name, _NOTHING)
+            assigned = _assigned(tenants, self._given.get(name, _NOTHING_GIVEN))
+            devices = self._work_out(name, tenants, assigned) if tenants else {}
+            put(self._miscounted, name, tuple(_miscounted(tenants, assigned)) or None)
+            for uid, tenant in tenants.items():
+                if self._devices.get(uid) != devices[uid]:
+                    self._devices[uid] = devices[uid]
+                    yield tenant
+        self._touched.clear()
+
+    def miscounted(self) -> Iterator[Miscounted]:
+        """Yield the pods of which muster has written other GPUs than their kubelets gave them."""
+        for entries in self._miscounted.values():
+            yield from entries
+
+    def skipped(self) -> Iterator[SkippedObject]:
+        """Yield the pods that count otherwise than they say, and how."""
+        for tenants in self._others.values():
+            for uid, tenant in tenants.items():
+                devices = self._devices.get(uid, NO_GPUS)
+                is_plain = _is_as_muster_writes(tenant) and len(devices) == len(devices_of(tenant.pod))
+                if not tenant.is_foreign and not is_plain:
+                    metadata = tenant.pod.metadata
+                    why = _why(tenant, devices)
+                    yield SkippedObject("Pod", metadata.namespace, metadata.name, uid, why)
+
+    def _take_places(
+        self,
+        pod_of: PodOf,
+        assumed: Mapping[str, Assumption],
+        nominated: Mapping[str, Assumption | None],
+    ) -> None:
+        """Remember what is being bound, and what is kept for pods that wait."""
+        binding: Places = {}
+        for uid, place in assumed.items():
+            pod = pod_of(uid)
+            if pod is not None and not pod.spec.node_name:
+                binding.setdefault(place.node, {})[uid] = (gpu_request(pod), place.devices)
+        nominated_places: Places = {}
+        for uid in self._nominated.keys() | nominated.keys():
+            pod = pod_of(uid)
+            if pod is None or pod.spec.node_name or uid in assumed:
+                continue
+            nomination = nominated[uid] if uid in nominated else nomination_of(pod)
+            if nomination is not None:
+                nominated_places.setdefault(nomination.node, {})[uid] = (gpu_request(pod), nomination.devices)
+        for before, after in ((self._assumed, binding), (self._nominated_places, nominated_places)):
+            self._touched.update(
+                name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+            )
+        self._assumed, self._nominated_places = binding, nominated_places
+
+    def _work_out(
+        self, name: str, tenants: Mapping[str, Tenant], assigned: dict[str, tuple[int, ...]]
+    ) -> dict[str, tuple[int, ...]]:
+        """By uid, the devices of the pods on a node that muster did not bind, or of all where an agent tells."""
+        node = NodeDevices(self._gpus_of(name))
+        for uid, devices in assigned.items():
+            node.occupy(tenants[uid].request, devices)
+        for tenant in self._admitted.get(name, _NOTHING).values():
+            node.occupy(tenant.request, devices_of(tenant.pod))
+        for request, devices in self._assumed.get(name, _NO_PLACES).values():
+            node.occupy(request, devices)
+        in_order = [
+            tenants[uid] for uid in sorted(tenants, key=lambda uid: _age(tenants[uid])) if uid not in assigned
+        ]
+        held = assigned | _settle(node, (tenant for tenant in in_order if _is_as_muster_writes(tenant)))
+        in_order = [tenant for tenant in in_order if tenant.pod.metadata.uid not in held]
+        held |= _settle(node, (tenant for tenant in in_order if _is_there(tenant)))
+        for request, devices in self._nominated_places.get(name, _NO_PLACES).values():
+            node.occupy(request, devices)
+        return held | _settle(node, (tenant for tenant in in_order if not _is_there(tenant)))
+
+    def _gpus_of(self, name: str) -> GpuNode:
+        node = self._nodes.get(name)
+        try:
+            health = None if node is None else node_health(node)
+        except ValueError:
+            health = None
+        if node is None or health is None:
+            return _NO_GPU_NODE
+        return GpuNode(health.gpu_count, health.unhealthy_gpus, health.lost_gpus, gpu_memory_mib(node))
+
+
+def _assigned(tenants: Mapping[str, Tenant], given: Given) -> dict[str, tuple[int, ...]]:
+    """By uid, the devices of pods of which an agent has told.
+
+    Those with whole GPUs that hold as many as they ask for; those with parts, that another pod holds for them.
+    """
+    answer = {}
+    for uid, tenant in tenants.items() if given else ():
+        devices = given.get((tenant.pod.metadata.namespace, tenant.pod.metadata.name), NO_GPUS)
+        if devices and not tenant.request.is_shared and len(devices) == tenant.request.gpu_count:
+            answer[uid] = devices
+        elif tenant.request.is_shared and (shares := shares_of(tenant.pod)):
+            answer[uid] = tuple(share.index for share in shares)
+    return answer
+
+
+def _miscounted(
+    tenants: Mapping[str, Tenant], assigned: Mapping[str, tuple[int, ...]]
+) -> Iterator[Miscounted]:
+    for uid, devices in assigned.items():
+        tenant = tenants[uid]
+        if (
+            _is_as_muster_writes(tenant)
+            and not tenant.request.is_shared
+            and devices_of(tenant.pod) != devices
+        ):
+            yield Miscounted(tenant.pod, devices)
+
+
+def _is_as_muster_writes(tenant: Tenant) -> bool:
+    """Whether muster bound the pod, and the devices on it are as many as it asks for."""
+    if tenant.is_foreign or not is_admitted(tenant.pod):
+        return False
+    request = tenant.request
+    return len(devices_of(tenant.pod)) == (request.shared_devices if request.is_shared else request.gpu_count)
+
+
+def _is_there(tenant: Tenant) -> bool:
+    """Whether its kubelet has taken the pod in, or nobody will evict it anyway."""
+    return tenant.is_foreign or bool(tenant.pod.status.start_time)
+
+
+def _age(tenant: Tenant) -> tuple[bool, str, str, str]:
+    """Foreign pods first, of which nobody can be evicted."""
+    metadata = tenant.pod.metadata
+    return not tenant.is_foreign, metadata.creation_timestamp, metadata.name, metadata.uid
+
+
+def _settle(node: NodeDevices, tenants: Iterable[Tenant]) -> dict[str, tuple[int, ...]]:
+    """By uid, the devices of these pods, one after the other.
+
+    Those that are written on a pod which was made for muster are as good as any others, where they are free.
+    """
+    held = {}
+    for tenant in tenants:
+        pod, request = tenant.pod, tenant.request
+        devices = devices_of(pod) if pod.spec.scheduler_name == SCHEDULER_NAME else NO_GPUS
+        if not (devices and node.fits(request, devices)):
+            devices = node.choose(request)
+        node.occupy(request, devices)
+        held[pod.metadata.uid] = devices
+    return held
+
+
+def _why(tenant: Tenant, devices: tuple[int, ...]) -> str:
+    pod, request = tenant.pod, tenant.request
+    requested = request.shared_devices if request.is_shared else request.gpu_count
+    counts = f"{len(devices)} GPU{'' if len(devices) == 1 else 's'}"
+    if request.is_shared:
+        counts = f"its part of {counts}"
+    words = []
+    if not is_admitted(pod):
+        words.append("somebody else than muster bound it: what exceeds its project's quota may be reclaimed")
+    written = pod.metadata.annotations.get(GPU_DEVICES_ANNOTATION)
+    if written is not None and devices_of(pod) != devices:
+        words.append(f"its annotation {GPU_DEVICES_ANNOTATION} is {shortened(written)} and ignored")
+    if len(devices) < requested:
+        words.append(f"its node {pod.spec.node_name} has no more for it")
+    words.append(f"it counts as holding {counts}" if devices else "it counts as holding no GPU")
+    return "; ".join(words)

@@ -1,0 +1,136 @@
+"""What of a node can be trusted with work: read off its conditions, labels, taints, annotations and counts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.cluster.integers import whole_number
+from orchestrator.cluster.objects import Node
+from orchestrator.cluster.quantity import parse_time, whole_count
+from orchestrator.names import (
+    FAILED_GPUS_ANNOTATION,
+    GPU_MEMORY_LABEL,
+    GPU_RESOURCE,
+    LOST_GPUS_ANNOTATION,
+    UNHEALTHY_GPUS_ANNOTATION,
+    UNHEALTHY_KEY,
+)
+from orchestrator.observe.published_gpus import PublishedGpus
+from orchestrator.observe.request import MAX_AMOUNT, MAX_DEVICES
+
+NEVER_US: Final = 1 << 62
+"""Later than any time: work stays on a node of which it is not known since when it has not been ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """`gpu_count` GPUs with indices from 0, of which `unhealthy_gpus` are named, and `lost_gpus` more are not.
+
+    `unhealthy` says what is wrong with the whole node ("": nothing); `since_us` since when it is not ready, in
+    microseconds since the epoch: 0 when somebody marked it, `NEVER_US` when nobody knows since when.
+    """
+
+    gpu_count: int
+    unhealthy: str = ""
+    since_us: int = 0
+    unhealthy_gpus: tuple[int, ...] = ()
+    lost_gpus: int = 0
+
+
+def gives_gpus_twice(node: Node, published: PublishedGpus | None) -> bool:
+    """Whether both a device plugin and a driver that publishes slices give the node's GPUs to pods."""
+    return published is not None and str(node.status.allocatable.get(GPU_RESOURCE, 0)) != "0"
+
+
+def node_health(node: Node, published: PublishedGpus | None = None) -> NodeHealth:
+    """Read a node's health. GPUs that are in its capacity and not allocatable count as lost.
+
+    Where a driver publishes the node's GPUs these count, and what it taints is unhealthy. Raises ValueError when the
+    number of GPUs cannot be read.
+    """
+    if published is not None:
+        marked = named_gpus(marked_gpus(node), len(published.ids))
+        unhealthy, since_us = _whole_node(node)
+        return NodeHealth(
+            len(published.ids), unhealthy, since_us, tuple(sorted({*marked, *published.tainted}))
+        )
+    allocatable = whole_count(str(node.status.allocatable.get(GPU_RESOURCE, 0)))
+    count = max(allocatable, whole_count(str(node.status.capacity.get(GPU_RESOURCE, 0))))
+    if count > MAX_DEVICES:
+        raise ValueError(f"it says that it has {count} GPUs: at most {MAX_DEVICES} are believed")
+    unhealthy_gpus = named_gpus(marked_gpus(node), count)
+    unhealthy, since_us = _whole_node(node)
+    return NodeHealth(
+        gpu_count=count,
+        unhealthy=unhealthy,
+        since_us=since_us,
+        unhealthy_gpus=unhealthy_gpus,
+        lost_gpus=max(0, count - allocatable - len(unhealthy_gpus)),
+    )
+
+
+def marked_gpus(node: Node) -> str:
+    """Return what people and the node's agent wrote of GPUs that must not be used, as one list."""
+    keys = (UNHEALTHY_GPUS_ANNOTATION, FAILED_GPUS_ANNOTATION)
+    return ",".join(node.metadata.annotations.get(key, "") for key in keys)
+
+
+def lost_gpus(node: Node) -> str:
+    """Return what the node's agent wrote of GPUs that do not answer any more."""
+    return node.metadata.annotations.get(LOST_GPUS_ANNOTATION, "")
+
+
+def refuses_pods(node: Node, published: PublishedGpus | None) -> tuple[int, ...]:
+    """Return the GPUs because of which the node starts no pod with GPUs, though others of it are well.
+
+    NVIDIA's device plugin asks all GPUs of a node which of them go well together, and fails when one does not answer:
+    the kubelet then ends each pod at once that was bound there.
+    """
+    return () if published is not None else named_gpus(lost_gpus(node), MAX_DEVICES)
+
+
+def named_gpus(text: str, count: int) -> tuple[int, ...]:
+    """The indices in `3,5`, in order, as far as the node has them; what is no index is left out."""
+    parts = (part.strip() for part in text.split(","))
+    indices = {whole_number(part) for part in parts}
+    return tuple(sorted(index for index in indices if index is not None and index < count))
+
+
+def _whole_node(node: Node) -> tuple[str, int]:
+    marked = next((taint for taint in node.spec.taints if taint.key == UNHEALTHY_KEY), None)
+    if marked is not None:
+        return _marked("taint", marked.value), 0
+    label = node.metadata.labels.get(UNHEALTHY_KEY)
+    if label is not None and label != "false":
+        return _marked("label", label), 0
+    ready = next((condition for condition in node.status.conditions if condition.type == "Ready"), None)
+    if ready is None:
+        return "it has not said that it is ready", NEVER_US
+    if ready.status == "True":
+        return "", 0
+    reason = f": {ready.reason}" if ready.reason else ""
+    return f"not ready{reason}", _time_us(ready.last_transition_time)
+
+
+def _marked(how: str, value: str) -> str:
+    return f"{how} {UNHEALTHY_KEY}" + (f"={value}" if value and value != "true" else "")
+
+
+def _time_us(timestamp: str | None) -> int:
+    try:
+        return parse_time(timestamp) if timestamp else NEVER_US
+    except ValueError:
+        return NEVER_US
+
+
+def gpu_memory_mib(node: Node, published: PublishedGpus | None = None) -> int:
+    """Return the memory of each of the node's GPUs in MiB, 0 where neither its driver nor a label says it."""
+    if published is not None and published.memory_mib:
+        return published.memory_mib
+    return labelled_memory_mib(node.metadata.labels)
+
+
+def labelled_memory_mib(labels: Mapping[str, str]) -> int:
+    """Return what the labels of a node say of the memory of each of its GPUs in MiB, 0 if nothing."""
+    mib = whole_number(labels.get(GPU_MEMORY_LABEL, ""))
+    return mib if mib is not None and mib <= MAX_AMOUNT >> 20 else 0

@@ -1,0 +1,119 @@
+"""Which namespace belongs to which project: by the Project's own word, never by a label that others can set.
+
+A project has one namespace. Either its `spec.namespace` names it, and the namespace's label names the project, so that
+both of their administrators agree; or it is `muster-NAME`, which the operator makes, and which refers to the Project by
+its uid as its owner. Kubernetes' own namespaces, `default` and muster's own are never one.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from orchestrator.cluster.objects import Namespace, Project
+from orchestrator.cluster.resources import PROJECTS
+from orchestrator.names import GROUP, NAMESPACE_PREFIX, PROJECT_LABEL, SYSTEM_NAMESPACE
+from orchestrator.observe.dict_ops import discard
+
+RESERVED_PREFIXES: Final = ("kube-", f"{SYSTEM_NAMESPACE}-")
+RESERVED: Final = frozenset({"default", SYSTEM_NAMESPACE})
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a namespace is Kubernetes' own, muster's own, or everybody's, and can be no project's."""
+    return name in RESERVED or name.startswith(RESERVED_PREFIXES)
+
+
+def namespace_name(project: Project) -> str:
+    """The name of the one namespace that can be the project's, whether it is there or not."""
+    return project.spec.namespace or NAMESPACE_PREFIX + project.metadata.name
+
+
+def objection(namespace: Namespace, project: Project) -> str:
+    """Why the namespace is not the project's; "" if it is."""
+    name, owner = namespace.metadata.name, project.metadata.name
+    if is_reserved(name):
+        return f"the namespace {name} is reserved: no project can have it"
+    if name != namespace_name(project):
+        return f"the namespace of the project {owner} is {namespace_name(project)}, not {name}"
+    if project.spec.namespace:
+        if namespace.metadata.labels.get(PROJECT_LABEL) == owner:
+            return ""
+        return (
+            f"the namespace {name} does not agree to be the project's: "
+            f"label it with 'kubectl label namespace {name} {PROJECT_LABEL}={owner}'"
+        )
+    if any(reference.uid == project.metadata.uid for reference in namespace.metadata.owner_references):
+        return ""
+    return (
+        f"there is a namespace {name} already that is not the project's: delete it, or make it the project's with "
+        f"spec.namespace of the Project and the label {PROJECT_LABEL}={owner} of the namespace"
+    )
+
+
+def names_its_project(namespace: Namespace, project: str) -> bool:
+    """Whether a namespace says by label and owner that it is of a project of that name: for those who may not read
+    the Project. The uid is not compared.
+    """
+    return namespace.metadata.labels.get(PROJECT_LABEL) == project and any(
+        reference.api_version.startswith(f"{GROUP}/")
+        and reference.kind == PROJECTS.kind
+        and reference.name == project
+        for reference in namespace.metadata.owner_references
+    )
+
+
+def projects_by_namespace(namespaces: Iterable[Namespace], projects: Iterable[Project]) -> dict[str, str]:
+    """The namespaces that belong to projects, with the project's name."""
+    owners = NamespaceOwners()
+    for project in projects:
+        owners.note_project(project, is_there=True)
+    for namespace in namespaces:
+        owners.note_namespace(namespace, is_there=True)
+    return dict(owners.project_of)
+
+
+class NamespaceOwners:
+    """Which namespace is whose, kept current by changes of both. `project_of` has the projects by namespace."""
+
+    def __init__(self) -> None:
+        self.project_of: dict[str, str] = {}
+        self._namespaces: dict[str, Namespace] = {}
+        self._projects: dict[str, Project] = {}
+        self._claims: dict[str, dict[str, None]] = {}
+
+    def note_namespace(self, namespace: Namespace, *, is_there: bool) -> bool:
+        """Take a change of a namespace; True when it belongs to somebody else now."""
+        name = namespace.metadata.name
+        if is_there:
+            self._namespaces[name] = namespace
+        else:
+            self._namespaces.pop(name, None)
+        return self._settle(name)
+
+    def note_project(self, project: Project, *, is_there: bool) -> list[str]:
+        """Take a change of a project; returns the namespaces that belong to somebody else now."""
+        name, changed = project.metadata.name, []
+        before = self._projects.pop(name, None)
+        if before is not None:
+            discard(self._claims, namespace_name(before), name)
+            changed.append(namespace_name(before))
+        if is_there:
+            self._projects[name] = project
+            self._claims.setdefault(namespace_name(project), {})[name] = None
+            changed.append(namespace_name(project))
+        return [namespace for namespace in dict.fromkeys(changed) if self._settle(namespace)]
+
+    def _settle(self, name: str) -> bool:
+        before = self.project_of.get(name, "")
+        after = self._owner(name)
+        if after:
+            self.project_of[name] = after
+        else:
+            self.project_of.pop(name, None)
+        return before != after
+
+    def _owner(self, name: str) -> str:
+        namespace = self._namespaces.get(name)
+        if namespace is None:
+            return ""
+        claims = self._claims.get(name, ())
+        return next((project for project in claims if not objection(namespace, self._projects[project])), "")

@@ -1,0 +1,123 @@
+"""The nodes of a snapshot, read again when they change or when what other schedulers' pods hold on them does."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from orchestrator.cluster.objects import Node, Pod
+from orchestrator.names import GPU_DRIVER, GPU_RESOURCE
+from orchestrator.observe.claim_reader import ClaimReader
+from orchestrator.observe.device_reader import DeviceReader
+from orchestrator.observe.dict_ops import discard, put
+from orchestrator.observe.health import gives_gpus_twice, refuses_pods
+from orchestrator.observe.request import Held, held_on_node
+from orchestrator.observe.snapshot import planner_node
+from orchestrator.observe.unreadable import Boundary, SkippedObject, Unreadable
+from orchestrator.planner import model
+
+TWICE: Final = (
+    f"its GPUs are given to pods twice, as {GPU_RESOURCE} by a device plugin and in slices by {GPU_DRIVER}: "
+    "remove one of the two from it"
+)
+
+REFUSES: Final = (
+    "GPU {indices} of it does not answer any more, and NVIDIA's device plugin gives pods none of its GPUs meanwhile: "
+    "no pod is placed there, and what runs on its other GPUs goes on"
+)
+
+_NOTHING: Final[Mapping[str, tuple[Pod, Held]]] = MappingProxyType({})
+_UNKNOWN: Final = Held(None, None)
+
+
+class NodeReader:
+    """The nodes with what pods hold on them that are in no workload, sorted by name."""
+
+    def __init__(
+        self,
+        devices: DeviceReader,
+        claims: ClaimReader,
+        boundary: Boundary,
+        is_ours: Callable[[str], bool],
+    ) -> None:
+        self._devices = devices
+        self._claims = claims
+        self._is_ours = is_ours
+        self._boundary = boundary
+        self._nodes: dict[str, Node] = {}
+        self._foreign: dict[str, dict[str, tuple[Pod, Held]]] = {}
+        self._node_of_foreign: dict[str, str] = {}
+        self._made: dict[str, model.Node] = {}
+        self._unreadable: dict[str, Unreadable] = {}
+        self._refusing: dict[str, tuple[int, ...]] = {}
+        self._touched: set[str] = set()
+        self._sorted: tuple[model.Node, ...] | None = None
+
+    def note(self, node: Node, *, is_there: bool) -> None:
+        """Take a change of a node."""
+        put(self._nodes, node.metadata.name, node if is_there else None)
+        self._touched.add(node.metadata.name)
+
+    def note_foreign(self, pod: Pod, node: str) -> None:
+        """A pod that is in no workload, and the node where it runs; "" if it runs nowhere."""
+        uid = pod.metadata.uid
+        before = self._node_of_foreign.get(uid, "")
+        if before:
+            discard(self._foreign, before, uid)
+            self._touched.add(before)
+        if node:
+            what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+            held = self._boundary.read(what, lambda: held_on_node(pod))
+            if isinstance(held, Unreadable):
+                held = replace(_UNKNOWN, problem=held.why)
+            self._foreign.setdefault(node, {})[uid] = (pod, held)
+            self._touched.add(node)
+        put(self._node_of_foreign, uid, node or None)
+
+    def touch(self, name: str) -> None:
+        """Read the node again: pods of other schedulers hold other devices of it."""
+        self._touched.add(name)
+
+    def read(self) -> tuple[model.Node, ...]:
+        """Return the nodes that decisions count with, by name."""
+        for name in self._touched:
+            node = self._read(name)
+            put(self._unreadable, name, node if isinstance(node, Unreadable) else None)
+            node = node if isinstance(node, model.Node) else None
+            if node != self._made.get(name):
+                put(self._made, name, node)
+                self._sorted = None
+        self._touched.clear()
+        if self._sorted is None:
+            self._sorted = tuple(self._made[name] for name in sorted(self._made))
+        return self._sorted
+
+    def skipped(self) -> Iterator[SkippedObject]:
+        """Yield what decisions do not count with."""
+        for name, published in self._claims.gpus().items():
+            node = self._nodes.get(name)
+            if node is not None and gives_gpus_twice(node, published):
+                why = f"{TWICE}; no pod is placed there"
+                yield SkippedObject("Node", "", name, node.metadata.uid, why)
+        for name, indices in self._refusing.items():
+            why = REFUSES.format(indices=", ".join(map(str, indices)))
+            yield SkippedObject("Node", "", name, self._nodes[name].metadata.uid, why)
+        for name, unreadable in self._unreadable.items():
+            yield SkippedObject("Node", "", name, self._nodes[name].metadata.uid, unreadable.why)
+        for pods in self._foreign.values():
+            for pod, held in pods.values():
+                metadata = pod.metadata
+                if held.problem:
+                    why = f"{held.problem}; as much as its node has counts as held"
+                    yield SkippedObject("Pod", metadata.namespace, metadata.name, metadata.uid, why)
+
+    def _read(self, name: str) -> model.Node | Unreadable | None:
+        node = self._nodes.get(name)
+        published = self._claims.gpus().get(name)
+        put(self._refusing, name, (refuses_pods(node, published) or None) if node else None)
+        if node is None:
+            return None
+        held = [use for _, use in self._foreign.get(name, _NOTHING).values()]
+        by_claims = self._claims.foreign_gpus(name, self._is_ours)
+        devices = tuple(sorted({*self._devices.foreign_devices(name), *by_claims}))
+        return self._boundary.read(f"node {name}", lambda: planner_node(node, held, devices, published))

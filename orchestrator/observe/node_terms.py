@@ -1,0 +1,93 @@
+"""Conditions on the labels of a node, in the planner's terms. Pure."""
+
+from itertools import product
+from typing import Final
+
+from orchestrator.cluster.objects import NodeSelector
+from orchestrator.observe.unreadable import UnreadableRequest
+from orchestrator.planner.labels import LabelRequirement
+
+Terms = tuple[tuple[LabelRequirement, ...], ...]
+"""Any of them must hold, with all its requirements; none at all: every node will do."""
+
+MAX_TERMS: Final = 32
+MAX_REQUIREMENTS: Final = 64
+MAX_VALUES: Final = 1000
+"""Of one pod, in all its terms together. A decision looks at them for every node, so they are what one pod may cost
+all others. People write one to three terms; a list of many hosts has its place in the values."""
+
+_NO_NODE: Final = (LabelRequirement("metadata.name", "In", ()),)
+
+
+def terms_of(selector: NodeSelector | None) -> Terms:
+    """What a selector of Kubernetes asks of a node; requirements on fields are matched like those on labels.
+
+    As in Kubernetes a term without requirements matches no node. Raises UnreadableRequest when there are too many.
+    """
+    if selector is None or not selector.node_selector_terms:
+        return ()
+    listed = selector.node_selector_terms
+    if len(listed) > MAX_TERMS:
+        raise UnreadableRequest(f"its node affinity has {len(listed)} terms: at most {MAX_TERMS} are read")
+    terms = tuple(
+        tuple(
+            LabelRequirement(expression.key, expression.operator, tuple(expression.values))
+            for expression in (*term.match_expressions, *term.match_fields)
+        )
+        for term in listed
+        if term.match_expressions or term.match_fields
+    )
+    return bounded(terms, "its node affinity has") or (_NO_NODE,)
+
+
+def not_on(node: str | None) -> Terms:
+    """The terms of every node but this one; None: of every node."""
+    return ((LabelRequirement("metadata.name", "NotIn", (node,)),),) if node else ()
+
+
+def both(first: Terms, second: Terms) -> Terms:
+    """The terms that hold where one of the first and one of the second do.
+
+    Values that both ask of one label are intersected, and what no node can match is left out, so that claims of one
+    class ask for no more together than each alone. Raises UnreadableRequest when too many remain.
+    """
+    if not first or not second or first == second:
+        return first or second
+    merged = (_merged(one, other) for one, other in product(first, second))
+    terms = tuple(dict.fromkeys(term for term in merged if term is not None))
+    return bounded(terms, "its node affinity and its volumes have together") or (_NO_NODE,)
+
+
+def bounded(terms: Terms, whose: str) -> Terms:
+    """Return the terms. Raises UnreadableRequest, which begins with `whose`, when there are too many to look at."""
+    requirements = sum(map(len, terms))
+    values = sum(len(requirement.values) for term in terms for requirement in term)
+    for count, most, what in (
+        (len(terms), MAX_TERMS, "terms"),
+        (requirements, MAX_REQUIREMENTS, "requirements"),
+        (values, MAX_VALUES, "values"),
+    ):
+        if count > most:
+            raise UnreadableRequest(f"{whose} {count} {what}: at most {most} are read")
+    return terms
+
+
+def _merged(
+    one: tuple[LabelRequirement, ...], other: tuple[LabelRequirement, ...]
+) -> tuple[LabelRequirement, ...] | None:
+    """All that both ask; None when no node can match it."""
+    lists: dict[str, tuple[str, ...]] = {}
+    merged: dict[tuple[str, str, tuple[str, ...]], LabelRequirement] = {}
+    for requirement in (*one, *other):
+        if requirement.operator != "In":
+            merged.setdefault((requirement.key, requirement.operator, requirement.values), requirement)
+            continue
+        known = lists.get(requirement.key)
+        allowed = set(requirement.values)
+        lists[requirement.key] = (
+            requirement.values if known is None else tuple(value for value in known if value in allowed)
+        )
+        if not lists[requirement.key]:
+            return None
+        merged[requirement.key, "In", ()] = LabelRequirement(requirement.key, "In", lists[requirement.key])
+    return tuple(merged.values())

@@ -1,0 +1,106 @@
+"""What is written on pods about the places that are kept for them. Pure.
+
+    a pod that waits       status.nominatedNodeName: n2, muster.dev/nominated-devices: "0,1"
+    a pod that is evicted  muster.dev/successor-nomination: "n2:0,1", for the pod that its controller makes next
+
+People who submit work choose the annotations of their pods, but neither their status nor who is evicted: so an
+annotation counts beside what only the API server's own and the operator's account can have written.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from orchestrator.cluster.objects import FINISHED, Pod
+from orchestrator.cluster.wire import has_condition
+from orchestrator.names import (
+    DISRUPTED_CONDITION,
+    EVICTION_REASON,
+    NOMINATED_DEVICES_ANNOTATION,
+    SUCCESSOR_NOMINATION_ANNOTATION,
+)
+from orchestrator.observe.request import devices_text
+from orchestrator.observe.snapshot import Assumption
+
+MAX_NOMINATED_DEVICES: Final = 64
+_MAX_DIGITS: Final = 4
+_MAX_CHARACTERS: Final = MAX_NOMINATED_DEVICES * (_MAX_DIGITS + 1)
+
+
+def nomination_of(pod: Pod) -> Assumption | None:
+    """The place that is kept for an unbound pod, or for the successor of one that is evicted; None: no readable one.
+
+    Neither the node nor the devices need exist: that is for whoever knows the nodes to look at.
+    """
+    if not shows_nomination(pod):
+        return None
+    if pod.spec.node_name:
+        node, _, text = pod.metadata.annotations[SUCCESSOR_NOMINATION_ANNOTATION].partition(":")
+    else:
+        node = pod.status.nominated_node_name
+        text = pod.metadata.annotations.get(NOMINATED_DEVICES_ANNOTATION, "")
+    devices = _devices(text)
+    return None if devices is None or not node else Assumption(node, devices)
+
+
+def shows_nomination(pod: Pod) -> bool:
+    """Whether the pod says that a place is kept, be it in a way that cannot be read."""
+    if pod.status.phase in FINISHED:
+        return False
+    leaves = pod.metadata.deletion_timestamp is not None
+    if not pod.spec.node_name:
+        return bool(pod.status.nominated_node_name) and not leaves
+    return leaves and SUCCESSOR_NOMINATION_ANNOTATION in pod.metadata.annotations and _is_evicted(pod)
+
+
+def waiting_annotations(place: Assumption | None) -> dict[str, str | None]:
+    """The annotations of an unbound pod, beside its nominated node; None for those that are to go."""
+    return {NOMINATED_DEVICES_ANNOTATION: devices_text(place.devices) if place and place.devices else None}
+
+
+def leaving_annotations(place: Assumption | None) -> dict[str, str | None]:
+    """The annotations of a pod that is evicted, for its successor; None for those that are to go."""
+    if place is None:
+        return {SUCCESSOR_NOMINATION_ANNOTATION: None}
+    return {SUCCESSOR_NOMINATION_ANNOTATION: f"{place.node}:{devices_text(place.devices)}"}
+
+
+def bound_annotations(pod: Pod, place: Assumption | None) -> dict[str, str]:
+    """What to write when the pod, nominated for that place, is bound: a binding can empty an annotation, not remove it.
+
+    The API server itself takes the nominated node off, from Kubernetes 1.35; before, the kubelet with its first report.
+    """
+    is_written = NOMINATED_DEVICES_ANNOTATION in pod.metadata.annotations or (place and place.devices)
+    return {NOMINATED_DEVICES_ANNOTATION: ""} if is_written else {}
+
+
+def with_nomination(pod: Pod, place: Assumption | None) -> Pod:
+    """The pod, unbound, as it looks with that nomination and no other; the very same object if it does already."""
+    if nomination_of(pod) == place:
+        return pod
+    written = waiting_annotations(place)
+    annotations = {key: text for key, text in pod.metadata.annotations.items() if key not in written}
+    annotations |= {key: text for key, text in written.items() if text is not None}
+    metadata: dict[str, Any] = {"annotations": annotations}
+    return msgspec.structs.replace(
+        pod,
+        metadata=msgspec.structs.replace(pod.metadata, **metadata),
+        status=msgspec.structs.replace(pod.status, nominated_node_name=place.node if place else ""),
+    )
+
+
+def _is_evicted(pod: Pod) -> bool:
+    """Whether the API server's Eviction API let the pod go: only its administrators and the operator may ask it to."""
+    condition = has_condition(pod.status.conditions, DISRUPTED_CONDITION)
+    return condition is not None and condition.reason == EVICTION_REASON
+
+
+def _devices(text: str) -> tuple[int, ...] | None:
+    """Return the indices in the order of the text; None for a text that muster does not write."""
+    if not text:
+        return ()
+    parts = text.split(",", MAX_NOMINATED_DEVICES - 1) if len(text) <= _MAX_CHARACTERS else [""]
+    if not all(part.isascii() and part.isdecimal() and len(part) <= _MAX_DIGITS for part in parts):
+        return None
+    devices = tuple(map(int, parts))
+    return devices if len(set(devices)) == len(devices) else None

@@ -1,0 +1,95 @@
+"""Pods with GPUs in the namespaces of projects that other schedulers are to place, or nobody: each one workload.
+
+Whoever leaves the scheduler's name out is charged like everybody else, and what exceeds the quota can be taken back. Of
+such a pod nothing is decided but that: muster starts no other in its place, moves it nowhere, and waits for no gang.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from orchestrator.cluster.objects import Pod
+from orchestrator.names import WORKLOAD_LABEL
+from orchestrator.observe.claim_reader import ClaimReader
+from orchestrator.observe.device_reader import DeviceReader
+from orchestrator.observe.dict_ops import put
+from orchestrator.observe.request import readable_request
+from orchestrator.observe.snapshot import created_at_us, held_pod, started_at_us
+from orchestrator.planner import model
+from orchestrator.planner.labels import LabelRequirement
+
+_NOWHERE: Final = model.Constraints(node_terms=((LabelRequirement("metadata.name", "In"),),))
+"""No node has an empty set of names: whoever would move the pod finds no place for it."""
+
+
+class OutsiderReader:
+    """The workloads that such pods are, sorted by id."""
+
+    def __init__(
+        self,
+        devices: DeviceReader,
+        claims: ClaimReader,
+        project_of: Mapping[str, str],
+        max_checkpoint_grace_seconds: int,
+    ) -> None:
+        self._devices = devices
+        self._claims = claims
+        self._project_of = project_of
+        self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
+        self._pods: dict[str, Pod] = {}
+        self._evicted: frozenset[str] = frozenset()
+        self._made: dict[str, model.Workload] = {}
+        self._touched: set[str] = set()
+        self._sorted: tuple[model.Workload, ...] = ()
+
+    def note(self, pod: Pod, *, is_there: bool) -> None:
+        """Take a change of a pod; one that was not there before and is not now either is none."""
+        uid = pod.metadata.uid
+        if is_there or uid in self._pods:
+            put(self._pods, uid, pod if is_there else None)
+            self._touched.add(uid)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._pods
+
+    def touch(self, uids: Iterable[str]) -> None:
+        """Read these again, if they are among the pods: they hold other devices."""
+        self._touched.update(uid for uid in uids if uid in self._pods)
+
+    def read(self, evicted: frozenset[str]) -> tuple[model.Workload, ...]:
+        """Read what changed, and return the workloads by id. `evicted` are pods whose eviction is under way."""
+        self.touch(self._evicted ^ evicted)
+        self._evicted = evicted
+        changed = False
+        for uid in self._touched:
+            pod = self._pods.get(uid)
+            workload = None if pod is None else self._workload(pod)
+            if workload != self._made.get(uid):
+                put(self._made, uid, workload)
+                changed = True
+        self._touched.clear()
+        if changed:
+            self._sorted = tuple(self._made[uid] for uid in sorted(self._made))
+        return self._sorted
+
+    def _workload(self, pod: Pod) -> model.Workload:
+        metadata = pod.metadata
+        controller = metadata.controller
+        planned = held_pod(
+            pod,
+            devices=self._devices.devices(metadata.uid),
+            claims=self._claims.read_pod(pod, readable_request(pod), pod.spec.node_name),
+            evicted=metadata.uid in self._evicted,
+            max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
+        )
+        return model.Workload(
+            id=metadata.uid,
+            name=metadata.labels.get(WORKLOAD_LABEL)
+            or (metadata.name if controller is None else controller.name),
+            project=self._project_of.get(metadata.namespace, ""),
+            priority=pod.spec.priority,
+            preemptible=True,
+            created_at_us=created_at_us(None, pod),
+            pods=(replace(planned, constraints=_NOWHERE),),
+            started_at_us=started_at_us([pod]),
+        )

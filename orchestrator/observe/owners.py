@@ -1,0 +1,213 @@
+"""Which workload a pod belongs to: its owners are followed to the topmost one that counts. Pure.
+
+    pod ──> Job ──> JobSet            the workload is the JobSet
+    pod ──> ReplicaSet ──> Deployment the Deployment
+    pod ──> Job ──> CronJob           the Job: a CronJob makes one workload after the other
+    pod ──> Thing                     the Thing, whatever it is
+    pod                               the pod; or all pods of its name, where they ask for a gang
+
+An owner of a kind that `controllers` does not know counts when it can be read. An owner in another namespace is none:
+an owner reference is no more than what whoever made the pod has written.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from orchestrator.cluster.objects import Object, Pod
+from orchestrator.cluster.wire import OwnerReference
+from orchestrator.names import MIN_MEMBER_ANNOTATION, SUB_GROUPS_ANNOTATION, WORKLOAD_LABEL
+from orchestrator.observe.controllers import CONTROLLERS, Controller, Gang, climbs, key_of
+from orchestrator.observe.dict_ops import discard, put
+
+MAX_OWNERS: Final = 8
+"""So many owners are followed at most."""
+POD_KIND: Final = ("", "Pod")
+
+
+class Reading(Enum):
+    """What is known of a kind of owner: it is being looked up, kept current, or cannot be read."""
+
+    PENDING = "pending"
+    CURRENT = "current"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class KindState:
+    """Whether owners of a kind can be read; the kind is its API group and name."""
+
+    kind: tuple[str, str]
+    reading: Reading
+
+
+class Chain(msgspec.Struct, frozen=True, gc=False):
+    """The workload of a pod: its id, name and kind, and the owners on the way there.
+
+    `owner` is the topmost that was read, `uids` are all that were looked for, lowest first. `gang` is what the kind
+    implies. `is_open`: the last owner that was looked for is not known. `complete` is false while it may yet be.
+    """
+
+    id: str
+    name: str
+    kind: str
+    owner: Object | None = None
+    uids: tuple[str, ...] = ()
+    gang: Gang | None = None
+    is_open: bool = False
+    complete: bool = True
+
+
+class Owners:
+    """All owners that are known, by uid. `pods` are the pods that may own others, by uid."""
+
+    def __init__(self, pods: Mapping[str, Pod], owners: Iterable[Object] = ()) -> None:
+        self._pods = pods
+        self._known: dict[str, Object] = {owner.metadata.uid: owner for owner in owners}
+        self._kinds: dict[tuple[str, str], Reading] = {}
+
+    def put(self, owner: Object, *, is_there: bool) -> bool:
+        """Keep or forget an owner; whether that may matter to its pods: most of what changes is status."""
+        uid = owner.metadata.uid
+        before = self._known.get(uid)
+        put(self._known, uid, owner if is_there else None)
+        if before is None or not is_there:
+            return True
+        return _matter(before) != _matter(owner)
+
+    def put_kind(self, state: KindState) -> None:
+        """Note whether owners of a kind can be read."""
+        self._kinds[state.kind] = state.reading
+
+    def chain(self, pod: Pod) -> Chain:
+        """Follow the owners of a pod."""
+        metadata = pod.metadata
+        reference = metadata.controller
+        if reference is None:
+            return _bare(pod)
+        top = below = reference
+        uids = [reference.uid]
+        owner: Object | None = None
+        gang: Gang | None = None
+        is_open, complete = False, True
+        for _ in range(MAX_OWNERS):
+            parent = self._find(reference)
+            if parent is None:
+                is_open, complete = True, not self._is_awaited(reference)
+                break
+            if parent.metadata.namespace not in {"", metadata.namespace}:
+                if owner is None:
+                    return _bare(pod)
+                top = below
+                break
+            top, owner = reference, parent
+            if isinstance(parent, Controller):
+                gang = gang or parent.gang
+            above = parent.metadata.controller
+            if above is None or above.uid in uids or not climbs(key_of(reference), key_of(above)):
+                break
+            below, reference = reference, above
+            uids.append(above.uid)
+            if key_of(above) in CONTROLLERS:
+                top = above
+        identifier, name = _name(top, pod)
+        if is_open and top is reference:
+            # whoever made the pod may have written the uid of an owner in another namespace
+            identifier = f"{metadata.namespace}/{identifier}"
+        return Chain(identifier, name, top.kind, owner, tuple(uids), gang, is_open, complete)
+
+    def is_part(self, owner: Object) -> bool:
+        """Whether an object is owned by another that is the workload in its place."""
+        above = owner.metadata.controller
+        if above is None or not climbs((owner.resource.group, owner.resource.kind), key_of(above)):
+            return False
+        return key_of(above) in CONTROLLERS or self._find(above) is not None
+
+    def _find(self, reference: OwnerReference) -> Object | None:
+        if reference.kind == "Pod" and key_of(reference) == POD_KIND:
+            return self._pods.get(reference.uid)
+        return self._known.get(reference.uid)
+
+    def _is_awaited(self, reference: OwnerReference) -> bool:
+        return self._kinds.get(key_of(reference), Reading.UNREADABLE) is not Reading.UNREADABLE
+
+
+class Membership:
+    """Which pods make which workload, kept current."""
+
+    def __init__(self, pods: Mapping[str, Pod]) -> None:
+        self._owners = Owners(pods)
+        self._chains: dict[str, Chain] = {}
+        self._under: dict[str, dict[str, Pod]] = {}
+        self._open: dict[str, Pod] = {}
+
+    def join(self, pod: Pod) -> str:
+        """Take a pod in and return the id of its workload."""
+        uid = pod.metadata.uid
+        chain = self._chains[uid] = self._owners.chain(pod)
+        for owner in chain.uids:
+            if owner != chain.id:  # whoever asks knows the pods of a workload by its id
+                self._under.setdefault(owner, {})[uid] = pod
+        if chain.is_open:
+            self._open[uid] = pod
+        return chain.id
+
+    def leave(self, uid: str) -> str:
+        """Let a pod go and return the id of the workload that it belonged to."""
+        chain = self._chains.pop(uid)
+        for owner in chain.uids:
+            discard(self._under, owner, uid)
+        self._open.pop(uid, None)
+        return chain.id
+
+    def id_of(self, uid: str) -> str:
+        """The id of the workload of a pod that has joined."""
+        return self._chains[uid].id
+
+    def chain_of(self, uid: str) -> Chain:
+        """The owners of a pod that has joined."""
+        return self._chains[uid]
+
+    def note(self, owner: Object, *, is_there: bool) -> bool:
+        """Take a change of an owner; whether it may matter to the pods under it: then they are to join again."""
+        return self._owners.put(owner, is_there=is_there)
+
+    def note_kind(self, state: KindState) -> list[Pod]:
+        """Take a change of what can be read; return the pods that it may matter to: they are to join again."""
+        self._owners.put_kind(state)
+        return list(self._open.values())
+
+    def under(self, uid: str) -> list[Pod]:
+        """The pods among whose owners this is, but for those of which it is the workload."""
+        return list(self._under.get(uid, {}).values())
+
+
+def _matter(owner: Object) -> object:
+    metadata, above = owner.metadata, owner.metadata.controller
+    gang = owner.gang if isinstance(owner, Controller) else None
+    return (
+        metadata.creation_timestamp,
+        metadata.annotations.get(MIN_MEMBER_ANNOTATION),
+        None if above is None else above.uid,
+        gang,
+    )
+
+
+def _bare(pod: Pod) -> Chain:
+    """A pod without an owner: by itself, or with all pods of its namespace that are to be one gang of this name."""
+    metadata = pod.metadata
+    name = metadata.labels.get(WORKLOAD_LABEL)
+    is_gang = MIN_MEMBER_ANNOTATION in metadata.annotations or SUB_GROUPS_ANNOTATION in metadata.annotations
+    if name and is_gang:
+        return Chain(f"{metadata.namespace}/{name}", name, "Pod")
+    return Chain(metadata.uid, metadata.name, "Pod")
+
+
+def _name(top: OwnerReference, pod: Pod) -> tuple[str, str]:
+    """The id and the name of the workload under its topmost owner."""
+    known = CONTROLLERS.get(key_of(top))
+    group = pod.metadata.labels.get(known.group_label) if known is not None and known.group_label else None
+    return (top.uid, top.name) if group is None else (f"{top.uid}/{group}", f"{top.name}-{group}")

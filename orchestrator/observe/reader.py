@@ -1,0 +1,271 @@
+"""Snapshots one after the other, at a cost that follows what changed between them.
+
+    changes of the caches ──> note ──> what is touched: workloads, nodes ──> read ──> snapshot
+                                        ^
+    bindings and evictions under way ───┘
+
+What a change touches is read again when the next snapshot is asked for, and nothing else is. What comes out as it was
+stays the very same object, by which the planner knows that it need not look: a pod whose status alone changed, a
+node's heartbeat.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Final
+
+from orchestrator.cluster.gpu_nodes import GpuNode, given_gpus
+from orchestrator.cluster.objects import FINISHED, Namespace, Node, Pod, Project
+from orchestrator.cluster.reflector import Change
+from orchestrator.names import SCHEDULER_NAME
+from orchestrator.observe.budgets import planner_budgets
+from orchestrator.observe.claim_reader import (
+    ClaimReader,
+    DynamicObject,
+    gets_gpus_by_claims,
+    may_have_claims,
+)
+from orchestrator.observe.device_reader import DeviceReader, Miscounted
+from orchestrator.observe.dict_ops import put
+from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS
+from orchestrator.observe.namespaces import NamespaceOwners
+from orchestrator.observe.node_reader import NodeReader
+from orchestrator.observe.outsider_reader import OutsiderReader
+from orchestrator.observe.owners import KindState
+from orchestrator.observe.project_reader import ProjectReader
+from orchestrator.observe.request import concerns_gpus
+from orchestrator.observe.snapshot import Assumption, Observed, Reading
+from orchestrator.observe.unreadable import Boundary
+from orchestrator.observe.volumes import StorageObject, Volumes
+from orchestrator.observe.workload_reader import WorkloadReader
+from orchestrator.planner import model
+from orchestrator.planner.devices.model import ObservedClaim
+from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
+
+Workloads = tuple[model.Workload, ...]
+
+_NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
+_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_ASSUMPTIONS: Final[Mapping[str, Assumption]] = MappingProxyType({})
+_NO_NOMINATIONS: Final[Mapping[str, Assumption | None]] = MappingProxyType({})
+_NO_CLAIMS: Final[Mapping[str, ObservedClaim]] = MappingProxyType({})
+
+
+def read(observed: Observed, settings: Settings = DEFAULT_SETTINGS) -> Reading:
+    """Build the planner's snapshot. What cannot be read is left out and named."""
+    reader = Reader(settings)
+    for observed_object in chain(
+        observed.namespaces.values(),
+        observed.projects.values(),
+        observed.nodes.values(),
+        observed.storage,
+        observed.dynamic,
+        *(owners.values() for owners in observed.owners),
+        observed.pods.values(),
+    ):
+        reader.note(Change("added", observed_object))
+    return reader.read(
+        assumed=observed.assumed,
+        evicted=observed.evicted,
+        nominated=observed.nominated,
+        now_us=observed.now_us,
+        budgets=planner_budgets(observed.budgets.values(), observed.pods, observed.evicted, {}),
+    )
+
+
+class Reader:
+    """Builds snapshots of the cluster, kept current by changes. `volumes` are the claims, volumes and storage classes.
+
+    Kubernetes does not keep when a gang lost a member, so the first reading that shows it sets `stale_since_us`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings = DEFAULT_SETTINGS,
+        *,
+        max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
+    ) -> None:
+        self._settings = settings
+        boundary = Boundary()
+        self._namespaces = NamespaceOwners()
+        self._others: dict[str, Pod] = {}
+        self._merged: tuple[Workloads, Workloads, Workloads] = ((), (), ())
+        self._projects = ProjectReader(boundary)
+        self._devices = DeviceReader()
+        self.claims = ClaimReader(boundary)
+        self._nodes = NodeReader(self._devices, self.claims, boundary, self._is_ours)
+        self.volumes = Volumes()
+        self._workloads = WorkloadReader(
+            self._namespaces.project_of,
+            self.volumes,
+            self._devices,
+            self.claims,
+            levels=settings.topology_levels,
+            max_checkpoint_grace_seconds=max_checkpoint_grace_seconds,
+            boundary=boundary,
+        )
+        self._outsiders = OutsiderReader(
+            self._devices, self.claims, self._namespaces.project_of, max_checkpoint_grace_seconds
+        )
+
+    @property
+    def behind(self) -> int:
+        """How many workloads were touched and have not been read again."""
+        return self._workloads.behind
+
+    def is_of_a_project(self, namespace: str) -> bool:
+        """Whether a namespace belongs to a project."""
+        return namespace in self._namespaces.project_of
+
+    def miscounted(self) -> Iterator[Miscounted]:
+        """Yield the pods on which other GPUs are written than their kubelets gave them, as of the last snapshot."""
+        return self._devices.miscounted()
+
+    def read_ahead(self, most: int, *, now_us: int = 0) -> None:
+        """Read so many of the workloads that were touched, at most: the next snapshot has to read the others only."""
+        self._workloads.read_touched(now_us, most)
+
+    def note(self, change: Change[Any]) -> None:
+        """Take one change: of a pod, node, namespace, project, of storage, of what kinds of owners can be read.
+
+        Anything else is the owner of pods.
+        """
+        changed, is_there = change.object, change.type != "deleted"
+        if isinstance(changed, Pod):
+            self._note_pod(changed, is_there=is_there)
+        elif isinstance(changed, Node):
+            self._nodes.note(changed, is_there=is_there)
+            self._devices.note_node(changed, is_there=is_there)
+        elif isinstance(changed, GpuNode):
+            self._devices.note_given(changed.metadata.name, given_gpus(changed) if is_there else {})
+        elif isinstance(changed, Namespace):
+            if self._namespaces.note_namespace(changed, is_there=is_there):
+                self._change_owner(changed.metadata.name)
+        elif isinstance(changed, Project):
+            self._projects.note(changed, is_there=is_there)
+            for namespace in self._namespaces.note_project(changed, is_there=is_there):
+                self._change_owner(namespace)
+        elif isinstance(changed, DynamicObject):
+            self._note_dynamic(changed, is_there=is_there)
+        elif isinstance(changed, StorageObject):
+            self._workloads.note_claims(self.volumes.note(changed, is_there=is_there))
+        elif isinstance(changed, KindState):
+            self._workloads.note_kind(changed)
+        else:
+            self._workloads.note_owner(changed, is_there=is_there)
+
+    def read(
+        self,
+        *,
+        assumed: Mapping[str, Assumption] = _NO_ASSUMPTIONS,
+        evicted: frozenset[str] = frozenset(),
+        placeholders: Mapping[str, Pod] = _NO_PODS,
+        unschedulable: Mapping[str, str] = _NOBODY,
+        nominated: Mapping[str, Assumption | None] = _NO_NOMINATIONS,
+        avoided: Mapping[str, str] = _NOBODY,
+        now_us: int = 0,
+        budgets: tuple[model.Budget, ...] = (),
+        left_over: tuple[str, ...] = (),
+        assumed_claims: Mapping[str, ObservedClaim] = _NO_CLAIMS,
+    ) -> Reading:
+        """Build the planner's snapshot. What cannot be read is left out and named.
+
+        `assumed`, `evicted` and `nominated` are bindings, evictions and nominations, by pod uid, that the caches do not
+        show yet; a nomination of None has ended. `placeholders` are pods that are to come; `unschedulable` has, by uid,
+        why pods wait for something else than the planner, `avoided` the nodes that they are not to get. `now_us` is the
+        time of the decision; 0: rules about time do not apply. `budgets` are the budgets for disruption, `left_over`
+        the workloads that the last decision did not reach. `assumed_claims` are claims, by key, as they are once what
+        is under way is written.
+        """
+        self._touch((), self.claims.assume(assumed_claims))
+        self._workloads.overlay(assumed, evicted, placeholders, unschedulable, nominated, avoided=avoided)
+        self._read_devices(assumed, nominated)
+        workloads = self._workloads.read(now_us)
+        outsiders = self._outsiders.read(evicted)
+        if outsiders:
+            workloads = self._merge(workloads, outsiders)
+        snapshot = model.Snapshot(
+            nodes=self._nodes.read(),
+            projects=self._projects.read(),
+            workloads=workloads,
+            now_us=now_us,
+            settings=self._settings,
+            budgets=budgets,
+            left_over=left_over,
+            dynamic=self.claims.dynamic(),
+        )
+        unreadable = self._workloads.unreadable(now_us)
+        skipped = chain(
+            self._nodes.skipped(),
+            self.claims.skipped(),
+            self._projects.skipped(),
+            self._workloads.skipped(unreadable),
+            (entry for entry in self._devices.skipped() if entry.uid not in unreadable),
+        )
+        return Reading(snapshot, unreadable, self._projects.unreadable(), tuple(sorted(skipped)))
+
+    def _read_devices(
+        self, assumed: Mapping[str, Assumption], nominated: Mapping[str, Assumption | None]
+    ) -> None:
+        """Have what pods hold that muster did not bind worked out before these are read."""
+        for tenant in self._devices.read(self._workloads.pod, assumed, nominated):
+            if tenant.is_foreign:
+                self._nodes.touch(tenant.pod.spec.node_name)
+            else:
+                self._workloads.touch([tenant.pod.metadata.uid])
+                self._outsiders.touch([tenant.pod.metadata.uid])
+
+    def _merge(self, workloads: Workloads, outsiders: Workloads) -> Workloads:
+        """All workloads by id; the same as last time where neither changed."""
+        known = self._merged
+        if known[0] is not workloads or known[1] is not outsiders:
+            known = (workloads, outsiders, tuple(sorted((*workloads, *outsiders), key=attrgetter("id"))))
+            self._merged = known
+        return known[2]
+
+    def _note_pod(self, pod: Pod, *, is_there: bool) -> None:
+        is_ours = is_there and pod.spec.scheduler_name == SCHEDULER_NAME
+        runs_elsewhere = bool(
+            is_there and not is_ours and pod.spec.node_name and pod.status.phase not in FINISHED
+        )
+        has_claims = may_have_claims(pod)
+        has_gpus = runs_elsewhere and (has_claims or concerns_gpus(pod))
+        is_outsider = has_gpus and bool(self._namespaces.project_of.get(pod.metadata.namespace))
+        put(self._others, pod.metadata.uid, pod if has_gpus else None)
+        self._workloads.note_pod(pod, is_there=is_ours)
+        self._outsiders.note(pod, is_there=is_outsider)
+        self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere and not is_outsider else "")
+        # which GPUs a pod has by claims is written in them
+        by_claims = gets_gpus_by_claims(pod)
+        self._devices.note_pod(
+            pod, is_there=is_there and not by_claims, is_foreign=not (is_ours or is_outsider)
+        )
+        if has_claims:
+            is_active = is_there and pod.status.phase not in FINISHED
+            self._touch(self.claims.nodes_of(pod), self.claims.note_pod(pod, is_there=is_active))
+        elif self.claims.has_made_one_for(pod.metadata.uid):
+            self._touch(self.claims.nodes_of(pod), ())
+
+    def _note_dynamic(self, changed: DynamicObject, *, is_there: bool) -> None:
+        gpu_class = self.claims.gpu_class
+        self._touch(*self.claims.note(changed, is_there=is_there))
+        if self.claims.gpu_class != gpu_class:  # it concerns pods that have no claims as well
+            self._workloads.touch_all()
+
+    def _is_ours(self, uid: str) -> bool:
+        """Whether what the pod holds is counted for a workload."""
+        return uid in self._outsiders or self._workloads.pod(uid) is not None
+
+    def _touch(self, nodes: Iterable[str], pods: Collection[str]) -> None:
+        """Read these again."""
+        for name in nodes:
+            self._nodes.touch(name)
+        self._workloads.touch(pods)
+        self._outsiders.touch(pods)
+
+    def _change_owner(self, namespace: str) -> None:
+        """The namespace went to another project, with all that is in it."""
+        self._workloads.note_namespace(namespace)
+        for pod in [pod for pod in self._others.values() if pod.metadata.namespace == namespace]:
+            self._note_pod(pod, is_there=True)

@@ -1,0 +1,337 @@
+"""What one pod asks for, and where it may run: from the pod's specification to the planner's terms."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from orchestrator.cluster.gpu_fraction import gpu_milli
+from orchestrator.cluster.integers import whole_number
+from orchestrator.cluster.objects import Container, Pod, PodSpec
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes, memory_mib, shortened, whole_count
+from orchestrator.names import (
+    ADMITTED_ANNOTATION,
+    GPU_DEVICES_ANNOTATION,
+    GPU_FRACTION_ANNOTATION,
+    GPU_FRACTION_DEVICES_ANNOTATION,
+    GPU_MEMORY_ANNOTATION,
+    GPU_RESOURCE,
+    RESERVATION_LABEL,
+    SYSTEM_NAMESPACE,
+)
+from orchestrator.observe.node_terms import Terms, both, terms_of
+from orchestrator.observe.unreadable import UnreadableRequest
+from orchestrator.planner.model import Constraints, Request, Toleration
+
+__all__ = [
+    "GPU_PARTS",
+    "MAX_AMOUNT",
+    "MAX_DEVICES",
+    "NODE_NAME_LABEL",
+    "Held",
+    "UnreadableRequest",
+    "concerns_gpus",
+    "devices_of",
+    "gpu_devices",
+    "gpu_request",
+    "held_on_node",
+    "is_admitted",
+    "is_reservation",
+    "pod_constraints",
+    "pod_request",
+    "readable_request",
+    "resource_request",
+]
+
+NODE_NAME_LABEL = "metadata.name"
+"""Under this pseudo label a node carries its own name, so that terms on fields are matched like terms on labels."""
+
+MAX_AMOUNT: Final = 10**15
+"""Of thousandths of a CPU, or of bytes: a thousand times what the largest machines have. A pod that asks for more is
+not counted with, because sums with it would reach what stands for unlimited."""
+MAX_DEVICES: Final = 1024
+"""GPUs of one node or pod. Nodes have 16 at most; device plugins that announce each several times, some hundreds."""
+MAX_TOLERATIONS: Final = 128
+MAX_SELECTOR_LABELS: Final = 64
+
+_MIB = 1 << 20
+_UNITS: Final = {GPU_RESOURCE: "devices", "cpu": "thousandths of a CPU", "memory": "bytes"}
+GPU_PARTS: Final = frozenset((GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION))
+"""The annotations that ask for parts of GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a bound pod holds on its node; None where it cannot be read, which has to count as all there is."""
+
+    cpu_milli: int | None
+    memory_bytes: int | None
+    problem: str = ""
+
+
+def resource_request(pod: Pod) -> Request:
+    """What the pod asks of Kubernetes itself, whatever its annotations say. Raises UnreadableRequest."""
+    return Request(
+        gpu_count=_resource(pod, GPU_RESOURCE, whole_count, MAX_DEVICES),
+        cpu_milli=_resource(pod, "cpu", cpu_milli, MAX_AMOUNT),
+        memory_bytes=_resource(pod, "memory", memory_bytes, MAX_AMOUNT),
+    )
+
+
+def held_on_node(pod: Pod) -> Held:
+    """What a bound pod of another scheduler holds beside GPUs, each resource read by itself."""
+    problems: list[str] = []
+
+    def read(resource: str, parse: Callable[[str], int], most: int) -> int | None:
+        try:
+            return _resource(pod, resource, parse, most)
+        except UnreadableRequest as error:
+            problems.append(str(error))
+            return None
+
+    read(GPU_RESOURCE, whole_count, MAX_DEVICES)
+    return Held(
+        read("cpu", cpu_milli, MAX_AMOUNT), read("memory", memory_bytes, MAX_AMOUNT), "; ".join(problems)
+    )
+
+
+def is_admitted(pod: Pod) -> bool:
+    """Whether muster itself bound the pod: only after a pod was made can its own uid be written on it."""
+    return pod.metadata.annotations.get(ADMITTED_ANNOTATION) == pod.metadata.uid
+
+
+def is_reservation(pod: Pod) -> bool:
+    """Whether the pod is muster's own and holds a GPU for pods with parts of it: what these have counts, not it."""
+    metadata = pod.metadata
+    return metadata.namespace == SYSTEM_NAMESPACE and metadata.labels.get(RESERVATION_LABEL) == "true"
+
+
+def concerns_gpus(pod: Pod) -> bool:
+    """Whether the pod asks for GPUs or parts of them, in a way that can be read or not, or says that it has some."""
+    if is_reservation(pod):
+        return False
+    annotations = pod.metadata.annotations
+    if annotations and (annotations.get(GPU_DEVICES_ANNOTATION) or not GPU_PARTS.isdisjoint(annotations)):
+        return True
+    return any(
+        GPU_RESOURCE in container.resources.limits or GPU_RESOURCE in container.resources.requests
+        for container in (*pod.spec.containers, *pod.spec.init_containers)
+    )
+
+
+def gpu_request(pod: Pod, *, with_parts: bool = True) -> Request:
+    """What the pod asks for in GPUs alone, whether its request can be read or not.
+
+    A number that cannot be read is the largest, a part of a GPU that cannot be read a whole one.
+    """
+    try:
+        count = _resource(pod, GPU_RESOURCE, whole_count, MAX_DEVICES)
+    except UnreadableRequest:
+        return Request(gpu_count=MAX_DEVICES)
+    if count or not with_parts:
+        return Request(gpu_count=count)
+    try:
+        return _parts(pod.metadata.annotations) or Request()
+    except UnreadableRequest:
+        return Request(gpu_count=1)
+
+
+def has_gpus_of_plugin(pod: Pod) -> bool:
+    """Whether it is its node's device plugin that gives a bound pod its GPUs: no claim was made for them."""
+    request = gpu_request(pod)
+    asks = bool(request.gpu_count or request.is_shared)
+    return asks and pod.status.extended_resource_claim_status is None
+
+
+def readable_request(pod: Pod) -> Request:
+    """What a bound pod that cannot be read asks for, each resource by itself; more than there is where it cannot be."""
+
+    def read(resource: str, parse: Callable[[str], int]) -> int:
+        try:
+            return _resource(pod, resource, parse, MAX_AMOUNT)
+        except UnreadableRequest:
+            return MAX_AMOUNT
+
+    return replace(
+        gpu_request(pod), cpu_milli=read("cpu", cpu_milli), memory_bytes=read("memory", memory_bytes)
+    )
+
+
+def gpu_devices(pod: Pod) -> tuple[int, ...]:
+    """The indices of the GPUs that are written on a pod; empty when none are.
+
+    Raises UnreadableRequest for what muster never writes.
+    """
+    text = pod.metadata.annotations.get(GPU_DEVICES_ANNOTATION, "")
+    if not text:
+        return ()
+    numbers = [whole_number(part) for part in text.split(",", MAX_DEVICES)]
+    devices = dict.fromkeys(number for number in numbers if number is not None and number < MAX_DEVICES)
+    if len(devices) < len(numbers):
+        raise UnreadableRequest(
+            f"its annotation {GPU_DEVICES_ANNOTATION} is {shortened(text)}: "
+            "muster writes the indices of GPUs there, with commas between them"
+        )
+    return tuple(devices)
+
+
+def devices_text(devices: Iterable[int]) -> str:
+    """Return what is written on a pod for these GPUs, as `gpu_devices` reads it."""
+    return ",".join(map(str, devices))
+
+
+def devices_of(pod: Pod) -> tuple[int, ...]:
+    """The indices of the GPUs that are written on a pod; empty when none that can be read are."""
+    try:
+        return gpu_devices(pod)
+    except UnreadableRequest:
+        return ()
+
+
+def _resource(pod: Pod, resource: str, parse: Callable[[str], int], most: int) -> int:
+    if resource == GPU_RESOURCE and is_reservation(pod):
+        return 0
+    try:
+        amount = _total(pod, resource, parse)
+    except ValueError as error:
+        raise UnreadableRequest(f"its request of {resource} cannot be read: {error}") from error
+    if not 0 <= amount <= most:
+        raise UnreadableRequest(
+            f"it asks for {amount} of {resource}, in {_UNITS[resource]}: allowed is {most}"
+        )
+    return amount
+
+
+def pod_request(pod: Pod) -> Request:
+    """What the pod asks for, parts of GPUs included. Raises UnreadableRequest."""
+    plain = resource_request(pod)
+    annotations = _parts_in(pod.metadata.annotations)
+    if plain.gpu_count and annotations:
+        raise _several([GPU_RESOURCE, *annotations])
+    parts = _parts(pod.metadata.annotations)
+    if parts is None:
+        return plain
+    return replace(parts, cpu_milli=plain.cpu_milli, memory_bytes=plain.memory_bytes)
+
+
+def _parts(annotations: Mapping[str, str]) -> Request | None:
+    """The parts of GPUs that the annotations ask for, None for none. Raises UnreadableRequest."""
+    parts = _parts_in(annotations)
+    if not parts:
+        return None
+    if len(parts) > 1:
+        raise _several(parts)
+    return Request(
+        gpu_portion_milli=_portion_milli(annotations),
+        gpu_memory_mib=_gpu_memory_mib(annotations),
+        shared_devices=_shared_devices(annotations),
+    )
+
+
+def _parts_in(annotations: Mapping[str, str]) -> list[str]:
+    return [
+        annotation
+        for annotation in (GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION)
+        if annotation in annotations
+    ]
+
+
+def _several(requests: Iterable[str]) -> UnreadableRequest:
+    return UnreadableRequest(f"it asks for {' and for '.join(requests)}: remove one of them")
+
+
+def _portion_milli(annotations: Mapping[str, str]) -> int:
+    fraction = annotations.get(GPU_FRACTION_ANNOTATION)
+    if fraction is None:
+        return 0
+    try:
+        portion = gpu_milli(fraction)
+    except ValueError as error:
+        raise UnreadableRequest(
+            f"its annotation {GPU_FRACTION_ANNOTATION} cannot be read: {error}"
+        ) from error
+    if not 0 < portion < 1000:
+        raise UnreadableRequest(
+            f"its annotation {GPU_FRACTION_ANNOTATION} is {shortened(fraction)}: allowed is 0.001 to 0.999"
+        )
+    return portion
+
+
+def _gpu_memory_mib(annotations: Mapping[str, str]) -> int:
+    text = annotations.get(GPU_MEMORY_ANNOTATION)
+    if text is None:
+        return 0
+    try:
+        mib = memory_mib(text)
+    except ValueError as error:
+        raise UnreadableRequest(f"its annotation {GPU_MEMORY_ANNOTATION} cannot be read: {error}") from error
+    if mib <= 0:
+        raise UnreadableRequest(
+            f"its annotation {GPU_MEMORY_ANNOTATION} is {shortened(text)}: it must be above 0"
+        )
+    if mib > MAX_AMOUNT // _MIB:
+        raise UnreadableRequest(
+            f"its annotation {GPU_MEMORY_ANNOTATION} is {shortened(text)}: no GPU has so much"
+        )
+    return mib
+
+
+def _shared_devices(annotations: Mapping[str, str]) -> int:
+    text = annotations.get(GPU_FRACTION_DEVICES_ANNOTATION, "1")
+    devices = whole_number(text)
+    if devices is None or not 0 < devices < 1000:
+        raise UnreadableRequest(
+            f"its annotation {GPU_FRACTION_DEVICES_ANNOTATION} is {shortened(text)}: "
+            "allowed is a number of GPUs from 1 up"
+        )
+    return devices
+
+
+def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
+    """Where the pod may run, if its volumes ask for nodes that match these terms.
+
+    Raises UnreadableRequest when it has more conditions than a decision can look at for every node.
+    """
+    spec = pod.spec
+    for count, most, what in (
+        (len(spec.tolerations), MAX_TOLERATIONS, "tolerations"),
+        (len(spec.node_selector), MAX_SELECTOR_LABELS, "labels in its node selector"),
+    ):
+        if count > most:
+            raise UnreadableRequest(f"it has {count} {what}: at most {most} are read")
+    affinity = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
+    return Constraints(
+        node_selector=tuple(sorted(spec.node_selector.items())),
+        node_terms=both(terms_of(affinity), volumes),
+        tolerations=tuple(
+            Toleration(toleration.key, toleration.operator or "Equal", toleration.value, toleration.effect)
+            for toleration in spec.tolerations
+        ),
+    )
+
+
+def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:
+    """Kubernetes' effective request: containers and sidecars together, or one start-up container if that is more.
+
+    What the pod as a whole asks for is at least that, or Kubernetes does not take it.
+    """
+    running, starting = _sum(pod.spec.containers, resource, parse), 0
+    if pod.spec.init_containers:
+        sidecars = [one for one in pod.spec.init_containers if one.restart_policy == "Always"]
+        starters = [one for one in pod.spec.init_containers if one.restart_policy != "Always"]
+        running += _sum(sidecars, resource, parse)
+        starting = max((_requested(starter, resource, parse) for starter in starters), default=0)
+    whole = _requested(pod.spec, resource, parse)
+    return max(running, starting, whole) + _parsed(pod.spec.overhead.get(resource), parse)
+
+
+def _sum(containers: Iterable[Container], resource: str, parse: Callable[[str], int]) -> int:
+    return sum([_requested(container, resource, parse) for container in containers])
+
+
+def _requested(asker: Container | PodSpec, resource: str, parse: Callable[[str], int]) -> int:
+    amount = asker.resources.requests.get(resource)
+    return _parsed(asker.resources.limits.get(resource) if amount is None else amount, parse)
+
+
+def _parsed(amount: str | int | None, parse: Callable[[str], int]) -> int:
+    return 0 if amount is None else parse(str(amount))

@@ -1,0 +1,441 @@
+"""From the objects in the cluster to the planner's snapshot. Pure: objects in, snapshot out.
+
+A workload is the pods that share their topmost owner (`owners`); a bare pod is a workload of one. Its age is the
+owner's, so an evicted job keeps its place in the queue. Kubernetes' timestamps count whole seconds: workloads made
+within about the same second are put in order by the time that `submit` wrote down.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from orchestrator.cluster.gpu_fraction import gpu_milli
+from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes, time_us, whole_count
+from orchestrator.durations import parse_duration_seconds
+from orchestrator.errors import UsageError
+from orchestrator.names import (
+    INTERACTIVE,
+    NODE_TYPE_LABEL,
+    PREEMPTIBLE_ANNOTATION,
+    SUBMITTED_AT_ANNOTATION,
+    TYPE_LABEL,
+    WORKLOAD_LABEL,
+)
+from orchestrator.observe.claim_reader import DynamicObject, PodClaims
+from orchestrator.observe.gangs import required
+from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS
+from orchestrator.observe.health import gives_gpus_twice, gpu_memory_mib, node_health, refuses_pods
+from orchestrator.observe.holdings import held_request
+from orchestrator.observe.node_terms import Terms, both
+from orchestrator.observe.owners import Chain
+from orchestrator.observe.published_gpus import PublishedGpus
+from orchestrator.observe.request import (
+    MAX_AMOUNT,
+    NODE_NAME_LABEL,
+    Held,
+    devices_of,
+    gpu_devices,
+    has_gpus_of_plugin,
+    is_admitted,
+    pod_constraints,
+    readable_request,
+)
+from orchestrator.observe.sub_groups import grouping, sub_group
+from orchestrator.observe.unreadable import SkippedObject, Unreadable
+from orchestrator.observe.volumes import StorageObject
+from orchestrator.planner import model
+from orchestrator.planner.gangs import has_gang
+
+_SECOND_US = 1_000_000
+MAX_DEPARTMENTS = 64
+"""Above one project. Organisations have three or four levels; the planner goes up from each project, and down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """A binding or nomination that was made but has not been seen on the watch yet."""
+
+    node: str
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the caches hold, by uid, and what is known beyond them: bindings, evictions and nominations, by pod uid.
+
+    `now_us` is the time of the decision; 0: rules about time do not apply.
+    """
+
+    nodes: Mapping[str, Node]
+    pods: Mapping[str, Pod]
+    namespaces: Mapping[str, Namespace]
+    projects: Mapping[str, Project]
+    owners: Sequence[Mapping[str, Object]] = ()
+    assumed: Mapping[str, Assumption] = field(default_factory=dict)
+    evicted: frozenset[str] = frozenset()
+    nominated: Mapping[str, Assumption | None] = field(default_factory=dict)
+    now_us: int = 0
+    budgets: Mapping[str, PodDisruptionBudget] = field(default_factory=dict)
+    storage: Sequence[StorageObject] = ()
+    dynamic: Sequence[DynamicObject] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The snapshot, and for each pod or project that could not be read (by uid or name) the reason in one line.
+
+    `skipped` names these and all else that no decision counts with: nodes, pods of other schedulers.
+    """
+
+    snapshot: model.Snapshot
+    unreadable_pods: Mapping[str, str]
+    unreadable_projects: Mapping[str, str]
+    skipped: tuple[SkippedObject, ...] = ()
+
+
+def owner_uid(pod: Pod) -> str:
+    """What makes pods one workload: the uid of the controlling owner, or the pod's own."""
+    for owner_reference in pod.metadata.owner_references:
+        if owner_reference.controller:
+            return owner_reference.uid
+    return pod.metadata.uid
+
+
+def planner_project(project: Project) -> model.Project:
+    """The project in the planner's terms. Raises ValueError when a quantity cannot be meant."""
+    spec, gpu = project.spec, project.spec.gpu
+    cpu, memory = spec.cpu, spec.memory
+    quota = gpu_milli(gpu.quota)
+    return model.Project(
+        name=project.metadata.name,
+        quota_gpu_milli=quota,
+        limit_gpu_milli=None if gpu.limit is None else gpu_milli(gpu.limit),
+        over_quota_weight=quota if gpu.over_quota_weight is None else gpu_milli(gpu.over_quota_weight),
+        priority=spec.priority,
+        parent=spec.parent,
+        created_at_us=time_us(project.metadata.creation_timestamp),
+        train_node_types=tuple(spec.node_affinity.train),
+        interactive_node_types=tuple(spec.node_affinity.interactive),
+        quota_cpu_milli=_bound(cpu.quota, cpu_milli),
+        limit_cpu_milli=_bound(cpu.limit, cpu_milli),
+        cpu_over_quota_weight=1 if cpu.over_quota_weight is None else cpu.over_quota_weight,
+        quota_memory_bytes=_bound(memory.quota, memory_bytes),
+        limit_memory_bytes=_bound(memory.limit, memory_bytes),
+        memory_over_quota_weight=1 if memory.over_quota_weight is None else memory.over_quota_weight,
+        reclaim_min_runtime_seconds=_seconds("reclaimMinRuntime", spec.reclaim_min_runtime),
+        preempt_min_runtime_seconds=_seconds("preemptMinRuntime", spec.preempt_min_runtime),
+        moves_non_preemptible=spec.non_preemptible_on_unhealthy == "Move",
+        gpu_models=tuple(
+            model.GpuModelBounds(
+                name,
+                None if bounds.quota is None else gpu_milli(bounds.quota),
+                None if bounds.limit is None else gpu_milli(bounds.limit),
+            )
+            for name, bounds in sorted(gpu.models.items())
+        ),
+    )
+
+
+def too_deep(name: str, projects: Mapping[str, model.Project]) -> Unreadable | None:
+    """Why a project has more departments above it than are looked at, or None. A circle has no end either."""
+    above: list[str] = []
+    parent = projects[name].parent
+    while parent is not None and parent in projects:
+        if parent == name or parent in above:
+            circle = [name, *above, parent]
+            return Unreadable(
+                f"the departments above it form a circle ({' > '.join(circle[circle.index(parent) :])}): "
+                "give one of them another parent, or none"
+            )
+        above.append(parent)
+        if len(above) > MAX_DEPARTMENTS:
+            return Unreadable(
+                f"there are more than {MAX_DEPARTMENTS} departments above it: "
+                f"give it a parent nearer the top than {above[0]}"
+            )
+        parent = projects[parent].parent
+    return None
+
+
+def _bound(quantity: str | int | None, parse: Callable[[str], int]) -> int | None:
+    return None if quantity is None else parse(str(quantity))
+
+
+def _seconds(name: str, duration: str | None) -> int | None:
+    try:
+        return parse_duration_seconds(name, duration)
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
+def planner_node(
+    node: Node,
+    held: Iterable[Held] = (),
+    foreign_devices: tuple[int, ...] = (),
+    published: PublishedGpus | None = None,
+) -> model.Node:
+    """The node in the planner's terms, with what pods of other schedulers hold on it beside those devices.
+
+    `published` are the GPUs that a driver publishes for it. Raises ValueError when what it has cannot be read.
+    """
+    allocatable = node.status.allocatable
+    health = node_health(node, published)
+    labels = {**node.metadata.labels, NODE_NAME_LABEL: node.metadata.name}
+    if published is not None and published.model:
+        labels.setdefault(model.GPU_MODEL_LABEL, published.model)
+    cpu = _amount(allocatable, "cpu", cpu_milli)
+    memory = _amount(allocatable, "memory", memory_bytes)
+    foreign = list(held)
+    return model.Node(
+        name=node.metadata.name,
+        gpu_count=health.gpu_count,
+        cpu_milli=cpu,
+        memory_bytes=memory,
+        pod_slots=whole_count(str(allocatable.get("pods", 110))),
+        labels=labels,
+        taints=tuple(model.Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints),
+        schedulable=not health.unhealthy
+        and not node.spec.unschedulable
+        and not gives_gpus_twice(node, published)
+        and not refuses_pods(node, published),
+        node_type=node.metadata.labels.get(NODE_TYPE_LABEL, ""),
+        foreign=model.Request(
+            gpu_count=len(foreign_devices),
+            cpu_milli=_sum((use.cpu_milli for use in foreign), cpu),
+            memory_bytes=_sum((use.memory_bytes for use in foreign), memory),
+        ),
+        foreign_pods=len(foreign),
+        foreign_devices=foreign_devices,
+        gpu_memory_mib=gpu_memory_mib(node, published),
+        unhealthy=health.unhealthy,
+        unhealthy_since_us=health.since_us,
+        unhealthy_gpus=health.unhealthy_gpus,
+        lost_gpus=health.lost_gpus,
+        published_gpus=() if published is None else published.ids,
+    )
+
+
+def _amount(allocatable: Mapping[str, str | int], resource: str, parse: Callable[[str], int]) -> int:
+    amount = parse(str(allocatable.get(resource, 0)))
+    if not 0 <= amount <= MAX_AMOUNT:
+        raise ValueError(f"it says that it has {amount} of {resource}: at most {MAX_AMOUNT} is believed")
+    return amount
+
+
+def _sum(amounts: Iterable[int | None], everything: int) -> int:
+    """What they hold together; one that is not known holds everything."""
+    return sum(everything if amount is None else amount for amount in amounts)
+
+
+def belongs(pod: Pod, assumed: Mapping[str, Assumption]) -> bool:
+    """Whether the pod waits for a node or holds one; a pending pod that is deleted or gated does neither."""
+    if pod.spec.node_name or pod.metadata.uid in assumed:
+        return True
+    return pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
+
+
+def planner_pod(
+    pod: Pod,
+    request: model.Request,
+    assumed: Assumption | None = None,
+    *,
+    evicted: bool = False,
+    nominated: Assumption | None = None,
+    levels: tuple[str, ...] = (),
+    volumes: Terms = (),
+    part: str = "",
+    devices: tuple[int, ...] | None = None,
+    claims: PodClaims | None = None,
+    max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
+) -> model.Pod:
+    """The pod in the planner's terms, with a binding or an eviction that is under way. Raises UnreadableRequest.
+
+    `request` is what it asks for beside its claims. `nominated` is the place that is kept for it or, if it leaves, for
+    its successor; a pod that stays has none. `levels` are the cluster's levels of topology, `volumes` what the pod's
+    volumes ask of its node, `part` its part of the gang that its controller implies. `devices` are what it holds of its
+    node's GPUs, whatever its annotation says; None: that counts. `claims` is what its resource claims are.
+    """
+    node = pod.spec.node_name or (assumed.node if assumed else None)
+    state = model.PodState.PENDING
+    request = request if claims is None else claims.request
+    terms = volumes if claims is None else both(volumes, claims.terms)
+    held: tuple[int, ...] = ()
+    if node:
+        state = _state(pod, max_checkpoint_grace_seconds, evicted=evicted)
+        if assumed and not pod.spec.node_name:
+            held = assumed.devices
+        elif claims is not None and claims.keys and not has_gpus_of_plugin(pod):
+            held = claims.devices
+        elif devices is not None:
+            held, request = devices, held_request(request, devices)
+        elif request.gpu_count or request.is_shared:
+            held = gpu_devices(pod)
+    if state is model.PodState.ALLOCATED:
+        nominated = None
+    return model.Pod(
+        id=pod.metadata.uid,
+        name=pod.metadata.name,
+        request=request,
+        constraints=pod_constraints(pod, terms),
+        state=state,
+        node=node,
+        devices=held,
+        sub_group=sub_group(pod, levels) or part,
+        max_runtime_seconds=pod.spec.active_deadline_seconds,
+        ends_by_us=_ends_by_us(pod) if node else 0,
+        nominated_node=nominated.node if nominated else None,
+        nominated_devices=nominated.devices if nominated else (),
+        claims=() if claims is None else claims.keys,
+        extended_claim=None if claims is None else claims.extended,
+    )
+
+
+def held_pod(
+    pod: Pod,
+    assumed: Assumption | None = None,
+    *,
+    devices: tuple[int, ...] | None = None,
+    claims: PodClaims | None = None,
+    evicted: bool = False,
+    max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
+) -> model.Pod:
+    """What a bound pod holds, without all that a decision about it would look at, whether it can be read or not.
+
+    `devices` and `claims` as for `planner_pod`.
+    """
+    held = assumed.devices if assumed and not pod.spec.node_name else devices
+    if claims is not None and not has_gpus_of_plugin(pod):
+        held = claims.devices
+    elif held is None:
+        held = devices_of(pod)
+    return model.Pod(
+        id=pod.metadata.uid,
+        name=pod.metadata.name,
+        request=held_request(readable_request(pod), held) if claims is None else claims.request,
+        claims=() if claims is None else claims.keys,
+        state=_state(pod, max_checkpoint_grace_seconds, evicted=evicted),
+        node=pod.spec.node_name or (assumed.node if assumed else None),
+        devices=held,
+    )
+
+
+def _state(pod: Pod, max_checkpoint_grace_seconds: int, *, evicted: bool) -> model.PodState:
+    return (
+        model.PodState.RELEASING
+        if evicted or is_leaving(pod, max_checkpoint_grace_seconds)
+        else model.PodState.ALLOCATED
+    )
+
+
+def is_leaving(pod: Pod, max_checkpoint_grace_seconds: int) -> bool:
+    """Whether a bound pod was deleted and gives back what it has.
+
+    One that was deleted with more grace than an eviction leaves it stays, and counts, until it is evicted as well.
+    """
+    metadata = pod.metadata
+    return (
+        metadata.deletion_timestamp is not None
+        and (metadata.deletion_grace_period_seconds or 0) <= max_checkpoint_grace_seconds
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """The pods of one workload, oldest first, each with what it is to the planner, and what is known about them.
+
+    `chain` leads to its owner, `succeeded` are the pods that have done their part. `stale_since_us` is since when the
+    gang is short of pods, if it is.
+    """
+
+    uid: str
+    pods: Sequence[tuple[Pod, model.Pod]]
+    chain: Chain
+    project: str
+    succeeded: Sequence[Pod]
+    stale_since_us: int
+
+
+def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.Workload:
+    """The workload in the planner's terms. `levels` are the cluster's levels of topology."""
+    first = together.pods[0][0]
+    interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
+    members, groups = required(together.chain, together.pods, together.succeeded, levels)
+    running = sum(pod.state is model.PodState.ALLOCATED for _, pod in together.pods)
+    workload = model.Workload(
+        id=together.uid,
+        name=first.metadata.labels.get(WORKLOAD_LABEL, together.chain.name),
+        project=together.project,
+        priority=first.spec.priority,
+        preemptible=_may_be_taken_back(together),
+        created_at_us=created_at_us(together.chain.owner, first),
+        pods=tuple(pod for _, pod in together.pods),
+        min_member=members,
+        interactive=interactive,
+        started_at_us=started_at_us(pod for pod, _ in together.pods),
+        groups=groups,
+        topology=grouping(first.metadata.annotations, levels).topology,
+        waiting_since_us=max(
+            (
+                time_us(pod.metadata.creation_timestamp)
+                for pod, planned in together.pods
+                if planned.state is model.PodState.PENDING
+            ),
+            default=0,
+        ),
+    )
+    is_stale = running > 0 and not has_gang(workload)
+    return replace(workload, stale_since_us=together.stale_since_us) if is_stale else workload
+
+
+def held_workload(together: Together) -> model.Workload:
+    """The bound pods of a workload that cannot be read: they hold what they hold, and nothing is decided for them.
+
+    It counts against its project, and may be evicted as its pods say; what it asks as a gang is not looked at.
+    """
+    first = together.pods[0][0]
+    interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
+    return model.Workload(
+        id=together.uid,
+        name=first.metadata.labels.get(WORKLOAD_LABEL, together.chain.name),
+        project=together.project,
+        priority=first.spec.priority,
+        preemptible=_may_be_taken_back(together),
+        created_at_us=created_at_us(together.chain.owner, first),
+        pods=tuple(
+            replace(planned, constraints=model.Constraints(), sub_group="") for _, planned in together.pods
+        ),
+        interactive=interactive,
+        started_at_us=started_at_us(pod for pod, _ in together.pods),
+    )
+
+
+def started_at_us(pods: Iterable[Pod]) -> int:
+    """When the oldest of the pods that run started, 0 when none does."""
+    return min((time_us(pod.status.start_time) for pod in pods if pod.status.start_time), default=0)
+
+
+def created_at_us(owner: Object | None, first: Pod) -> int:
+    """The age of a workload in the queue."""
+    metadata = first.metadata if owner is None else owner.metadata
+    created = time_us(metadata.creation_timestamp)
+    submitted = time_us(first.metadata.annotations.get(SUBMITTED_AT_ANNOTATION, ""))
+    return submitted if -_SECOND_US <= submitted - created < _SECOND_US else created
+
+
+def _ends_by_us(pod: Pod) -> int:
+    """When Kubernetes ends the pod at the latest, 0 when it may run for ever or has not started."""
+    seconds, started_us = pod.spec.active_deadline_seconds, time_us(pod.status.start_time)
+    return 0 if seconds is None or not started_us else started_us + seconds * _SECOND_US
+
+
+def _may_be_taken_back(together: Together) -> bool:
+    """Whether any pod says that it is preemptible, or muster did not admit it: then nobody looked at the quota."""
+    return any(
+        is_preemptible(pod) or (pod.spec.node_name and not is_admitted(pod)) for pod, _ in together.pods
+    )
+
+
+def is_preemptible(pod: Pod) -> bool:
+    """Whether the pod says that it may be evicted for others."""
+    text = pod.metadata.annotations.get(PREEMPTIBLE_ANNOTATION)
+    return pod.metadata.labels.get(TYPE_LABEL) != INTERACTIVE if text is None else text == "true"

@@ -1,0 +1,94 @@
+"""What the claims of a pod say about where it may run: volumes that only some nodes reach. Pure.
+
+A claim that has a volume brings the volume's node affinity; one that has none yet, and whose class waits for the first
+consumer, the topologies that the class allows.
+"""
+
+from typing import Final
+
+from orchestrator.cluster.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from orchestrator.observe.dict_ops import put
+from orchestrator.observe.node_terms import Terms, both, terms_of
+from orchestrator.planner.labels import LabelRequirement
+
+StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass
+Key = tuple[str, str]
+"""Namespace and name of a claim."""
+
+WAITS_FOR_CONSUMER: Final = "WaitForFirstConsumer"
+
+
+def claims_of(pod: Pod) -> list[Key]:
+    """The claims that the pod mounts, by namespace and name."""
+    metadata = pod.metadata
+    claims = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            claims.append((metadata.namespace, volume.persistent_volume_claim.claim_name))
+        elif volume.ephemeral is not None:
+            claims.append((metadata.namespace, f"{metadata.name}-{volume.name}"))
+    return claims
+
+
+class Volumes:
+    """The claims, volumes and storage classes of the cluster by name, kept current by `note`."""
+
+    def __init__(self) -> None:
+        self._claims: dict[Key, PersistentVolumeClaim] = {}
+        self._volumes: dict[str, PersistentVolume] = {}
+        self._classes: dict[str, StorageClass] = {}
+        self._claim_of: dict[str, Key] = {}
+
+    def note(self, changed: StorageObject, *, is_there: bool) -> list[Key]:
+        """Apply a change; return the claims whose terms for nodes it may change."""
+        name = changed.metadata.name
+        if isinstance(changed, PersistentVolumeClaim):
+            key = (changed.metadata.namespace, name)
+            put(self._claims, key, changed if is_there else None)
+            if changed.spec.volume_name:
+                put(self._claim_of, changed.spec.volume_name, key if is_there else None)
+            return [key]
+        if isinstance(changed, PersistentVolume):
+            put(self._volumes, name, changed if is_there else None)
+            return [self._claim_of[name]] if name in self._claim_of else []
+        put(self._classes, name, changed if is_there else None)
+        return [key for key, claim in self._claims.items() if claim.spec.storage_class_name == name]
+
+    def claim(self, key: Key) -> PersistentVolumeClaim | None:
+        """The claim, if it is there."""
+        return self._claims.get(key)
+
+    def volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
+        """The volume of a claim, if it has one and it is known."""
+        return self._volumes.get(claim.spec.volume_name)
+
+    def storage_class(self, claim: PersistentVolumeClaim) -> StorageClass | None:
+        """The class of a claim, if it has one and it is known."""
+        return self._classes.get(claim.spec.storage_class_name or "")
+
+    def terms(self, pod: Pod) -> Terms:
+        """What the pod's claims ask of its node."""
+        terms: Terms = ()
+        for key in claims_of(pod) if pod.spec.volumes else ():
+            terms = both(terms, self.claim_terms(key))
+        return terms
+
+    def claim_terms(self, key: Key) -> Terms:
+        """What one claim asks of a node."""
+        claim = self._claims.get(key)
+        if claim is None:
+            return ()
+        if claim.spec.volume_name:
+            volume = self.volume(claim)
+            affinity = None if volume is None else volume.spec.node_affinity
+            return terms_of(None if affinity is None else affinity.required)
+        storage_class = self.storage_class(claim)
+        if storage_class is None or storage_class.volume_binding_mode != WAITS_FOR_CONSUMER:
+            return ()
+        return tuple(
+            tuple(
+                LabelRequirement(expression.key, "In", tuple(expression.values))
+                for expression in term.match_label_expressions
+            )
+            for term in storage_class.allowed_topologies
+        )

@@ -1,0 +1,405 @@
+"""The workloads of a snapshot, read again when their pods, their owners or what is known beyond these changes."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from orchestrator.cluster.objects import FINISHED, Object, Pod
+from orchestrator.names import PREEMPTIBLE_ANNOTATION
+from orchestrator.observe.claim_reader import ClaimReader, PodClaims
+from orchestrator.observe.controllers import Gang
+from orchestrator.observe.device_reader import DeviceReader
+from orchestrator.observe.dict_ops import discard, put
+from orchestrator.observe.node_terms import Terms, both, not_on
+from orchestrator.observe.nominations import nomination_of
+from orchestrator.observe.owners import Chain, KindState, Membership
+from orchestrator.observe.replacements import with_replaced
+from orchestrator.observe.request import pod_request, readable_request
+from orchestrator.observe.snapshot import (
+    Assumption,
+    Together,
+    belongs,
+    held_pod,
+    held_workload,
+    is_preemptible,
+    planner_pod,
+    planner_workload,
+)
+from orchestrator.observe.unreadable import Boundary, SkippedObject, Unreadable
+from orchestrator.observe.volumes import Key, Volumes, claims_of
+from orchestrator.planner import model
+
+_Known = tuple[
+    Assumption | None, bool, Assumption | None, Terms, str, tuple[int, ...] | None, PodClaims | None
+]
+"""Of a pod, beyond itself: its binding, whether it is evicted, its nomination, what its volumes ask of its node, its
+part of the gang, the devices that it holds whatever its annotation says, its resource claims."""
+
+
+class _ReadPod(NamedTuple):
+    """A pod as it was read last: what it asks for beside its claims, what was known around it, what it is to plan."""
+
+    pod: Pod
+    request: model.Request
+    around: _Known
+    planned: model.Pod
+
+
+_NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
+_ABSENT: Final = object()
+_MANY: Final = 1000
+"""Of more changes than this at once, sorting all again costs less than putting each in its place."""
+_OWNER_PATIENCE_US: Final = 5_000_000
+"""How long a pod waits for its owner, or for its owner's kind to be looked up, before that is reported."""
+_MIXED: Final = (
+    "it is not preemptible, and other pods of its workload are: "
+    f"its annotation {PREEMPTIBLE_ANNOTATION} must be the same on all of them"
+)
+"""Beside pods that may be evicted it would be placed beyond the quota, and stay there when they are gone."""
+_ID: Final = attrgetter("id")
+
+
+class WorkloadReader:
+    """Our pods by what they belong to, and the workloads that they make, sorted by id."""
+
+    def __init__(
+        self,
+        project_of: Mapping[str, str],
+        volumes: Volumes,
+        devices: DeviceReader,
+        claims: ClaimReader,
+        *,
+        levels: tuple[str, ...],
+        max_checkpoint_grace_seconds: int,
+        boundary: Boundary,
+    ) -> None:
+        self._boundary = boundary
+        self._devices = devices
+        self._claims = claims
+        self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
+        self._project_of = project_of
+        self._volumes = volumes
+        self._levels = levels
+        self._pods: dict[str, Pod] = {}
+        self._members: dict[str, dict[str, Pod]] = {}
+        self._succeeded: dict[str, dict[str, Pod]] = {}
+        self._membership = Membership(self._pods)
+        self._waits_since_us: dict[str, int] = {}
+        self._assumed: Mapping[str, Assumption] = {}
+        self._evicted: frozenset[str] = frozenset()
+        self._placeholders: Mapping[str, Pod] = {}
+        self._unschedulable: Mapping[str, str] = {}
+        self._avoided: Mapping[str, str] = {}
+        self._nominated: Mapping[str, Assumption | None] = {}
+        self._users: dict[Key, dict[str, Pod]] = {}
+        self._read_pods: dict[str, _ReadPod] = {}
+        self._unreadable: dict[str, dict[str, str]] = {}
+        self._touched: set[str] = set()
+        self._stale_since_us: dict[str, int] = {}
+        self._read_since: set[str] = set()
+        self._made: dict[str, model.Workload] = {}
+        self._sorted: list[model.Workload] | None = None
+        self._tuple: tuple[model.Workload, ...] | None = None
+
+    def note_pod(self, pod: Pod, *, is_there: bool) -> None:
+        """Take a change of a pod of ours; all that it may be the owner of join again."""
+        uid = pod.metadata.uid
+        before = self._pods.get(uid)
+        if before is not None:
+            owner = self._membership.leave(uid)
+            discard(self._members, owner, uid)
+            discard(self._succeeded, owner, uid)
+            self._touched.add(owner)
+            for key in claims_of(before):
+                discard(self._users, key, uid)
+        put(self._pods, uid, pod if is_there else None)
+        if not is_there:
+            self._read_pods.pop(uid, None)
+            self._waits_since_us.pop(uid, None)
+            self._join_again(self._membership.under(uid))
+            return
+        owner = self._membership.join(pod)
+        if pod.status.phase not in FINISHED:
+            self._members.setdefault(owner, {})[uid] = pod
+        elif pod.status.phase == "Succeeded":
+            self._succeeded.setdefault(owner, {})[uid] = pod
+        for key in claims_of(pod):
+            self._users.setdefault(key, {})[uid] = pod
+        self._touched.add(owner)
+        if before is None:
+            self._join_again(self._membership.under(uid))
+
+    def note_claims(self, keys: Iterable[Key]) -> None:
+        """What these claims ask of a node may have changed."""
+        for key in keys:
+            self._touched.update(map(self._membership.id_of, self._users.get(key, _NO_PODS)))
+
+    def note_owner(self, owner: Object, *, is_there: bool) -> None:
+        """Of an owner its age, its own owner and its gang count; most of what changes about it is its status."""
+        uid = owner.metadata.uid
+        if self._membership.note(owner, is_there=is_there):
+            members = chain(
+                self._members.get(uid, _NO_PODS).values(), self._succeeded.get(uid, _NO_PODS).values()
+            )
+            self._join_again([*members, *self._membership.under(uid)])
+
+    def note_kind(self, state: KindState) -> None:
+        """Owners of a kind can be read from now on, or cannot."""
+        self._join_again(self._membership.note_kind(state))
+
+    def _join_again(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            self.note_pod(self._pods[pod.metadata.uid], is_there=True)
+
+    def note_namespace(self, name: str) -> None:
+        """The namespace went to another project, with all that is in it."""
+        self._touched.update(
+            owner
+            for owner, pods in self._members.items()
+            if any(pod.metadata.namespace == name for pod in pods.values())
+        )
+
+    def overlay(
+        self,
+        assumed: Mapping[str, Assumption],
+        evicted: frozenset[str],
+        placeholders: Mapping[str, Pod],
+        unschedulable: Mapping[str, str],
+        nominated: Mapping[str, Assumption | None],
+        *,
+        avoided: Mapping[str, str],
+    ) -> None:
+        """Replace what is known beyond the caches; what differs from the last time is touched."""
+        for uid in _different(self._placeholders, placeholders):
+            pod = placeholders.get(uid)
+            self.note_pod(self._placeholders[uid] if pod is None else pod, is_there=pod is not None)
+        changed = _different(self._assumed, assumed) + _different(self._unschedulable, unschedulable)
+        changed += _different(self._nominated, nominated) + _different(self._avoided, avoided)
+        for uid in chain(changed, self._evicted ^ evicted):
+            if uid in self._pods:
+                self._touched.add(self._membership.id_of(uid))
+        self._assumed, self._evicted, self._placeholders = dict(assumed), evicted, dict(placeholders)
+        self._unschedulable, self._nominated = dict(unschedulable), dict(nominated)
+        self._avoided = dict(avoided)
+
+    def unreadable(self, now_us: int) -> dict[str, str]:
+        """By uid, why pods could not be read; an owner is waited for a while without a word."""
+        reasons = {uid: why for unreadable in self._unreadable.values() for uid, why in unreadable.items()}
+        for uid, since_us in self._waits_since_us.items():
+            if now_us - since_us > _OWNER_PATIENCE_US:
+                owners = self._membership.chain_of(uid)
+                reasons[uid] = f"its owner {owners.kind} {owners.name}, or the owner of that, cannot be found"
+        return reasons
+
+    def pod(self, uid: str) -> Pod | None:
+        """A pod of ours."""
+        return self._pods.get(uid)
+
+    def touch(self, uids: Iterable[str]) -> None:
+        """Read the workloads of these pods again, as far as they are ours: they hold other devices."""
+        self._touched.update(self._membership.id_of(uid) for uid in uids if uid in self._pods)
+
+    def touch_all(self) -> None:
+        """Read all workloads again."""
+        self._touched.update(map(self._membership.id_of, self._pods))
+
+    def skipped(self, unreadable: Mapping[str, str]) -> Iterator[SkippedObject]:
+        """Yield the pods that could not be read, but for those that wait for something else than the planner."""
+        for uid, why in unreadable.items():
+            if uid not in self._unschedulable and uid in self._pods:
+                metadata = self._pods[uid].metadata
+                yield SkippedObject("Pod", metadata.namespace, metadata.name, uid, why)
+
+    @property
+    def behind(self) -> int:
+        """How many workloads were touched and have not been read again."""
+        return len(self._touched)
+
+    def read(self, now_us: int) -> tuple[model.Workload, ...]:
+        """Read what was touched, and return all workloads by id."""
+        self.read_touched(now_us, len(self._touched))
+        for uid in self._read_since:  # what was read ahead may have lacked what `overlay` knows
+            planned = self._made.get(uid)
+            put(self._stale_since_us, uid, (planned.stale_since_us or None) if planned else None)
+        self._read_since.clear()
+        if self._sorted is None:
+            self._sorted = [self._made[uid] for uid in sorted(self._made)]
+        if self._tuple is None:
+            self._tuple = tuple(self._sorted)
+        return self._tuple
+
+    def read_touched(self, now_us: int, most: int) -> None:
+        """Read so many of the workloads that were touched, at most."""
+        if len(self._touched) > _MANY:
+            self._sorted = None
+        for uid in list(islice(self._touched, most)):
+            before = self._made.get(uid)
+            planned = self._workload(uid, now_us)
+            self._read_since.add(uid)
+            if planned != before:
+                self._tuple = None
+                put(self._made, uid, planned)
+                if self._sorted is not None:
+                    _replace(self._sorted, uid, planned)
+            self._touched.discard(uid)
+
+    def _workload(self, uid: str, now_us: int) -> model.Workload | None:
+        readable: list[tuple[Pod, model.Pod]] = []
+        unreadable: dict[str, str] = {}
+        holds_unread = False
+        pods = _oldest_first(self._members.get(uid, _NO_PODS).values())
+        if not pods:
+            put(self._unreadable, uid, None)
+            return None
+        owners = self._owners_of(pods)
+        is_borrowed = any(map(is_preemptible, pods))
+        for pod in pods:
+            if not belongs(pod, self._assumed):
+                self._waits_since_us.pop(pod.metadata.uid, None)
+                continue
+            if self._waits_for_owner(pod, now_us):
+                continue
+            if pod.metadata.uid in self._unschedulable:
+                unreadable[pod.metadata.uid] = self._unschedulable[pod.metadata.uid]
+                continue
+            if is_borrowed and not is_preemptible(pod) and self._node_of(pod) is None:
+                unreadable[pod.metadata.uid] = _MIXED
+                continue
+            planned = self._boundary.read(_path(pod), lambda: self._read_pod(pod, owners.gang))  # noqa: B023 - called at once
+            if isinstance(planned, Unreadable):
+                unreadable[pod.metadata.uid] = planned.why
+                holds_unread = holds_unread or self._node_of(pod) is not None
+            else:
+                readable.append((pod, planned))
+        workload: model.Workload | Unreadable | None = None
+        if holds_unread:
+            workload = Unreadable(next(iter(unreadable.values())))
+        elif readable:
+            together = self._together(uid, readable, owners, now_us)
+            workload = self._boundary.read(
+                _path(readable[0][0]), lambda: planner_workload(together, self._levels)
+            )
+        if isinstance(workload, Unreadable):
+            held = self._held(workload.why, readable, unreadable)
+            workload = held_workload(self._together(uid, held, owners, now_us)) if held else None
+        put(self._unreadable, uid, unreadable or None)
+        return workload
+
+    def _owners_of(self, pods: list[Pod]) -> Chain:
+        """The owners of the youngest pod that has a gang to tell; pods of one workload need not have all of them."""
+        chains = [self._membership.chain_of(pod.metadata.uid) for pod in reversed(pods)]
+        return next((candidate for candidate in chains if candidate.gang is not None), chains[0])
+
+    def _held(
+        self,
+        why: str,
+        readable: list[tuple[Pod, model.Pod]],
+        unreadable: dict[str, str],
+    ) -> list[tuple[Pod, model.Pod]]:
+        """The pods of a workload that cannot be read which hold something, oldest first.
+
+        All of its pods are named as `unreadable` for it.
+        """
+        held = [(pod, planned) for pod, planned in readable if planned.node is not None]
+        unread = [self._pods[planned] for planned in unreadable]
+        unreadable.update((pod.metadata.uid, why) for pod, _ in readable)
+        held += [(pod, self._held_pod(pod)) for pod in unread if self._node_of(pod) is not None]
+        held.sort(key=lambda pair: _age(pair[0]))
+        return held
+
+    def _held_pod(self, pod: Pod) -> model.Pod:
+        uid = pod.metadata.uid
+        return held_pod(
+            pod,
+            self._assumed.get(uid),
+            devices=self._devices.devices(uid),
+            claims=self._claims.read_pod(pod, readable_request(pod), self._node_of(pod)),
+            evicted=uid in self._evicted,
+            max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
+        )
+
+    def _together(self, uid: str, pods: list[tuple[Pod, model.Pod]], owners: Chain, now_us: int) -> Together:
+        return Together(
+            uid=uid,
+            pods=with_replaced(pods),
+            chain=owners,
+            project=self._project_of.get(pods[0][0].metadata.namespace, ""),
+            succeeded=tuple(self._succeeded.get(uid, _NO_PODS).values()),
+            stale_since_us=self._stale_since_us.get(uid, now_us),
+        )
+
+    def _node_of(self, pod: Pod) -> str | None:
+        assumed = self._assumed.get(pod.metadata.uid)
+        return pod.spec.node_name or (None if assumed is None else assumed.node)
+
+    def _read_pod(self, pod: Pod, gang: Gang | None) -> model.Pod:
+        uid = pod.metadata.uid
+        assumed, evicted = self._assumed.get(uid), uid in self._evicted
+        nominated = self._nominated[uid] if uid in self._nominated else nomination_of(pod)
+        part = "" if gang is None else gang.part_of(pod.metadata.labels)
+        devices = self._devices.devices(uid)
+        known = self._read_pods.get(uid)
+        current = known if known is not None and known.pod is pod else None
+        request = pod_request(pod) if current is None else current.request
+        siblings = self._members.get(self._membership.id_of(uid))
+        claims = self._claims.read_pod(pod, request, self._node_of(pod), siblings)
+        terms = both(self._volumes.terms(pod), not_on(self._avoided.get(uid)))
+        around: _Known = (assumed, evicted, nominated, terms, part, devices, claims)
+        if current is not None and current.around == around:
+            return current.planned
+        planned = planner_pod(
+            pod,
+            request,
+            assumed,
+            evicted=evicted,
+            nominated=nominated,
+            levels=self._levels,
+            volumes=terms,
+            part=part,
+            devices=devices,
+            claims=claims,
+            max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
+        )
+        if known is not None and known.planned == planned:
+            planned = known.planned
+        self._read_pods[uid] = _ReadPod(pod, request, around, planned)
+        return planned
+
+    def _waits_for_owner(self, pod: Pod, now_us: int) -> bool:
+        """Whether the pod has no node, and its gang is not known before an owner has been read."""
+        uid = pod.metadata.uid
+        waits = not (self._membership.chain_of(uid).complete or pod.spec.node_name or uid in self._assumed)
+        put(self._waits_since_us, uid, self._waits_since_us.get(uid, now_us) if waits else None)
+        return waits
+
+
+def _replace(workloads: list[model.Workload], uid: str, replacement: model.Workload | None) -> None:
+    """Put the workload where it belongs in the sorted list, or take it out."""
+    start = bisect_left(workloads, uid, key=_ID)
+    stop = start + (start < len(workloads) and workloads[start].id == uid)
+    workloads[start:stop] = [] if replacement is None else [replacement]
+
+
+def _oldest_first(pods: Iterable[Pod]) -> list[Pod]:
+    newest = list(pods)
+    if len(newest) > 1:
+        newest.sort(key=_age)
+    return newest
+
+
+def _age(pod: Pod) -> tuple[str, str, str]:
+    return pod.metadata.creation_timestamp, pod.metadata.name, pod.metadata.uid
+
+
+def _path(pod: Pod) -> str:
+    return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _different(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Keys of which one has not what the other has."""
+    keys = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
+    keys += [key for key in before if key not in after]
+    return keys

@@ -1,0 +1,1 @@
+"""A user's request to the manifests that are created. Pure."""

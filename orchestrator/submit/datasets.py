@@ -1,0 +1,320 @@
+"""The volumes and snapshots of a project: what was made from what, who uses them, and their manifests. Pure.
+
+Which volume is a clone of which is read from the claims' `dataSource`, which the API server lets nobody change: it
+says the same of clones that were made with kubectl or other tools. The name in it may mean an earlier volume of that
+name, so what is older than a volume was not made from it. Where both are of the same second, it counts as made from it:
+then a deletion is refused that was possible, and no data is lost.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from orchestrator.cluster.objects import (
+    FINISHED,
+    Job,
+    PersistentVolumeClaim,
+    Pod,
+    PodSpec,
+    StatefulSet,
+    VolumeSnapshot,
+)
+from orchestrator.cluster.quantity import format_bytes, memory_bytes
+from orchestrator.cluster.resources import CLAIMS, VOLUME_SNAPSHOTS
+from orchestrator.cluster.wire import has_condition
+from orchestrator.names import WORKLOAD_LABEL
+
+Manifest = dict[str, Any]
+
+_ENDED: Final = " (ended)"
+BOUND: Final = "Bound"
+READY: Final = "Ready"
+PENDING: Final = "Pending"
+FAILED: Final = "Failed"
+TERMINATING: Final = "Terminating"
+STORAGE: Final = "storage"
+ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """What a volume was made from: a volume or a snapshot of its project, by name."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewVolume:
+    """A volume to be made, of exactly `size_bytes`; without a storage class it is of the cluster's default one."""
+
+    name: str
+    size_bytes: int
+    storage_class: str | None = None
+    access_modes: tuple[str, ...] = (ACCESS_MODES[0],)
+    volume_mode: str = "Filesystem"
+    source: DataSource | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A volume of a project: its claim, as people see it.
+
+    `status` is Pending, Bound, Lost or Terminating. `size_bytes` is what it has, before it is bound what it asks for.
+    `clones` and `snapshots` were made from it; `used_by` are the jobs and pods that mount it.
+    """
+
+    name: str
+    uid: str
+    status: str
+    size_bytes: int
+    storage_class: str | None
+    access_modes: tuple[str, ...]
+    volume_mode: str
+    created_at: str
+    source: DataSource | None = None
+    clones: tuple[str, ...] = ()
+    snapshots: tuple[str, ...] = ()
+    used_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A snapshot of a project. `status` is Ready, Pending, Failed or Terminating.
+
+    `volume` is the claim that it was taken of, "" where it was imported. `size_bytes` is what a volume needs at least
+    to be restored from it; None: not known. `restored` are the volumes that were made from it.
+    """
+
+    name: str
+    uid: str
+    status: str
+    volume: str
+    size_bytes: int | None
+    created_at: str
+    problem: str = ""
+    restored: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Datasets:
+    """What a project's namespace holds of data, and the workloads that may use it."""
+
+    claims: Sequence[PersistentVolumeClaim]
+    snapshots: Sequence[VolumeSnapshot] = ()
+    pods: Sequence[Pod] = ()
+    jobs: Sequence[Job] = ()
+    stateful_sets: Sequence[StatefulSet] = ()
+    users: dict[str, tuple[str, ...]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "users", _users(self))
+
+
+def volumes(datasets: Datasets) -> list[Volume]:
+    """Return the volumes by name."""
+    views = [_volume(claim, datasets) for claim in datasets.claims]
+    return sorted(views, key=lambda volume: volume.name)
+
+
+def snapshots(datasets: Datasets) -> list[Snapshot]:
+    """Return the snapshots by name."""
+    views = [_snapshot(snapshot, datasets) for snapshot in datasets.snapshots]
+    return sorted(views, key=lambda snapshot: snapshot.name)
+
+
+def objection_to_deletion(volume: Volume, *, force: bool = False) -> str:
+    """Return why a volume cannot be deleted, with the names of what stands against it; "" if it can.
+
+    With `force` clones and snapshots are no reason; who uses it always is.
+    """
+    reasons = []
+    if volume.used_by:
+        reasons.append(f"it is used by {_listed(volume.used_by)}: delete that first")
+    if volume.clones and not force:
+        reasons.append(f"it has clones: {_listed(volume.clones)}")
+    if volume.snapshots and not force:
+        reasons.append(f"it has snapshots: {_listed(volume.snapshots)}")
+    return "; ".join(reasons)
+
+
+def objection_to_replacement(volume: Volume, datasets: Datasets) -> str:
+    """Return why nothing can take a volume's place now; "" if it can.
+
+    What was made from it has bytes of its own, but for clones and snapshots that are still being made.
+    """
+    if volume.used_by:
+        return f"it is used by {_listed(volume.used_by)}: delete that first"
+    clones = {claim.metadata.name for claim in datasets.claims if claim.status.phase != BOUND}
+    fresh = [name for name in volume.clones if name in clones]
+    ready = {snapshot.name for snapshot in snapshots(datasets) if snapshot.status == READY}
+    fresh += [name for name in volume.snapshots if name not in ready]
+    return f"{_listed(fresh)} is still being made from it: wait for that first" if fresh else ""
+
+
+def claim_manifest(volume: NewVolume, namespace: str) -> Manifest:
+    """Return the claim of a volume."""
+    spec: Manifest = {
+        "accessModes": list(volume.access_modes),
+        "volumeMode": volume.volume_mode,
+        "resources": {"requests": {STORAGE: format_bytes(volume.size_bytes)}},
+    }
+    if volume.storage_class is not None:
+        spec["storageClassName"] = volume.storage_class
+    if volume.source is not None:
+        spec["dataSource"] = data_source(volume.source)
+    return {
+        "apiVersion": CLAIMS.api_version,
+        "kind": CLAIMS.kind,
+        "metadata": {"name": volume.name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def data_source(source: DataSource) -> Manifest:
+    """Return the `dataSource` of a claim."""
+    group = {"apiGroup": VOLUME_SNAPSHOTS.group} if source.kind == VOLUME_SNAPSHOTS.kind else {}
+    return {**group, "kind": source.kind, "name": source.name}
+
+
+def snapshot_manifest(name: str, volume: str, namespace: str, snapshot_class: str | None) -> Manifest:
+    """Return the snapshot of a volume; None is the default class of the volume's driver."""
+    spec: Manifest = {"source": {"persistentVolumeClaimName": volume}}
+    if snapshot_class is not None:
+        spec["volumeSnapshotClassName"] = snapshot_class
+    return {
+        "apiVersion": VOLUME_SNAPSHOTS.api_version,
+        "kind": VOLUME_SNAPSHOTS.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+def success_snapshots(job: Job) -> list[Manifest]:
+    """Return the snapshots of all claims that a Job's pods mount, one for each, with the Job's name as their label.
+
+    The names depend on the Job alone, so that whoever takes them again takes no others.
+    """
+    claims = dict.fromkeys(
+        volume.persistent_volume_claim.claim_name
+        for volume in job.spec.template.spec.volumes
+        if volume.persistent_volume_claim is not None
+    )
+    metadata = job.metadata
+    manifests = []
+    for index, claim in enumerate(claims):
+        name = f"{metadata.name}-{index}-{metadata.uid[:8]}"
+        manifest = snapshot_manifest(name, claim, metadata.namespace, None)
+        manifest["metadata"]["labels"] = {WORKLOAD_LABEL: metadata.name}
+        manifests.append(manifest)
+    return manifests
+
+
+def source_of(claim: PersistentVolumeClaim) -> DataSource | None:
+    """Return what the claim's volume was made from within its namespace; None: nothing, or something elsewhere."""
+    source = claim.spec.data_source_ref or claim.spec.data_source
+    if source is None or source.namespace not in (None, "", claim.metadata.namespace):
+        return None
+    of_claims = (source.api_group or "", source.kind) == (CLAIMS.group, CLAIMS.kind)
+    of_snapshots = (source.api_group, source.kind) == (VOLUME_SNAPSHOTS.group, VOLUME_SNAPSHOTS.kind)
+    return DataSource(source.kind, source.name) if of_claims or of_snapshots else None
+
+
+def _volume(claim: PersistentVolumeClaim, datasets: Datasets) -> Volume:
+    metadata, spec = claim.metadata, claim.spec
+    requests = spec.resources.requests if spec.resources else {}
+    sizes = [amounts[STORAGE] for amounts in (requests, claim.status.capacity) if STORAGE in amounts]
+    return Volume(
+        name=metadata.name,
+        uid=metadata.uid,
+        status=TERMINATING if metadata.deletion_timestamp else claim.status.phase or PENDING,
+        size_bytes=max((memory_bytes(str(size)) for size in sizes), default=0),
+        storage_class=spec.storage_class_name,
+        access_modes=tuple(spec.access_modes),
+        volume_mode=spec.volume_mode or "Filesystem",
+        created_at=metadata.creation_timestamp,
+        source=source_of(claim),
+        clones=_made_from(DataSource(CLAIMS.kind, metadata.name), metadata.creation_timestamp, datasets),
+        snapshots=tuple(
+            sorted(
+                snapshot.metadata.name
+                for snapshot in datasets.snapshots
+                if snapshot.spec.source.persistent_volume_claim_name == metadata.name
+                and snapshot.metadata.creation_timestamp >= metadata.creation_timestamp
+            )
+        ),
+        used_by=datasets.users.get(metadata.name, ()),
+    )
+
+
+def _snapshot(snapshot: VolumeSnapshot, datasets: Datasets) -> Snapshot:
+    metadata, status = snapshot.metadata, snapshot.status
+    problem = status.error.message or "" if status and status.error else ""
+    size = status.restore_size if status else None
+    word = FAILED if problem else PENDING
+    if status and status.ready_to_use:
+        word = READY
+    return Snapshot(
+        name=metadata.name,
+        uid=metadata.uid,
+        status=TERMINATING if metadata.deletion_timestamp else word,
+        volume=snapshot.spec.source.persistent_volume_claim_name or "",
+        size_bytes=None if size is None else memory_bytes(str(size)),
+        created_at=metadata.creation_timestamp,
+        problem="" if word == READY else problem,
+        restored=_made_from(
+            DataSource(VOLUME_SNAPSHOTS.kind, metadata.name), metadata.creation_timestamp, datasets
+        ),
+    )
+
+
+def _made_from(source: DataSource, since: str, datasets: Datasets) -> tuple[str, ...]:
+    """The claims that were made from a source that is there since then (RFC 3339 of the API server, by the second)."""
+    return tuple(
+        sorted(
+            claim.metadata.name
+            for claim in datasets.claims
+            if source_of(claim) == source and claim.metadata.creation_timestamp >= since
+        )
+    )
+
+
+def _users(datasets: Datasets) -> dict[str, tuple[str, ...]]:
+    """Who holds a claim, by the claim's name: pods, and workloads that will have pods again.
+
+    A pod that has ended is among them if it was on a node: Kubernetes keeps the claim until that pod is deleted
+    (`podUsesPVCForDeletion` of its pvc-protection-controller, 1.36).
+    """
+    users: dict[str, set[str]] = {}
+    for pod in datasets.pods:
+        workload = pod.metadata.labels.get(WORKLOAD_LABEL)
+        name = f"job {workload}" if workload else f"pod {pod.metadata.name}"
+        if pod.status.phase not in FINISHED:
+            _note(users, name, pod.spec)
+        elif pod.spec.node_name and not pod.metadata.deletion_timestamp:
+            _note(users, f"{name}{_ENDED}", pod.spec)
+    for job in datasets.jobs:
+        if not _has_ended(job):
+            _note(users, f"job {job.metadata.name}", job.spec.template.spec)
+    for stateful_set in datasets.stateful_sets:
+        _note(users, f"job {stateful_set.metadata.name}", stateful_set.spec.template.spec)
+    return {claim: tuple(sorted(_without_repetitions(names))) for claim, names in users.items()}
+
+
+def _without_repetitions(names: set[str]) -> set[str]:
+    """Leave out of a job that has other pods those that have ended."""
+    return {name for name in names if not (name.endswith(_ENDED) and name.removesuffix(_ENDED) in names)}
+
+
+def _has_ended(job: Job) -> bool:
+    return any(has_condition(job.status.conditions, word) for word in ("Complete", "Failed"))
+
+
+def _note(users: dict[str, set[str]], name: str, spec: PodSpec) -> None:
+    for volume in spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            users.setdefault(volume.persistent_volume_claim.claim_name, set()).add(name)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

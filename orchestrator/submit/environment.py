@@ -1,0 +1,51 @@
+"""The variables of a container as Kubernetes takes them: what was given arrives byte for byte.
+
+Kubernetes expands `$(NAME)` in values and arguments, and takes `$$` for `$`; what is written here is escaped so that
+nothing is expanded.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from orchestrator.cluster.gpu_fraction import format_gpu
+from orchestrator.names import GPU_UUIDS_ANNOTATION
+from orchestrator.submit.submission import DEVICES_VARIABLE, Submission
+from orchestrator.submit.values import Variable
+
+Manifest = dict[str, Any]
+
+_EXPANDED = re.compile(r"\$(?=[$(]|[^\x00-\x7f])")
+
+
+def escaped(text: str) -> str:
+    """Return what Kubernetes expands to `text`.
+
+    A `$` before a character outside ASCII is escaped too: older versions of Kubernetes garble that character.
+    """
+    return _EXPANDED.sub("$$", text)
+
+
+def environment(submission: Submission, more: Iterable[Manifest] = ()) -> list[Manifest]:
+    """Return the variables of the container: those of muster, `more`, and those of the user, who wins."""
+    variables: dict[str, Manifest] = {"JOB_NAME": {"value": submission.name}}
+    if submission.is_fraction or submission.gpu_memory_bytes:
+        # Nobody else tells the runtime the device. Of whole ones the device plugin does, in the same variable, and the
+        # kubelet lets the pod's own win: it would see GPUs that were given to others.
+        field = f"metadata.annotations['{GPU_UUIDS_ANNOTATION}']"
+        variables[DEVICES_VARIABLE] = {"valueFrom": {"fieldRef": {"fieldPath": field}}}
+    elif not submission.gpu_milli:
+        # CUDA images say "all", which the NVIDIA runtime would obey on a GPU node.
+        variables[DEVICES_VARIABLE] = {"value": "void"}
+    if submission.gpu_milli:
+        variables["RUNAI_NUM_OF_GPUS"] = {"value": format_gpu(submission.gpu_milli)}
+    for other in more:
+        variables[other["name"]] = {key: value for key, value in other.items() if key != "name"}
+    variables.update((variable.name, _value(variable)) for variable in submission.environment)
+    return [{"name": name} | value for name, value in variables.items()]
+
+
+def _value(variable: Variable) -> Manifest:
+    if variable.secret:
+        return {"valueFrom": {"secretKeyRef": {"name": variable.secret, "key": variable.secret_key}}}
+    return {"value": escaped(variable.value)}

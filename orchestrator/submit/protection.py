@@ -1,0 +1,305 @@
+"""What stands on a project's namespace so that Kubernetes itself holds its pods to what the project may do.
+
+The policies of the operator YAML read these labels and annotations (`manifests/templates/50-policies.yaml.j2`), the
+Pod Security admission its own labels. Members cannot write namespaces. Pure.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, Final
+
+from orchestrator import names
+from orchestrator.cluster.objects import Directory, Metadata, ProjectSpec
+from orchestrator.cluster.projects import BASELINE
+from orchestrator.cluster.resources import NETWORK_POLICIES
+from orchestrator.errors import FieldProblem
+from orchestrator.submit.collisions import is_below
+from orchestrator.submit.network import DEFAULT_INGRESS, DEFAULT_INGRESS_CLASS, IngressSettings
+from orchestrator.submit.submission import Submission
+from orchestrator.submit.values import Mount
+
+
+class NotAllowed(FieldProblem):
+    """The namespace of the project refuses pods that do what a submission asks for."""
+
+
+class PolicyMode(Enum):
+    """What becomes of an object that breaks a policy of a project's namespace."""
+
+    DENY = "deny"
+    """It is refused."""
+    WARN = "warn"
+    """Whoever creates it is warned, and it stands in the API server's audit log."""
+    AUDIT = "audit"
+    """It stands in the audit log."""
+    OFF = "off"
+    """There are no policies: Kubernetes before 1.30. Pod Security alone is enforced."""
+
+
+BASELINE_CAPABILITIES: Final = frozenset(
+    (
+        "AUDIT_WRITE",
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "FOWNER",
+        "FSETID",
+        "KILL",
+        "MKNOD",
+        "NET_BIND_SERVICE",
+        "SETFCAP",
+        "SETGID",
+        "SETPCAP",
+        "SETUID",
+        "SYS_CHROOT",
+    )
+)
+"""What containers may add at the level baseline."""
+
+CONTROL_PLANE_TAINTS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+"""The taints of control-plane nodes, which pods of projects do not tolerate."""
+
+PRIVILEGED: Final = "privileged"
+RESTRICTED: Final = "restricted"
+RESTRICTED_POD: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+"""What the securityContext of a pod says at the level restricted."""
+
+_POD_SECURITY: Final = "pod-security.kubernetes.io/"
+_ENFORCE, _WARN, _AUDIT = (_POD_SECURITY + word for word in ("enforce", "warn", "audit"))
+
+LABELS: Final = (names.POD_SECURITY_LABEL, _ENFORCE, _WARN, _AUDIT)
+"""The labels of a project's namespace that are the operator's to set."""
+
+ANNOTATIONS: Final = (
+    names.READ_ONLY_DIRECTORIES_ANNOTATION,
+    names.WRITABLE_DIRECTORIES_ANNOTATION,
+    names.CLOSED_DIRECTORIES_ANNOTATION,
+    names.PRIORITY_CLASSES_ANNOTATION,
+    names.MAX_TERMINATION_GRACE_ANNOTATION,
+    names.INGRESS_DOMAIN_ANNOTATION,
+    names.INGRESS_CLASS_ANNOTATION,
+    names.INGRESS_HOST_ANNOTATION,
+    names.SCHEDULER_ANNOTATION,
+    names.CONTROL_PLANE_ANNOTATION,
+)
+"""The annotations of a project's namespace that are the operator's to set."""
+
+
+def labels(spec: ProjectSpec, mode: PolicyMode, *, limits_gpu_memory: bool = False) -> dict[str, str]:
+    """Return the labels of the project's namespace.
+
+    Kubernetes' levels know no directory of the node that may be mounted. A project that has some is held to the rest
+    of the baseline by muster's policy alone, and so only where that denies; with `limits_gpu_memory` every project,
+    also to the level restricted.
+    """
+    security = spec.security
+    level = security.pod_security or BASELINE
+    result = {names.POD_SECURITY_LABEL: level}
+    if mode is PolicyMode.WARN:
+        return result | {_WARN: level, _AUDIT: level}
+    if mode is PolicyMode.AUDIT:
+        return result | {_AUDIT: level}
+    has_host_paths = any(not directory.nfs_server for directory in security.directories)
+    by_policy = mode is PolicyMode.DENY and ((level == BASELINE and has_host_paths) or limits_gpu_memory)
+    return result | {_ENFORCE: PRIVILEGED if by_policy else level}
+
+
+def annotations(
+    spec: ProjectSpec,
+    closed: Iterable[str] = (),
+    *,
+    limits_gpu_memory: bool = False,
+    ingress: IngressSettings = DEFAULT_INGRESS,
+) -> dict[str, str]:
+    """Return the annotations of the project's namespace; what the project says nothing about is not among them.
+
+    Below the `closed` directories its pods mount nothing, whatever it says. With `limits_gpu_memory` they may mount
+    the library that does it. `ingress` is what the Ingresses of its jobs have.
+    """
+    security = spec.security
+    read_only = [source for source in (_sources(security.directories, writable=False),) if source]
+    if limits_gpu_memory:
+        read_only.append(names.GPU_MEMORY_DIRECTORY)
+    grace_seconds = security.max_termination_grace_seconds
+    values = {
+        names.READ_ONLY_DIRECTORIES_ANNOTATION: ",".join(read_only),
+        names.WRITABLE_DIRECTORIES_ANNOTATION: _sources(security.directories, writable=True),
+        names.CLOSED_DIRECTORIES_ANNOTATION: ",".join(closed),
+        names.PRIORITY_CLASSES_ANNOTATION: ",".join(security.priority_classes),
+        names.MAX_TERMINATION_GRACE_ANNOTATION: "" if grace_seconds is None else str(grace_seconds),
+        names.INGRESS_DOMAIN_ANNOTATION: security.ingress_domain or "",
+        names.INGRESS_CLASS_ANNOTATION: ""
+        if ingress.class_name == DEFAULT_INGRESS_CLASS
+        else ingress.class_name,
+        names.INGRESS_HOST_ANNOTATION: ingress.host,
+        names.SCHEDULER_ANNOTATION: security.scheduler_name or "",
+        names.CONTROL_PLANE_ANNOTATION: "true" if security.control_plane else "",
+    }
+    return {key: value for key, value in values.items() if value}
+
+
+def metadata_patch(
+    spec: ProjectSpec,
+    mode: PolicyMode,
+    known: Metadata,
+    closed: Iterable[str] = (),
+    *,
+    limits_gpu_memory: bool = False,
+    ingress: IngressSettings = DEFAULT_INGRESS,
+) -> dict[str, Any]:
+    """Return the merge patch that makes the metadata `known` of the namespace what it should be; {} where it is."""
+    patch: dict[str, Any] = {}
+    for part, keys, right, present in (
+        ("labels", LABELS, labels(spec, mode, limits_gpu_memory=limits_gpu_memory), known.labels),
+        (
+            "annotations",
+            ANNOTATIONS,
+            annotations(spec, closed, limits_gpu_memory=limits_gpu_memory, ingress=ingress),
+            known.annotations,
+        ),
+    ):
+        changes = {key: right.get(key) for key in keys if right.get(key) != present.get(key)}
+        if changes:
+            patch[part] = changes
+    return {"metadata": patch} if patch else {}
+
+
+def restricted(context: dict[str, Any]) -> dict[str, Any]:
+    """Return the securityContext of a container with what the level restricted asks for."""
+    capabilities = {**context.get("capabilities", {}), "drop": ["ALL"]}
+    return {**context, "allowPrivilegeEscalation": False, "capabilities": capabilities}
+
+
+def is_restricted(namespace: Metadata) -> bool:
+    """Whether the pods of a project's namespace must meet the level restricted."""
+    return namespace.labels.get(names.POD_SECURITY_LABEL) == RESTRICTED
+
+
+def limits_gpu_memory(namespace: Metadata) -> bool:
+    """Whether pods there with a part of a GPU are to mount the library that holds them to it: whether they may."""
+    return names.GPU_MEMORY_DIRECTORY in _listed(namespace, names.READ_ONLY_DIRECTORIES_ANNOTATION)
+
+
+def ingress_settings(namespace: Metadata) -> IngressSettings:
+    """Return the class and the host that the Ingresses of jobs have in a project's namespace."""
+    return IngressSettings(
+        namespace.annotations.get(names.INGRESS_CLASS_ANNOTATION, DEFAULT_INGRESS_CLASS),
+        namespace.annotations.get(names.INGRESS_HOST_ANNOTATION, ""),
+    )
+
+
+def objection(submission: Submission, namespace: Metadata, project: str) -> NotAllowed | None:
+    """Return why the namespace of the project would refuse the submission's pods; None: it would not.
+
+    Nothing is known of a namespace that no operator has looked after, and nothing is refused where policies only warn.
+    """
+    level = namespace.labels.get(names.POD_SECURITY_LABEL, PRIVILEGED)
+    if level == PRIVILEGED or _ENFORCE not in namespace.labels:
+        return None
+    more = sorted(set(submission.capabilities) - _capabilities(level))
+    is_root = submission.run_as is not None and submission.run_as.uid == 0
+    for field, is_more, value in (
+        ("host_network", submission.host_network, ""),
+        ("host_ipc", submission.host_ipc, ""),
+        ("capabilities", bool(more), f" {', '.join(more)}"),
+        ("uid", level == RESTRICTED and is_root, " 0"),
+        ("privilege_escalation", level == RESTRICTED and bool(submission.privilege_escalation), ""),
+    ):
+        if is_more:
+            return NotAllowed(
+                f"{{{field}}}{{value}} is not possible in project {{project}}: its pod security is {{level}}, "
+                "and only who administers the cluster can change that",
+                value=value,
+                project=project,
+                level=level,
+            )
+    return _directory_objection(submission.volumes, namespace, project) or _toleration_objection(
+        submission, namespace, project
+    )
+
+
+def _listed(namespace: Metadata, key: str) -> list[str]:
+    return [source for source in namespace.annotations.get(key, "").split(",") if source]
+
+
+def _capabilities(level: str) -> frozenset[str]:
+    return frozenset(("NET_BIND_SERVICE",)) if level == RESTRICTED else BASELINE_CAPABILITIES
+
+
+def _directory_objection(mounts: Iterable[Mount], namespace: Metadata, project: str) -> NotAllowed | None:
+    read_only, writable, closed = (
+        _listed(namespace, key)
+        for key in (
+            names.READ_ONLY_DIRECTORIES_ANNOTATION,
+            names.WRITABLE_DIRECTORIES_ANNOTATION,
+            names.CLOSED_DIRECTORIES_ANNOTATION,
+        )
+    )
+    for mount in mounts:
+        source = f"{mount.nfs_server}:{mount.source}" if mount.nfs_server else mount.source
+        is_plain = ".." not in source.split("/") and not any(
+            is_below(source, directory) for directory in (*writable, *closed)
+        )
+        is_readable = is_plain and any(
+            source == directory or is_below(source, directory) for directory in read_only
+        )
+        if source in writable or (is_readable and mount.read_only):
+            continue
+        allowed = [*writable, *(f"{directory} with all below it, read only (:ro)" for directory in read_only)]
+        return NotAllowed(
+            "{volumes} {source} is not possible in project {project}, which may mount {allowed}; "
+            "only who administers the cluster can allow more ('muster project update --directory')",
+            source=source,
+            project=project,
+            allowed=", ".join(allowed) or "no directories of nodes or NFS servers",
+        )
+    return None
+
+
+def _toleration_objection(submission: Submission, namespace: Metadata, project: str) -> NotAllowed | None:
+    if names.CONTROL_PLANE_ANNOTATION in namespace.annotations:
+        return None
+    for toleration in submission.tolerations:
+        if toleration.key in CONTROL_PLANE_TAINTS and toleration.effect in ("", "NoSchedule"):
+            return NotAllowed(
+                "{tolerations} {key} is not possible in project {project}; "
+                "only who administers the cluster can allow it (spec.security.controlPlane of the Project)",
+                key=toleration.key,
+                project=project,
+            )
+    return None
+
+
+def network_policies(namespace: str) -> list[dict[str, Any]]:
+    """Return the NetworkPolicies of a project's namespace: no other project's pods reach into it.
+
+    Namespaces of no project are those of the cluster: ingress controllers, monitoring. What a NodePort or a load
+    balancer leads to is open to everybody by that.
+    """
+    same: dict[str, Any] = {"podSelector": {}}
+    of_cluster = {
+        "namespaceSelector": {"matchExpressions": [{"key": names.PROJECT_LABEL, "operator": "DoesNotExist"}]}
+    }
+    return [
+        _policy(namespace, names.NETWORK_POLICY, {}, [{"from": [same, of_cluster]}]),
+        _policy(
+            namespace,
+            f"{names.NETWORK_POLICY}-exposed",
+            {"matchLabels": {names.EXPOSED_LABEL: "true"}},
+            [{}],
+        ),
+    ]
+
+
+def _policy(
+    namespace: str, name: str, selector: dict[str, Any], ingress: list[dict[str, Any]]
+) -> dict[str, Any]:
+    return {
+        "apiVersion": NETWORK_POLICIES.api_version,
+        "kind": NETWORK_POLICIES.kind,
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/part-of": "muster"}},
+        "spec": {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": ingress},
+    }
+
+
+def _sources(directories: Iterable[Directory], *, writable: bool) -> str:
+    return ",".join(directory.source for directory in directories if directory.writable is writable)

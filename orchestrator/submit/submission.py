@@ -1,0 +1,431 @@
+"""A validated request to run a workload: what is wanted, free of flags and of Kubernetes' objects.
+
+`parsing` makes the values from text. `Submission` checks that each of them is possible, and that they fit together;
+`manifest` renders it. What is wrong is an InvalidField that names fields.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.errors import InvalidField
+from orchestrator.names import INTERACTIVE, TRAIN
+from orchestrator.submit.name_rules import NAME_RULE, is_workload_name
+from orchestrator.submit.values import (
+    FRAMEWORKS,
+    HOME_PATH,
+    MIN_GPU_MEMORY_BYTES,
+    PULL_POLICIES,
+    SERVICE_TYPES,
+    SHARED_MEMORY_PATH,
+    GitSource,
+    Mount,
+    NewClaim,
+    Port,
+    Rendezvous,
+    RunAs,
+    Toleration,
+    Variable,
+    is_gpu_milli,
+    is_image,
+)
+
+DEVICES_VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"
+MIN_SNAPSHOT_TTL_SECONDS: Final = 60
+"""So long a job stays after its end whose volumes become snapshots: the operator must see that it succeeded."""
+MAX_STRING_BYTES: Final = (128 << 10) - 1
+"""Linux gives a program no longer string."""
+MAX_STRINGS_BYTES: Final = 1 << 20
+"""Of variables and arguments together: etcd takes no object above 1.5 MiB."""
+MAX_ANNOTATION_BYTES: Final = 256 << 10
+"""Kubernetes' limit for all annotations of an object; muster's own need a part of it."""
+_OUR_ANNOTATION_BYTES: Final = 24 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One workload to create. Amounts are per pod and exact; 0, None and () mean that nothing is asked for.
+
+    Raises InvalidField when a value is not possible, or when values contradict each other.
+    """
+
+    name: str
+    """The job's name, at most 52 characters; it becomes part of DNS names."""
+    image: str
+    """The container image."""
+    user: str
+    """Who submits, for display."""
+    gpu_milli: int = 0
+    """GPUs in thousandths: a multiple of 1000, or less than 1000 for a part of one GPU."""
+    gpu_memory_bytes: int = 0
+    """Memory of a GPU in bytes, at least 100 MB, instead of `gpu_milli`."""
+    gpu_devices: int | None = None
+    """The number of GPUs of which that part, or that memory, is wanted; None: one."""
+    interactive: bool = False
+    """An interactive workload is one pod without an end; any other trains until it succeeds."""
+    preemptible: bool | None = None
+    """Whether the scheduler may stop it for others. None: training yes, interactive no."""
+    service_type: str | None = None
+    """How the ports are reached: one of `portforward`, `ingress`, `nodeport`, `loadbalancer`."""
+    ports: tuple[Port, ...] = ()
+    """The ports of its service; they need a `service_type`."""
+    command: tuple[str, ...] = ()
+    """Replaces the image's entry point, word by word."""
+    args: tuple[str, ...] = ()
+    """The arguments of the command, or of the image's entry point."""
+    environment: tuple[Variable, ...] = ()
+    """Variables of the container; of two with one name the later one wins."""
+    volumes: tuple[Mount, ...] = ()
+    """Directories of the node, or of an NFS server."""
+    claims: tuple[Mount, ...] = ()
+    """Volume claims that exist; `source` is the claim's name."""
+    new_claims: tuple[NewClaim, ...] = ()
+    """Volume claims that are made with the workload and deleted with it."""
+    large_shm: bool = False
+    """Shared memory (/dev/shm) as large as the container's memory."""
+    snapshot_on_success: bool = False
+    """Keep the claims as snapshots when it has succeeded."""
+    home_directory: bool = False
+    """An empty home directory, and HOME set to it."""
+    mount_propagation: bool = False
+    """What the node mounts in a directory of `volumes` later appears in the container."""
+    git: GitSource | None = None
+    """A repository that is cloned before the container starts."""
+    image_pull_policy: str | None = None
+    """`Always`, `IfNotPresent` or `Never`; None: as Kubernetes decides by the image's tag."""
+    working_dir: str | None = None
+    """The directory of the container in which it starts, an absolute path; None: as the image says."""
+    cpu_milli: int = 0
+    """CPU to reserve, in thousandths of a core; 0: one core for each GPU."""
+    cpu_limit_milli: int = 0
+    """At most so much CPU, in thousandths of a core; 0: no limit."""
+    memory_bytes: int = 0
+    """Memory to reserve, in bytes; 0: 100 MiB for each GPU."""
+    memory_limit_bytes: int = 0
+    """At most so much memory, in bytes; 0: no limit."""
+    extended_resources: tuple[tuple[str, int], ...] = ()
+    """Other devices by their resource name, with their number: `("rdma/hca", 1)`."""
+    node_type: str | None = None
+    """Only nodes whose label `run.ai/type` has this value."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints of nodes that do not keep the pods away."""
+    topology_required: str | None = None
+    """A label of nodes: all pods run where it has the same value."""
+    topology_preferred: str | None = None
+    """The same, given up when nothing fits."""
+    completions: int | None = None
+    """The number of pods that must succeed; None: one."""
+    parallelism: int | None = None
+    """The number of pods that run at once; None: one. More than one needs `completions`."""
+    min_member: int | None = None
+    """The number of pods that must run together for any to run; None: one."""
+    backoff_limit: int | None = None
+    """Attempts after a failure; None: 6."""
+    ttl_seconds: int | None = None
+    """Seconds after its end when the job is deleted; None: it stays."""
+    rendezvous: Rendezvous | None = None
+    """Makes it a distributed job: the pods get stable names and the variables of a framework."""
+    host_ipc: bool = False
+    """Share the node's interprocess communication."""
+    host_network: bool = False
+    """Share the node's network."""
+    run_as: RunAs | None = None
+    """User and groups of the container; None: as the image says."""
+    privilege_escalation: bool | None = None
+    """Whether a program may gain rights that its parent has not; None: as the cluster says."""
+    capabilities: tuple[str, ...] = ()
+    """Capabilities of Linux to add, without the prefix `CAP_`."""
+    stdin: bool = False
+    """Keep the standard input open, for those who attach."""
+    stdin_once: bool = False
+    """The standard input ends when the first who attached leaves; needs `stdin`."""
+    tty: bool = False
+    """Give the container a terminal; needs `stdin`."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Further labels of the job and its pods."""
+    annotations: tuple[tuple[str, str], ...] = ()
+    """Further annotations of the job and its pods, at most 232 KiB together."""
+    command_line: str = ""
+    """The command line that made it, for display."""
+
+    def __post_init__(self) -> None:
+        for check in _CHECKS:
+            problem = check(self)
+            if problem is not None:
+                raise problem
+
+    @property
+    def type(self) -> str:
+        """`train` or `interactive`."""
+        return INTERACTIVE if self.interactive else TRAIN
+
+    @property
+    def is_preemptible(self) -> bool:
+        """Whether the scheduler may stop it for others: by default train yes, interactive no."""
+        return (not self.interactive) if self.preemptible is None else self.preemptible
+
+    @property
+    def is_fraction(self) -> bool:
+        """Whether it asks for a part of one GPU, or of each of several."""
+        return 0 < self.gpu_milli < 1000
+
+    @property
+    def wants_gpu(self) -> bool:
+        """Whether it asks for GPUs in any way."""
+        return bool(self.gpu_milli or self.gpu_memory_bytes)
+
+
+# --- each value for itself ----------------------------------------------------------------------------
+
+
+def _names_are_possible(submission: Submission) -> InvalidField | None:
+    if not is_workload_name(submission.name):
+        return InvalidField(
+            "the {name} {text!r} is not possible: {rule}", text=submission.name, rule=NAME_RULE
+        )
+    if not is_image(submission.image):
+        return InvalidField("{image} must be set to the name of a container image")
+    return None
+
+
+def _gpus_are_possible(submission: Submission) -> InvalidField | None:
+    if submission.gpu_milli and not is_gpu_milli(submission.gpu_milli):
+        return InvalidField(
+            "{gpu_milli} {number} is not possible: ask for 1 to 999 thousandths of a GPU, or a multiple of 1000",
+            number=submission.gpu_milli,
+        )
+    if submission.gpu_memory_bytes and submission.gpu_memory_bytes < MIN_GPU_MEMORY_BYTES:
+        return InvalidField(
+            "{gpu_memory_bytes} {number} is not possible: ask for at least {minimum}",
+            number=submission.gpu_memory_bytes,
+            minimum=MIN_GPU_MEMORY_BYTES,
+        )
+    return None
+
+
+_MINIMA: Final = {
+    **dict.fromkeys(("gpu_devices", "completions", "parallelism", "min_member"), 1),
+    **dict.fromkeys(("backoff_limit", "ttl_seconds"), 0),
+    **dict.fromkeys(("cpu_milli", "cpu_limit_milli", "memory_bytes", "memory_limit_bytes"), 0),
+}
+
+
+def _numbers_are_possible(submission: Submission) -> InvalidField | None:
+    for field, minimum in _MINIMA.items():
+        number = getattr(submission, field)
+        if number is not None and number < minimum:
+            return InvalidField(
+                f"{{{field}}} {{number}} is not possible: give a whole number from {{minimum}} up",
+                number=number,
+                minimum=minimum,
+            )
+    return None
+
+
+def _words_are_possible(submission: Submission) -> InvalidField | None:
+    framework = submission.rendezvous.framework if submission.rendezvous else None
+    for field, word, words in (
+        ("service_type", submission.service_type, SERVICE_TYPES),
+        ("image_pull_policy", submission.image_pull_policy, PULL_POLICIES),
+        ("rendezvous", framework, FRAMEWORKS),
+    ):
+        if word is not None and word not in words:
+            return InvalidField(
+                f"{{{field}}} {{word!r}} is not possible: use one of {{words}}",
+                word=word,
+                words=", ".join(words),
+            )
+    return None
+
+
+# --- values together ----------------------------------------------------------------------------------
+
+
+def _one_way_to_request_gpus(submission: Submission) -> InvalidField | None:
+    if submission.gpu_milli and submission.gpu_memory_bytes:
+        return InvalidField("{gpu_milli} and {gpu_memory_bytes} both ask for GPUs: use one of them")
+    if submission.gpu_devices is not None and not (submission.is_fraction or submission.gpu_memory_bytes):
+        return InvalidField(
+            "{gpu_devices} says of how many GPUs a part is wanted: give the part, "
+            "by {gpu_milli} below 1 or by {gpu_memory_bytes}"
+        )
+    return None
+
+
+def _service_needs_ports(submission: Submission) -> InvalidField | None:
+    if submission.service_type and not submission.ports:
+        return InvalidField(
+            "{service_type} {word} needs {ports}, the port on which the container listens",
+            word=submission.service_type,
+        )
+    if submission.ports and not submission.service_type:
+        return InvalidField("{ports} needs {service_type}, one of {words}", words=", ".join(SERVICE_TYPES))
+    return None
+
+
+def _ports_differ(submission: Submission) -> InvalidField | None:
+    externals = [port.external for port in submission.ports]
+    internals = [port.internal for port in submission.ports]
+    if len(set(externals)) < len(externals) or len(set(internals)) < len(internals):
+        return InvalidField("{ports} is given twice for one port: name every port once")
+    return None
+
+
+def _mounts_differ(submission: Submission) -> InvalidField | None:
+    mounts: list[Mount | NewClaim] = [*submission.volumes, *submission.claims, *submission.new_claims]
+    paths = [mount.path for mount in mounts]
+    paths += [SHARED_MEMORY_PATH] if submission.large_shm else []
+    paths += [HOME_PATH] if submission.home_directory else []
+    paths += [submission.git.target] if submission.git else []
+    twice = sorted({path for path in paths if paths.count(path) > 1})
+    if not twice:
+        return None
+    return InvalidField(
+        "{path} is mounted twice: {volumes}, {claims}, {clones}, {git}, {large_shm} and {home_directory} "
+        "need paths of their own",
+        path=twice[0],
+    )
+
+
+def _snapshots_are_possible(submission: Submission) -> InvalidField | None:
+    if not submission.snapshot_on_success:
+        return None
+    if submission.interactive:
+        return InvalidField(
+            "{snapshot_on_success} does not go with {interactive}: an interactive workload has no end"
+        )
+    if not (submission.claims or submission.new_claims):
+        return InvalidField("{snapshot_on_success} needs volumes to keep: {claims}, {new_claims} or {clones}")
+    if submission.ttl_seconds is not None and submission.ttl_seconds < MIN_SNAPSHOT_TTL_SECONDS:
+        return InvalidField(
+            "{ttl_seconds} {seconds} is too short for {snapshot_on_success}: let the job stay for {minimum} seconds, "
+            "so that its end is seen before its volumes go",
+            seconds=submission.ttl_seconds,
+            minimum=MIN_SNAPSHOT_TTL_SECONDS,
+        )
+    return None
+
+
+def _interactive_is_one_pod(submission: Submission) -> InvalidField | None:
+    if not submission.interactive:
+        return None
+    for field in ("completions", "parallelism", "min_member"):
+        if (getattr(submission, field) or 1) > 1:
+            return InvalidField(
+                f"{{{field}}} does not go with {{interactive}}: an interactive workload is one pod"
+            )
+    if submission.backoff_limit or submission.ttl_seconds is not None:
+        field = "backoff_limit" if submission.backoff_limit else "ttl_seconds"
+        return InvalidField(
+            f"{{{field}}} does not go with {{interactive}}: an interactive workload has no end"
+        )
+    return None
+
+
+def _working_dir_is_a_path(submission: Submission) -> InvalidField | None:
+    if submission.working_dir is None or submission.working_dir.startswith("/"):
+        return None
+    return InvalidField(
+        "{working_dir} {path} must begin with /: it is a directory of the container",
+        path=submission.working_dir,
+    )
+
+
+def _counts_agree(submission: Submission) -> InvalidField | None:
+    pods = submission.parallelism or 1
+    counts = {"pods": pods, "members": submission.min_member, "successes": submission.completions}
+    if pods > 1 and submission.completions is None:
+        return InvalidField(
+            "{parallelism} {pods} needs {completions}, the number of pods that must succeed", **counts
+        )
+    if (submission.min_member or 1) > pods:
+        return InvalidField("{min_member} {members} is more than the {pods} pods of {parallelism}", **counts)
+    if (submission.min_member or 1) > (submission.completions or 1):
+        return InvalidField("{min_member} {members} is more than {completions} {successes}", **counts)
+    return None
+
+
+def _devices_are_ours(submission: Submission) -> InvalidField | None:
+    if any(variable.name == DEVICES_VARIABLE for variable in submission.environment):
+        return InvalidField(
+            "{environment} {variable} is set by muster: use {gpu_milli} to ask for GPUs",
+            variable=DEVICES_VARIABLE,
+        )
+    return None
+
+
+def _terminal_needs_input(submission: Submission) -> InvalidField | None:
+    if submission.tty and not submission.stdin:
+        return InvalidField("{tty} needs {stdin}: a terminal is for typing")
+    return None
+
+
+def _annotations_fit(submission: Submission) -> InvalidField | None:
+    for field, pairs in (("labels", submission.labels), ("annotations", submission.annotations)):
+        keys = [key for key, _ in pairs]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            return InvalidField(f"{{{field}}} {{key}} is given twice: give it once", key=twice[0])
+    total = sum(len(key.encode()) + len(value.encode()) for key, value in submission.annotations)
+    allowed = MAX_ANNOTATION_BYTES - _OUR_ANNOTATION_BYTES
+    if total <= allowed:
+        return None
+    return InvalidField(
+        "{annotations}: all annotations together have {total} bytes, and at most {allowed} are possible",
+        total=total,
+        allowed=allowed,
+    )
+
+
+def _strings_arrive(submission: Submission) -> InvalidField | None:
+    """Linux takes no string above a length, no program gets a NUL into one, and Kubernetes keeps so many bytes."""
+    strings = [
+        ("environment", f"{variable.name}={variable.value}", f" {variable.name}")
+        for variable in submission.environment
+    ]
+    strings += [("command", word, "") for word in submission.command]
+    strings += [("args", word, "") for word in submission.args]
+    total = 0
+    for field, text, variable in strings:
+        length = len(text.encode())
+        total += length
+        if "\0" in text:
+            return InvalidField(
+                f"{{{field}}}{{variable}} has a NUL character in it, which no program can be given: "
+                "use a file or a secret",
+                variable=variable,
+            )
+        if length > MAX_STRING_BYTES:
+            return InvalidField(
+                f"{{{field}}}{{variable}} is {{length}} bytes long, and Linux gives a program at most "
+                f"{MAX_STRING_BYTES} in one string: use a file or a volume",
+                variable=variable,
+                length=length,
+            )
+    if total <= MAX_STRINGS_BYTES:
+        return None
+    return InvalidField(
+        "{environment}, {command} and {args} have {total} bytes together, and Kubernetes keeps at most "
+        f"{MAX_STRINGS_BYTES}: use a file or a volume",
+        total=total,
+    )
+
+
+_CHECKS: Final[tuple[Callable[[Submission], InvalidField | None], ...]] = (
+    _names_are_possible,
+    _gpus_are_possible,
+    _numbers_are_possible,
+    _words_are_possible,
+    _one_way_to_request_gpus,
+    _service_needs_ports,
+    _ports_differ,
+    _mounts_differ,
+    _interactive_is_one_pod,
+    _snapshots_are_possible,
+    _counts_agree,
+    _working_dir_is_a_path,
+    _devices_are_ours,
+    _terminal_needs_input,
+    _annotations_fit,
+    _strings_arrive,
+)

@@ -1,0 +1,1 @@
+"""The tables and details that people are shown of jobs, nodes and GPUs. Pure."""

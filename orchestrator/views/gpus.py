@@ -1,0 +1,144 @@
+"""What `top`, `get` and `list` show of single GPUs: what the agents of nodes wrote, joined with pods. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from orchestrator.cluster.gpu_nodes import GpuNode, GpuState, GpuUser
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.quantity import time_us
+from orchestrator.names import GPU_UUIDS_ANNOTATION
+
+STALE_SECONDS: Final = 660
+"""An agent writes every 5 minutes at least: one of which two such writes are missing says nothing of the present."""
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """One GPU as people see it; figures that nobody measured, or not lately, are None.
+
+    `failure` says why it must not be used, "" if it may. `idle_seconds` is how long nothing has run on it although
+    `holders` have it, pods as `namespace/name`. `users` are the containers whose processes have memory of it.
+    `observed_us` is when all of this was observed, 0 where nothing was lately.
+    """
+
+    node: str
+    index: int
+    uuid: str
+    model: str
+    memory_bytes: int
+    failure: str
+    holders: tuple[str, ...] = ()
+    utilization_percent: int | None = None
+    memory_used_bytes: int | None = None
+    idle_seconds: int | None = None
+    users: tuple[GpuUser, ...] = ()
+    bus_id: str = ""
+    observed_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """What a job has of its GPUs together: the mean of their use, the memory, and how long the most idle one idles."""
+
+    utilization_percent: int | None = None
+    memory_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    idle_seconds: int | None = None
+
+
+def gpu_views(node: GpuNode, now_us: int) -> tuple[GpuView, ...]:
+    """Return the GPUs of one node by index."""
+    observed_us = time_us(node.spec.observed_at)
+    if now_us - observed_us >= STALE_SECONDS * 1_000_000 or node.spec.problem:
+        observed_us = 0
+    states = sorted(node.spec.gpus, key=lambda state: state.index)
+    return tuple(_view(node.metadata.name, state, now_us, observed_us) for state in states)
+
+
+def gpus_of_pod(pod: Pod, gpus: Mapping[str, Iterable[GpuView]]) -> Iterator[GpuView]:
+    """Yield the GPUs that the kubelet gave the pod or its reservations, or that its processes use.
+
+    `gpus` are by the names of nodes.
+    """
+    if not pod.spec.node_name or pod.status.phase in _ENDED:
+        return
+    name, uid = f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.uid
+    held = set(filter(None, pod.metadata.annotations.get(GPU_UUIDS_ANNOTATION, "").split(",")))
+    for gpu in gpus.get(pod.spec.node_name, ()):
+        if gpu.uuid in held or name in gpu.holders or any(user.pod_uid == uid for user in gpu.users):
+            yield gpu
+
+
+def gpus_of_job(pods: Iterable[Pod], gpus: Mapping[str, Iterable[GpuView]]) -> list[GpuView]:
+    """Return the GPUs of all pods of a job, a shared one once."""
+    return list(dict.fromkeys(gpu for pod in pods for gpu in gpus_of_pod(pod, gpus)))
+
+
+def use_of(gpus: Iterable[GpuView], pods: Iterable[Pod] | None = None) -> GpuUse:
+    """Return what is used of GPUs together; with `pods` of their memory only what those use.
+
+    Where the driver tells of no process of a pod, the memory of a GPU is that of its only holder.
+    """
+    distinct = list(gpus)
+    known = [gpu.utilization_percent for gpu in distinct if gpu.utilization_percent is not None]
+    uids = None if pods is None else frozenset(pod.metadata.uid for pod in pods)
+    used = [bytes_ for gpu in distinct if (bytes_ := _used_bytes(gpu, uids)) is not None]
+    idle = [gpu.idle_seconds for gpu in distinct if gpu.idle_seconds is not None]
+    return GpuUse(
+        utilization_percent=-(-sum(known) // len(known)) if known else None,
+        memory_bytes=sum(gpu.memory_bytes for gpu in distinct) if distinct else None,
+        memory_used_bytes=sum(used) if used else None,
+        idle_seconds=max(idle, default=None),
+    )
+
+
+def record(gpu: GpuView) -> dict[str, Any]:
+    """Return the GPU for `-o json` and `-o yaml`; figures that nobody measured are null."""
+    return {
+        "node": gpu.node,
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "pciBusId": gpu.bus_id,
+        "model": gpu.model,
+        "memoryBytes": gpu.memory_bytes,
+        "memoryBytesUsed": gpu.memory_used_bytes,
+        "utilizationPercent": gpu.utilization_percent,
+        "idleSeconds": gpu.idle_seconds,
+        "failure": gpu.failure,
+        "pods": list(gpu.holders),
+    }
+
+
+def _used_bytes(gpu: GpuView, uids: frozenset[str] | None) -> int | None:
+    is_one_pods = len(gpu.holders) == 1 and not any(user.pod_uid for user in gpu.users)
+    if uids is None or is_one_pods:
+        return gpu.memory_used_bytes
+    if gpu.memory_used_bytes is None:
+        return None
+    return sum(user.memory_mib * _MIB for user in gpu.users if user.pod_uid in uids)
+
+
+def _view(node: str, state: GpuState, now_us: int, observed_us: int) -> GpuView:
+    is_fresh = observed_us != 0
+    idle_since_us = time_us(state.idle_since)
+    holders = dict.fromkeys(f"{holder.namespace}/{holder.pod}" for holder in state.holders)
+    return GpuView(
+        node=node,
+        index=state.index,
+        uuid=state.uuid,
+        model=state.model,
+        memory_bytes=state.memory_mib * _MIB,
+        failure=state.failure,
+        holders=tuple(holders) if is_fresh else (),
+        utilization_percent=state.utilization_percent if is_fresh else None,
+        memory_used_bytes=(
+            state.memory_used_mib * _MIB if is_fresh and state.memory_used_mib is not None else None
+        ),
+        idle_seconds=(max(0, now_us - idle_since_us) // 1_000_000 if is_fresh and idle_since_us else None),
+        users=tuple(state.users) if is_fresh else (),
+        bus_id=state.bus_id,
+        observed_us=observed_us,
+    )

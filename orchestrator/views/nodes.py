@@ -1,0 +1,349 @@
+"""What `list nodes`, `get node` and `top node` show: nodes joined with the pods on them. Pure.
+
+What is allocated is what the pods that have not ended ask for, as the scheduler counts it; what is used is what the
+node's kubelet measured, and unknown where it did not; what is so of single GPUs says the agent of the node.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from orchestrator import names
+from orchestrator.cluster.gpu_fraction import format_gpu
+from orchestrator.cluster.objects import Node, Pod, Wire
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes
+from orchestrator.cluster.wire import has_condition
+from orchestrator.observe.claim_reader import gets_gpus_by_claims
+from orchestrator.observe.device_reader import DeviceReader
+from orchestrator.observe.health import NodeHealth, gpu_memory_mib, node_health
+from orchestrator.observe.holdings import held_request
+from orchestrator.observe.published_gpus import PublishedGpus
+from orchestrator.observe.request import (
+    UnreadableRequest,
+    devices_of,
+    gpu_request,
+    is_admitted,
+    pod_request,
+)
+from orchestrator.planner.accounting.gpu_memory import gpu_milli_on
+from orchestrator.planner.model import DEVICE_MILLI
+from orchestrator.views import gpus as gpu_records
+from orchestrator.views.gpus import GpuView
+
+GPU_PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
+_ROLE_PREFIX: Final = "node-role.kubernetes.io/"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a kubelet measured; None where it says nothing."""
+
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodePod:
+    """A pod on a node, and what it holds there."""
+
+    namespace: str
+    name: str
+    uid: str
+    gpu_milli: int
+    cpu_milli: int
+    memory_bytes: int
+    devices: str
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """One node as people see it.
+
+    `unhealthy` says what is wrong with it, if anything; `gpu_memory_bytes` is that of each of its GPUs, 0 where it is
+    not known.
+    """
+
+    name: str
+    uid: str
+    is_ready: bool
+    is_cordoned: bool
+    role: str
+    address: str
+    node_type: str
+    gpu_product: str
+    gpu_memory_bytes: int
+    gpu_milli: int
+    gpu_unhealthy_milli: int
+    unhealthy: str
+    cpu_milli: int
+    memory_bytes: int
+    pods: tuple[NodePod, ...] = field(repr=False)
+    usage: Usage = Usage()
+    gpus: tuple[GpuView, ...] = field(default=(), repr=False)
+
+    @property
+    def status(self) -> str:
+        """`ready` or `notReady`, and whether it takes no new pods."""
+        word = "ready" if self.is_ready else "notReady"
+        return f"{word},cordoned" if self.is_cordoned else word
+
+    @property
+    def gpu_allocated_milli(self) -> int:
+        """What its pods hold."""
+        return sum(pod.gpu_milli for pod in self.pods)
+
+    @property
+    def cpu_allocated_milli(self) -> int:
+        """What its pods ask for."""
+        return sum(pod.cpu_milli for pod in self.pods)
+
+    @property
+    def memory_allocated_bytes(self) -> int:
+        """What its pods ask for."""
+        return sum(pod.memory_bytes for pod in self.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTotals:
+    """The GPUs of several nodes together, in thousandths of a device.
+
+    `idle_milli` is held by pods, and nothing runs on it: None where no agent says so of any GPU.
+    """
+
+    gpu_milli: int
+    allocated_milli: int
+    unhealthy_milli: int
+    idle_milli: int | None
+
+    @property
+    def free_milli(self) -> int:
+        """What pods could have: neither held nor unhealthy."""
+        return max(0, self.gpu_milli - self.unhealthy_milli - self.allocated_milli)
+
+    @property
+    def allocated_percent(self) -> int | None:
+        """How much of all GPUs is held, None where there are none."""
+        return self.allocated_milli * 100 // self.gpu_milli if self.gpu_milli else None
+
+
+def gpu_totals(views: Iterable[NodeView]) -> GpuTotals:
+    """Return the GPUs of the nodes together."""
+    nodes = list(views)
+    gpus = [gpu for view in nodes for gpu in view.gpus]
+    return GpuTotals(
+        gpu_milli=sum(view.gpu_milli for view in nodes),
+        allocated_milli=sum(view.gpu_allocated_milli for view in nodes),
+        unhealthy_milli=sum(view.gpu_unhealthy_milli for view in nodes),
+        idle_milli=sum(DEVICE_MILLI for gpu in gpus if gpu.idle_seconds is not None) if gpus else None,
+    )
+
+
+class _Cpu(Wire, frozen=True):
+    usage_nano_cores: int | None = None
+
+
+class _Memory(Wire, frozen=True):
+    working_set_bytes: int | None = None
+
+
+class _PodReference(Wire, frozen=True):
+    uid: str = ""
+
+
+class _NodeFigures(Wire, frozen=True):
+    node_name: str = ""
+    cpu: _Cpu | None = None
+    memory: _Memory | None = None
+
+
+class _PodFigures(Wire, frozen=True):
+    pod_ref: _PodReference = _PodReference()
+    cpu: _Cpu | None = None
+    memory: _Memory | None = None
+
+
+class Summary(Wire, frozen=True):
+    """What a kubelet answers at `/stats/summary`, as far as it is read here."""
+
+    node: _NodeFigures = _NodeFigures()
+    pods: list[_PodFigures] = []
+
+    @property
+    def node_name(self) -> str:
+        """Which node the kubelet says that it is."""
+        return self.node.node_name
+
+    def usage(self) -> Usage:
+        """What the whole node uses."""
+        return _usage(self.node)
+
+    def usage_by_pod(self) -> dict[str, Usage]:
+        """What each pod uses, by its uid."""
+        return {pod.pod_ref.uid: _usage(pod) for pod in self.pods}
+
+
+def node_views(
+    nodes: Iterable[Node],
+    pods: Iterable[Pod],
+    summaries: Mapping[str, Summary] | None = None,
+    gpus: Mapping[str, tuple[GpuView, ...]] | None = None,
+    published: Mapping[str, PublishedGpus] | None = None,
+) -> list[NodeView]:
+    """Return the nodes by name, which is also the key of what was measured, of single GPUs and of published ones."""
+    by_name = sorted(nodes, key=lambda node: node.metadata.name)
+    on_node: dict[str, list[Pod]] = {}
+    devices = DeviceReader()
+    for node in by_name:
+        devices.note_node(node, is_there=True)
+    for pod in pods:
+        if pod.spec.node_name and pod.status.phase not in _ENDED:
+            on_node.setdefault(pod.spec.node_name, []).append(pod)
+            is_foreign = pod.spec.scheduler_name != names.SCHEDULER_NAME
+            devices.note_pod(pod, is_there=not gets_gpus_by_claims(pod), is_foreign=is_foreign)
+    for _ in devices.read(lambda _uid: None, {}, {}):
+        pass
+    measured, by_driver = summaries or {}, published or {}
+    views = (
+        _view(
+            node,
+            on_node.get(node.metadata.name, ()),
+            devices,
+            measured.get(node.metadata.name),
+            by_driver.get(node.metadata.name),
+        )
+        for node in by_name
+    )
+    return [replace(view, gpus=(gpus or {}).get(view.name, ())) for view in views]
+
+
+def record(view: NodeView) -> dict[str, Any]:
+    """Return the node for `-o json` and `-o yaml`; figures that nobody measured are null."""
+    return {
+        "name": view.name,
+        "status": view.status,
+        "ready": view.is_ready,
+        "cordoned": view.is_cordoned,
+        "role": view.role,
+        "address": view.address,
+        "type": view.node_type,
+        "gpuProduct": view.gpu_product,
+        "gpuMemoryBytes": view.gpu_memory_bytes or None,
+        "gpus": format_gpu(view.gpu_milli),
+        "gpusAllocated": format_gpu(view.gpu_allocated_milli),
+        "unhealthy": view.unhealthy,
+        "gpusUnhealthy": format_gpu(view.gpu_unhealthy_milli),
+        "cpuMilli": view.cpu_milli,
+        "cpuMilliAllocated": view.cpu_allocated_milli,
+        "cpuMilliUsed": view.usage.cpu_milli,
+        "memoryBytes": view.memory_bytes,
+        "memoryBytesAllocated": view.memory_allocated_bytes,
+        "memoryBytesUsed": view.usage.memory_bytes,
+        "gpuDetails": [gpu_records.record(gpu) for gpu in view.gpus],
+        "pods": [
+            {
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "gpus": format_gpu(pod.gpu_milli),
+                "gpuDevices": pod.devices,
+                "cpuMilli": pod.cpu_milli,
+                "cpuMilliUsed": pod.usage.cpu_milli,
+                "memoryBytes": pod.memory_bytes,
+                "memoryBytesUsed": pod.usage.memory_bytes,
+            }
+            for pod in view.pods
+        ],
+    }
+
+
+def _view(
+    node: Node,
+    pods: Iterable[Pod],
+    devices: DeviceReader,
+    summary: Summary | None,
+    published: PublishedGpus | None,
+) -> NodeView:
+    metadata, status = node.metadata, node.status
+    memory_mib = gpu_memory_mib(node, published)
+    used = summary.usage_by_pod() if summary else {}
+    health = _health(node, published)
+    return NodeView(
+        name=metadata.name,
+        uid=metadata.uid,
+        is_ready=has_condition(status.conditions, "Ready") is not None,
+        is_cordoned=node.spec.unschedulable,
+        role=_role(metadata.labels),
+        address=_address(node),
+        node_type=metadata.labels.get(names.NODE_TYPE_LABEL, ""),
+        gpu_product=metadata.labels.get(GPU_PRODUCT_LABEL) or (published.model if published else ""),
+        gpu_memory_bytes=memory_mib << 20,
+        gpu_milli=health.gpu_count * DEVICE_MILLI,
+        gpu_unhealthy_milli=(len(health.unhealthy_gpus) + health.lost_gpus) * DEVICE_MILLI,
+        unhealthy=health.unhealthy,
+        cpu_milli=_amount(status.allocatable or status.capacity, "cpu", cpu_milli),
+        memory_bytes=_amount(status.allocatable or status.capacity, "memory", memory_bytes),
+        pods=tuple(
+            _pod(pod, devices.devices(pod.metadata.uid), memory_mib, used.get(pod.metadata.uid, Usage()))
+            for pod in sorted(pods, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
+        ),
+        usage=summary.usage() if summary else Usage(),
+    )
+
+
+def _health(node: Node, published: PublishedGpus | None) -> NodeHealth:
+    """Its health; one whose GPUs cannot be counted is shown without any, with the reason."""
+    try:
+        return node_health(node, published)
+    except ValueError as error:
+        return NodeHealth(gpu_count=0, unhealthy=f"it cannot be read: {error}")
+
+
+def _pod(pod: Pod, held: tuple[int, ...] | None, memory_mib: int, used: Usage) -> NodePod:
+    """`held` are the devices that it holds whatever is written on it; None: that counts."""
+    try:
+        request = pod_request(pod)
+    except UnreadableRequest:
+        request = gpu_request(pod)
+    # What has parts of GPUs by claims holds those parts: its annotation names the GPUs, which others have parts of too.
+    if held is None and gets_gpus_by_claims(pod) and is_admitted(pod) and not request.is_shared:
+        held_by_claims = devices_of(pod)
+        request = replace(request, gpu_count=len(held_by_claims))
+    elif held is not None:
+        request = held_request(request, held)
+    metadata = pod.metadata
+    return NodePod(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        uid=metadata.uid,
+        gpu_milli=gpu_milli_on(request, memory_mib),
+        cpu_milli=request.cpu_milli,
+        memory_bytes=request.memory_bytes,
+        devices=metadata.annotations.get(names.GPU_DEVICES_ANNOTATION, "") if held is None else "",
+        usage=used,
+    )
+
+
+def _amount(amounts: Mapping[str, str | int], name: str, convert: Callable[[str], int]) -> int:
+    try:
+        return convert(str(amounts.get(name, 0)))
+    except ValueError:
+        return 0
+
+
+def _role(labels: Mapping[str, str]) -> str:
+    roles = [key.removeprefix(_ROLE_PREFIX) for key in sorted(labels) if key.startswith(_ROLE_PREFIX)]
+    return ",".join(filter(None, roles)) or "<none>"
+
+
+def _address(node: Node) -> str:
+    by_type = {address.type: address.address for address in node.status.addresses}
+    return by_type.get("InternalIP") or by_type.get("ExternalIP") or ""
+
+
+def _usage(figures: _NodeFigures | _PodFigures) -> Usage:
+    nano_cores = figures.cpu.usage_nano_cores if figures.cpu else None
+    return Usage(
+        cpu_milli=None if nano_cores is None else -(-nano_cores // 1_000_000),
+        memory_bytes=figures.memory.working_set_bytes if figures.memory else None,
+    )

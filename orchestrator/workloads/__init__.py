@@ -1,1 +1,0 @@
-"""What a workload is: from Kubernetes objects to the domain and back."""

@@ -1,0 +1,85 @@
+"""Whether the policies are in force is told plainly, whatever is missing."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.cluster.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.projects.policies import PolicyReport, policies_in_force
+from tests.cluster.fake_api_server import Answer, access_to, error_answer, page, serving
+
+SHIPPED = ("muster-pods", "muster-services")
+
+
+def policy(name: str, failure: str = "Fail") -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"failurePolicy": failure}}
+
+
+def binding(name: str, *actions: str) -> dict[str, Any]:
+    spec = {"policyName": name, "validationActions": list(actions or ("Deny",))}
+    return {"metadata": {"name": f"{name}-here"}, "spec": spec}
+
+
+BOTH = [policy(name) for name in SHIPPED]
+BOUND = [binding(name) for name in SHIPPED]
+
+
+@pytest.mark.parametrize(
+    ("policies", "bindings", "sentence"),
+    [
+        (page(*BOTH), page(*BOUND), "The policies are in force."),
+        (
+            error_answer(404),
+            error_answer(404),
+            (
+                "The policies are NOT in force: this API server has no ValidatingAdmissionPolicies: "
+                "Kubernetes has them from 1.30 on."
+            ),
+        ),
+        (
+            page(),
+            page(*BOUND),
+            "The policies are NOT in force: this cluster has none of them: apply what 'muster operator-yaml' writes.",
+        ),
+        (
+            page(BOTH[0]),
+            page(*BOUND),
+            "The policies are NOT in force: the policy muster-services is not there.",
+        ),
+        (
+            page(*BOTH),
+            page(BOUND[0]),
+            "The policies are NOT in force: the policy muster-services has no binding.",
+        ),
+        (
+            page(policy("muster-pods", "Ignore"), BOTH[1]),
+            page(BOUND[0], binding("muster-services", "Warn", "Audit")),
+            (
+                "The policies are NOT in force: the policy muster-pods lets pass what it cannot judge; "
+                "the policy muster-services only warns or records, it denies nothing."
+            ),
+        ),
+        (
+            page(*BOTH),
+            page(binding("muster-pods", "Audit"), *BOUND),
+            "The policies are in force.",
+        ),
+    ],
+)
+async def test_what_is_missing_is_told(policies: Answer, bindings: Answer, sentence: str) -> None:
+    report = await report_of(policies, bindings)
+    assert report.sentence() == sentence
+
+
+async def test_who_may_not_see_them_is_told_that_it_is_unknown() -> None:
+    report = await report_of(error_answer(403), page(*BOUND))
+    assert report.in_force is None
+    assert report.sentence().startswith("Whether the policies are in force is unknown: ")
+
+
+async def report_of(policies: Answer, bindings: Answer) -> PolicyReport:
+    async with serving() as server, Transport(access_to(server)) as transport:
+        server.on("GET", ADMISSION_POLICIES.path(), policies)
+        server.on("GET", ADMISSION_POLICY_BINDINGS.path(), bindings)
+        return await policies_in_force(transport, SHIPPED)

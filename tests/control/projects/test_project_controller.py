@@ -1,0 +1,196 @@
+"""What the project controller writes, request by request, and when it writes nothing."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from orchestrator.cluster.objects import Namespace, Project
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.decide.observer import Observer
+from orchestrator.control.operator import unique_identity
+from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
+from orchestrator.control.projects.project_controller import ProjectController
+from orchestrator.observe.snapshot import Reading
+from orchestrator.planner.model import Plan, Snapshot
+from orchestrator.submit import protection
+from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, error_answer, serving
+from tests.observe.objects import decoded, namespace
+
+PROJECT = "/apis/muster.dev/v1alpha1/projects/team-a/status"
+SPACE = "/api/v1/namespaces/muster-team-a"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/muster-team-a/rolebindings"
+QUOTA = f"{SPACE}/resourcequotas/muster-objects"
+NETWORK = "/apis/networking.k8s.io/v1/namespaces/muster-team-a/networkpolicies"
+STEPS = [
+    ("PATCH", f"{BINDINGS}/muster-operator"),
+    *(
+        ("PATCH", f"{NETWORK}/{policy['metadata']['name']}")
+        for policy in protection.network_policies("muster-team-a")
+    ),
+    ("PATCH", QUOTA),
+    ("PATCH", f"{BINDINGS}/muster-members"),
+    ("PATCH", PROJECT),
+]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeApiServer]:
+    async with serving() as server:
+        for method, path in (("POST", "/api/v1/namespaces"), ("PATCH", SPACE), *STEPS):
+            server.on(method, path, Answer({}))
+        yield server
+
+
+@pytest.fixture
+async def transport(server: FakeApiServer) -> AsyncIterator[Transport]:
+    async with Transport(access_to(server)) as transport:
+        yield transport
+
+
+def a_project(**spec: Any) -> Project:
+    members = [{"kind": "User", "name": "ada"}]
+    spec = {"gpu": {"quota": 1}, "members": members, **spec}
+    return decoded(Project, metadata={"name": "team-a", "uid": "uid-team-a"}, spec=spec)
+
+
+def its_namespace() -> Namespace:
+    """The project's namespace as the operator leaves it."""
+    made = namespace("muster-team-a", "team-a")
+    made.metadata.labels.update(protection.labels(a_project().spec, protection.PolicyMode.DENY))
+    return made
+
+
+def controller(
+    transport: Transport, *namespaces: Namespace, leads: bool = True, config: OperatorConfig = DEFAULT_CONFIG
+) -> ProjectController:
+    observer = Observer(transport)
+    observer.namespaces._objects.update({each.metadata.uid: each for each in namespaces})
+    made = ProjectController(transport, observer, config, is_leader=lambda: leads)
+    made.note(Reading(Snapshot((), (), ()), {}, {}), Plan((), (), {}, {}, {}))
+    return made
+
+
+def requests(server: FakeApiServer) -> list[tuple[str, str]]:
+    return [(request.method, request.path) for request in server.requests]
+
+
+async def test_whoever_does_not_lead_writes_nothing(server: FakeApiServer, transport: Transport) -> None:
+    await controller(transport, leads=False)._reconcile(a_project())
+    assert requests(server) == []
+
+
+async def test_a_new_project_gets_its_namespace_and_what_protects_it_before_its_members(
+    server: FakeApiServer, transport: Transport
+) -> None:
+    await controller(transport)._reconcile(a_project(objects={"jobs": 5}, storage="10Ti"))
+    assert requests(server) == [("POST", "/api/v1/namespaces"), *STEPS]
+    made, operator, *_, quota, members, status = (request.body for request in server.requests)
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-team-a"
+    assert (operator["roleRef"]["name"], operator["subjects"][0]["namespace"]) == (
+        "muster-operator-writer",
+        "muster-system",
+    )
+    assert (members["roleRef"]["name"], members["subjects"][0]["name"]) == ("muster-researcher", "ada")
+    hard = {"count/pods": "10000", "count/jobs.batch": "5", "requests.storage": "10Ti"}
+    assert quota["spec"]["hard"] == hard
+    assert status["status"]["conditions"][0]["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("config", "objects", "hard"),
+    [
+        (OperatorConfig(), {}, {"count/pods": "10000", "count/jobs.batch": "10000"}),
+        (OperatorConfig(max_project_pods=7, max_project_jobs=None), {}, {"count/pods": "7"}),
+        (OperatorConfig(max_project_pods=None, max_project_jobs=None), {}, {}),
+        (
+            OperatorConfig(max_project_pods=None),
+            {"pods": 3, "jobs": 0},
+            {"count/pods": "3", "count/jobs.batch": "0"},
+        ),
+    ],
+)
+async def test_the_bound_of_a_project_goes_before_the_operators(
+    server: FakeApiServer,
+    transport: Transport,
+    config: OperatorConfig,
+    objects: dict[str, int],
+    hard: dict[str, str],
+) -> None:
+    await controller(transport, its_namespace(), config=config)._reconcile(a_project(objects=objects))
+    (quota,) = server.requests_of("PATCH", QUOTA)
+    assert quota.body["spec"]["hard"] == hard
+
+
+async def test_what_is_written_is_not_written_again(server: FakeApiServer, transport: Transport) -> None:
+    projects = controller(transport, its_namespace())
+    await projects._reconcile(a_project())
+    count = len(server.requests)
+    await projects._reconcile(a_project())
+    assert len(server.requests) == count == len(STEPS)
+
+
+async def test_a_label_that_somebody_took_away_is_restored(
+    server: FakeApiServer, transport: Transport
+) -> None:
+    space = its_namespace()
+    del space.metadata.labels["muster.dev/project"]
+    await controller(transport, space)._reconcile(a_project())
+    (restored,) = server.requests_of("PATCH", SPACE)
+    assert restored.body["metadata"]["labels"] == {"muster.dev/project": "team-a"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "spaces", "why"),
+    [
+        ({}, [decoded(Namespace, metadata={"name": "muster-team-a", "uid": "u"})], "is not the project's"),
+        ({"namespace": "vision"}, [], "there is no namespace vision"),
+        (
+            {"namespace": "vision"},
+            [decoded(Namespace, metadata={"name": "vision", "uid": "u"})],
+            "kubectl label namespace vision muster.dev/project=team-a",
+        ),
+        ({"namespace": "kube-system"}, [], "reserved"),
+        (
+            {},
+            [
+                decoded(
+                    Namespace,
+                    metadata={
+                        "name": "muster-team-a",
+                        "uid": "u",
+                        "deletionTimestamp": "2026-01-01T00:00:00Z",
+                    },
+                )
+            ],
+            "is being deleted",
+        ),
+    ],
+)
+async def test_a_project_that_can_have_no_namespace_says_why_and_nothing_is_bound(
+    server: FakeApiServer, transport: Transport, spec: dict[str, Any], spaces: list[Namespace], why: str
+) -> None:
+    await controller(transport, *spaces)._reconcile(a_project(**spec))
+    assert requests(server) == [("PATCH", PROJECT)]
+    ready = server.requests[0].body["status"]["conditions"][0]
+    assert (ready["type"], ready["status"], ready["reason"]) == ("Ready", "False", "NoNamespace")
+    assert why in ready["message"]
+
+
+async def test_what_the_api_server_does_not_allow_yet_is_tried_again_soon(
+    server: FakeApiServer, transport: Transport
+) -> None:
+    refused = f"{BINDINGS}/muster-members"
+    server._scripts["PATCH", refused].insert(0, error_answer(403, "Forbidden"))
+    projects = controller(transport, its_namespace())
+    await projects._reconcile(a_project())
+    assert server.requests_of("PATCH", PROJECT) == []
+    await projects._reconcile(a_project())
+    assert [request.path for request in server.requests_of("PATCH", refused)] == [refused, refused]
+    assert len(server.requests_of("PATCH", PROJECT)) == 1
+
+
+def test_two_processes_of_one_name_are_not_taken_for_each_other() -> None:
+    first, second = unique_identity("muster-operator-0"), unique_identity("muster-operator-0")
+    assert first != second
+    assert first.partition("_")[0] == second.partition("_")[0] == "muster-operator-0"

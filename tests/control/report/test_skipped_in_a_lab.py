@@ -1,0 +1,93 @@
+"""All poison at once on a real API server: a healthy job is bound, and each culprit is named."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from musterbench import poison_objects as poison
+from musterbench.poison_cost import create_all
+from musterbench.poison_objects import HEALTHY, NAMESPACE
+from musterlab.cluster import Lab, start
+from orchestrator.cluster.kubeconfig import load_access
+from orchestrator.cluster.objects import Event, Pod
+from orchestrator.cluster.reflector import Reflector
+from orchestrator.cluster.resources import (
+    EVENTS,
+    PODS,
+)
+from orchestrator.cluster.transport import Transport
+from orchestrator.control.report.skipped import NoRecord, Record, recorded
+from tests.cluster.waiting import running, until
+from tests.control.operators import must, operator, prepare
+
+pytestmark = pytest.mark.lab
+
+REFUSED = {"signs", "digits"}
+"""Pods that newer API servers do not accept: these values of an affinity are no values of labels."""
+
+
+@pytest.fixture
+def own_lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = start("own", nodes=2, detach=False, state_dir=tmp_path / "labs")
+    yield lab
+    lab.stop()
+
+
+async def listed(transport: Transport) -> dict[str, str]:
+    """By path, why objects are in the record."""
+    try:
+        record: Record = await recorded(transport)
+    except NoRecord:
+        return {}
+    return {f"{each.namespace}/{each.name}".removeprefix("/"): each.why for each in record.objects}
+
+
+async def test_with_all_poison_at_once_a_healthy_job_is_bound_and_each_culprit_is_named(
+    own_lab: Lab, tmp_path: Path
+) -> None:
+    table = poison.rows("dgx1-2")
+    account = await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
+    async with Transport(load_access(own_lab.kubeconfig)) as transport:
+        pods = Reflector(transport, PODS, Pod)
+        log = tmp_path / "operator.log"
+        with operator(account, log):
+            await asyncio.to_thread(must, own_lab.kubeconfig, "project", "create", "team-a", "-g", "8")
+            _, refused = await create_all(transport)
+            assert refused <= REFUSED
+            async with running(pods.run()):
+                await pods.synced()
+                await transport.create(PODS.path(NAMESPACE), poison.pod(HEALTHY, 1))
+
+                def of(name: str) -> Pod | None:
+                    return next((each for each in pods.objects.values() if each.metadata.name == name), None)
+
+                await until(lambda: (pod := of(HEALTHY)) is not None and pod.spec.node_name)
+                for row in table.values():
+                    name = row.culprit.rpartition("/")[2]
+                    if name in refused or not name:
+                        continue
+                    if row.words == "NoNodeMatches":
+                        await until(lambda: _waits(of(name)).startswith("NoNodeMatches"))  # noqa: B023 - awaited
+                    else:
+                        async with asyncio.timeout(60):
+                            while row.words not in (await listed(transport)).get(row.culprit, ""):  # noqa: ASYNC110
+                                await asyncio.sleep(0.1)
+            async with asyncio.timeout(60):
+                while not {"gang", "nested", "devices", "fraction"} <= await warned(transport):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+            text = await asyncio.to_thread(must, own_lab.kubeconfig, "cluster", "status")
+        assert "the decision failed" not in log.read_text()
+        assert "muster-team-a  gang " in text
+
+
+async def warned(transport: Transport) -> set[str]:
+    """The names of pods that have Events of the operator's."""
+    page = await transport.list(EVENTS.path(NAMESPACE), Event)
+    return {each.involved_object.name for each in page.items if each.reason in ("Skipped", "Unschedulable")}
+
+
+def _waits(pod: Pod | None) -> str:
+    conditions = pod.status.conditions if pod is not None else []
+    return next((each.message for each in conditions if each.type == "PodScheduled"), "")

@@ -1,0 +1,173 @@
+"""Nodes are drained, and the operator is killed while jobs run: on doubles that keep to the rules or not."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.validation.fake_target import FakeTarget, HidesEvictions
+from tests.validation.mutant_targets import ForgetsItsPromises, UsesCordonedNodes
+from tests.validation.replay import assert_second_judge_agrees, run_command, settings
+from validation.judge.events import NodesDrained, NodesOpened, OperatorKilled, PodSeen
+from validation.report import log
+from validation.report.record import Report
+from validation.report.verify import verify
+from validation.run.session import Settings
+from validation.scenario.loaded import SHIPPED
+
+DRAINED = SHIPPED / "muster" / "drained.scenario.yaml"
+RESTARTED = SHIPPED / "muster" / "restarted.scenario.yaml"
+EVENTS = {DRAINED: [NodesDrained, NodesOpened], RESTARTED: [OperatorKilled]}
+
+
+class EvictsOneMore(FakeTarget):
+    """Evicts for a drained job also what p has within its quota."""
+
+    def evict(self, pod: PodSeen) -> None:
+        super().evict(pod)
+        covered = self.pods.get(("drained-p", "p-1-gggg"), [])
+        if covered and covered[0].node:
+            super().evict(covered[0])
+
+
+class LetsItWait(FakeTarget):
+    """Does not look for other nodes for what was drained."""
+
+    async def drain(self, pods: Sequence[PodSeen]) -> None:
+        for pod in pods:
+            self.tell(pod, change="deleted")
+            (other,) = self.pods[pod.project, pod.workload]
+            self.tell(other, change="added", uid=f"{pod.uid}-next", node="", devices=(), phase="Pending")
+
+
+class Spreads(FakeTarget):
+    """Puts the second job of p on the other node."""
+
+    def open_nodes(self) -> list[str]:
+        assert self.recorder is not None
+        held = self.recorder.state.holding()
+        nodes = super().open_nodes()
+        return sorted(nodes, key=lambda node: sum(pod.node == node for pod in held))
+
+
+class CannotDrain(FakeTarget):
+    """Its nodes are never seen as cordoned."""
+
+    async def cordon(self, nodes: Mapping[str, bool]) -> None:
+        return None
+
+
+class PromisesNothing(FakeTarget):
+    """Keeps in its memory alone who gets the room."""
+
+    def nominate(self, pod: PodSeen) -> PodSeen:
+        return pod
+
+
+class EvictsAgain(FakeTarget):
+    """The operator that takes over evicts once more whom the killed one had evicted, and who runs again."""
+
+    async def operator_leads_again(self) -> None:
+        await super().operator_leads_again()
+        (successor,) = self.pods["restarted-p", "p-4-gggg"]
+        bound = self.tell(successor, change="modified", node="n2", devices=(0, 1, 2, 3), phase="Running")
+        self.slow.clear()
+        self.evict(bound)
+
+
+class IsNoPod(FakeTarget):
+    """Runs its operator elsewhere."""
+
+    async def kill_operator(self) -> str:
+        return "the operator that leads, me, is no pod of muster-system"
+
+
+class DiesLate(FakeTarget):
+    """Has bound everybody by the time it is killed."""
+
+    async def kill_operator(self) -> str:
+        await self.operator_leads_again()
+        return ""
+
+
+class Existing(LetsItWait):
+    """A cluster that was there before, and stays."""
+
+    disposable = False
+
+
+def validated(path: Path, out: Path, target: Any = FakeTarget, **more: Any) -> Report:
+    _, report = run_command([path], settings(out, target, profile="current", **more))
+    assert report is not None
+    assert_second_judge_agrees(out)
+    return report
+
+
+@pytest.mark.parametrize("path", [DRAINED, RESTARTED], ids=["drained", "restarted"])
+def test_who_keeps_to_the_rules_passes(path: Path, tmp_path: Path) -> None:
+    report = validated(path, tmp_path / "r")
+    verdicts = {step.id: step.verdict for step in report.steps if step.required}
+    assert set(verdicts.values()) == {"PASS"}, verdicts
+    invariant = "cordoned-node" if path is DRAINED else "nominations-last"
+    assert f"{report.scenarios[0].id}/invariant/{invariant}" in verdicts
+    events = log.read_log(tmp_path / "r").events
+    acts = [type(event) for event in events if isinstance(event, NodesDrained | NodesOpened | OperatorKilled)]
+    assert acts == EVENTS[path]
+    assert verify(tmp_path / "r").problems == []
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "expected"),
+    [
+        (DRAINED, EvictsOneMore, ("drain", "FAIL", "evicted but should not be: p-1-gggg")),
+        (DRAINED, LetsItWait, ("drain", "FAIL", "drained-q: expected 4 GPUs, has 0")),
+        (DRAINED, UsesCordonedNodes, ("invariant/cordoned-node", "FAIL", "which is cordoned")),
+        (
+            DRAINED,
+            HidesEvictions,
+            ("invariant/nothing-vanishes", "FAIL", "pod drained-p/p-2-gggg-2 vanished"),
+        ),
+        (
+            DRAINED,
+            Spreads,
+            ("drain", "INCONCLUSIVE", "are on nodes with 16 GPUs in all, and 8 are to be drained"),
+        ),
+        (DRAINED, CannotDrain, ("drain", "ERROR", "node n2 was not cordoned within 60 s")),
+        (RESTARTED, PromisesNothing, ("reclaim", "FAIL", "nobody is nominated to the room, within 30 s")),
+        (RESTARTED, ForgetsItsPromises, ("invariant/nominations-last", "FAIL", "and n1 was promised to it")),
+        (
+            RESTARTED,
+            EvictsAgain,
+            ("invariant/nominations-last", "FAIL", "evicted again after the operator was"),
+        ),
+        (RESTARTED, IsNoPod, ("reclaim", "INCONCLUSIVE", "not run: the operator that leads, me, is no pod")),
+        (RESTARTED, DiesLate, ("reclaim", "INCONCLUSIVE", "the operator was killed too late")),
+    ],
+)
+def test_who_does_not_is_not_green(
+    path: Path, target: Any, expected: tuple[str, str, str], tmp_path: Path
+) -> None:
+    check, verdict, reason = expected
+    report = validated(path, tmp_path / "r", target, patience_percent=10)
+    (step,) = [step for step in report.steps if step.id.partition("/")[2] == check]
+    assert (step.verdict, reason in "; ".join(step.reasons)) == (verdict, True), step.reasons
+
+
+def test_nodes_are_opened_again_whatever_became_of_the_step(tmp_path: Path) -> None:
+    cluster = Existing()
+    report = validated(DRAINED, tmp_path / "r", lambda: cluster, patience_percent=10)
+    assert report.verdict == "FAIL"
+    events = log.read_log(tmp_path / "r").events
+    assert [event.nodes for event in events if isinstance(event, NodesOpened)] == [("n2",)]
+    assert cluster.recorder is not None
+    assert cluster.recorder.state.cordoned == set()
+
+
+def test_the_planner_divides_what_is_left_and_is_not_asked_about_an_operator(tmp_path: Path) -> None:
+    chosen = Settings(out=tmp_path / "r", target="planner")
+    _, report = run_command([DRAINED, RESTARTED], chosen)
+    assert report is not None
+    verdicts = {entry.id: entry.verdict for entry in report.requirements if entry.id.startswith("upkeep.")}
+    assert verdicts == {"upkeep.drain": "PASS", "upkeep.operator": "NOT_APPLICABLE"}
+    assert_second_judge_agrees(tmp_path / "r")

@@ -1,0 +1,1 @@
+"""Verdicts on answers of the API server and on containers."""

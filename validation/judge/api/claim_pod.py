@@ -1,0 +1,174 @@
+"""Judges the pod of Google's page: both of its containers use the one GPU of a claim, and it ends successfully.
+
+Who says so: the API server of the claim (which device it has, for whom), the kubelet of how the containers ended and
+what they printed, and the node's agent, as far as it told of the pod, of the GPUs that the kubelet gave it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from validation.judge.api.api_request import (
+    CONFLICT,
+    DEVICE_CLASS,
+    DRA_NAMESPACE,
+    GROUP,
+    OK,
+    ApiCheck,
+    Json,
+    Request,
+    at,
+    claim_of,
+    objects,
+)
+from validation.judge.check_verdict import Judgement
+from validation.judge.events import ENDED, GpusSeen
+from validation.judge.verdict import Verdict
+
+POD: Final = "pod1"
+CLAIM: Final = "gpu-claim"
+IMAGES: Final = {
+    "ctr0": "nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0",
+    "ctr1": "nvcr.io/nvidia/k8s/cuda-sample:devicequery",
+}
+"""As the page prints them."""
+LINES: Final = re.compile(r"Test PASSED|Result = (PASS|FAIL)|Detected [0-9]+ CUDA Capable device\(s\)")
+"""What NVIDIA's samples print of their success, and of how many GPUs there are for them."""
+SAYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ctr0": ("Test PASSED",),
+    "ctr1": ("Detected 1 CUDA Capable device(s)", "Result = PASS"),
+}
+NAMESPACE_MS: Final = 60_000
+ALLOCATED_MS: Final = 120_000
+ENDED_MS: Final = 600_000
+"""The images of the samples are some hundred MB, which the node may have to pull first."""
+_PODS: Final = f"/api/v1/namespaces/{DRA_NAMESPACE}/pods"
+_CLAIMS: Final = f"/apis/{GROUP}/v1beta1/namespaces/{DRA_NAMESPACE}/resourceclaims"
+
+
+def _leaves(status: int, answer: Json) -> bool:
+    """Whether what is to be created is still there, and goes."""
+    message = answer.get("message")
+    return status == CONFLICT and isinstance(message, str) and "being deleted" in message
+
+
+def _has_none(status: int, answer: Json) -> bool:
+    """Whether nothing is allocated to the claim, or to nobody yet."""
+    return status == OK and not (at(answer, "status", "allocation") and at(answer, "status", "reservedFor"))
+
+
+def _goes_on(status: int, answer: Json) -> bool:
+    """Whether the pod has not ended."""
+    return status == OK and at(answer, "status", "phase") not in ENDED
+
+
+def _pod() -> Mapping[str, Any]:
+    use = {"claims": [{"name": "gpu"}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": POD, "namespace": DRA_NAMESPACE},
+        "spec": {
+            "restartPolicy": "OnFailure",
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": CLAIM}],
+            "containers": [
+                {"name": name, "image": image, "resources": use} for name, image in IMAGES.items()
+            ],
+        },
+    }
+
+
+def _judge(documents: Sequence[Json]) -> Judgement:
+    _, _, created, claim, pod, *logs = documents
+    uid = at(created, "metadata", "uid")
+    if not uid or at(pod, "metadata", "uid") != uid:
+        return _fails(f"{POD} is not the pod that was created")
+    problem = _ending(pod) or _device(claim, pod, uid)
+    if problem:
+        return _fails(problem)
+    for (name, lines), log in zip(SAYS.items(), logs, strict=True):
+        printed = str(log.get("lines")).split("\n")
+        missing = [line for line in lines if line not in printed]
+        if missing:
+            return _fails(f"{name} did not print `{missing[0]}`")
+    return Judgement(Verdict.PASS, f"two containers used {_results(claim)[0].get('device')}")
+
+
+def _fails(reason: str) -> Judgement:
+    return Judgement(Verdict.FAIL, reason)
+
+
+def _ending(pod: Json) -> str:
+    """Why its end is no proof; empty if it is one: both containers have the claim, and ended with 0."""
+    phase = at(pod, "status", "phase")
+    statuses = {str(one.get("name")): one for one in objects(at(pod, "status", "containerStatuses"))}
+    for name in IMAGES:
+        code = at(statuses.get(name), "state", "terminated", "exitCode")
+        if isinstance(code, bool) or code != 0:
+            waits = at(statuses.get(name), "state", "waiting", "reason")
+            because = f": {waits}" if isinstance(waits, str) and waits else ""
+            return f"{name} of {POD}, which is {phase}, did not end with exit code 0{because}"
+    if phase != "Succeeded":
+        return f"{POD} is {phase}, not Succeeded"
+    containers = {
+        str(one.get("name")): at(one, "resources", "claims") for one in objects(at(pod, "spec", "containers"))
+    }
+    if containers != {name: [{"name": "gpu"}] for name in IMAGES}:
+        return f"the containers of {POD} do not both use the claim"
+    if at(pod, "spec", "resourceClaims") != [{"name": "gpu", "resourceClaimName": CLAIM}]:
+        return f"{POD} does not use {CLAIM}"
+    return ""
+
+
+def _results(claim: Json) -> list[Json]:
+    return objects(at(claim, "status", "allocation", "devices", "results"))
+
+
+def _device(claim: Json, pod: Json, uid: object) -> str:
+    """Why the claim is no proof; empty if one GPU of the pod's node was allocated to it, for this pod."""
+    results = _results(claim)
+    if len(results) != 1:
+        return f"{len(results)} devices were allocated to {CLAIM} while {POD} was there, not 1"
+    node = at(pod, "spec", "nodeName")
+    if (results[0].get("driver"), results[0].get("request")) != (DEVICE_CLASS, "gpu"):
+        return f"what was allocated to {CLAIM} is no device of {DEVICE_CLASS}"
+    if not node or results[0].get("pool") != node:
+        return f"what was allocated to {CLAIM} is not of the node of {POD}"
+    users = [
+        (one.get("resource"), one.get("name"), one.get("uid"))
+        for one in objects(at(claim, "status", "reservedFor"))
+    ]
+    return "" if users == [("pods", POD, uid)] else f"{CLAIM} was not reserved for {POD} alone"
+
+
+def _contradicts(documents: Sequence[Json], seen: Sequence[GpusSeen]) -> str:
+    """What kubelets told otherwise: that the pod had several GPUs, or one of another node."""
+    name = f"{DRA_NAMESPACE}/{POD}"
+    node = at(documents[4], "spec", "nodeName")
+    for event in seen:
+        held = [gpu.index for gpu in event.gpus if name in gpu.holders]
+        if len(held) > 1 or (held and event.node != node):
+            return f"the kubelet of {event.node} gave {POD} {len(held)} GPUs"
+    return ""
+
+
+CHECK: Final = ApiCheck(
+    "The pod of the page ends successfully, and both of its containers use the one GPU of the claim",
+    "Google Distributed Cloud, GPU workloads with DRA, manifest of the page",
+    (
+        Request(
+            "POST",
+            "/api/v1/namespaces",
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": DRA_NAMESPACE}},
+            is_early=_leaves,
+            within_ms=NAMESPACE_MS,
+        ),
+        Request("POST", _CLAIMS, claim_of("v1beta1", CLAIM, {"deviceClassName": DEVICE_CLASS})),
+        Request("POST", _PODS, _pod()),
+        Request("GET", f"{_CLAIMS}/{CLAIM}", is_early=_has_none, within_ms=ALLOCATED_MS),
+        Request("GET", f"{_PODS}/{POD}", is_early=_goes_on, within_ms=ENDED_MS),
+        *(Request("GET", f"{_PODS}/{POD}/log?container={name}", lines=LINES) for name in IMAGES),
+    ),
+    _judge,
+    _contradicts,
+)

@@ -1,0 +1,119 @@
+"""What is asked of the hosts of a site, and how what one check has of several tools becomes one verdict."""
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from validation.judge.check_verdict import Judgement
+from validation.judge.hosts.host_facts import NO_HOST, System, Threshold
+from validation.judge.verdict import Verdict, gravest
+
+MISSING_TOOL: Final = 127
+"""The exit code of every shell for a command that is not there."""
+MAX_REASON_CHARACTERS: Final = 1000
+
+
+class DeclaredHost(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A host with GPUs as the site file has it. `gpus` is 0 where neither it nor its model says how many."""
+
+    name: str
+    model: str
+    gpus: int = 0
+
+
+class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What the site file declares of its hosts with GPUs, and what the command line adds.
+
+    `away` are the hosts in maintenance with the reasons. `driver` is the branch of the driver, `networks` those over
+    which the storage is reached, `servers` its addresses there,
+    `other_vlans` those without storage. `mounts` are the directories at which the hosts mount
+    it, `golden` the host that the others must equal, `tests` the loads that may be put on them.
+    `nonce` is of this run alone, in the names of our files on the mounts: nobody can lay others there before.
+    """
+
+    hosts: list[DeclaredHost] = []
+    away: dict[str, str] = {}
+    driver: str = ""
+    mtu: int = 0
+    networks: list[str] = []
+    servers: list[str] = []
+    other_vlans: list[str] = []
+    mounts: list[str] = []
+    mount_options: list[str] = []
+    golden: str = ""
+    tests: list[str] = []
+    nonce: str = ""
+
+
+class HostScope(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What the layers below Kubernetes are judged by: the site, and figures of the file with that digest."""
+
+    site: HostSite
+    systems: list[System]
+    thresholds: list[Threshold]
+    figures_sha256: str
+
+
+def join(judgements: Iterable[Judgement], *, evidence: bool) -> Judgement:
+    """One judgement of several: the gravest verdict, its reasons first and then those of the others.
+
+    That no host answered is left to what says why. Without `evidence` there is no PASS. What counts for nothing is
+    passed over, unless there is nothing else.
+    """
+    every = list(judgements)
+    every = [judgement for judgement in every if judgement != NO_HOST] or every
+    counted = [judgement for judgement in every if judgement.required]
+    if every and not counted:
+        return every[0]
+    verdict = gravest([judgement.verdict for judgement in counted])
+    if verdict == Verdict.PASS and not evidence:
+        return NO_HOST
+    same = [judgement.reason for judgement in counted if judgement.verdict == verdict]
+    others = [
+        f"{judgement.verdict}: {judgement.reason}"
+        for judgement in counted
+        if judgement.verdict not in {verdict, Verdict.PASS}
+    ]
+    reasons = list(dict.fromkeys(reason for reason in [*same, *others] if reason))
+    return Judgement(verdict, _shortened("; ".join(reasons)))
+
+
+def of_site(site: HostSite) -> list[Judgement]:
+    """What the site itself leaves to say: no host at all, hosts that are out of service, a golden host that is none."""
+    names = [host.name for host in site.hosts]
+    if not names:
+        return [Judgement(Verdict.ERROR, "the site has no host with the role gpu in service")]
+    judgements = [
+        Judgement(Verdict.INCONCLUSIVE, f"{name} is in maintenance: {reason}")
+        for name, reason in sorted(site.away.items())
+    ]
+    if site.golden and site.golden not in names:
+        judgements.append(Judgement(Verdict.ERROR, f"the golden host {site.golden} is none of the site's"))
+    return judgements
+
+
+def system_of(host: DeclaredHost, systems: Sequence[System]) -> System | None:
+    """What a host of this model has; None where nobody says."""
+    return next((system for system in systems if system.model == host.model), None)
+
+
+def hosts_with_systems(
+    names: Container[str], declared: Iterable[DeclaredHost], systems: Sequence[System]
+) -> tuple[list[tuple[DeclaredHost, System]], list[str]]:
+    """Those of the declared hosts with what their models have, and in words those whose model no figure is known of."""
+    known: list[tuple[DeclaredHost, System]] = []
+    unknown: list[str] = []
+    for host in declared:
+        if host.name not in names:
+            continue
+        system = system_of(host, systems)
+        if system is None:
+            unknown.append(f"{host.name}, a {host.model}")
+        else:
+            known.append((host, system))
+    return known, unknown
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_REASON_CHARACTERS else text[: MAX_REASON_CHARACTERS - 3] + "..."

@@ -1,0 +1,1 @@
+"""Verdicts on allocations: the oracle, expectations and invariants."""

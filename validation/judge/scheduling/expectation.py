@@ -1,0 +1,152 @@
+"""Compares the state of the cluster with what a step expects: both as data, the differences in words."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from validation.judge.scheduling import oracle
+from validation.judge.state import State
+from validation.judge.units import gpus
+
+
+class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What must be true when a step has settled, and nothing beside it. GPU quantities in thousandths.
+
+    Only which devices are used may be left open: `same_gpu` and `gpus_in_use`. `ended` are jobs that had their time,
+    and are there without a pod; the key is absent where there is none, as in records of before it was.
+    """
+
+    allocated_milli: dict[str, int]
+    total_milli: int
+    running: int
+    pending: tuple[str, ...] = ()
+    evicted: tuple[str, ...] = ()
+    same_gpu: tuple[tuple[str, ...], ...] = ()
+    gpus_in_use: int | None = None
+    """How many physical devices are in use, in whole or in part."""
+    ended: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def ended_jobs(self) -> frozenset[str]:
+        """The jobs that had their time."""
+        return frozenset(self.ended or ())
+
+
+class Actual(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What is true on the cluster, for comparison with an Expectation. `devices`: the GPUs of each running workload as
+    `node/index`.
+    """
+
+    allocated_milli: dict[str, int]
+    total_milli: int
+    pending: tuple[str, ...]
+    running: int
+    evicted: tuple[str, ...]
+    gpus_in_use: int
+    devices: dict[str, tuple[str, ...]]
+    unsettled: tuple[str, ...] = ()
+    """Workloads that neither run nor wait with a pod: not started, being deleted, or between two pods."""
+    others: tuple[str, ...] = ()
+    """Pods with GPUs that belong to no project of the scenario, as `project/pod`."""
+
+
+def observe(state: State, evicted: Sequence[str], projects: Sequence[str]) -> Actual:
+    """The Actual of `state` for the workloads of `projects`; `evicted` names those evicted since the step began."""
+    held = state.allocated_milli()
+    allocated = {project: held.get(project, 0) for project in projects}
+    running = {key for key in state.running() if key[0] in allocated}
+    pending = {key for key in state.pending() if key[0] in allocated}
+    everything = {key for key in state.by_workload() if key[0] in allocated and key not in state.deleted}
+    queued = {key for key in pending if key in everything}
+    devices: dict[str, set[str]] = {}
+    for pod in state.holding():
+        if pod.project in allocated:
+            devices.setdefault(pod.workload, set()).update(f"{pod.node}/{index}" for index in pod.devices)
+    return Actual(
+        allocated_milli=allocated,
+        total_milli=sum(allocated.values()),
+        pending=tuple(sorted(name for _, name in pending)),
+        running=len(running),
+        evicted=tuple(sorted(set(evicted))),
+        gpus_in_use=len({device for owned in devices.values() for device in owned}),
+        devices={name: tuple(sorted(owned)) for name, owned in sorted(devices.items())},
+        unsettled=tuple(sorted(name for _, name in (everything | pending) - running - queued)),
+        others=tuple(
+            sorted(f"{pod.project}/{pod.pod}" for pod in state.holding() if pod.project not in allocated)
+        ),
+    )
+
+
+def differences(expected: Expectation, actual: Actual) -> list[str]:
+    """One line for each value that is not the expected one; empty if the expectation is satisfied."""
+    lines = [line for _, line in _allocation_differences(expected, actual)]
+    if expected.gpus_in_use is not None and expected.gpus_in_use != actual.gpus_in_use:
+        lines.append(f"GPUs in use: expected {expected.gpus_in_use}, are {actual.gpus_in_use}")
+    lines += _names("evicted", expected.evicted, actual.evicted)
+    without_pods = set(actual.pending) & set(actual.unsettled)
+    lines += _names("ended", sorted(expected.ended_jobs), sorted(expected.ended_jobs & without_pods))
+    if actual.others:
+        lines.append(f"GPUs are held by pods that are not of the scenario: {', '.join(actual.others)}")
+    for group in expected.same_gpu:
+        places = {actual.devices.get(name, ()) for name in group}
+        if len(places) != 1 or len(next(iter(places))) != 1:
+            places_text = ", ".join(
+                f"{name} on {' '.join(actual.devices.get(name, ())) or 'none'}" for name in group
+            )
+            lines.append(f"same GPU: {places_text}")
+    unsettled = [name for name in actual.unsettled if name not in expected.ended_jobs]
+    if not lines and unsettled:
+        lines.append(f"not settled: {', '.join(unsettled)}")
+    return lines
+
+
+def _allocation_differences(expected: Expectation, actual: Actual) -> list[tuple[str, str]]:
+    """The differences that a division of GPUs can have, each with the field of the expectation."""
+    lines = [("allocated", line) for line in _allocation(expected.allocated_milli, actual.allocated_milli)]
+    if expected.total_milli != actual.total_milli:
+        lines.append(
+            ("total", f"total: expected {gpus(expected.total_milli)}, is {gpus(actual.total_milli)}")
+        )
+    if expected.running != actual.running:
+        lines.append(("running", f"running workloads: expected {expected.running}, are {actual.running}"))
+    waiting = [name for name in actual.pending if name not in expected.ended_jobs]
+    lines += [("pending", line) for line in _names("pending", expected.pending, waiting)]
+    return lines
+
+
+def contradictions(
+    expected: Expectation, division: oracle.Division, excused: Collection[str] = ()
+) -> list[str]:
+    """One line for each value that the oracle derives otherwise than expected, but for the fields in `excused`.
+
+    Evictions and devices are not compared: the oracle divides one pool of GPUs and has no past.
+    """
+    derived = Actual(
+        allocated_milli=dict(division.allocated_milli),
+        total_milli=sum(division.allocated_milli.values()),
+        pending=tuple(sorted(name for _, name in division.pending)),
+        running=len(division.running),
+        evicted=(),
+        gpus_in_use=0,
+        devices={},
+    )
+    return [line for field, line in _allocation_differences(expected, derived) if field not in excused]
+
+
+def _allocation(expected: Mapping[str, int], actual: Mapping[str, int]) -> list[str]:
+    return [
+        f"{project}: expected {gpus(milli)} GPUs, has {gpus(actual.get(project, 0))}"
+        for project, milli in expected.items()
+        if milli != actual.get(project, 0)
+    ]
+
+
+def _names(what: str, expected: Sequence[str], actual: Sequence[str]) -> list[str]:
+    missing = sorted(set(expected) - set(actual))
+    surplus = sorted(set(actual) - set(expected))
+    lines = []
+    if missing:
+        lines.append(f"not {what} but should be: {', '.join(missing)}")
+    if surplus:
+        lines.append(f"{what} but should not be: {', '.join(surplus)}")
+    return lines

@@ -1,0 +1,130 @@
+"""Invariants over what projects are limited to: the time of their interactive work, and the nodes of their jobs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from validation.judge.events import Event, PodSeen, ProjectSet
+from validation.judge.scheduling.history import History, Violation
+from validation.judge.state import replay
+from validation.judge.units import seconds
+
+EARLY_MS: Final = 1_000
+"""Kubernetes has the start of a pod in whole seconds, rounded down."""
+LATE_MS: Final = 20_000
+"""The operator looks every 5 s; then the owner of the pod has to take it away."""
+
+
+@dataclass(slots=True)
+class Run:
+    """An interactive pod of a project with a limit: when it got a node, when it began to run, when it left."""
+
+    pod: PodSeen
+    limit_ms: int
+    bound_ms: int
+    running_ms: int | None = None
+    left_ms: int | None = None
+
+    def had_its_time(self, now_ms: int) -> bool:
+        """Whether it may end at this moment for its limit."""
+        return now_ms - self.bound_ms >= self.limit_ms - EARLY_MS
+
+    @property
+    def due_ms(self) -> int | None:
+        """When it should have ended at the latest; None if it never ran."""
+        return None if self.running_ms is None else self.running_ms + self.limit_ms + LATE_MS
+
+
+class Runs:
+    """The runs of interactive pods that a limit holds for, by uid, brought up to date event by event."""
+
+    def __init__(self) -> None:
+        self.by_uid: dict[str, Run] = {}
+
+    def follow(self, event: Event, projects: dict[str, ProjectSet]) -> None:
+        """Take the event, after which the projects are these."""
+        if not isinstance(event, PodSeen) or not event.interactive:
+            return
+        run = self.by_uid.get(event.uid)
+        project = projects.get(event.project)
+        if run is None and event.holds and project is not None and project.interactive_limit_ms:
+            run = Run(event, project.interactive_limit_ms, event.t_ms)
+            self.by_uid[event.uid] = run
+        if run is None:
+            return
+        if event.phase == "Running" and run.running_ms is None:
+            run.running_ms = event.t_ms
+        if run.left_ms is None and (event.terminating or not event.holds):
+            run.left_ms = event.t_ms
+
+    def allows_end(self, pod: PodSeen) -> bool:
+        """Whether the pod, which goes, had the time that its project allows when it began to leave."""
+        run = self.by_uid.get(pod.uid)
+        return run is not None and run.left_ms is not None and run.had_its_time(run.left_ms)
+
+
+def interactive_time_limit(history: History) -> list[Violation]:
+    """An interactive job runs no longer than its project allows, but for the moment that it takes to end it."""
+    violations = []
+    for run in _runs(history):
+        until_ms = history.end_ms if run.left_ms is None else run.left_ms
+        if run.due_ms is not None and run.due_ms < until_ms and until_ms >= history.since_ms:
+            message = (
+                f"pod {run.pod.project}/{run.pod.pod} ran for more than {seconds(LATE_MS)} longer than the "
+                f"{seconds(run.limit_ms)} that interactive work of {run.pod.project} may"
+            )
+            violations.append(Violation(max(run.due_ms, history.since_ms), message))
+    return violations
+
+
+def runs_to_their_limit(history: History) -> int:
+    """Interactive pods that ran until the limit of their project was over, since the beginning of what is judged."""
+    return sum(
+        run.left_ms is None or run.left_ms >= history.since_ms
+        for run in _runs(history)
+        if run.had_its_time(history.end_ms if run.left_ms is None else run.left_ms)
+    )
+
+
+def _runs(history: History) -> list[Run]:
+    """All runs, as they are at the end."""
+    runs = Runs()
+    for event, state in replay(history.events):
+        runs.follow(event, state.projects)
+    return list(runs.by_uid.values())
+
+
+def node_affinity(history: History) -> list[Violation]:
+    """A job of a project that is limited to groups of nodes is on no other node; training and interactive jobs have
+    groups of their own.
+    """
+    violations = []
+    for event, allowed, node_type in _placed(history):
+        if node_type not in allowed:
+            kind = "interactive" if event.interactive else "training"
+            message = (
+                f"pod {event.project}/{event.pod} is on {event.node} of the group {node_type or 'none'}, and "
+                f"{kind} jobs of {event.project} may be on {', '.join(allowed)}"
+            )
+            violations.append(Violation(event.t_ms, message))
+    return violations
+
+
+def limited_to_nodes(history: History) -> int:
+    """Pods that were placed while their project was limited to groups of nodes."""
+    return sum(event.t_ms >= history.since_ms for event, _, _ in _placed(history))
+
+
+def _placed(history: History) -> Iterator[tuple[PodSeen, tuple[str, ...], str]]:
+    """Each pod of a limited project as it got its node, with the groups that it may be on, and that of the node."""
+    placed: set[str] = set()
+    for event, state in replay(history.events):
+        if not isinstance(event, PodSeen) or not event.holds or event.uid in placed:
+            continue
+        placed.add(event.uid)
+        project = state.projects.get(event.project)
+        if project is None:
+            continue
+        allowed = project.interactive_node_types if event.interactive else project.train_node_types
+        if allowed:
+            yield event, allowed, state.node_types.get(event.node, "")

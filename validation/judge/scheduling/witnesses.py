@@ -1,0 +1,122 @@
+"""Reconciles the scheduler's word with that of others: the kubelet that gave the devices, the driver that runs on them.
+
+Both speak through the agent of a node. On a cluster without agents there is no witness, and so no subject.
+"""
+
+from collections.abc import Iterator
+
+from validation.judge.events import GpusSeen, PodSeen
+from validation.judge.scheduling.history import History, Violation, first_of_each
+from validation.judge.scheduling.lasting import overdue_states
+from validation.judge.state import State, replay
+
+
+def kubelet_agrees(history: History) -> list[Violation]:
+    """The GPUs that a pod holds, by the scheduler's word, are those that the kubelet of its node gave it.
+
+    A device plugin chooses which GPUs a pod gets: the scheduler has `window_ms` to write that down. Where a kubelet
+    speaks, every pod that runs with whole GPUs at the end is known to it.
+    """
+    violations = overdue_states(history, _otherwise_given)
+    state = State()
+    for event in history.events:
+        state.apply(event)
+    for pod in unconfirmed(state):
+        message = (
+            f"the kubelet of {pod.node} knows of no GPU of pod {_name(pod)}, "
+            f"which runs there on {_listed(pod.devices)}, as the scheduler says"
+        )
+        violations.append(Violation(history.end_ms, message))
+    return first_of_each(violations)
+
+
+def processes_on_own_gpus(history: History) -> list[Violation]:
+    """The processes of a pod run on the GPUs that it holds, and on no other: the driver names them.
+
+    What the scheduler writes down follows the kubelet within `window_ms`.
+    """
+    return first_of_each(overdue_states(history, _elsewhere))
+
+
+def unsettled(state: State) -> list[PodSeen]:
+    """The pods of which the kubelets have said nothing yet, or something else than the scheduler has written."""
+    otherwise = (pod for pod in state.holding() if (given := state.given(pod)) and given != set(pod.devices))
+    return [*unconfirmed(state), *otherwise]
+
+
+def unconfirmed(state: State) -> list[PodSeen]:
+    """The pods that run with whole GPUs on nodes whose kubelet speaks, and that it does not name."""
+    return [
+        pod
+        for pod in state.holding()
+        if pod.phase == "Running"
+        and not pod.terminating
+        and pod.gpu_milli >= 1000
+        and pod.node in state.witnesses
+        and not state.named(pod)
+    ]
+
+
+def _otherwise_given(state: State) -> Iterator[str]:
+    """What the kubelets contradict now, in words."""
+    for pod in state.holding():
+        given = state.given(pod)
+        if given and given != set(pod.devices):
+            yield (
+                f"the kubelet of {pod.node} gave pod {_name(pod)} {_listed(given)}, "
+                f"not {_listed(pod.devices)} as the scheduler says"
+            )
+
+
+def _elsewhere(state: State) -> Iterator[str]:
+    """What the drivers contradict now, in words."""
+    for node in state.witnesses:
+        for pod, index in _processes(state, node):
+            if index not in pod.devices:
+                yield (
+                    f"the driver of {node} has a process of pod {_name(pod)} on GPU {index}, "
+                    f"which holds {_listed(pod.devices)}, as the scheduler says"
+                )
+
+
+def confirmed_pods(history: History) -> int:
+    """Pods of which a kubelet said which GPUs it gave them."""
+    confirmed = set()
+    for event, state in replay(history.events):
+        if event.t_ms >= history.since_ms and isinstance(event, PodSeen | GpusSeen):
+            confirmed |= {pod.uid for pod in _concerned(event, state) if state.given(pod)}
+    return len(confirmed)
+
+
+def pods_with_processes(history: History) -> int:
+    """Pods of which a driver named processes."""
+    users = set()
+    for event, state in replay(history.events):
+        if event.t_ms >= history.since_ms and isinstance(event, GpusSeen):
+            users |= {pod.uid for pod, _ in _processes(state, event.node)}
+    return len(users)
+
+
+def _concerned(event: PodSeen | GpusSeen, state: State) -> list[PodSeen]:
+    """The pods of which the event says something."""
+    if isinstance(event, PodSeen):
+        return [event] if event.holds else []
+    return [pod for pod in state.holding() if pod.node == event.node]
+
+
+def _processes(state: State, node: str) -> Iterator[tuple[PodSeen, int]]:
+    """The pods of the node with processes, by its driver's last word, each with the GPU that they are on."""
+    witness = state.witnesses.get(node)
+    for gpu in witness.gpus if witness else ():
+        for uid in gpu.users:
+            pod = state.pods.get(uid)
+            if pod is not None and pod.holds and pod.node == node:
+                yield pod, gpu.index
+
+
+def _name(pod: PodSeen) -> str:
+    return f"{pod.project}/{pod.pod}"
+
+
+def _listed(indices: "frozenset[int] | tuple[int, ...]") -> str:
+    return f"GPUs {', '.join(str(index) for index in sorted(indices))}" if indices else "no GPUs"

@@ -1,0 +1,1 @@
+"""Verdicts on training jobs and their rates."""

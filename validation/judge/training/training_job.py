@@ -1,0 +1,176 @@
+"""Judges a training job by what its container left: the document that it printed, and who else saw it train."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+from validation.judge.causes import explain_pods
+from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun, without_gaps
+from validation.judge.events import Event, GpusSeen, OutputSeen
+from validation.judge.evidence import NO_EVIDENCE, Evidence, shortfall
+from validation.judge.timeline import Timeline
+from validation.judge.training.training_result import (
+    TrainingResult,
+    describe,
+    judge_mounts,
+    judge_training,
+    rate_of,
+)
+from validation.judge.units import seconds
+from validation.judge.verdict import Verdict
+
+RESNET50: Final = "resnet50"
+MOUNTS: Final = "mounts"
+SECOND_MS: Final = 1000
+"""The kubelet has times in whole seconds, so a container may have run for one more than between them."""
+
+
+class TrainingJob(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """The job whose result is judged, and on which devices it must have trained; `mounts` of its data, 0 for none."""
+
+    project: str
+    workload: str
+    device: Literal["gpu", "cpu"]
+    devices: int
+    mounts: int = 0
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """What its result is judged for."""
+        return (RESNET50, MOUNTS) if self.mounts else (RESNET50,)
+
+
+@dataclass(frozen=True, slots=True)
+class JobCheck:
+    """One of the checks of a job. It must have ended within `within_ms`."""
+
+    name: str
+    job: TrainingJob
+    within_ms: int
+    least: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """The judgement, and what it rests on."""
+
+    judgement: Judgement
+    evidence: Evidence = NO_EVIDENCE
+    causes: Sequence[str] = ()
+    """Of a job that left nothing: why its pods do not run."""
+
+
+def outputs_of(job: TrainingJob, events: Sequence[Event]) -> list[OutputSeen]:
+    """What the containers of the job left, in order."""
+    return [
+        event
+        for event in events
+        if isinstance(event, OutputSeen) and (event.project, event.workload) == (job.project, job.workload)
+    ]
+
+
+def judge_job(
+    check: JobCheck, circumstances: Circumstances, timeline: Timeline, window: Window | None
+) -> JobResult:
+    """The verdict on one check of a job, from the events of the window."""
+    unrun = judge_unrun(circumstances)
+    if unrun is not None:
+        return JobResult(unrun)
+    if window is None:
+        return JobResult(Judgement(Verdict.INCONCLUSIVE, "no step of the scenario ran"))
+    evidence = timeline.evidence_before(window.until_event, [check.job.project])
+    during = timeline.events[window.from_event : window.until_event]
+    missing = shortfall(check.least, evidence)
+    if missing:
+        return JobResult(Judgement(Verdict.ERROR, missing), evidence)
+    outputs = outputs_of(check.job, during)
+    if not outputs:
+        waited_ms = window.ended_ms - window.started_ms
+        late = waited_ms >= check.within_ms
+        verdict = Verdict.FAIL if late else Verdict.INCONCLUSIVE
+        return JobResult(
+            Judgement(verdict, f"{check.job.workload} left no result in {seconds(waited_ms)}"),
+            evidence,
+            explain_pods(timeline.state_before(window.until_event), [check.job.project]),
+        )
+    judgement = _judge_outputs(check, outputs, during)
+    return JobResult(without_gaps(judgement, timeline, window), evidence)
+
+
+def _judge_outputs(check: JobCheck, outputs: Sequence[OutputSeen], during: Sequence[Event]) -> Judgement:
+    read = [(output, result) for output in outputs if (result := parse(output.line)) is not None]
+    fault = _fault(check.job, outputs, read)
+    if fault is not None:
+        return fault
+    ((output, result),) = read
+    if check.name == MOUNTS:
+        return judge_mounts(result, check.job.mounts)
+    judgement = judge_training(result)
+    unseen = _judge_use(check.job, output, during) if judgement.verdict == Verdict.PASS else None
+    if unseen is not None or judgement.verdict != Verdict.PASS:
+        return unseen or judgement
+    rate = rate_of(result)
+    return Judgement(Verdict.PASS, describe(rate) if rate is not None else "")
+
+
+def _fault(
+    job: TrainingJob, outputs: Sequence[OutputSeen], read: Sequence[tuple[OutputSeen, TrainingResult]]
+) -> Judgement | None:
+    """The verdict on what is no single document of a job that ended well; None if it is one."""
+    unread = next((output for output in outputs if output.problem), None)
+    failed = next((output for output in outputs if output.exit_code), None)
+    if unread is not None:
+        return Judgement(Verdict.ERROR, f"the output of {unread.pod} could not be read: {unread.problem}")
+    if failed is not None:
+        reason = next(
+            (f": {result.ended}: {result.reason}" for output, result in read if output is failed), ""
+        )
+        return Judgement(Verdict.FAIL, f"{failed.pod} ended with exit code {failed.exit_code}{reason}")
+    if len(read) != 1:
+        return Judgement(
+            Verdict.FAIL, f"{job.workload} printed {len(read)} documents of a training run, not one"
+        )
+    contradiction = _contradiction(job, *read[0])
+    return Judgement(Verdict.FAIL, contradiction) if contradiction else None
+
+
+def parse(line: str) -> TrainingResult | None:
+    """The document of a training run; None if the line is none."""
+    try:
+        return msgspec.json.decode(line, type=TrainingResult)
+    except msgspec.DecodeError:
+        return None
+
+
+def _contradiction(job: TrainingJob, output: OutputSeen, result: TrainingResult) -> str:
+    """What the document says, and the kubelet or the scenario otherwise; empty if nothing."""
+    environment = result.environment
+    if (environment.device_kind, len(environment.devices)) != (job.device, job.devices):
+        had = f"{len(environment.devices)} {environment.device_kind}"
+        return f"it trained on {had}, not on {job.devices} {job.device}"
+    timed_ms = sum(window.elapsed_ns for window in result.windows) // 1_000_000
+    ran_ms = output.ran_ms + SECOND_MS
+    if timed_ms > ran_ms:
+        return f"it timed {seconds(timed_ms)} of training, and its container ran for {seconds(ran_ms)}"
+    return ""
+
+
+def _judge_use(job: TrainingJob, output: OutputSeen, during: Sequence[Event]) -> Judgement | None:
+    """The verdict unless the driver of the node named the job's processes on as many GPUs as it was to use."""
+    if job.device != "gpu":
+        return None
+    of_node = [event for event in during if isinstance(event, GpusSeen) and event.node == output.node]
+    if not of_node:
+        return Judgement(
+            Verdict.INCONCLUSIVE,
+            f"only the job says that it used its GPUs: {output.node} has no agent that asks the driver",
+        )
+    used = {gpu.index for event in of_node for gpu in event.gpus if output.uid in gpu.users}
+    if len(used) < job.devices:
+        return Judgement(
+            Verdict.FAIL,
+            f"the driver of {output.node} named processes of {output.pod} on {len(used)} GPUs, not on {job.devices}",
+        )
+    return None

@@ -1,0 +1,1 @@
+"""Verdicts on lists and pages of the orchestrator."""

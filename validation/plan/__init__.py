@@ -1,0 +1,1 @@
+"""The checks of a run before it starts, and the acceptance that they are for."""

@@ -1,0 +1,108 @@
+"""What a run has to prove: the requirements of the catalogue, as a profile and the chosen parts leave them."""
+
+import functools
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from validation.catalogue.catalogue import PATH, Catalogue, Profile, Requirement, checks_of, load_catalogue
+from validation.errors import CatalogueError
+from validation.judge.requirements import RequirementFacts
+from validation.plan.planned_checks import plan
+from validation.scenario.loaded import LoadedScenario
+from validation.scenario.loader import find, load, with_predecessors
+from validation.targets.kinds import CLUSTER, LAB, PLANNER
+
+PROFILES = {LAB: "lab", CLUSTER: "current", PLANNER: "planner"}
+"""The profile of a target, where none was chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """The catalogue under a profile. `parts`: what the run is about, none for all of it."""
+
+    catalogue: Catalogue
+    profile: Profile
+    parts: tuple[str, ...]
+    check_ids: tuple[str, ...]
+    """All checks that ship, whether they run or not."""
+
+    @property
+    def facts(self) -> list[RequirementFacts]:
+        """Every requirement, for the judge."""
+        in_part = {requirement.id for requirement in self.catalogue.part_requirements(self.parts)}
+        return [
+            RequirementFacts(
+                id=requirement.id,
+                checks=checks_of(requirement, self.check_ids),
+                not_applicable=self.profile.excludes(requirement),
+                in_part=requirement.id in in_part,
+            )
+            for requirement in self.catalogue.requirements
+        ]
+
+    def excludes(self, check_id: str) -> str:
+        """Why a check does not apply: the profile excludes all that it proves. Empty if it applies."""
+        proven = [r for r in self.catalogue.requirements if checks_of(r, [check_id])]
+        reasons = [self.profile.excludes(requirement) for requirement in proven]
+        return reasons[0] if reasons and all(reasons) else ""
+
+    def excludes_scenario(self, scenario: LoadedScenario) -> str:
+        """Why nothing of the scenario is run: no step of it applies. Empty if one does."""
+        reasons = [self.excludes(f"{scenario.id}/{step.id}") for step in scenario.steps]
+        return reasons[0] if reasons and all(reasons) else ""
+
+    def select(self, scenarios: Sequence[LoadedScenario]) -> list[LoadedScenario]:
+        """The scenarios that the chosen parts need, and all that they continue. Raises CatalogueError if none is.
+
+        Checks of hosts where there are none are left out; the requirements say why.
+        """
+        applying = [
+            scenario
+            for scenario in scenarios
+            if not scenario.scenario.layers or not all(self.excludes(check.id) for check in plan([scenario]))
+        ]
+        if not self.parts:
+            return applying
+        patterns = [
+            pattern.partition("/")[0]
+            for requirement in self.catalogue.part_requirements(self.parts)
+            for pattern in requirement.checks
+        ]
+        names = {s.id for s in applying if any(fnmatchcase(s.id, pattern) for pattern in patterns)}
+        if not names:
+            raise CatalogueError(
+                f"no scenario proves anything of {', '.join(self.parts)}: no check of it exists yet"
+            )
+        return with_predecessors(applying, names)
+
+    def checks(self, requirement: Requirement) -> list[str]:
+        """The ids of the checks that prove the requirement."""
+        return checks_of(requirement, self.check_ids)
+
+
+def open_acceptance(profile: str, parts: Iterable[str], target: str, path: Path = PATH) -> Acceptance:
+    """What a run on the target has to prove; `profile` empty: the target's own. Raises CatalogueError."""
+    catalogue = load_catalogue(path)
+    chosen = catalogue.profile(profile or PROFILES[target])
+    if target not in chosen.targets:
+        raise CatalogueError(f"the profile `{chosen.id}` is not for the target {target}")
+    names = tuple(dict.fromkeys(parts))
+    catalogue.part_requirements(names)
+    return Acceptance(catalogue, chosen, names, shipped_check_ids())
+
+
+@functools.cache
+def shipped_check_ids() -> tuple[str, ...]:
+    """The ids of all checks that ship with muster."""
+    return tuple(check.id for check in plan(load(find())))
+
+
+def foreign(scenarios: Collection[LoadedScenario]) -> list[str]:
+    """Why a run of these scenarios is no acceptance, a sentence for each that did not come with muster."""
+    return [
+        f"scenario {scenario.id} is not one that ships with muster"
+        for scenario in scenarios
+        if not scenario.shipped
+    ]

@@ -1,0 +1,115 @@
+"""The checks of a run in the order in which they run: the acceptance test plan."""
+
+import inspect
+from dataclasses import dataclass
+
+from validation.errors import ScenarioError
+from validation.judge.api.api_checks import API_CHECKS
+from validation.judge.scheduling.invariants import INVARIANTS
+from validation.judge.training.training_job import MOUNTS, RESNET50
+from validation.judge.views.lists import view_of
+from validation.layers.checks import LAYERS
+from validation.scenario.loaded import LoadedScenario, LoadedStep
+from validation.scenario.loader import chains
+
+TRAINING_TITLES = {
+    RESNET50: "ResNet-50 is trained to the end, and its loss falls",
+    MOUNTS: "The images come over every mount, over each a fair part of them",
+}
+UTILIZATION = "utilization"
+UTILIZATION_TITLE = "All GPUs are held, and used to the full"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A step of a scenario, a list that the orchestrator shows then, the result of its training job, how its GPUs were
+    used, an invariant over all of it, a layer of the hosts, or what the API server answers.
+
+    `group` numbers the scenarios that share a state.
+    """
+
+    group: int
+    scenario: LoadedScenario
+    step: LoadedStep | None = None
+    view: str = ""
+    training: str = ""
+    utilization: bool = False
+    invariant: str = ""
+    layer: str = ""
+    api: str = ""
+
+    @property
+    def id(self) -> str:
+        """`<scenario>/<step>`, `<scenario>/utilization`, or `<scenario>/view/<name>`, `…/training/…`, and so on."""
+        return f"{self.scenario.id}/{self.name}"
+
+    @property
+    def name(self) -> str:
+        """The id without the scenario."""
+        if self.step is not None:
+            return self.step.id
+        if self.layer:
+            return f"layer/{self.layer}"
+        if self.api:
+            return f"api/{self.api}"
+        if self.view:
+            return f"view/{self.view}"
+        if self.utilization:
+            return UTILIZATION
+        return f"training/{self.training}" if self.training else f"invariant/{self.invariant}"
+
+    @property
+    def title(self) -> str:
+        """What is checked, in a sentence."""
+        if self.step is not None:
+            return self.step.title
+        if self.api or self.view:
+            return API_CHECKS[self.api].title if self.api else view_of(self.view).title
+        if self.training:
+            return TRAINING_TITLES[self.training]
+        if self.layer:
+            return LAYERS[self.layer].title
+        if self.utilization:
+            return UTILIZATION_TITLE
+        summary, _, _ = (inspect.getdoc(INVARIANTS[self.invariant]) or "").partition("\n\n")
+        return " ".join(summary.split())
+
+
+def plan(scenarios: list[LoadedScenario]) -> list[Check]:
+    """All checks: group by group; of each scenario steps, what is shown, what jobs left and use, invariants."""
+    checks: list[Check] = []
+    for number, group in enumerate(chains(scenarios)):
+        for scenario in group:
+            if scenario.scenario.layers:
+                checks += _layers(number, scenario)
+                continue
+            if scenario.scenario.api:
+                checks += [Check(number, scenario, api=name) for name in scenario.scenario.api]
+                continue
+            checks += [Check(number, scenario, step=step) for step in scenario.steps]
+            checks += [Check(number, scenario, view=name) for name in scenario.scenario.views]
+            if scenario.training is not None:
+                checks += [Check(number, scenario, training=name) for name in scenario.training.job.checks]
+            if scenario.utilization is not None:
+                checks.append(Check(number, scenario, utilization=True))
+            checks += [Check(number, scenario, invariant=name) for name in invariants_of(scenario)]
+    return checks
+
+
+def invariants_of(scenario: LoadedScenario) -> list[str]:
+    """The invariants that are checked over the scenario: some only where it can have a subject."""
+    projects, steps = scenario.projects.values(), scenario.steps
+    applies = {
+        "interactive-time-limit": any(project.interactive_limit_ms for project in projects),
+        "node-affinity": any(project.limits_nodes for project in projects),
+        "cordoned-node": any(step.upkeep.drain is not None for step in steps),
+        "nominations-last": any(step.upkeep.restart_operator for step in steps),
+    }
+    return [name for name in INVARIANTS if applies.get(name, True)]
+
+
+def _layers(number: int, scenario: LoadedScenario) -> list[Check]:
+    unknown = next((name for name in scenario.scenario.layers if name not in LAYERS), None)
+    if unknown is not None:
+        raise ScenarioError(f"{scenario.path}: there is no layer `{unknown}`; there are: {', '.join(LAYERS)}")
+    return [Check(number, scenario, layer=name) for name in scenario.scenario.layers]

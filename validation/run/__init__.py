@@ -1,0 +1,1 @@
+"""A run: the steps of each scenario, its checks and its result."""

@@ -1,0 +1,90 @@
+"""Sends the requests of a check to the API server, and deletes what they created."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from validation.judge.api.api_checks import API_CHECKS, is_answered_well
+from validation.judge.api.api_request import CREATED, Request, document_of
+from validation.judge.api.containers import claim_path
+from validation.judge.check_verdict import Window
+from validation.judge.events import RequestAnswered
+from validation.report import record
+from validation.targets.recorder import Recorder
+
+CLAIM_SIZE: Final = "1Gi"
+POLL_MS: Final = 250
+"""What is allocated to a claim is taken back as soon as its pod has ended."""
+
+
+async def send_requests(recorder: Recorder, name: str, result: record.CheckResult, from_event: int) -> None:
+    """Send one request after the other until one fails; keep in `result` which events these are.
+
+    What was created is deleted whatever happens, the last first, and only that: by its uid.
+    """
+    start, started_ms = len(recorder.events), recorder.now_ms()
+    created: list[tuple[str, str]] = []
+    try:
+        for request in API_CHECKS[name].requests:
+            answered = await _send(recorder, name, request)
+            if not is_answered_well(request, answered):
+                break
+            if request.created:
+                created.append((request.created, _uid(answered.answer)))
+    finally:
+        for path, uid in reversed(created):
+            await recorder.request(name, "DELETE", path, _deletion(uid))
+        end, ended_ms = len(recorder.events), recorder.now_ms()
+        result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
+
+
+async def _send(recorder: Recorder, name: str, request: Request) -> RequestAnswered:
+    """Send the request, again while its answer says that it is too early; what is answered last is recorded."""
+    due_ms = recorder.now_ms() + request.within_ms
+    while True:
+        answered = await recorder.answer_of(name, request.method, request.path, request.body)
+        document = document_of(answered.answer) or {}
+        is_early = request.is_early is not None and request.is_early(answered.status, document)
+        if not is_early or recorder.now_ms() >= due_ms:
+            break
+        await recorder.changed(POLL_MS)
+    if request.lines is not None:
+        lines = [line.strip() for line in answered.answer.splitlines() if request.lines.search(line)]
+        answered = msgspec.structs.replace(answered, answer="\n".join(lines))
+    recorder.record(answered)
+    return answered
+
+
+async def create_claims(recorder: Recorder, claims: Mapping[str, Sequence[str]]) -> str:
+    """Create claims to a volume that many may write, of the default class; returns why one is not, empty if all are.
+
+    They go with the namespace of their project.
+    """
+    for project, names in claims.items():
+        for name in names:
+            body = {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": name},
+                "spec": {
+                    "accessModes": ["ReadWriteMany"],
+                    "resources": {"requests": {"storage": CLAIM_SIZE}},
+                },
+            }
+            answered = await recorder.request("claims", "POST", claim_path(project, ""), json.dumps(body))
+            if answered.problem or answered.status != CREATED:
+                return f"claim {name} of {project} is not created: {answered.problem or answered.status}"
+    return ""
+
+
+def _uid(answer: str) -> str:
+    metadata: Any = (document_of(answer) or {}).get("metadata")
+    uid = metadata.get("uid") if isinstance(metadata, dict) else None
+    return uid if isinstance(uid, str) else ""
+
+
+def _deletion(uid: str) -> str:
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    return json.dumps(options | ({"preconditions": {"uid": uid}} if uid else {}))

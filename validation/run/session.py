@@ -1,0 +1,263 @@
+"""A run from its settings to its report: owns the event loop, the target and the report directory.
+
+The items of pytest are plain functions, so the event loop runs for one check and stands still until the next.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.progress import Reporter
+from validation.catalogue.catalogue import PATH as CATALOGUE
+from validation.catalogue.waivers import load_waivers
+from validation.errors import HostError
+from validation.judge.hosts.host_layer import HostSite
+from validation.judge.verdict import ACCEPTABLE_RUNS
+from validation.plan.acceptance import Acceptance, open_acceptance
+from validation.plan.planned_checks import Check, plan
+from validation.report.assemble import assemble
+from validation.report.log import Closed, open_log, read_log
+from validation.report.record import CheckResult, Report, Run
+from validation.report.write import withdraw, write
+from validation.run.summary import opening
+from validation.run.validation_run import Options, ValidationRun
+from validation.scenario.loaded import LoadedScenario
+from validation.scenario.scaling import Size
+from validation.targets.base import Target
+from validation.targets.cluster import ClusterTarget
+from validation.targets.kinds import CLUSTER, LAB, PLANNER
+from validation.targets.lab import LabOperator, LabTarget
+from validation.targets.operator_deployment import OperatorDeployment, OperatorImage
+from validation.targets.operator_process import OperatorProcess, changed_operator
+from validation.targets.planner import PlannerTarget, SimulatedRecorder
+from validation.targets.recorder import Recorder
+
+if TYPE_CHECKING:
+    from validation.judge.waivers import Waiver
+    from validation.targets.hosts import SiteHosts
+
+INTERRUPTED = 130
+
+
+def exit_code(report: Report) -> int:
+    """How `muster validate` ends, and pytest too: 0 only if the verdict is PASS, or that with accepted deviations."""
+    if report.interrupted:
+        return INTERRUPTED
+    return 0 if report.verdict in ACCEPTABLE_RUNS else 1
+
+
+def run_id(target: str) -> str:
+    """A name for a run that sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{target}-{secrets.token_hex(2)}"
+
+
+@dataclass(slots=True)
+class Settings:
+    """What a user may choose. `out` None: `reports/<run id>` below the working directory.
+
+    `size`: of the site; None: as the site file says, else as scenarios are printed.
+    `profile` empty: that of the target; `parts` none: the whole catalogue. `site` names the hosts,
+    `host_tests` the loads that may be put on them, `mounts` where they mount the storage, `golden` the host that the
+    others must equal. `image` is that of the lab's operator; None:
+    the operator of this installation, as a process. `open_target` provides another target than `target` names,
+    `open_recorder` another recorder, `open_hosts` other hosts.
+    """
+
+    target: str = LAB
+    kubeconfig: Path | None = None
+    image: OperatorImage | None = None
+    size: Size | None = None
+    site: Path | None = None
+    host_tests: Sequence[str] = ()
+    mounts: Sequence[str] = ()
+    golden: str = ""
+    out: Path | None = None
+    profile: str = ""
+    parts: Sequence[str] = ()
+    waivers: Path | None = None
+    patience_percent: int = 100
+    fail_fast: bool = False
+    open_target: Callable[[], Target] | None = None
+    open_recorder: Callable[[], Recorder] | None = None
+    open_hosts: "Callable[[], SiteHosts] | None" = None
+    catalogue: Path = CATALOGUE
+    progress: Reporter = field(default_factory=lambda: Reporter(lambda _: None))
+    argv: list[str] = field(default_factory=list)
+
+
+def acceptance_of(settings: Settings) -> Acceptance:
+    """What a run with these settings has to prove. Raises CatalogueError."""
+    return open_acceptance(settings.profile, settings.parts, settings.target, settings.catalogue)
+
+
+def chosen_size(settings: Settings) -> Size | None:
+    """For how many GPUs scenarios are scaled: as was chosen, else what all hosts of the site file have; None: not.
+
+    Raises HostError, SiteError.
+    """
+    if settings.size is not None or settings.site is None or settings.target != CLUSTER:
+        return settings.size
+    hosts = site_hosts(settings)
+    counts = {host.gpus for host in hosts.scope.site.hosts} if hosts is not None else set()
+    if hosts is None or len(counts) != 1 or not min(counts):
+        return None
+    return Size(len(hosts.scope.site.hosts), counts.pop())
+
+
+def site_hosts(settings: Settings) -> "SiteHosts | None":
+    """The hosts of the site; None where no site was chosen. Raises HostError, SiteError."""
+    if settings.open_hosts is not None:
+        return settings.open_hosts()
+    if settings.site is None:
+        if settings.host_tests or settings.mounts or settings.golden:
+            raise HostError(
+                "--host-test, --mount and --golden are about the hosts of a site: --site names it"
+            )
+        return None
+    if settings.target != CLUSTER:
+        raise HostError(f"--site is for --target {CLUSTER}: a {settings.target} has no hosts")
+    from validation.targets.hosts import read_site  # noqa: PLC0415 - needs the extra deployment
+
+    return read_site(settings.site, golden=settings.golden, tests=settings.host_tests, mounts=settings.mounts)
+
+
+class ValidationSession:
+    """One run. Use `run` for each check, then `close`, which writes the report."""
+
+    def __init__(self, settings: Settings, scenarios: list[LoadedScenario]) -> None:
+        self.id = run_id(settings.target)
+        self.directory = settings.out or Path("reports") / self.id
+        self.checks = plan(scenarios)
+        self.selected = list(self.checks)
+        self.acceptance = acceptance_of(settings)
+        self.report: Report | None = None
+        self._settings = settings
+        self._started = _now()
+        self._target_timings: dict[str, str] = {}
+        self._loop = asyncio.Runner()
+        self._target = self._make_target()
+        self._run = ValidationRun(
+            self._target,
+            self.checks,
+            self.acceptance,
+            self._options(),
+            progress=settings.progress,
+            recorder=self._make_recorder(),
+            hosts=site_hosts(settings),
+        )
+
+    @property
+    def site(self) -> HostSite | None:
+        """What the site declares of its hosts; None where no site was chosen."""
+        return self._run.hosts.scope.site if self._run.hosts is not None else None
+
+    def run(self, check: Check) -> CheckResult:
+        """Run a check, and before it those steps of its group that come before it and have not run yet."""
+        self._open_log()
+        with self._signals():
+            for earlier in self.checks[: self.checks.index(check)]:
+                builds_on_it = earlier.group == check.group and earlier.step is not None
+                if builds_on_it and earlier.id not in self._run.results:
+                    self._loop.run(self._run.run(earlier))
+            if check.id in self._run.results:
+                return self._run.results[check.id]
+            return self._loop.run(self._run.run(check))
+
+    def interrupt(self, why: str) -> None:
+        """Record why the run ends before all checks ran; the first reason counts."""
+        self._run.interrupted = self._run.interrupted or why
+
+    def close(self) -> Report:
+        """Clean up, stop the target and write the report. Raises ReportError."""
+        if self.report is not None:
+            return self.report
+        self._open_log()
+        try:
+            self._loop.run(self._finish())
+        except KeyboardInterrupt:
+            self.interrupt("interrupted while cleaning up")
+        finally:
+            self._loop.close()
+            self._run.recorder.append(
+                Closed(_now(), self._run.recorder.now_ms(), self._target_timings, self._run.interrupted)
+            )
+            self._run.recorder.close_log()
+            self.report = assemble(read_log(self.directory))
+            write(self.report, self.directory)
+        return self.report
+
+    def _open_log(self) -> None:
+        """Begin the log, unless it has begun: what an earlier run left in the directory is no part of this one."""
+        if self._run.recorder.logs:
+            return
+        withdraw(self.directory)
+        started = Run(self.id, self._settings.argv, self._started, ended="", duration_ms=0)
+        opened = opening(self._run, self.selected, started, self._deviations())
+        self._run.recorder.log_to(open_log(self.directory, opened))
+
+    async def _finish(self) -> None:
+        self._target_timings = self._target.timings()
+        await self._run.finish()
+
+    def _options(self) -> Options:
+        """The options of the run. Raises WaiverError for a waiver that cannot be accepted today."""
+        settings, today = self._settings, datetime.now(UTC).date()
+        waivers: list[Waiver] = []
+        if settings.waivers is not None:
+            known = {check.id for check in self.checks} | set(self.acceptance.check_ids)
+            waivers = load_waivers(settings.waivers, known, today)
+        return Options(settings.fail_fast, settings.patience_percent, waivers, today.isoformat())
+
+    def _deviations(self) -> list[str]:
+        """Why the run is no acceptance, whatever it shows."""
+        changed = changed_operator() if self._settings.target == LAB else ""
+        return [changed] if changed else []
+
+    def _make_target(self) -> Target:
+        if self._settings.open_target is not None:
+            return self._settings.open_target()
+        if self._settings.target == LAB:
+            progress, image = self._settings.progress, self._settings.image
+            operator: LabOperator = (
+                OperatorProcess(self.directory, progress)
+                if image is None
+                else OperatorDeployment(image, self.directory, progress)
+            )
+            return LabTarget(operator, self.directory, progress)
+        if self._settings.target == PLANNER:
+            return PlannerTarget()
+        projects = frozenset(name for check in self.checks for name in check.scenario.quotas_milli)
+        return ClusterTarget(self._settings.kubeconfig, projects, self._settings.progress)
+
+    def _make_recorder(self) -> Recorder:
+        if self._settings.open_recorder is not None:
+            return self._settings.open_recorder()
+        return SimulatedRecorder() if self._settings.target == PLANNER else Recorder()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Let SIGTERM and SIGHUP end a check as SIGINT does: cancelled, with everything cleaned up."""
+
+        def interrupted(number: int, _frame: object) -> None:
+            self.interrupt(f"interrupted by {signal.Signals(number).name}")
+            signal.raise_signal(signal.SIGINT)
+
+        before = {number: signal.signal(number, interrupted) for number in (signal.SIGTERM, signal.SIGHUP)}
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.interrupt("interrupted by SIGINT")
+            raise
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,110 @@
+"""Lets the orchestrator show something, and keeps what it printed; of a log also what its kubelet has."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from orchestrator.errors import MusterError
+from orchestrator.progress import Reporter
+from validation.judge.api.containers import LOG, VOLUMES, claim_path, digests, job_of, kind_of
+from validation.judge.check_verdict import Window
+from validation.judge.events import AnswerSeen, RequestAnswered
+from validation.judge.timeline import Timeline
+from validation.judge.verdict import Verdict
+from validation.judge.views.lists import MAX_PROBLEM, is_page, judge_answer, view_of
+from validation.report import record
+from validation.targets.base import Target
+from validation.targets.recorder import Recorder
+
+POLL_MS: Final = 500
+"""A log has no event that says that it has grown."""
+LINE_MS: Final = 60_000
+"""For so long the first line of a log is waited for."""
+PAGE_MS: Final = 10_000
+"""For so long a page may show what was: it follows what the operator has written of projects."""
+
+
+async def open_pages(target: Target, views: Sequence[str]) -> str:
+    """Serve the pages if one of the views is of them; returns why they cannot be served, empty if they are."""
+    if not any(is_page(view) for view in views):
+        return ""
+    try:
+        await target.open_pages()
+    except MusterError as error:
+        return str(error)
+    return ""
+
+
+async def show(
+    recorder: Recorder,
+    target: Target,
+    view: str,
+    result: record.CheckResult,
+    from_event: int,
+    *,
+    progress: Reporter,
+) -> None:
+    """Run the command of the view; keep what it printed, and which events there were meanwhile."""
+    line, is_log = view_of(view).line, kind_of(view) == LOG
+    if view_of(view).page:
+        await _open_page(recorder, target, view, result, from_event, progress=progress)
+        return
+    start, started_ms = len(recorder.events), recorder.now_ms()
+    progress.update(f"{result.id}: {line}")
+    if is_log:
+        await _read_log(recorder, view, patience_ms=LINE_MS)
+    command = await target.execute(line, started_ms=started_ms)
+    problem = command.stderr.strip().rpartition("\n")[2]
+    output = digests(command.stdout, is_whole=True) if is_log else command.stdout
+    recorder.record(AnswerSeen(recorder.now_ms(), view, line, command.exit_code, output, problem))
+    if is_log:
+        await _read_log(recorder, view)
+    elif kind_of(view) in VOLUMES:
+        await recorder.request(view, "GET", claim_path(job_of(view)[0]))
+    end, ended_ms = len(recorder.events), recorder.now_ms()
+    result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
+
+
+async def _open_page(
+    recorder: Recorder,
+    target: Target,
+    view: str,
+    result: record.CheckResult,
+    from_event: int,
+    *,
+    progress: Reporter,
+) -> None:
+    """Open the page until it shows the state, which it follows, or for `PAGE_MS`; keep what it showed last."""
+    line = view_of(view).line
+    due_ms = recorder.now_ms() + PAGE_MS
+    progress.update(f"{result.id}: {line}")
+    while True:
+        start, started_ms = len(recorder.events), recorder.now_ms()
+        page = await target.show_page(view)
+        answer = AnswerSeen(
+            recorder.now_ms(), view, line, int(bool(page.problem)), page.output, page.problem[:MAX_PROBLEM]
+        )
+        window = Window(from_event, start, len(recorder.events), started_ms, recorder.now_ms())
+        timeline = Timeline([*recorder.events, answer])
+        judgement, _ = judge_answer(answer, timeline, window)
+        if judgement.verdict == Verdict.PASS or recorder.now_ms() >= due_ms:
+            break
+        await recorder.changed(POLL_MS)
+    recorder.record(answer)
+    end, ended_ms = len(recorder.events), recorder.now_ms()
+    result.volatile.window = Window(from_event, start, end, started_ms, ended_ms)
+
+
+async def _read_log(recorder: Recorder, view: str, *, patience_ms: int = 0) -> None:
+    """Record what the kubelet has of the log of the job that the view is about, once there is a line, or why not."""
+    project, workload = job_of(view)
+    due_ms = recorder.now_ms() + patience_ms
+    while True:
+        pods = [pod for pod in recorder.pods_of({project}) if pod.workload == workload and pod.holds]
+        text, problem = await recorder.log_of(pods[-1]) if pods else ("", f"{workload} has no pod on a node")
+        lines = digests(text, is_whole=False)
+        if lines or recorder.now_ms() >= due_ms:
+            break
+        await recorder.changed(POLL_MS)
+    path = f"/api/v1/namespaces/{pods[-1].namespace}/pods/{pods[-1].pod}/log" if pods else ""
+    status = 0 if problem else 200
+    recorder.record(RequestAnswered(recorder.now_ms(), view, "GET", path, status, lines, problem=problem))

@@ -1,0 +1,107 @@
+"""Does what an administrator does while jobs run: drains nodes and opens them again, and has the operator killed."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from validation.errors import TargetError
+from validation.judge.check_verdict import Circumstances
+from validation.judge.convergence import Convergence, ConvergenceResult
+from validation.judge.events import NodesDrained, NodesOpened, OperatorKilled
+from validation.judge.scheduling.upkeep import promised
+from validation.judge.state import evictions
+from validation.judge.units import gpus
+from validation.scenario.upkeep import LoadedDrain, Upkeep
+from validation.targets.base import Target
+from validation.targets.recorder import Recorder
+
+CORDON_MS: Final = 60_000
+PROMISE_MS: Final = 30_000
+"""For how long it is waited that the operator evicts somebody, and says where it has promised the room."""
+Wait = Callable[[Callable[[], list[str]], int], Awaitable[Convergence]]
+"""Waits until there are no differences, for so many milliseconds at most."""
+
+
+class NodeUpkeep:
+    """Which nodes this run has cordoned."""
+
+    def __init__(self, target: Target, recorder: Recorder, wait: Wait) -> None:
+        self._target = target
+        self._recorder = recorder
+        self._wait = wait
+        self._nodes: tuple[str, ...] = ()
+
+    async def perform(self, upkeep: Upkeep, from_event: int) -> Circumstances:
+        """Do what the step says, which began with this event; what kept it from being done is in the circumstances.
+
+        Raises TargetError.
+        """
+        if upkeep.drain is not None:
+            return await self._drain(upkeep.drain)
+        if upkeep.uncordon:
+            await self.leave()
+        if upkeep.restart_operator:
+            return await self._restart(from_event)
+        return Circumstances()
+
+    async def prepare(self, upkeep: Upkeep) -> None:
+        """Before the commands of the step: see to it that its moment is long enough to be met. Raises TargetError."""
+        if upkeep.restart_operator:
+            await self._target.let_end_slowly(self._recorder.state.holding())
+
+    async def leave(self) -> None:
+        """Let the nodes take pods again that this run has cordoned. Raises TargetError."""
+        nodes, self._nodes = self._nodes, ()
+        if nodes:
+            self._recorder.record(NodesOpened(self._recorder.now_ms(), nodes))
+            await self._target.cordon(dict.fromkeys(nodes, False))
+
+    async def _drain(self, drain: LoadedDrain) -> Circumstances:
+        """Cordon the nodes of the jobs, and evict the pods of all projects there; others are somebody else's."""
+        state = self._recorder.state
+        jobs = ", ".join(drain.nodes_of)
+        nodes = sorted({pod.node for pod in state.holding() if pod.workload in drain.nodes_of})
+        gpu_milli = sum(state.nodes[node] for node in nodes) * 1000
+        if gpu_milli != drain.gpu_milli:
+            return Circumstances(
+                unfinished=f"not run: {jobs} are on nodes with {gpus(gpu_milli)} GPUs in all, and "
+                f"{gpus(drain.gpu_milli)} are to be drained"
+            )
+        self._nodes = tuple(nodes)
+        await self._target.cordon(dict.fromkeys(nodes, True))
+
+        def open_nodes() -> list[str]:
+            return [node for node in nodes if node not in self._recorder.state.cordoned]
+
+        convergence = await self._wait(open_nodes, CORDON_MS)
+        if convergence.result != ConvergenceResult.CONVERGED:
+            raise TargetError(f"node {open_nodes()[0]} was not cordoned within {CORDON_MS / 1000:g} s")
+        pods = [pod for pod in self._recorder.state.holding() if pod.node in nodes]
+        uids = tuple(pod.uid for pod in pods)
+        self._recorder.record(NodesDrained(self._recorder.now_ms(), self._nodes, uids))
+        await self._target.drain(pods)
+        return Circumstances()
+
+    async def _restart(self, from_event: int) -> Circumstances:
+        """Kill the operator once somebody was evicted and another waits for that room; then wait for the next one."""
+
+        def promises() -> bool:
+            return bool(promised(self._recorder.state))
+
+        def missing() -> list[str]:
+            evicted = evictions(self._recorder.events[from_event:])
+            return (
+                [] if evicted and promises() else ["nobody was evicted, or nobody is nominated to the room"]
+            )
+
+        convergence = await self._wait(missing, PROMISE_MS)
+        if convergence.result != ConvergenceResult.CONVERGED:
+            return Circumstances(failure=f"{missing()[0]}, within {PROMISE_MS / 1000:g} s")
+        problem = await self._target.kill_operator()
+        if problem:
+            return Circumstances(unfinished=f"not run: {problem}")
+        self._recorder.record(OperatorKilled(self._recorder.now_ms()))
+        in_time = promises()
+        await self._target.operator_leads_again()
+        if not in_time:
+            return Circumstances(unfinished="the operator was killed too late: its promises were fulfilled")
+        return Circumstances()
