@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-GLOSSARY = (ROOT / "docs" / "glossary.md").read_text()
+GLOSSARY = (ROOT / "docs" / "glossary.md").read_text().partition("\n## Words that are not used\n")[0]
 
 OURS = "orchestrator|validation|deployment|musterlab|musterbench|musterweb|playbooks|roles|inventories|tests|docs"
 PATH_IN_CODE = re.compile(rf"`((?:{OURS})/[\w./-]+)`")
@@ -20,7 +20,7 @@ WALK_ROW = re.compile(r"^\| \d+ \| `([^`]+)` \|", re.MULTILINE)
 CARRIER = re.compile(
     r"^\| (?!word)(?P<word>[^|]+) \| [^|]+ \| (?:`(?P<name>[\w.]+)`, )?`(?P<path>[\w/.]+)` \|$", re.MULTILINE
 )
-MAX_TERMS = 60
+MAX_TERMS = 72
 
 
 def loaded(path: Path) -> Any:
