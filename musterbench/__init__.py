@@ -1,1 +1,1 @@
-"""How fast muster decides, and how fast it carries its decisions out: `muster bench`."""
+"""Measurements of muster on this machine: `python -m musterbench`."""

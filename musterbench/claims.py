@@ -2,19 +2,18 @@
 
 Then the planner's whole decision on a pod for each of the claims.
 
-The slices are what NVIDIA's driver publishes for a node of 8 GPUs, with a generation for each node.
+Each ResourceSlice has the attributes that NVIDIA's DRA driver publishes.
 """
 
 import gc
 import json
-import resource
 import time
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
-from musterbench.dra_objects import CLASS, claim_of_one, slice_of
-from musterbench.result import Result
+from musterbench.result import Result, own_peak_rss_bytes
 from orchestrator.cluster import device_objects as wire
+from orchestrator.cluster.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from orchestrator.observe.published_gpus import gpus_by_node
 from orchestrator.observe.resource_claims import decode, read_claim, read_class, read_slice
 from orchestrator.planner import Planner, model
@@ -33,17 +32,29 @@ from orchestrator.planner.devices.pools import NodePlace
 _REPEATS: Final = 9
 _ANYWHERE: Final = model.Constraints()
 
+_DRIVER: Final = "gpu.nvidia.com"
+_ATTRIBUTES: Final = f'device.attributes["{_DRIVER}"]'
 
-def run(nodes: int, gpus: int, *, progress: Callable[[str], None]) -> Iterator[Result]:
+_CLASS: Final[dict[str, Any]] = {
+    "apiVersion": DEVICE_CLASSES.api_version,
+    "kind": DEVICE_CLASSES.kind,
+    "metadata": {"name": _DRIVER},
+    "spec": {
+        "selectors": [{"cel": {"expression": f"device.driver == '{_DRIVER}' && {_ATTRIBUTES}.type == 'gpu'"}}]
+    },
+}
+
+
+def run(nodes: int, gpus: int) -> Iterator[Result]:
     """Allocate as many claims as there are GPUs, then one claim more for a GPU that was released; and decide."""
     gc.collect()
     started = time.perf_counter()
     allocator = DeviceAllocator()
     slices = [
-        read_slice(decode(wire.ResourceSlice, json.dumps(slice_of(_node_name(node), gpus))))
+        read_slice(decode(wire.ResourceSlice, json.dumps(_slice_of(_node_name(node), gpus))))
         for node in range(nodes)
     ]
-    device_class = read_class(decode(wire.DeviceClass, json.dumps(CLASS)))
+    device_class = read_class(decode(wire.DeviceClass, json.dumps(_CLASS)))
     allocator.observe(slices, {device_class.name: device_class})
     reading = time.perf_counter() - started
     places = [
@@ -54,22 +65,12 @@ def run(nodes: int, gpus: int, *, progress: Callable[[str], None]) -> Iterator[R
     held = [_place(allocator, places, claim) for claim in claims[:-1]]
     seconds, processor = time.perf_counter() - started, time.process_time() - used
     problem = _wrong(held)
-    yield _report(
-        progress,
-        Result(
-            "claims of one GPU each",
-            nodes,
-            nodes * gpus,
-            len(held),
-            seconds,
-            _rss_bytes(),
-            problem,
-            {"processor_ms": processor * 1000, "read_slices_ms": reading * 1000},
-        ),
-    )
+    figures = {"processor_ms": processor * 1000, "read_slices_ms": reading * 1000}
+    rss, total = own_peak_rss_bytes(), nodes * gpus
+    yield Result("claims of one GPU each", nodes, total, len(held), seconds, rss, problem, figures)
     if problem is None:
-        yield _report(progress, _one_more(allocator, places, claims[-1], held, gpus))
-    yield _report(progress, _decision(slices, device_class, claims[:-1], gpus))
+        yield _one_more(allocator, places, claims[-1], held, gpus)
+    yield _decision(slices, device_class, claims[:-1], gpus)
 
 
 def _decision(
@@ -96,16 +97,10 @@ def _decision(
     again = time.perf_counter() - started
     given = [grant.allocation for binding in plan.bindings for grant in binding.grants]
     problem = _wrong([*given, *[None] * (len(claims) - len(given))])
-    details = {"processor_ms": processor * 1000, "again_ms": again * 1000}
+    figures = {"processor_ms": processor * 1000, "again_ms": again * 1000}
+    rss = own_peak_rss_bytes()
     return Result(
-        "a whole decision on them",
-        len(nodes),
-        len(claims),
-        len(given),
-        seconds,
-        _rss_bytes(),
-        problem,
-        details,
+        "a whole decision on them", len(nodes), len(claims), len(given), seconds, rss, problem, figures
     )
 
 
@@ -138,16 +133,9 @@ def _one_more(
         allocator.ledger.rollback(mark)
         if placed is None or placed.results[0].device_id != released.results[0].device_id:
             problem = "not the GPU that was released"
-    return Result(
-        "one claim more",
-        len(places),
-        len(places) * gpus,
-        1,
-        sorted(times)[len(times) // 2],
-        _rss_bytes(),
-        problem,
-        {"slowest_ms": max(times) * 1000},
-    )
+    rss, figures = own_peak_rss_bytes(), {"slowest_ms": max(times) * 1000}
+    nodes, median = len(places), sorted(times)[len(times) // 2]
+    return Result("one claim more", nodes, nodes * gpus, 1, median, rss, problem, figures)
 
 
 def _place(allocator: DeviceAllocator, places: list[NodePlace], claim: Claim) -> Allocation | None:
@@ -168,20 +156,61 @@ def _wrong(held: list[Allocation | None]) -> str | None:
     return None if len(set(devices)) == len(devices) else "a GPU was given twice"
 
 
-def _rss_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _report(progress: Callable[[str], None], result: Result) -> Result:
-    progress(f"{result.case}, {result.nodes} nodes: {result.seconds * 1000:.1f} ms")
-    return result
-
-
 def _node_name(node: int) -> str:
     return f"dgx1-{node:05d}"
 
 
 def _claim(number: int) -> str:
-    claim = claim_of_one(f"claim-{number}")
+    claim = _claim_of_one(f"claim-{number}")
     claim["metadata"] |= {"namespace": "muster-team-a", "uid": f"uid-{number}"}
     return json.dumps(claim)
+
+
+def _slice_of(node: str, gpus: int) -> dict[str, Any]:
+    """Return the ResourceSlice of a node with this number of V100."""
+    return {
+        "apiVersion": RESOURCE_SLICES.api_version,
+        "kind": RESOURCE_SLICES.kind,
+        "metadata": {"name": f"{node}-{_DRIVER}"},
+        "spec": {
+            "driver": _DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [_device(node, gpu) for gpu in range(gpus)],
+        },
+    }
+
+
+def _claim_of_one(name: str) -> dict[str, Any]:
+    """Return a claim of one GPU with at least 16 GiB."""
+    memory = f'device.capacity["{_DRIVER}"].memory.compareTo(quantity("16Gi")) >= 0'
+    exactly = {
+        "deviceClassName": _DRIVER,
+        "allocationMode": "ExactCount",
+        "count": 1,
+        "selectors": [{"cel": {"expression": memory}}],
+    }
+    return {
+        "apiVersion": RESOURCE_CLAIMS.api_version,
+        "kind": RESOURCE_CLAIMS.kind,
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    }
+
+
+def _device(node: str, gpu: int) -> dict[str, Any]:
+    return {
+        "name": f"gpu-{gpu}",
+        "attributes": {
+            "type": {"string": "gpu"},
+            "uuid": {"string": f"GPU-{node}-{gpu}"},
+            "productName": {"string": "Tesla V100-SXM2-32GB"},
+            "brand": {"string": "Nvidia"},
+            "architecture": {"string": "Volta"},
+            "cudaComputeCapability": {"version": "7.0.0"},
+            "driverVersion": {"version": "550.163.1"},
+            "cudaDriverVersion": {"version": "12.4.0"},
+            "resource.kubernetes.io/pciBusID": {"string": f"0000:{gpu:02x}:00.0"},
+        },
+        "capacity": {"memory": {"value": "32Gi"}},
+    }

@@ -10,11 +10,8 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
-
-from rich.console import Console
-from rich.table import Table
 
 import musterlab.kube_scheduler
 from musterbench.own_lab import own_lab
@@ -30,8 +27,6 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.progress import as_reporter
 
 _PREFIX: Final = "against: "
-_ALL: Final = ", all"
-_QUIET_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +127,7 @@ class _Turns:
         phase, count = f"{scheduler.name}-{number}", self._case.pods
         if self._case.backlog:
             await self._create(scheduler, phase, count)
-            await self._until_quiet()
+            await self.watch.until_quiet()
         await collect_garbage(self._transport)
         async with scheduler.running() as process:
             before = self._reading(process.pid)
@@ -176,20 +171,13 @@ class _Turns:
 
         await in_flight(delete_one, len(pods))
         await self.watch.until_gone(phase)
-        await self._until_quiet()
+        await self.watch.until_quiet()
 
     def _reading(self, pid: int) -> "_Reading":
         ours = (os.getpid(), pid, *(process.pid for process in self._lab.status().processes))
         return _Reading(
             time.monotonic(), processor_ms(pid), sum(processor_ms(number) for number in ours), busy_ms()
         )
-
-    async def _until_quiet(self) -> None:
-        """Wait until nothing happens to any pod any more."""
-        events = -1
-        while events != self.watch.pods.counters.events:
-            events = self.watch.pods.counters.events
-            await asyncio.sleep(_QUIET_SECONDS)
 
     def _result(
         self, scheduler: Scheduler, phase: str, started: float, rss_bytes: int, spent: "_Reading"
@@ -201,28 +189,17 @@ class _Turns:
         uids, bound = self.watch.of(phase), self.watch.bound
         first, last = min(bound[uid] for uid in uids), max(bound[uid] for uid in uids)
         seconds = last - started
-        waits_ms = sorted((bound[uid] - max(started, self.watch.created[uid])) * 1000 for uid in uids)
         figures = {
             "pods_per_second": len(uids) / seconds,
-            "p50_ms": statistics.median(waits_ms),
-            "p99_ms": waits_ms[min(len(waits_ms) - 1, len(waits_ms) * 99 // 100)],
+            **self.watch.waits(phase, started),
             "first_ms": (first - started) * 1000,
             "after_first_per_second": (len(uids) - 1) / (last - first),
             "processor_ms_per_pod": spent.scheduler_ms / len(uids),
             "all_processor_ms_per_pod": spent.comparison_ms / len(uids),
             "processors_elsewhere": (spent.machine_ms - spent.comparison_ms) / 1000 / spent.at,
         }
-        return Result(
-            case=f"{_PREFIX}{phase}",
-            nodes=self._case.nodes,
-            gpus=self._case.nodes * GPUS_OF_NODE,
-            jobs=len(uids),
-            seconds=seconds,
-            peak_rss_bytes=rss_bytes,
-            problem=None,
-            figures=figures,
-            program=scheduler.version,
-        )
+        case, nodes, gpus = f"{_PREFIX}{phase}", self._case.nodes, self._case.nodes * GPUS_OF_NODE
+        return Result(case, nodes, gpus, len(uids), seconds, rss_bytes, None, figures, scheduler.version)
 
 
 async def _while_running(
@@ -250,16 +227,13 @@ def _all_of(results: Sequence[Result]) -> Result:
         for name in first.figures
         if name != "pods_per_second"
     }
-    return Result(
-        case=f"{_PREFIX}{_scheduler(first)}{_ALL}",
-        nodes=first.nodes,
-        gpus=first.gpus,
+    return replace(
+        first,
+        case=f"{first.case.rstrip('-0123456789')}, all",
         jobs=jobs,
         seconds=seconds,
         peak_rss_bytes=max(result.peak_rss_bytes for result in results),
-        problem=None,
         figures={"pods_per_second": jobs / seconds, **medians},
-        program=first.program,
     )
 
 
@@ -271,37 +245,3 @@ def _beside(ours: Result, other: Result) -> Result:
     }
     parts["rss_part"] = ours.peak_rss_bytes / other.peak_rss_bytes
     return ours.with_figures(parts)
-
-
-def show_comparison(results: Sequence[Result], console: Console) -> None:
-    """Print each turn as a line, with the versions of what was compared below."""
-    table = Table(box=None, header_style="bold")
-    table.add_column("scheduler", no_wrap=True)
-    for title in ("nodes", "pods", "s", "pods/s", "p50 s", "p99 s", "MiB", "own ms", "all ms", "other"):
-        table.add_column(title, justify="right")
-    for result in results:
-        figures = result.figures
-        table.add_row(
-            result.case.removeprefix(_PREFIX),
-            str(result.nodes),
-            str(result.jobs),
-            f"{result.seconds:.1f}",
-            f"{figures['pods_per_second']:.0f}",
-            f"{figures['p50_ms'] / 1000:.1f}",
-            f"{figures['p99_ms'] / 1000:.1f}",
-            f"{result.peak_rss_bytes / 2**20:.0f}",
-            f"{figures['processor_ms_per_pod']:.2f}",
-            f"{figures['all_processor_ms_per_pod']:.1f}",
-            f"{figures['processors_elsewhere']:.1f}",
-        )
-    console.print(table)
-    console.print(
-        "MiB: memory of the scheduler at most; own ms, all ms: processor time for a pod, of the scheduler, and of all"
-        " with API server, nodes and client; other: processors that were busy with other work"
-    )
-    for name, version in {_scheduler(result): result.program for result in results}.items():
-        console.print(f"{name}: {version}", highlight=False)
-
-
-def _scheduler(result: Result) -> str:
-    return result.case.removeprefix(_PREFIX).removesuffix(_ALL).rstrip("-0123456789")

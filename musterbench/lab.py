@@ -7,27 +7,22 @@ server lets it, so that the operator's figure can be read as a part of what the 
 import asyncio
 import os
 import re
-import signal
 import statistics
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-from musterbench.own_lab import own_lab
+from musterbench.own_lab import OwnLab, own_lab
 from musterbench.processes import in_flight, peak_rss_bytes, processor_ms
 from musterbench.raw_client import run_apart
 from musterbench.result import Result
+from musterbench.schedulers import Scheduler, muster
 from musterbench.server_counts import ServerCounts, collect_garbage, server_counts
 from musterbench.stopwatch import BenchmarkFailed, Stopwatch
-from musterbench.teams import GPUS_OF_NODE, RAW, make_projects, make_raw_namespaces, team_namespaces
-from musterlab.cluster import Lab
+from musterbench.teams import GPUS_OF_NODE, RAW, gpu_pod, make_projects, make_raw_namespaces, team_namespaces
 from orchestrator.cluster.errors import ServerFault
 from orchestrator.cluster.resources import JOBS, NODES
-from orchestrator.cluster.transport import Transport
-from orchestrator.manifests.install import install, service_account_kubeconfig
 from orchestrator.names import GPU_RESOURCE, SCHEDULER_NAME
 
 RAW_RESOURCE = "example.com/gpu"
@@ -37,11 +32,7 @@ WATCH_FIGURES = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_max_ms", "wa
 _LAG = re.compile(
     r"the watch was behind .* p50 ([\d.]+) ms, p99 ([\d.]+) ms, longest ([\d.]+) ms; it was begun again (\d+) times"
 )
-_MAX_LOG_TAIL = 500
-_STOP_SECONDS = 30
 _DELETE_TRIES = 5
-_QUIET_SECONDS = 3.0
-_MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
 
 
 async def run(
@@ -62,30 +53,18 @@ async def run(
         raise BenchmarkFailed(
             f"{jobs} jobs of {gpus} GPUs do not fit on {nodes} nodes of {GPUS_OF_NODE}: ask for fewer jobs"
         )
-    async with own_lab(nodes, progress) as (lab, transport, directory):
-        bench = _Bench(lab, transport, nodes=nodes, gpus=gpus, directory=directory, progress=progress)
-        await bench.run(jobs, rate, rounds, on_result)
+    async with own_lab(nodes, progress) as own:
+        await _Bench(own, nodes, gpus, progress).run(jobs, rate, rounds, on_result)
 
 
 class _Bench:
-    def __init__(
-        self,
-        lab: Lab,
-        transport: Transport,
-        *,
-        nodes: int,
-        gpus: int,
-        directory: Path,
-        progress: Callable[[str], None],
-    ) -> None:
-        self._lab = lab
-        self._transport = transport
+    def __init__(self, own: OwnLab, nodes: int, gpus: int, progress: Callable[[str], None]) -> None:
+        self._lab, self._transport, self._directory = own
         self._nodes = nodes
         self._gpus = gpus
-        self._log = directory / "operator.log"
-        self._account = directory / "operator.kubeconfig"
         self._progress = progress
-        self._watch = Stopwatch(transport)
+        self._watch = Stopwatch(self._transport)
+        self._operator: Scheduler
         self._lines_before = 0
 
     async def run(self, jobs: int, rate: float, rounds: int, on_result: Callable[[Result], None]) -> None:
@@ -94,8 +73,7 @@ class _Bench:
         All have all of the jobs: in shorter ones a client runs ahead of the controllers, whose own writes then come
         after its last binding.
         """
-        await install(self._transport, "bench", replicas=0)
-        await service_account_kubeconfig(self._transport, self._lab.kubeconfig, self._account)
+        self._operator = await muster(self._lab, self._transport, self._directory)
         await make_projects(self._transport, self._nodes)
         await make_raw_namespaces(self._transport)
         watching = asyncio.create_task(self._watch.pods.run())
@@ -160,7 +138,7 @@ class _Bench:
         ]
         await collect_garbage(self._transport)
         spent, writes = self._processor_ms(os.getpid()), await server_counts(self._transport)
-        client = await run_apart(self._account, targets)
+        client = await run_apart(self._directory / "operator.kubeconfig", targets)
         await self._watch.until(count, phase, self._watch.running, self._progress)
         await self._settled(phase, count)
         spent = self._processor_ms(os.getpid()) - spent + client["cpu_ms"]
@@ -175,13 +153,12 @@ class _Bench:
 
     async def _arriving(self, count: int, rate: float) -> Result:
         """Jobs that come at a steady rate: how long one waits."""
-        async with self._operator() as pid:
-            await self._leads()
+        async with self._leading() as pid:
             await self._create(count, "arriving", namespaces=team_namespaces(), rate=rate)
             await self._watch.until(count, "arriving", self._watch.bound, self._progress)
             rss = peak_rss_bytes(pid)
         seconds = self._watch.seconds("arriving", self._watch.bound)
-        figures = {**self._waits("arriving"), **self._lags()}
+        figures = {**self._watch.waits("arriving"), **self._lags()}
         return self._result(f"jobs at {rate:g} a second", count, seconds, rss, figures)
 
     async def _backlog(self, phase: str, count: int) -> Result:
@@ -189,8 +166,7 @@ class _Bench:
         await self._create(count, phase, namespaces=team_namespaces())
         await self._settled(phase, count)
         await collect_garbage(self._transport)
-        async with self._operator() as pid:
-            await self._leads()
+        async with self._leading() as pid:
             spent, writes = self._processor_ms(os.getpid(), pid), await server_counts(self._transport)
             await self._watch.until(count, phase, self._watch.running, self._progress)
             await self._settled(phase, count)
@@ -203,7 +179,7 @@ class _Bench:
             "cpu_ms_per_bind": spent / count,
             "writes_per_bind": written / count,
             "watch_failures": float(relists),
-            **self._waits(phase),
+            **self._watch.waits(phase),
             **self._lags(),
         }
         await self._remove(phase, team_namespaces())
@@ -235,59 +211,32 @@ class _Bench:
             "running_per_second": count / watch.seconds(phase, watch.running),
         }
 
-    def _waits(self, phase: str) -> dict[str, float]:
-        waits = self._watch.waits_ms(phase)
-        return {
-            "p50_ms": statistics.median(waits),
-            "p99_ms": waits[min(len(waits) - 1, len(waits) * 99 // 100)],
-        }
-
     def _lags(self) -> dict[str, float]:
         """How far the operator's own watch was behind the answers to its bindings, as it said when it was stopped."""
         for line in reversed(self._log_lines()[self._lines_before :]):
             match = _LAG.search(line)
             if match:
                 return dict(zip(WATCH_FIGURES, map(float, match.groups()), strict=True))
-        raise BenchmarkFailed(f"the operator did not say how far its watch was behind: {self._log_tail()}")
+        raise BenchmarkFailed(f"the operator did not log the lag of its watch: {self._operator.log_tail()}")
 
     def _result(self, case: str, jobs: int, seconds: float, rss: int, figures: dict[str, float]) -> Result:
         gpus = self._nodes * GPUS_OF_NODE
         return Result(f"lab: {case}", self._nodes, gpus, jobs, seconds, rss, None, figures)
 
     @asynccontextmanager
-    async def _operator(self) -> AsyncIterator[int]:
-        environment = {**os.environ, "KUBECONFIG": str(self._account), "POD_NAME": "bench"}
-        with self._log.open("ab") as output:
-            self._lines_before = len(self._log_lines())
-            process = await asyncio.create_subprocess_exec(
-                *_MUSTER,
-                "operator",
-                env=environment,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-        try:
+    async def _leading(self) -> AsyncIterator[int]:
+        """Run the operator; yield its process id after it has read the cluster."""
+        self._operator.log.touch()
+        self._lines_before = len(self._log_lines())
+        async with self._operator.running() as process:
+            while not any(" leading: " in line for line in self._log_lines()[self._lines_before :]):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
             yield process.pid
-        finally:
-            process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(_STOP_SECONDS):
-                await process.wait()
-        if process.returncode:
-            raise BenchmarkFailed(f"the operator ended with {process.returncode}: {self._log_tail()}")
 
     async def _settled(self, phase: str, count: int) -> None:
-        """Wait until all pods are there and nothing more happens to any: the controllers are done with them."""
+        """Wait until all pods exist and no pod changes any more."""
         await self._watch.until(count, phase, self._watch.created, self._progress)
-        events = -1
-        while events != self._watch.pods.counters.events:
-            events = self._watch.pods.counters.events
-            await asyncio.sleep(_QUIET_SECONDS)
-
-    async def _leads(self) -> None:
-        """Wait until the operator that was started last has read the cluster."""
-        while not any(" leading: " in line for line in self._log_lines()[self._lines_before :]):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await self._watch.until_quiet()
 
     def _processor_ms(self, *clients: int) -> float:
         """Processor time that the control plane and the clients have used so far.
@@ -301,10 +250,7 @@ class _Bench:
         return (await server_counts(self._transport)).writes - before.writes
 
     def _log_lines(self) -> list[str]:
-        return self._log.read_text(errors="replace").splitlines()
-
-    def _log_tail(self) -> str:
-        return " ".join(" ".join(self._log_lines()).split())[-_MAX_LOG_TAIL:]
+        return self._operator.log.read_text(errors="replace").splitlines()
 
     async def _create(
         self,
@@ -334,14 +280,11 @@ def _mean(results: Sequence[Result], figure: str) -> float:
 
 
 def _job(name: str, phase: str, scheduler: str, limits: dict[str, int]) -> dict[str, Any]:
-    container = {"name": "main", "image": "bench", "resources": {"limits": limits}}
-    template = {
-        "metadata": {"labels": {"bench": phase}},
-        "spec": {"schedulerName": scheduler, "restartPolicy": "Never", "containers": [container]},
-    }
+    pod = gpu_pod(name, phase, scheduler, limits)
+    template = {"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]}
     return {
         "apiVersion": JOBS.api_version,
         "kind": JOBS.kind,
-        "metadata": {"name": name, "labels": {"bench": phase}},
+        "metadata": pod["metadata"],
         "spec": {"template": template, "backoffLimit": 0},
     }

@@ -7,10 +7,9 @@ larger sizes of its mix are skipped.
 import gc
 import math
 import multiprocessing
-import resource
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,23 +18,17 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
+from musterbench.clusters import Mix
 from musterbench.mixes import MIXES
-from musterbench.result import Result
+from musterbench.result import Result, own_peak_rss_bytes
+from musterbench.simple import SIMPLE
 from orchestrator.control.operator import COLLECTION_THRESHOLDS
 from orchestrator.errors import MusterError
 from orchestrator.planner import Planner, plan
 from orchestrator.planner.model import Binding, Plan, Pod, PodState, Snapshot, Workload
 
 SIZES: Final = (125, 250, 500, 1000)
-_COLUMNS: Final = {
-    "again_s": "again s",
-    "next_s": "next s",
-    "bindings": "bound",
-    "evictions": "evicted",
-    "nominations": "room",
-    "pending": "waits",
-    "left_over": "left over",
-}
+ALL: Final[Mapping[str, Mix]] = {**MIXES, **SIMPLE}
 
 
 class DecisionTooLong(MusterError):
@@ -49,8 +42,8 @@ def run(
     limit_seconds: float,
     *,
     bounded: bool,
-    report: Callable[[str], None],
-) -> Iterator[Result]:
+    on_result: Callable[[Result], None],
+) -> None:
     """Measure these mixes at these numbers of nodes, from the smallest on."""
     for name in names:
         before: Result | None = None
@@ -59,10 +52,7 @@ def run(
             with ProcessPoolExecutor(1, mp_context=context) as pool:
                 result = pool.submit(measure, name, nodes, gpus, limit_seconds, bounded=bounded).result()
             result = with_exponent(result, before)
-            report(
-                f"{result.case}, {nodes} nodes: {result.problem or f'{result.seconds:.2f} processor seconds'}"
-            )
-            yield result
+            on_result(result)
             if result.problem and result.problem.startswith("stopped"):
                 break
             before = result
@@ -71,11 +61,11 @@ def run(
 def measure(name: str, nodes: int, gpus: int, limit_seconds: float, *, bounded: bool = True) -> Result:
     """Decide on the mix once in this process; `seconds` are processor seconds.
 
-    `again_s`: the same decision by a planner with its state after one running job has ended. `next_s`: the decision
-    after that, once its plan has been carried out, while those that it evicts are still terminating. Unless it is
-    `bounded`, a decision does all of its work, however long that takes.
+    `quiet_s`: the same decision by a planner with its state, if nothing has happened. `again_s`: the same after the
+    first job has ended. `next_s`: the decision after that, with its plan carried out and its victims terminating.
+    Unless it is `bounded`, a decision does all of its work, however long that takes.
     """
-    mix = MIXES[name]
+    mix = ALL[name]
     snapshot = mix.build(nodes, gpus)
     if not bounded:
         snapshot = replace(snapshot, settings=replace(snapshot.settings, max_work=None))
@@ -86,7 +76,7 @@ def measure(name: str, nodes: int, gpus: int, limit_seconds: float, *, bounded: 
     seconds, problem = limit_seconds, None
     try:
         seconds, decision = _timed(plan, snapshot, limit_seconds)
-        problem = mix.wrong(decision)
+        problem = mix.wrong(decision, snapshot)
         figures |= {
             "bindings": len(decision.bindings),
             "evictions": len(decision.evictions),
@@ -96,14 +86,15 @@ def measure(name: str, nodes: int, gpus: int, limit_seconds: float, *, bounded: 
         }
         planner = Planner()
         _timed(planner.plan, snapshot, limit_seconds)
-        changed = _without_first(snapshot)
+        unchanged = replace(snapshot, workloads=(*snapshot.workloads,))
+        figures["quiet_s"], _ = _timed(planner.plan, unchanged, limit_seconds)
+        changed = replace(snapshot, workloads=snapshot.workloads[1:])
         figures["again_s"], decision = _timed(planner.plan, changed, limit_seconds)
         figures["next_s"], _ = _timed(planner.plan, carried_out(changed, decision), limit_seconds)
     except DecisionTooLong as error:
         problem = f"stopped: {error}"
-    rss_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    jobs = len(snapshot.workloads)
-    return Result(f"mix: {name}", nodes, nodes * gpus, jobs, seconds, rss_bytes, problem, figures)
+    rss, jobs = own_peak_rss_bytes(), len(snapshot.workloads)
+    return Result(f"mix: {name}", nodes, nodes * gpus, jobs, seconds, rss, problem, figures)
 
 
 def with_exponent(result: Result, before: Result | None) -> Result:
@@ -127,7 +118,7 @@ def carried_out(snapshot: Snapshot, decision: Plan) -> Snapshot:
 
 
 def show_mixes(results: Sequence[Result], console: Console) -> None:
-    """Print two tables: processor seconds of each mix at each size with the growth, and what was decided."""
+    """Print the processor seconds of each mix at each size, with the growth."""
     sizes = sorted({result.nodes for result in results})
     by_place = {(result.case, result.nodes): result for result in results}
     cases = list(dict.fromkeys(result.case for result in results))
@@ -145,25 +136,14 @@ def show_mixes(results: Sequence[Result], console: Console) -> None:
         ]
         times.add_row(_title(case), *map(_cell, row), " ".join(exponents))
     console.print(times)
-    console.print("growth: 1 is twice as long for twice the nodes, 2 is four times\n")
-    decided = Table(box=None, header_style="bold", title="what was decided", title_justify="left")
-    decided.add_column("mix")
-    for title in ("nodes", *_COLUMNS.values()):
-        decided.add_column(title, justify="right", no_wrap=True)
-    for result in results:
-        figures = [_figure(result, name) for name in _COLUMNS]
-        decided.add_row(result.case.removeprefix("mix: "), str(result.nodes), *figures)
-    console.print(decided)
-    console.print(
-        "again: the same with one running job less, by a planner with its state; next: after that was carried out"
-    )
+    console.print("growth: 1 is twice as long for twice the nodes, 2 is four times")
     for result in results:
         if result.problem:
             console.print(f"{result.case}, {result.nodes} nodes: {result.problem}", style="bold")
 
 
 def _title(case: str) -> str:
-    return MIXES[case.removeprefix("mix: ")].title
+    return ALL[case.removeprefix("mix: ")].title
 
 
 def _cell(result: Result | None) -> str:
@@ -173,21 +153,14 @@ def _cell(result: Result | None) -> str:
     return f"> {result.seconds:g}" if over else f"{result.seconds:.2f}"
 
 
-def _figure(result: Result, name: str) -> str:
-    value = result.figures.get(name)
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if name.endswith("_s") else f"{value:.0f}"
-
-
 def _timed(
     decide: Callable[[Snapshot], Plan], snapshot: Snapshot, limit_seconds: float
 ) -> tuple[float, Plan]:
     """Processor seconds of a decision, and the decision."""
     with _limited(limit_seconds):
-        started = time.process_time()
+        started = time.thread_time()
         decision = decide(snapshot)
-        return time.process_time() - started, decision
+        return time.thread_time() - started, decision
 
 
 @contextmanager
@@ -204,11 +177,6 @@ def _limited(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, previous)
-
-
-def _without_first(snapshot: Snapshot) -> Snapshot:
-    """The snapshot after the job that comes first has ended; it runs in every mix."""
-    return replace(snapshot, workloads=snapshot.workloads[1:])
 
 
 def _carried_out(

@@ -4,170 +4,42 @@ In all of them nearly every GPU is in use and more work waits than fits. What gr
 numbers of projects, sizes of jobs and racks' nodes stay. The same name and size give the same snapshot.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from random import Random
 from typing import Final
 
-from orchestrator.planner.labels import LabelRequirement
-from orchestrator.planner.model import (
-    Constraints,
-    Node,
-    Plan,
-    Pod,
-    PodState,
-    Project,
-    Request,
-    Snapshot,
-    TopologyRule,
-    Workload,
+from musterbench.clusters import (
+    BLOCK_LABEL,
+    CPU_MILLI_OF_GPU,
+    HOSTNAME_LABEL,
+    RACK_LABEL,
+    SHORT_CPU_MILLI,
+    SIZES,
+    Cluster,
+    Mix,
+    node_name,
+    request_of,
 )
+from orchestrator.planner.labels import LabelRequirement
+from orchestrator.planner.model import Constraints, Plan, Project, Request, Snapshot, TopologyRule
 from orchestrator.planner.settings import Settings
 
-HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
-BLOCK_LABEL: Final = "topology.example.com/block"
-RACK_LABEL: Final = "topology.example.com/rack"
-NODES_OF_RACK: Final = 8
-RACKS_OF_BLOCK: Final = 8
-
-_NOW_US: Final = 1_700_000_000_000_000
-_HOUR_US: Final = 3_600_000_000
-_MEMORY_BYTES: Final = 2 << 40
-_ROOMY_CPU_MILLI: Final = 256_000
-_SHORT_CPU_MILLI: Final = 96_000
-"""Twelve CPUs for each of eight GPUs: jobs that ask for more than that use up the CPUs first."""
-_CPU_MILLI_OF_GPU: Final = (2_000, 4_000, 8_000, 12_000)
-_SIZES: Final = (1, 1, 1, 2, 2, 4, 8)
 _PRIORITIES: Final = (25, 50, 75, 100)
-_ANYWHERE: Final = Constraints()
-_DEFAULTS: Final = Settings()
-
-
-@dataclass(frozen=True, slots=True)
-class Mix:
-    """One kind of busy cluster. `build` makes its snapshot of so many nodes with so many GPUs each.
-
-    `wrong` tells in a line what cannot be right about a decision on it, or None.
-    """
-
-    name: str
-    title: str
-    build: Callable[[int, int], Snapshot]
-    wrong: Callable[[Plan], str | None]
-
-
-@dataclass(slots=True)
-class _Cluster:
-    """A cluster under construction. Running pods are packed on a node from its first free GPU on."""
-
-    random: Random
-    node_count: int
-    gpus: int
-    cpu_milli: int = _ROOMY_CPU_MILLI
-    workloads: list[Workload] = field(default_factory=list)
-    used_gpus: list[int] = field(default_factory=list)
-    used_cpu_milli: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.used_gpus = [0] * self.node_count
-        self.used_cpu_milli = [0] * self.node_count
-
-    @property
-    def capacity(self) -> int:
-        """GPUs of all nodes."""
-        return self.node_count * self.gpus
-
-    def fill(
-        self,
-        owners: Sequence[str],
-        *,
-        sizes: Sequence[int] = _SIZES,
-        cpu_milli_of_gpu: Sequence[int] = _CPU_MILLI_OF_GPU,
-        priorities: Sequence[int] = (50,),
-        idle_gpus: int = 0,
-    ) -> None:
-        """Let jobs of these projects run on every node until all its GPUs but so many, or its CPUs, are in use."""
-        for node in range(self.node_count):
-            while (free := self.gpus - self.used_gpus[node] - idle_gpus) > 0:
-                gpus = min(self.random.choice(sizes), free)
-                cpu_milli = gpus * self.random.choice(cpu_milli_of_gpu)
-                if cpu_milli > self.cpu_milli - self.used_cpu_milli[node]:
-                    break
-                request = _request(gpus, cpu_milli)
-                self.run(self.random.choice(owners), node, request, priority=self.random.choice(priorities))
-
-    def run(
-        self, project: str, node: int, request: Request, *, priority: int = 50, device: int | None = None
-    ) -> None:
-        """Let one job run there for up to ten hours, on the first free GPUs or, for a part of one, on that device."""
-        name = f"running-{len(self.workloads):06d}"
-        start = self.used_gpus[node]
-        devices = (device,) if device is not None else tuple(range(start, start + request.gpu_count))
-        self.used_gpus[node] += request.gpu_count
-        self.used_cpu_milli[node] += request.cpu_milli
-        pod = Pod(name, name, request, state=PodState.ALLOCATED, node=_node_name(node), devices=devices)
-        started_us = _NOW_US - 2 * _HOUR_US - self.random.randrange(8 * _HOUR_US)
-        self.workloads.append(
-            Workload(name, name, project, priority, True, started_us, (pod,), started_at_us=started_us)
-        )
-
-    def wait(
-        self,
-        project: str,
-        request: Request,
-        *,
-        pods: int = 1,
-        priority: int = 50,
-        constraints: Constraints = _ANYWHERE,
-        topology: TopologyRule | None = None,
-    ) -> None:
-        """Let one job, or a gang of so many pods, wait; it came within the last hour."""
-        name = f"waiting-{len(self.workloads):06d}"
-        members = tuple(
-            Pod(f"{name}-{number}", f"{name}-{number}", request, constraints=constraints)
-            for number in range(pods)
-        )
-        created_us = _NOW_US - self.random.randrange(_HOUR_US)
-        self.workloads.append(
-            Workload(
-                name, name, project, priority, True, created_us, members, min_member=pods, topology=topology
-            )
-        )
-
-    def snapshot(self, projects: Sequence[Project], settings: Settings = _DEFAULTS) -> Snapshot:
-        """The cluster with these projects."""
-        return Snapshot(
-            nodes=tuple(self._node(number) for number in range(self.node_count)),
-            projects=tuple(projects),
-            workloads=tuple(self.workloads),
-            now_us=_NOW_US,
-            settings=settings,
-        )
-
-    def _node(self, number: int) -> Node:
-        rack = number // NODES_OF_RACK
-        labels = {
-            HOSTNAME_LABEL: _node_name(number),
-            "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
-            BLOCK_LABEL: f"block-{rack // RACKS_OF_BLOCK:03d}",
-            RACK_LABEL: f"rack-{rack:04d}",
-        }
-        return Node(_node_name(number), self.gpus, self.cpu_milli, _MEMORY_BYTES, labels=labels)
 
 
 def _departments(nodes: int, gpus: int, *, every_cpu_differs: bool) -> Snapshot:
     """Forty projects in eight departments; a third of them hold most of the cluster, all of them want more."""
-    cluster = _Cluster(Random("departments"), nodes, gpus)  # noqa: S311 - the same snapshot each time
+    cluster = Cluster(Random("departments"), nodes, gpus)  # noqa: S311 - the same snapshot each time
     projects = _projects(cluster.capacity, 40, departments=8)
     names = [project.name for project in projects if project.parent]
     cluster.fill([*names[::3] * 3, *names])
     for _ in range(4 * nodes):
-        size = cluster.random.choice(_SIZES)
+        size = cluster.random.choice(SIZES)
         if every_cpu_differs:
             cpu_milli = size * 1_000 + cluster.random.randrange(size * 12_000)
         else:
-            cpu_milli = size * cluster.random.choice(_CPU_MILLI_OF_GPU)
-        cluster.wait(cluster.random.choice(names), _request(size, cpu_milli))
+            cpu_milli = size * cluster.random.choice(CPU_MILLI_OF_GPU)
+        cluster.wait(cluster.random.choice(names), request_of(size, cpu_milli))
     return cluster.snapshot(projects)
 
 
@@ -181,7 +53,7 @@ def _every_cpu_differs(nodes: int, gpus: int) -> Snapshot:
 
 def _priorities(nodes: int, gpus: int) -> Snapshot:
     """Ten projects that hold what they may; jobs of higher priority of the same projects wait."""
-    cluster = _Cluster(Random("priorities"), nodes, gpus, _SHORT_CPU_MILLI)  # noqa: S311
+    cluster = Cluster(Random("priorities"), nodes, gpus, SHORT_CPU_MILLI)  # noqa: S311
     projects = _projects(cluster.capacity, 10)
     names = [project.name for project in projects]
     cluster.fill(
@@ -189,27 +61,27 @@ def _priorities(nodes: int, gpus: int) -> Snapshot:
     )
     for _ in range(2 * nodes):
         size = cluster.random.choice((1, 2, 4))
-        request = _request(size, size * cluster.random.choice((12_000, 16_000, 20_000, 24_000)))
+        request = request_of(size, size * cluster.random.choice((12_000, 16_000, 20_000, 24_000)))
         cluster.wait(cluster.random.choice(names), request, priority=cluster.random.choice(_PRIORITIES))
     return cluster.snapshot(projects)
 
 
 def _claims(nodes: int, gpus: int) -> Snapshot:
     """Ten projects, five of which have borrowed much; all want more, with jobs that need many CPUs."""
-    cluster = _Cluster(Random("claims"), nodes, gpus, _SHORT_CPU_MILLI)  # noqa: S311
+    cluster = Cluster(Random("claims"), nodes, gpus, SHORT_CPU_MILLI)  # noqa: S311
     projects = _projects(cluster.capacity, 10)
     names = [project.name for project in projects]
     cluster.fill([*names[:5] * 4, *names[5:]], sizes=(1, 1, 2, 4), cpu_milli_of_gpu=(10_000, 14_000, 18_000))
     for _ in range(4 * nodes):
         size = cluster.random.choice((1, 2, 4, 8))
-        request = _request(size, size * cluster.random.choice((10_000, 11_000, 12_000)))
+        request = request_of(size, size * cluster.random.choice((10_000, 11_000, 12_000)))
         cluster.wait(cluster.random.choice(names), request)
     return cluster.snapshot(projects)
 
 
 def _racks(nodes: int, gpus: int) -> Snapshot:
     """Gangs of whole nodes, each within one rack, claim what other projects have borrowed."""
-    cluster = _Cluster(Random("racks"), nodes, gpus)  # noqa: S311
+    cluster = Cluster(Random("racks"), nodes, gpus)  # noqa: S311
     projects = _projects(cluster.capacity, 8)
     names = [project.name for project in projects]
     cluster.fill([*names[:4] * 9, *names[4:]])
@@ -217,14 +89,14 @@ def _racks(nodes: int, gpus: int) -> Snapshot:
     rule = TopologyRule(levels, required=RACK_LABEL)
     for _ in range(max(1, nodes // 4)):
         size = cluster.random.choice((2, 3, 4))
-        request = _request(gpus, gpus * cluster.random.choice(_CPU_MILLI_OF_GPU))
+        request = request_of(gpus, gpus * cluster.random.choice(CPU_MILLI_OF_GPU))
         cluster.wait(cluster.random.choice(names[4:]), request, pods=min(size, nodes), topology=rule)
     return cluster.snapshot(projects, Settings(topology_levels=levels))
 
 
 def _parts(nodes: int, gpus: int) -> Snapshot:
     """On half of the GPUs six tenths are in use, on the others twice five tenths; jobs of five tenths wait."""
-    cluster = _Cluster(Random("parts"), nodes, gpus)  # noqa: S311
+    cluster = Cluster(Random("parts"), nodes, gpus)  # noqa: S311
     projects = _projects(cluster.capacity, 10)
     names = [project.name for project in projects]
     owners = [*names[:5] * 9, *names[5:]]
@@ -236,7 +108,7 @@ def _parts(nodes: int, gpus: int) -> Snapshot:
     for _ in range(4 * nodes):
         request = Request(
             gpu_portion_milli=500,
-            cpu_milli=cluster.random.choice(_CPU_MILLI_OF_GPU[:3]),
+            cpu_milli=cluster.random.choice(CPU_MILLI_OF_GPU[:3]),
             memory_bytes=16 << 30,
         )
         cluster.wait(cluster.random.choice(names), request)
@@ -245,17 +117,15 @@ def _parts(nodes: int, gpus: int) -> Snapshot:
 
 def _affinities(nodes: int, gpus: int) -> Snapshot:
     """Each waiting job names the three nodes that it may run on, no two the same."""
-    cluster = _Cluster(Random("affinities"), nodes, gpus)  # noqa: S311
+    cluster = Cluster(Random("affinities"), nodes, gpus)  # noqa: S311
     projects = _projects(cluster.capacity, 20)
     names = [project.name for project in projects]
     cluster.fill([*names[:10] * 9, *names[10:]])
     for number in range(nodes):
         size = cluster.random.choice((1, 2, 4))
         hosts = {number, *(cluster.random.randrange(nodes) for _ in range(2))}
-        requirement = LabelRequirement(
-            HOSTNAME_LABEL, "In", tuple(_node_name(host) for host in sorted(hosts))
-        )
-        request = _request(size, size * cluster.random.choice(_CPU_MILLI_OF_GPU))
+        requirement = LabelRequirement(HOSTNAME_LABEL, "In", tuple(node_name(host) for host in sorted(hosts)))
+        request = request_of(size, size * cluster.random.choice(CPU_MILLI_OF_GPU))
         constraints = Constraints(node_terms=((requirement,),))
         cluster.wait(cluster.random.choice(names), request, constraints=constraints)
     return cluster.snapshot(projects)
@@ -263,25 +133,25 @@ def _affinities(nodes: int, gpus: int) -> Snapshot:
 
 def _many_projects(nodes: int, gpus: int) -> Snapshot:
     """Two hundred projects, a quarter of which have borrowed nearly all; the others claim their quotas."""
-    cluster = _Cluster(Random("many projects"), nodes, gpus)  # noqa: S311
+    cluster = Cluster(Random("many projects"), nodes, gpus)  # noqa: S311
     projects = _projects(cluster.capacity, 200)
     names = [project.name for project in projects]
     cluster.fill([*names[:50] * 9, *names[50:]])
     for _ in range(2 * nodes):
         size = cluster.random.choice((1, 1, 2, 4))
-        cluster.wait(cluster.random.choice(names[50:]), _request(size, size * 4_000))
+        cluster.wait(cluster.random.choice(names[50:]), request_of(size, size * 4_000))
     return cluster.snapshot(projects)
 
 
 def _scattered(nodes: int, gpus: int) -> Snapshot:
     """One GPU is idle on each node; jobs of four and eight wait whose projects are entitled to them."""
-    cluster = _Cluster(Random("scattered"), nodes, gpus)  # noqa: S311
+    cluster = Cluster(Random("scattered"), nodes, gpus)  # noqa: S311
     projects = _projects(cluster.capacity, 10)
     names = [project.name for project in projects]
     cluster.fill(names, sizes=(1, 1, 1, 2), cpu_milli_of_gpu=(4_000,), idle_gpus=1)
     for number in range(max(1, nodes // 4)):
         size = min(gpus, (4, 8)[number % 2])
-        cluster.wait(cluster.random.choice(names), _request(size, size * 4_000))
+        cluster.wait(cluster.random.choice(names), request_of(size, size * 4_000))
     return cluster.snapshot(projects)
 
 
@@ -303,19 +173,11 @@ def _projects(gpus: int, count: int, departments: int = 0) -> list[Project]:
     return [*(Project(name, quota) for name, quota in totals.items()), *projects]
 
 
-def _request(gpus: int, cpu_milli: int) -> Request:
-    return Request(gpu_count=gpus, cpu_milli=cpu_milli, memory_bytes=gpus * 64 << 30)
-
-
-def _node_name(number: int) -> str:
-    return f"node-{number:05d}"
-
-
-def _evicts(decision: Plan) -> str | None:
+def _evicts(decision: Plan, _: Snapshot) -> str | None:
     return None if decision.evictions else "nobody is evicted"
 
 
-def _decides(decision: Plan) -> str | None:
+def _decides(decision: Plan, _: Snapshot) -> str | None:
     return None if decision.evictions or decision.bindings else "nothing is decided"
 
 

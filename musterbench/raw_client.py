@@ -2,10 +2,8 @@
 
     python -m musterbench.raw_client KUBECONFIG < pods.json
 
-Standard input is a JSON list of `{"namespace", "name", "uid", "node"}`, with `"claim": {"name", "uid", "version",
-"allocation"}` where devices are to be written on a claim before: `version` is its resourceVersion, `allocation` that of
-its status. It knows beforehand which pod goes where, decides nothing and watches nothing. Prints `{"cpu_ms",
-"peak_rss_bytes"}`: the processor time of the writes alone, without the start of the interpreter.
+Standard input is a JSON list of `{"namespace", "name", "uid", "node"}`: the client decides nothing and watches nothing.
+Prints `{"cpu_ms", "peak_rss_bytes"}`: the processor time of the writes alone, without the start of the interpreter.
 """
 
 import asyncio
@@ -20,11 +18,10 @@ from musterbench.processes import in_flight, peak_rss_bytes
 from musterbench.stopwatch import BenchmarkFailed
 from orchestrator.cluster.binding import bind
 from orchestrator.cluster.kubeconfig import load_access
-from orchestrator.cluster.resources import RESOURCE_CLAIMS
 from orchestrator.cluster.timeouts import Limits
-from orchestrator.cluster.transport import MERGE_PATCH, Transport
+from orchestrator.cluster.transport import Transport
 from orchestrator.control.carry_out.requests import REQUESTS_IN_FLIGHT
-from orchestrator.names import CLAIM_FINALIZER, GPU_DEVICES_ANNOTATION
+from orchestrator.names import GPU_DEVICES_ANNOTATION
 
 _NS_PER_MS: Final = 1_000_000
 _MAX_LOG_TAIL: Final = 500
@@ -62,31 +59,12 @@ async def bind_all(kubeconfig: Path, pods: Sequence[dict[str, Any]]) -> dict[str
     async with Transport(load_access(kubeconfig), limits=limits) as transport:
 
         async def bind_one(number: int) -> None:
-            pod = dict(pods[number])
-            claim = pod.pop("claim", None)
-            if claim is not None:
-                await _give(transport, pod, claim)
-            await bind(transport, **pod, annotations={GPU_DEVICES_ANNOTATION: "0"})
+            await bind(transport, **pods[number], annotations={GPU_DEVICES_ANNOTATION: "0"})
 
         started = time.process_time_ns()
         await in_flight(bind_one, len(pods))
         spent = time.process_time_ns() - started
     return {"cpu_ms": spent / _NS_PER_MS, "peak_rss_bytes": peak_rss_bytes()}
-
-
-async def _give(transport: Transport, pod: dict[str, Any], claim: dict[str, Any]) -> None:
-    """Write the finalizer, then allocation and user in one: what a scheduler has to write on a claim."""
-    path = RESOURCE_CLAIMS.path(pod["namespace"], claim["name"])
-    metadata = {"uid": claim["uid"], "resourceVersion": claim["version"]}
-    marked = await transport.patch(
-        path, {"metadata": {**metadata, "finalizers": [CLAIM_FINALIZER]}}, dict, content_type=MERGE_PATCH
-    )
-    metadata["resourceVersion"] = marked["metadata"]["resourceVersion"]
-    user = {"resource": "pods", "name": pod["name"], "uid": pod["uid"]}
-    status = {"allocation": claim["allocation"], "reservedFor": [user]}
-    await transport.patch(
-        f"{path}/status", {"metadata": metadata, "status": status}, dict, content_type=MERGE_PATCH
-    )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 import os
 import platform
-from dataclasses import asdict, dataclass, field, replace
+import resource
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -17,8 +19,8 @@ _NOTES_ON_A_LINE: Final = 3
 class Result:
     """One case. `peak_rss_bytes` is of the process that did the work; `problem` says what was wrong, if anything.
 
-    `figures` are further numbers of the case, by name with the unit in it; `verdicts` say in words what the figures
-    prove. `program` is what the program that was measured calls its version, where it is not muster alone.
+    `figures` are further numbers of the case, by name with the unit in it. `program` is the version that the measured
+    program prints, if that program is not muster alone.
     """
 
     case: str
@@ -30,7 +32,6 @@ class Result:
     problem: str | None
     figures: dict[str, float]
     program: str = ""
-    verdicts: dict[str, str] = field(default_factory=dict)
 
     def with_figures(self, figures: dict[str, float]) -> Self:
         """The result with further figures."""
@@ -38,20 +39,18 @@ class Result:
 
     def line(self) -> str:
         """The result as one line."""
-        figures = "".join(f", {note}" for note in self.notes())
-        rss_mib = self.peak_rss_bytes / 2**20
-        return f"{self.case}: {self.jobs} jobs in {self.seconds:.1f} s, RSS {rss_mib:.0f} MiB{figures}"
+        notes = ", ".join((f"RSS {self.peak_rss_bytes / 2**20:.0f} MiB", *self.notes()))
+        return f"{self.case}, {self.nodes} nodes: {self.jobs} jobs in {self.seconds:.4g} s, {notes}"
 
     def notes(self) -> list[str]:
-        """Figures and verdicts, each with its name."""
-        return [f"{name} {value:.4g}" for name, value in self.figures.items()] + [
-            f"{name} {verdict}" for name, verdict in self.verdicts.items()
-        ]
+        """Return the problem, the program, and the figures with their names."""
+        texts = [text for text in (self.problem, self.program) if text]
+        return texts + [f"{name} {value:.4g}" for name, value in self.figures.items()]
 
     def as_json(self) -> dict[str, Any]:
         """The result as one flat mapping."""
         fields = asdict(self)
-        figures = fields.pop("figures") | fields.pop("verdicts")
+        figures = fields.pop("figures")
         notes = {name: fields.pop(name) for name in ("problem", "program")}
         return {**fields, **figures, **{name: note for name, note in notes.items() if note}}
 
@@ -68,6 +67,11 @@ def with_growth(result: Result, before: Result | None) -> Result:
     return result.with_figures(figures)
 
 
+def own_peak_rss_bytes() -> int:
+    """Return the maximum memory that this process has used."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def machine() -> dict[str, Any]:
     """What the figures were taken on."""
     return {
@@ -79,14 +83,13 @@ def machine() -> dict[str, Any]:
     }
 
 
-def show(results: list[Result], console: Console) -> None:
+def show(results: Sequence[Result]) -> None:
     """Print the results as a table."""
     table = Table(box=None, header_style="bold")
     for name in ("case", "nodes", "GPUs", "jobs", "ms", "RSS MiB", ""):
         table.add_column(name, justify="left" if name in ("case", "") else "right")
     for result in results:
-        notes = [note for note in (result.problem, result.program) if note]
-        notes += result.notes()
+        notes = result.notes()
         table.add_row(
             result.case,
             str(result.nodes),
@@ -96,7 +99,7 @@ def show(results: list[Result], console: Console) -> None:
             f"{result.peak_rss_bytes / 2**20:.0f}",
             (", " if len(notes) <= _NOTES_ON_A_LINE else "\n").join(notes),
         )
-    console.print(table)
+    Console().print(table)
 
 
 def _processor() -> str:

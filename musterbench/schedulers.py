@@ -23,11 +23,8 @@ from orchestrator.manifests.install import install, service_account_kubeconfig
 from orchestrator.names import SCHEDULER_NAME
 
 MUSTER: Final = (
-    sys.executable,
-    "-P",
-    "-c",
-    "import sys; from orchestrator.cli.main import main; sys.exit(main())",
-)
+    sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())",
+)  # fmt: skip
 _VERSION_SECONDS: Final = 30
 _STOP_SECONDS: Final = 30
 _MAX_LOG_TAIL: Final = 500
@@ -47,17 +44,11 @@ class Scheduler:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.subprocess.Process]:
         """Run it. Ends with BenchmarkFailed if it ended by itself or did not end well."""
-        command_line = (
-            sys.executable,
-            "-I",
-            "-S",
-            str(pdeathsig_exec.__file__),
-            str(os.getpid()),
-            *self.command,
-        )
+        killed_with_us = (sys.executable, "-I", "-S", str(pdeathsig_exec.__file__), str(os.getpid()))
         with self.log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
-                *command_line,
+                *killed_with_us,
+                *self.command,
                 env={**os.environ, **self.environment},
                 stdout=output,
                 stderr=output,
@@ -75,8 +66,11 @@ class Scheduler:
 
     def ended(self, status: int) -> BenchmarkFailed:
         """The error that says with what status it ended, and the last that it logged."""
-        text = " ".join(self.log.read_text(errors="replace").split())
-        return BenchmarkFailed(f"{self.name} ended with {status}: {text[-_MAX_LOG_TAIL:]}")
+        return BenchmarkFailed(f"{self.name} ended with {status}: {self.log_tail()}")
+
+    def log_tail(self) -> str:
+        """Return the end of the log, on one line."""
+        return " ".join(self.log.read_text(errors="replace").split())[-_MAX_LOG_TAIL:]
 
 
 async def muster(lab: Lab, transport: Transport, directory: Path) -> Scheduler:

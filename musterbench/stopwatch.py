@@ -1,6 +1,7 @@
 """Watches the pods of a benchmark from outside: when each was created, bound and Running."""
 
 import asyncio
+import statistics
 import time
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from orchestrator.errors import MusterError
 
 _PATIENCE_SECONDS = 600.0
 _TELL_SECONDS = 5.0
+_QUIET_SECONDS = 3.0
 
 
 class BenchmarkFailed(MusterError):
@@ -42,12 +44,6 @@ class Stopwatch:
         """Uids of the pods of a phase."""
         return [uid for uid, (_, label) in self._names.items() if label == phase]
 
-    def forget(self, phase: str) -> None:
-        """Forget the pods of a phase, none of which is there any more: what is counted later takes no longer."""
-        for uid in self.of(phase):
-            for times in (self.created, self.bound, self.running, self._names):
-                times.pop(uid, None)
-
     async def until(
         self, count: int, phase: str, what: dict[str, float], progress: Callable[[str], None]
     ) -> None:
@@ -68,6 +64,13 @@ class Stopwatch:
                 progress(f"{phase}: {done} of {count}")
             await asyncio.sleep(0.1)
 
+    async def until_quiet(self) -> None:
+        """Wait until no pod has changed for three seconds: the controllers have nothing left to do."""
+        events = -1
+        while events != self.pods.counters.events:
+            events = self.pods.counters.events
+            await asyncio.sleep(_QUIET_SECONDS)
+
     async def until_gone(self, phase: str) -> None:
         """Wait until no pod of the phase is there any more."""
         uids = set(self.of(phase))
@@ -84,6 +87,10 @@ class Stopwatch:
         uids = self.of(phase)
         return max(what[uid] for uid in uids) - min(self.bound[uid] for uid in uids)
 
-    def waits_ms(self, phase: str) -> list[float]:
-        """Milliseconds from created to bound, sorted."""
-        return sorted((self.bound[uid] - self.created[uid]) * 1000 for uid in self.of(phase))
+    def waits(self, phase: str, since: float = 0.0) -> dict[str, float]:
+        """Return p50 and p99 of the milliseconds from creation, or from `since` if later, to binding."""
+        waits = sorted((self.bound[uid] - max(since, self.created[uid])) * 1000 for uid in self.of(phase))
+        return {
+            "p50_ms": statistics.median(waits),
+            "p99_ms": waits[min(len(waits) - 1, len(waits) * 99 // 100)],
+        }

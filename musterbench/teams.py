@@ -1,7 +1,9 @@
 """The teams of a benchmark in a lab: projects that share its GPUs, and the namespaces in which pods are made."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, Final
 
 from orchestrator.cluster.errors import NotFound
@@ -39,20 +41,15 @@ async def make_projects(transport: Transport, nodes: int) -> None:
     """Make the projects, each with an equal part of the nodes' GPUs as its quota, and their namespaces."""
     quota = nodes * GPUS_OF_NODE // _TEAMS
     for name in _names():
-        await make_project(transport, name, quota)
-
-
-async def make_project(transport: Transport, name: str, quota: int) -> None:
-    """Make a project with so many GPUs as its quota, and its namespace."""
-    namespace = f"{NAMESPACE_PREFIX}{name}"
-    project = {
-        "apiVersion": PROJECTS.api_version,
-        "kind": PROJECTS.kind,
-        "metadata": {"name": name},
-        "spec": {"gpu": {"quota": quota}, "namespace": namespace},
-    }
-    await transport.create(PROJECTS.path(), project)
-    await _make_namespace(transport, namespace, {PROJECT_LABEL: name})
+        namespace = f"{NAMESPACE_PREFIX}{name}"
+        project = {
+            "apiVersion": PROJECTS.api_version,
+            "kind": PROJECTS.kind,
+            "metadata": {"name": name},
+            "spec": {"gpu": {"quota": quota}, "namespace": namespace},
+        }
+        await transport.create(PROJECTS.path(), project)
+        await _make_namespace(transport, namespace, {PROJECT_LABEL: name})
 
 
 async def make_raw_namespaces(transport: Transport) -> None:
@@ -66,15 +63,15 @@ async def make_raw_namespaces(transport: Transport) -> None:
         await transport.create(ROLE_BINDINGS.path(namespace), binding)
 
 
-async def have_accounts(transport: Transport, prefix: str = NAMESPACE_PREFIX) -> None:
-    """Wait until pods can be made in the namespaces of all teams."""
+async def have_accounts(transport: Transport) -> None:
+    """Wait until pods can be created in the namespaces of all teams."""
     async with asyncio.timeout(_ACCOUNT_SECONDS):
-        for namespace in team_namespaces(prefix):
-            await until_account(transport, namespace)
+        for namespace in team_namespaces():
+            await _until_account(transport, namespace)
 
 
-async def until_account(transport: Transport, namespace: str) -> None:
-    """Wait until pods can be made in the namespace: a controller makes a service account in it."""
+async def _until_account(transport: Transport, namespace: str) -> None:
+    """Wait until pods can be created in the namespace: a controller creates a service account in it."""
     while True:
         with suppress(NotFound):
             await transport.get(SERVICE_ACCOUNTS.path(namespace, "default"))
@@ -82,9 +79,14 @@ async def until_account(transport: Transport, namespace: str) -> None:
         await asyncio.sleep(_POLL_SECONDS)
 
 
-def gpu_pod(name: str, phase: str, scheduler_name: str) -> dict[str, Any]:
-    """Return a pod of one GPU, which a `Stopwatch` counts to the phase."""
-    container = {"name": "main", "image": "bench", "resources": {"limits": {GPU_RESOURCE: 1}}}
+def gpu_pod(
+    name: str,
+    phase: str,
+    scheduler_name: str,
+    limits: Mapping[str, int] = MappingProxyType({GPU_RESOURCE: 1}),
+) -> dict[str, Any]:
+    """Return a pod of one GPU, or with other limits; a `Stopwatch` counts it to the phase."""
+    container = {"name": "main", "image": "bench", "resources": {"limits": dict(limits)}}
     return {
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,

@@ -1,6 +1,6 @@
 """How quick the pages of `muster web` are, and what they cost: first pages, updates for many people at once, memory.
 
-The server is a process of its own with a history and reports. In front of it are people, each with a token and a
+The server is a process of its own with a history. In front of it are people, each with a token and a
 session, who see the whole cluster; behind it is an API server that takes next to no time. An update is a job that
 starts: its pod, the job, its GPU and the figures of its project change, and with them every page that keeps itself
 current.
@@ -10,7 +10,6 @@ import asyncio
 import html
 import json
 import re
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -18,12 +17,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 
 from musterbench.processes import peak_rss_bytes, processor_ms, rss_bytes
 from musterbench.result import Result
+from musterbench.schedulers import MUSTER
 from musterbench.stopwatch import BenchmarkFailed
 from musterbench.web_cluster import GPUS_OF_NODE, PROJECT_COUNT, RECORDER, WebCluster
 
@@ -33,7 +33,6 @@ PAGES: Final = (
     ("Jobs", "/jobs"),
     ("Nodes", "/nodes"),
     ("Analytics", "/analytics"),
-    ("Reports", "/reports"),
 )
 LIVE: Final = ("/", "/projects", "/jobs", "/nodes")
 """The pages that keep themselves current; people have one of them open in turn."""
@@ -44,12 +43,8 @@ _REPEATS: Final = 5
 _PATIENCE_SECONDS: Final = 120.0
 _REST_SECONDS: Final = 2.0
 """Between two updates, so that the next finds nobody who still reads the last."""
-_REPORTS: Final = 20
 _HISTORY_STEP_SECONDS: Final = 300
 _HISTORY_SECONDS: Final = 86400
-_MUSTER: Final = (
-    sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +58,9 @@ class _Served:
 
     def result(self, case: str, seconds: float, problem: str | None = None, **figures: float) -> Result:
         """Return the result of a case, with the memory of the server so far."""
-        return Result(
-            case=f"web: {case}",
-            nodes=self.nodes,
-            gpus=self.nodes * GPUS_OF_NODE,
-            jobs=self.jobs,
-            seconds=seconds,
-            peak_rss_bytes=peak_rss_bytes(self.pid),
-            problem=problem,
-            figures={**figures, "rss_mib": rss_bytes(self.pid) / 2**20},
-        )
+        gpus, rss = self.nodes * GPUS_OF_NODE, peak_rss_bytes(self.pid)
+        figures["rss_mib"] = rss_bytes(self.pid) / 2**20
+        return Result(f"web: {case}", self.nodes, gpus, self.jobs, seconds, rss, problem, figures)
 
 
 async def run(
@@ -91,9 +79,8 @@ async def run(
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-bench-")))
         authority = await stack.enter_async_context(cluster.serving(folder))
-        progress("filling history and reports …")
+        progress("filling history …")
         await _fill_history(folder / "history.db")
-        _fill_reports(folder / "reports")
         if viewers > 1:
             progress(f"{viewers} people sign in at the same moment …")
             on_result(await _all_at_once(cluster, folder, authority, viewers))
@@ -102,9 +89,8 @@ async def run(
         people = [await stack.enter_async_context(_Viewer.at(url, number)) for number in range(viewers)]
         for result in await _pages_of_one(served, people[0]):
             on_result(result)
-        if viewers > 1:
-            progress(f"{viewers - 1} people more sign in …")
-            on_result(await _first_pages(served, people[1:]))
+        for person in people[1:]:
+            await person.signs_in_and_opens("/")
         progress(f"{updates} updates for {viewers} people …")
         on_result(await _updates(served, people, cluster, updates))
 
@@ -154,23 +140,6 @@ async def _pages_of_one(served: _Served, person: "_Viewer") -> list[Result]:
     return results
 
 
-async def _first_pages(served: _Served, people: "Sequence[_Viewer]") -> Result:
-    """All others sign in and open their first page, one after the other; all that they see is read for each anew."""
-    used = processor_ms(served.pid)
-    times = []
-    for person in people:
-        await person.sign_in()
-        times.append(await person.seconds("/"))
-    used = processor_ms(served.pid) - used
-    return served.result(
-        f"first pages of {len(people)} more people",
-        median(times),
-        slowest_ms=max(times) * 1000,
-        processor_ms_per_person=used / len(people),
-        limit_ms=FIRST_PAGE_SECONDS * 1000,
-    )
-
-
 async def _updates(served: _Served, people: "Sequence[_Viewer]", cluster: WebCluster, updates: int) -> Result:
     """Each person has a page open while jobs start, one after the other."""
     problem: str | None = None
@@ -215,9 +184,6 @@ async def _updates(served: _Served, people: "Sequence[_Viewer]", cluster: WebClu
         memory_mib=memory / 2**20,
         memory_limit_mib=MEMORY_BYTES / 2**20,
     )
-
-
-# --- people ------------------------------------------------------------------------------------------------
 
 
 class _Viewer:
@@ -310,9 +276,6 @@ class _Stream:
                 self.is_there.set()
 
 
-# --- the server --------------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def _serving(cluster: WebCluster, folder: Path, authority: Path) -> AsyncIterator[tuple[str, int]]:
     """Run `muster web`; give its address and the id of its process."""
@@ -331,17 +294,9 @@ async def _serving(cluster: WebCluster, folder: Path, authority: Path) -> AsyncI
         )
     )
     token.write_text(RECORDER)
-    words = [
-        "web",
-        "--listen",
-        "127.0.0.1:0",
-        "--kubeconfig",
-        str(kubeconfig),
-        "--reports",
-        str(folder / "reports"),
-    ]
+    words = ["web", "--listen", "127.0.0.1:0", "--kubeconfig", str(kubeconfig)]
     words += ["--history", str(folder / "history.db"), "--history-token", str(token)]
-    process = await asyncio.create_subprocess_exec(*_MUSTER, *words, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(*MUSTER, *words, stdout=asyncio.subprocess.PIPE)
     try:
         assert process.stdout is not None  # noqa: S101 - given as PIPE
         async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -375,28 +330,3 @@ async def _fill_history(file: Path) -> None:
             now[0] += _HISTORY_STEP_SECONDS
     finally:
         await store.close()
-
-
-def _fill_reports(folder: Path) -> None:
-    """Records of `muster validate`, as far as pages show them, of the length of real ones."""
-    requirement = {
-        "id": "REQ-1", "verdict": "PASS", "claim": "A claim. " * 20, "source": "TR-4858 §4.9", "trace": "x" * 2000,
-    }  # fmt: skip
-    step = {
-        "id": "muster/gang/1",
-        "title": "A step. " * 5,
-        "verdict": "PASS",
-        "differences": [],
-        "events": "x" * 4000,
-    }
-    record: dict[str, Any] = {
-        "schemaVersion": 3, "verdict": "PASS", "acceptance": "ACCEPTED", "headline": "Accepted.", "summary": "All.",
-        "scope": {"profile": "full", "profileTitle": "All of it"},
-        "coverage": {"required": 100, "byVerdict": {"PASS": 100}},
-        "requirements": [requirement] * 100, "steps": [step] * 200,
-        "volatile": {"run": {"started": "2026-01-01T00:00:00Z"}},
-    }  # fmt: skip
-    for number in range(_REPORTS):
-        place = folder / f"run-{number:02d}"
-        place.mkdir(parents=True)
-        (place / "report.json").write_text(json.dumps(record))

@@ -1,4 +1,4 @@
-"""The cluster that `muster bench web` shows: an API server on loopback that answers at once, and lets jobs start.
+"""The cluster that `musterbench web` shows: an API server on loopback that answers at once, and lets jobs start.
 
 Its nodes have eight GPUs each, which running jobs of one GPU hold; a part of the jobs waits. Objects are as long as
 those of a real server. Lists are made once, so that the time of this server is not that of the pages.
@@ -10,11 +10,10 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from aiohttp import web
 
-from musterbench.wire_objects import CREATED, JSON, running_pod, server_side, waiting_pod
 from musterlab import pki
 from musterlab.nodes import node as node_manifest
 from musterlab.profiles import DEFAULT_PROFILE, load
@@ -28,10 +27,16 @@ from orchestrator.cluster.resources import (
     Resource,
 )
 from orchestrator.cluster.transport import PAGE_SIZE
-from orchestrator.names import NAMESPACE_PREFIX, PROJECT_LABEL
+from orchestrator.names import ADMITTED_ANNOTATION, GPU_DEVICES_ANNOTATION, NAMESPACE_PREFIX, PROJECT_LABEL
 from orchestrator.submit.manifest import Placement, workload_manifest
 from orchestrator.submit.submission import Submission
 
+JSON = dict[str, Any]
+
+_CREATED: Final = "2026-01-01T00:00:00Z"
+_MANAGED_FIELDS_BYTES: Final = 2800
+"""The size of the fields that the API server adds to a pod."""
+_POD_CONDITIONS: Final = "PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled".split()  # noqa: SIM905
 GPUS_OF_NODE: Final = 8
 PROJECT_COUNT: Final = 40
 WAITING_PART: Final = 10
@@ -94,9 +99,9 @@ class WebCluster:
         job = self.waiting.pop(0)
         node, device = self._free.pop()
         project = job["metadata"]["namespace"].removeprefix(NAMESPACE_PREFIX)
-        pod = running_pod(job, node, str(device))
+        pod = _running_pod(job, node, str(device))
         self._tell(PODS, pod)
-        self._tell(JOBS, {**job, "status": {"active": 1, "startTime": CREATED}})
+        self._tell(JOBS, {**job, "status": {"active": 1, "startTime": _CREATED}})
         gpus = self._objects[GPU_NODES][node]
         states = list(gpus["spec"]["gpus"])
         states[device] = _gpu_state(node, device, pod)
@@ -105,8 +110,6 @@ class WebCluster:
         status = {**one["status"], "allocatedGpu": one["status"]["allocatedGpu"] + 1}
         self._tell(PROJECTS, {**one, "status": status})
         return str(job["metadata"]["name"])
-
-    # --- objects ----------------------------------------------------------------------------------------
 
     def _fill(self, nodes: int, jobs: int) -> None:
         profile = load(DEFAULT_PROFILE)
@@ -121,11 +124,11 @@ class WebCluster:
             self._keep(JOBS, job)
             if number < running:
                 node, device = places[number]
-                holders[node, device] = running_pod(job, node, str(device))
+                holders[node, device] = _running_pod(job, node, str(device))
                 self._keep(PODS, holders[node, device])
             else:
                 self.waiting.append(job)
-                self._keep(PODS, waiting_pod(job, _WHY))
+                self._keep(PODS, _waiting_pod(job, _WHY))
         self._free = places[running:]
         for name in names:
             self._keep(NODES, _node(node_manifest(name, profile)))
@@ -135,7 +138,7 @@ class WebCluster:
             held = len(range(number, running, PROJECT_COUNT))
             self._keep(PROJECTS, _project_object(name, nodes * GPUS_OF_NODE // PROJECT_COUNT, held))
             namespace = {"name": NAMESPACE_PREFIX + name, "labels": {PROJECT_LABEL: name}}
-            self._keep(NAMESPACES, {"metadata": {**server_side(f"namespace-{name}"), **namespace}})
+            self._keep(NAMESPACES, {"metadata": {**_server_side(f"namespace-{name}"), **namespace}})
 
     def _keep(self, kind: Resource, item: JSON) -> None:
         self._objects[kind][item["metadata"]["name"]] = item
@@ -147,8 +150,6 @@ class WebCluster:
         line = json.dumps({"type": "MODIFIED", "object": item}).encode() + b"\n"
         for events in self._watches.get(kind.path(), ()):
             events.put_nowait(line)
-
-    # --- answers ----------------------------------------------------------------------------------------
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         path, query = request.path, request.query
@@ -214,15 +215,15 @@ def _job(number: int) -> JSON:
     )
     placement = Placement(project, NAMESPACE_PREFIX + project, "2026-01-01T00:00:00.000000Z")
     job = workload_manifest(submission, placement)
-    job["metadata"] |= server_side(f"job-{number}")
-    job["status"] = {"active": 1, "startTime": CREATED}
+    job["metadata"] |= _server_side(f"job-{number}")
+    job["status"] = {"active": 1, "startTime": _CREATED}
     return job
 
 
 def _node(manifest: JSON) -> JSON:
     conditions = [
         {"type": kind, "status": "True" if kind == "Ready" else "False", "reason": f"Kubelet{kind}",
-         "message": f"kubelet says {kind}", "lastHeartbeatTime": CREATED, "lastTransitionTime": CREATED}
+         "message": f"kubelet says {kind}", "lastHeartbeatTime": _CREATED, "lastTransitionTime": _CREATED}
         for kind in ("MemoryPressure", "DiskPressure", "PIDPressure", "Ready")
     ]  # fmt: skip
     images = [
@@ -232,7 +233,7 @@ def _node(manifest: JSON) -> JSON:
     name = manifest["metadata"]["name"]
     return {
         **manifest,
-        "metadata": {**manifest["metadata"], **server_side(f"node-{name}")},
+        "metadata": {**manifest["metadata"], **_server_side(f"node-{name}")},
         "status": {**manifest["status"], "conditions": conditions, "images": images},
     }
 
@@ -242,7 +243,7 @@ def _gpu_node(name: str, holders: Mapping[tuple[str, int], JSON]) -> JSON:
     return {
         "apiVersion": GPU_NODES.api_version,
         "kind": GPU_NODES.kind,
-        "metadata": {"name": name, **server_side(f"gpus-{name}")},
+        "metadata": {"name": name, **_server_side(f"gpus-{name}")},
         "spec": {"observedAt": _OBSERVED_AT, "driverVersion": "580.95.05", "gpus": states},
     }
 
@@ -263,7 +264,68 @@ def _project_object(name: str, quota: int, held: int) -> JSON:
     return {
         "apiVersion": PROJECTS.api_version,
         "kind": PROJECTS.kind,
-        "metadata": {"name": name, **server_side(f"project-{name}")},
+        "metadata": {"name": name, **_server_side(f"project-{name}")},
         "spec": {"gpu": {"quota": quota}, "namespace": NAMESPACE_PREFIX + name},
         "status": {"allocatedGpu": held, "fairShareGpu": quota, "pendingWorkloads": 10},
+    }
+
+
+def _server_side(uid: str) -> JSON:
+    """Return the metadata that the API server adds to an object."""
+    return {
+        "uid": uid,
+        "resourceVersion": "1",
+        "creationTimestamp": _CREATED,
+        "managedFields": [{"manager": "x", "fieldsV1": {"f:spec": "x" * _MANAGED_FIELDS_BYTES}}],
+    }
+
+
+def _running_pod(job: JSON, node: str, devices: str) -> JSON:
+    """Return the pod of a job that runs on a node and holds its devices."""
+    template = job["spec"]["template"]
+    name, uid = job["metadata"]["name"], f"pod-of-{job['metadata']['uid']}"
+    annotations = template["metadata"]["annotations"] | {GPU_DEVICES_ANNOTATION: devices}
+    annotations[ADMITTED_ANNOTATION] = uid
+    pod = _pod(job, uid)
+    return {
+        "metadata": {**pod["metadata"], "annotations": annotations},
+        "spec": template["spec"] | {"nodeName": node},
+        "status": {
+            "phase": "Running",
+            "hostIP": "10.61.218.152",
+            "podIP": "10.233.64.17",
+            "startTime": _CREATED,
+            "conditions": [
+                {"type": kind, "status": "True", "lastTransitionTime": _CREATED} for kind in _POD_CONDITIONS
+            ],
+            "containerStatuses": [
+                {"name": name, "ready": True, "state": {"running": {"startedAt": _CREATED}}}
+            ],
+        },
+    }
+
+
+def _waiting_pod(job: JSON, why: str) -> JSON:
+    """Return the pod of a pending job, with the reason."""
+    condition = {
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
+        "lastTransitionTime": _CREATED,
+    }  # fmt: skip
+    pod = _pod(job, f"pod-of-{job['metadata']['uid']}")
+    return {**pod, "status": {"phase": "Pending", "conditions": [condition]}}
+
+
+def _pod(job: JSON, uid: str) -> JSON:
+    template, metadata = job["spec"]["template"], job["metadata"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}
+    owner |= {key: metadata[key] for key in ("name", "uid")}
+    return {
+        "metadata": {
+            **template["metadata"],
+            **_server_side(uid),
+            "name": f"{metadata['name']}-x7x7x",
+            "namespace": metadata["namespace"],
+            "ownerReferences": [owner],
+        },
+        "spec": template["spec"],
     }

@@ -157,12 +157,12 @@ def muster(ctx: click.Context) -> None:
         ctx.default_map = {**(ctx.default_map or {}), name: settings}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `muster` with the arguments (default: those of the process) and return the exit code."""
+def main(arguments: Sequence[str] | None = None, program: click.Command = muster) -> int:
+    """Run `muster`, or another program, with the arguments (default: those of the process); return the exit code."""
     if "_MUSTER_COMPLETE" in os.environ:
         muster.main(prog_name="muster")
     try:
-        exit_code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        exit_code = _run(program, list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader has what it wanted; Python must not complain when it flushes at exit.
@@ -171,11 +171,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_code
 
 
-def _run(arguments: list[str]) -> int:
+def _run(program: click.Command, arguments: list[str]) -> int:
     try:
         _check_text(arguments)
-        with muster.make_context("muster", arguments, obj=Settings()) as ctx:
-            result = muster.invoke(ctx)
+        with program.make_context(program.name, arguments, obj=Settings()) as ctx:
+            result = program.invoke(ctx)
     except click.exceptions.Exit as done:
         return done.exit_code
     except BrokenPipeError:

@@ -1,6 +1,6 @@
 """Texts that many objects have in common, kept once: namespaces, images, names of conditions, moments.
 
-A decoder makes a text of its own for every place. In the pods and jobs of `muster bench web` nearly half of the memory
+A decoder makes a text of its own for every place. In the pods and jobs of `musterbench web` nearly half of the memory
 is texts, and an eighth of those are different ones.
 """
 

@@ -15,7 +15,7 @@ from orchestrator.distribution import DISTRIBUTION
 
 ROOT: Final = Path(__file__).parents[2]
 MAX_DISTRIBUTIONS: Final = 25
-PACKAGES: Final = {"deployment", "musterbench", "musterlab", "musterweb", "orchestrator", "validation"}
+PACKAGES: Final = {"deployment", "musterlab", "musterweb", "orchestrator", "validation"}
 ALL_HELPS: Final = """
 import contextlib, io, json, sys
 from orchestrator.cli.main import main, muster
@@ -30,7 +30,6 @@ COMMANDS_WITHOUT_AN_EXTRA: Final = {
     ("validate", "--target", "cluster"): "validation",
     ("validate",): "deployment,validation",
     ("report", "verify", "."): "validation",
-    ("bench", "planner"): "bench",
     ("lab", "status"): "lab",
     ("matrix",): "deployment",
     ("new-site", "site"): "deployment",
@@ -104,7 +103,7 @@ def test_every_command_shows_its_help_without_any_extra(installed: Path, tmp_pat
     answer = _run(installed / "python", "-I", "-c", ALL_HELPS, directory=tmp_path)
     assert answer.returncode == 0, answer.stderr
     result = json.loads(answer.stdout)
-    assert {"submit", "operator", "validate", "bench", "lab", "install", "bundle"} <= set(result["codes"])
+    assert {"submit", "operator", "validate", "lab", "install", "bundle"} <= set(result["codes"])
     assert {name for name, code in result["codes"].items() if code != 0} == set()
     assert result["loaded"] == []
 
@@ -112,7 +111,7 @@ def test_every_command_shows_its_help_without_any_extra(installed: Path, tmp_pat
 def test_the_command_is_muster_and_lists_all_commands(installed: Path, tmp_path: Path) -> None:
     answer = _run(installed / "muster", "--help", directory=tmp_path)
     assert answer.returncode == 0, answer.stderr
-    for name in ("submit", "validate", "bench", "install"):
+    for name in ("submit", "validate", "install"):
         assert f"\n  {name} " in answer.stdout
     assert _run(installed / "muster", "version", directory=tmp_path).stdout.startswith("Version: ")
 

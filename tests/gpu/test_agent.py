@@ -10,7 +10,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
-from musterbench import agent as bench
+from tests.gpu import agent_cost as bench
 from tests.gpu.conftest import Findings, Start, need
 from tests.gpu.judge import Judge
 from tests.gpu.processes import ROOT, module

@@ -7,19 +7,20 @@ from collections import Counter
 
 import pytest
 
+from musterbench.clusters import HOSTNAME_LABEL, RACK_LABEL
 from musterbench.mix_times import carried_out, measure, with_exponent
-from musterbench.mixes import HOSTNAME_LABEL, MIXES, RACK_LABEL
+from musterbench.mixes import MIXES
 from musterbench.result import Result
 from orchestrator.planner import plan
 from orchestrator.planner.model import DEVICE_MILLI, PodState, Snapshot, Workload
 
 NODES = 16
 GPUS = 8
-MUSTER = [sys.executable, "-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())"]
+BENCH = [sys.executable, "-P", "-m", "musterbench"]
 
 
 def bench_planner(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [*MUSTER, "bench", "planner", *arguments]
+    command = [*BENCH, "planner", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 

@@ -5,7 +5,6 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from musterbench.poison_objects import nested
 from orchestrator.cluster.objects import (
     Job,
     Namespace,
@@ -42,6 +41,7 @@ from orchestrator.planner import plan
 from orchestrator.planner.model import PodState
 from orchestrator.planner.settings import Settings as PlannerSettings
 from tests.observe.objects import decoded, namespace, node, pod, project
+from tests.poison_objects import nested
 
 LONG = "9" * 5000
 TEXTS = st.one_of(

@@ -6,8 +6,6 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from musterbench import poison_objects as poison
-from musterbench.poison_objects import HEALTHY, Row
 from orchestrator.cluster.objects import (
     PersistentVolumeClaim,
     Pod,
@@ -22,7 +20,9 @@ from orchestrator.observe.snapshot import Reading
 from orchestrator.observe.unreadable import Boundary, Unreadable
 from orchestrator.planner import plan
 from orchestrator.planner.model import PodState, Request
+from tests import poison_objects as poison
 from tests.observe.objects import decoded, namespace, node, pod, project
+from tests.poison_objects import HEALTHY, Row
 
 T = TypeVar("T")
 HARMLESS = {

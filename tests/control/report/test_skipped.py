@@ -11,8 +11,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from musterbench import poison_objects as poison
-from musterbench.poison_objects import HEALTHY, NAMESPACE, Json, Row
 from orchestrator.cluster.resources import EVENTS, PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.decide.observer import Observer
@@ -24,9 +22,11 @@ from orchestrator.observe.unreadable import SkippedObject
 from orchestrator.pages import serving_pages
 from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, Snapshot
+from tests import poison_objects as poison
 from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, error_answer, page, serving
 from tests.cluster.waiting import running, until
 from tests.control.decide.test_scheduler import LISTS
+from tests.poison_objects import HEALTHY, NAMESPACE, Json, Row
 
 TABLE = poison.rows("n-2")
 

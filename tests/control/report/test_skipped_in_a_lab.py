@@ -6,26 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from musterbench import poison_objects as poison
-from musterbench.poison_cost import create_all
-from musterbench.poison_objects import HEALTHY, NAMESPACE
 from musterlab.cluster import Lab, start
+from orchestrator.cluster.errors import Invalid
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Event, Pod
 from orchestrator.cluster.reflector import Reflector
-from orchestrator.cluster.resources import (
-    EVENTS,
-    PODS,
-)
-from orchestrator.cluster.transport import Transport
+from orchestrator.cluster.resources import CLAIMS, EVENTS, NODES, PODS, PROJECTS, STORAGE_CLASSES
+from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.report.skipped import NoRecord, Record, recorded
+from tests import poison_objects as poison
 from tests.cluster.waiting import running, until
 from tests.control.operators import must, operator, prepare
+from tests.poison_objects import HEALTHY, NAMESPACE, Row
 
 pytestmark = pytest.mark.lab
 
 REFUSED = {"signs", "digits"}
 """Pods that newer API servers do not accept: these values of an affinity are no values of labels."""
+
+DEPARTMENTS = 100
+"""Of the chain of 1,000 departments: enough to be too deep, and each gets a namespace."""
 
 
 @pytest.fixture
@@ -42,6 +42,33 @@ async def listed(transport: Transport) -> dict[str, str]:
     except NoRecord:
         return {}
     return {f"{each.namespace}/{each.name}".removeprefix("/"): each.why for each in record.objects}
+
+
+async def create_all(transport: Transport) -> tuple[int, set[str]]:
+    """Create the objects of every row; running pods are on the last node. Return how many, and the refused names."""
+    page = await transport.list(NODES.path(), dict)
+    first, last = page.items[0]["metadata"]["name"], page.items[-1]["metadata"]["name"]
+    objects = [(PROJECTS.path(), project) for project in poison.chain(DEPARTMENTS)]
+    for row in poison.rows(last).values():
+        await grow(transport, first, row)
+        objects += [(STORAGE_CLASSES.path(), storage_class) for storage_class in row.storage_classes]
+        objects += [(CLAIMS.path(NAMESPACE), claim) for claim in row.claims]
+        objects += [(PODS.path(NAMESPACE), pod) for pod in row.pods]
+    refused = set()
+    for path, body in objects:
+        try:
+            await transport.create(path, body)
+        except Invalid:
+            refused.add(body["metadata"]["name"])
+    return len(objects) - len(refused), refused
+
+
+async def grow(transport: Transport, node: str, row: Row) -> None:
+    """Let a node say that it has what the row gives to nodes."""
+    if row.node_allocatable:
+        amounts = dict(row.node_allocatable)
+        status = {"status": {"allocatable": amounts, "capacity": amounts}}
+        await transport.patch(NODES.path(None, node, "status"), status, content_type=MERGE_PATCH)
 
 
 async def test_with_all_poison_at_once_a_healthy_job_is_bound_and_each_culprit_is_named(
