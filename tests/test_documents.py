@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 TEST = re.compile(r"`(?P<file>tests/[\w/]+\.py)(?:::(?P<name>\w+))?`")
 NAMED = [
     pytest.param(match["file"], match["name"], id=match[0].strip("`"))
-    for path in sorted((ROOT / "docs").glob("*.md"))
+    for path in sorted((ROOT / "docs").rglob("*.md"))
     for match in TEST.finditer(path.read_text(encoding="utf-8"))
 ]
 

@@ -6,11 +6,11 @@ from typing import TypeVar, cast
 
 from orchestrator.planner.accounting.claim_grants import claims_to_deallocate, grant_claims
 from orchestrator.planner.accounting.gpu_models import GpuModels
-from orchestrator.planner.accounting.leaving_limits import Use, limit_until_gone
 from orchestrator.planner.accounting.quota import preempt_min_runtime, reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import incomplete, violation
 from orchestrator.planner.accounting.reserved_limits import reserved_limit
 from orchestrator.planner.accounting.shares import fair_shares
+from orchestrator.planner.accounting.terminating_pods import StillCharged, Use, still_charged
 from orchestrator.planner.accounting.tiers import EntitlementTier, tier, tier_with_model
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.gangs import (
@@ -315,12 +315,12 @@ class Session:
                     pod.state is PodState.PENDING and pod.id in self._nominations for pod in workload.pods
                 )
             )
-            or self.limit_until_gone(workload, placed) is not None
+            or self.still_charged(workload, placed) is not None
         )
 
-    def limit_until_gone(self, workload: Workload, placed: Placed) -> str | None:
-        """The project or department that would pass a limit with these pods, on the ledger, before others are gone."""
-        if not self.tree.limited.get(workload.project):
+    def still_charged(self, workload: Workload, placed: Placed) -> StillCharged | None:
+        """Return the limit or quota that these pods, on the ledger, exceed until terminating pods have ended."""
+        if workload.preemptible and not self.tree.limited.get(workload.project):
             return None
         own = {pod.id for pod, _ in placed}
 
@@ -331,10 +331,11 @@ class Session:
                     yield self._use(other, next(pod for pod in other.pods if pod.id == entry.pod), entry.node)
 
         placed_uses = [self._use(workload, pod, where.node) for pod, where in placed]
-        return limit_until_gone(self.ledger, placed_uses, nominated)
+        return still_charged(self.ledger, placed_uses, nominated)
 
     def _use(self, workload: Workload, pod: Pod, node: str) -> Use:
-        return Use(workload.project, pod.request.amounts, self.ledger.by_name[node].model)
+        model = self.ledger.by_name[node].model
+        return Use(workload.project, pod.request.amounts, model, workload.preemptible)
 
     def nominate(self, workload: Workload, placed: Placed) -> None:
         """Promise the places, which are on the ledger, until what is being released there is free."""
@@ -342,8 +343,8 @@ class Session:
         if any(pod.state is PodState.PENDING and pod.id not in self._bindings for pod in workload.pods):
             nodes = tuple(dict.fromkeys(where.node for _, where in placed))
             is_free = not any(where.promised for _, where in placed)
-            limit_of = self.limit_until_gone(workload, placed) if is_free else None
-            nominated = Nominated(chunk_amounts([pod for pod, _ in placed]), nodes, limit_of)
+            charged = self.still_charged(workload, placed) if is_free else None
+            nominated = Nominated(chunk_amounts([pod for pod, _ in placed]), nodes, charged)
             before = self.reasons.get(workload.id)
             self.refuse(workload, before.plus(nominated) if isinstance(before, Nominated) else nominated)
 
@@ -732,10 +733,19 @@ class Session:
 
     def _pending_reason(self, name: str) -> PendingReason:
         reason, hindrances = self.reasons[name], self.hindrances.get(name)
+        if isinstance(reason, Nominated) and reason.charged is not None:
+            reason = self._recharged(name, reason)
         message = reason.message
         if hindrances is not None and reason.code is not Waiting.RELEASING:
             message += hindrances.message
         return PendingReason(reason.code, message + LEFT_OVER if self._is_left_over(name) else message)
+
+    def _recharged(self, name: str, reason: Nominated) -> Nominated:
+        """The reason with the amount that terminating pods hold after all evictions of this decision."""
+        workload = self.workload(name)
+        bindings = ((pod, self._nominations.get(pod.id)) for pod in workload.pods)
+        placed = [(pod, Placement(own.node, own.devices, promised=False)) for pod, own in bindings if own]
+        return replace(reason, charged=self.still_charged(workload, placed) or reason.charged)
 
 
 def _binding(workload: Workload, pod: Pod, where: Placement) -> Binding:

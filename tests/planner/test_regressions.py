@@ -65,6 +65,19 @@ def test_of_the_devices_of_a_node_those_are_taken_that_nobody_has_to_leave() -> 
     assert {each.devices for each in decision.nominations if each.workload == "p2/big"} == {(0, 3)}
 
 
+def test_the_next_notebook_waits_for_the_quota_of_the_terminating_one() -> None:
+    path = Path(__file__).with_name("regressions") / "quota-held-by-a-terminating-notebook.yaml"
+    decision = plan(load(path))
+    assert (decision.bindings, decision.evictions) == ((), ())
+    assert [each.workload for each in decision.nominations] == ["p/p-3"]
+    assert decision.pending["p/p-3"].message.endswith(
+        "; quota of p: 2 GPUs are still held by terminating pods"
+    )
+    run = settle(load(path), max_decisions=20, grace_decisions=3)
+    assert [each.pod for step in run.steps for each in step.bindings] == ["p/p-3/0"]
+    assert not any(step.evictions for step in run.steps)
+
+
 def test_what_runs_of_a_job_is_protected_beside_a_place_that_it_has() -> None:
     assert first_decision("running-pod-of-a-job-with-a-place").evictions == ()
 

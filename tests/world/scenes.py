@@ -36,7 +36,10 @@ PORTIONS = (100, 200, 250, 300, 400, 500, 600, 700, 750)
 
 @dataclass(frozen=True)
 class Style:
-    """What occurs in a world beside nodes, quotas and jobs."""
+    """What occurs in a world beside nodes, quotas and jobs.
+
+    `notebooks`: half of the workloads are non-preemptible, and users delete one to submit another.
+    """
 
     trees: bool = False
     cpu_short: bool = False
@@ -49,6 +52,7 @@ class Style:
     gangs: bool = True
     fractions: bool = True
     firm: bool = True
+    notebooks: bool = False
     budgets: bool = False
     minimum_runtimes: bool = False
     oversubscribed: bool = False
@@ -71,6 +75,7 @@ class Style:
                 ("gangs", 0.7),
                 ("fractions", 0.7),
                 ("firm", 0.5),
+                ("notebooks", 0.3),
                 ("budgets", 0.25),
                 ("minimum_runtimes", 0.2),
                 ("oversubscribed", 0.15),
@@ -176,7 +181,7 @@ class Maker:
         dice, style = self.dice, self.style
         self.counter += 1
         name = f"w{self.counter:03d}"
-        firm = style.firm and dice.random() < 0.15
+        firm = dice.random() < (0.5 if style.notebooks else 0.15 if style.firm else 0)
         count, minimum = 1, 1
         kind = dice.random()
         if style.gangs and kind < 0.25:

@@ -63,6 +63,9 @@ class Step:
         ]
         self.held_until_gone = held_by_project(self.tree, [*self.running, *started, *self.leaving])
         self.firm_after = held_by_project(self.tree, [*self.running, *started], only_firm=True)
+        self.firm_until_gone = held_by_project(
+            self.tree, [*self.running, *started, *self.leaving], only_firm=True
+        )
 
     def chunk_bound_or_nominated(self, workload: str) -> Amounts:
         return total(

@@ -118,15 +118,17 @@ def model_limits(step: Step) -> Iterator[Violation]:
 
 
 def firm_work(step: Step) -> Iterator[Violation]:
-    """Work that cannot be taken back stays within the quotas, and is not evicted."""
+    """Non-preemptible pods, terminating ones with them, stay within the quotas, and are not evicted."""
     firm = [entry for entry in step.plan.bindings if not step.workloads[entry.workload].preemptible]
     for name in _projects_of(step, firm):
         own = [entry for entry in firm if name in step.tree.lineage[step.workloads[entry.workload].project]]
         requested = total(
             step.pods[entry.pod] for entry in own
         )  # of CPUs alone: GPUs above the quota are no bar
-        if not within(step.firm_after[name], step.tree.quota(name), requested):
-            yield Violation("firm", f"{name}: {step.firm_after[name]} above quota {step.tree.quota(name)}")
+        if not within(step.firm_until_gone[name], step.tree.quota(name), requested):
+            yield Violation(
+                "firm", f"{name}: {step.firm_until_gone[name]} above quota {step.tree.quota(name)}"
+            )
     for eviction in step.plan.evictions:
         workload, node = step.workloads[eviction.workload], step.nodes.get(step.pods[eviction.pod].node or "")
         project = step.tree.projects.get(workload.project)

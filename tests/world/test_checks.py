@@ -48,6 +48,10 @@ def on(work: Workload, name: str, *devices: tuple[int, ...], **changes: object) 
     return replace(work, pods=(*pods, *work.pods[len(pods) :]), started_at_us=1, **changes)  # type: ignore[arg-type]
 
 
+def terminating(work: Workload) -> Workload:
+    return replace(work, pods=tuple(pod.in_state(PodState.RELEASING) for pod in work.pods))
+
+
 def cluster(*work: Workload, gpus: int = 4, **changes: object) -> Snapshot:
     teams = (project("a", 2000), project("b", 2000, limit_gpu_milli=3000))
     base = Snapshot((node("n", gpus),), teams, work)
@@ -110,13 +114,17 @@ def test_nothing_is_started_where_a_node_cannot_hold_it(broken: dict[str, object
 def test_limits_and_quotas_of_firm_work_hold() -> None:
     large = workload("b2", "b", 4000)
     assert decided(cluster(large), bindings=(bind("b2-0", 0, 1, 2, 3),)) == {"limits"}
-    leaving = on(B1, "n", (0,))
-    leaving = replace(leaving, pods=(replace(leaving.pods[0], state=PodState.RELEASING),))
+    leaving = terminating(on(B1, "n", (0,)))
     three = workload("b3", "b", 3000)
     assert decided(cluster(leaving, three), bindings=(bind("b3-0", 1, 2, 3),)) == {"limits"}
     assert decided(cluster(leaving, three), nominations=(bind("b3-0", 1, 2, 3),)) == set()
     firm = workload("a3", "a", 3000, preemptible=False)
     assert decided(cluster(firm), bindings=(bind("a3-0", 0, 1, 2),)) == {"firm"}
+    leaving, firm = terminating(A1), workload("a2", "a", 2000, preemptible=False)
+    assert decided(cluster(leaving, firm), bindings=(bind("a2-0", 2, 3),)) == set()
+    leaving = replace(leaving, preemptible=False)
+    assert decided(cluster(leaving, firm), bindings=(bind("a2-0", 2, 3),)) == {"firm"}
+    assert decided(cluster(leaving, firm), nominations=(bind("a2-0", 2, 3),)) == set()
     assert "firm" in decided(cluster(replace(A1, preemptible=False), B1), evictions=(evict("a1-0", "b1"),))
 
 

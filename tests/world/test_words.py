@@ -152,7 +152,7 @@ def test_false_waits_are_noticed() -> None:
     snapshot = replace(lent, workloads=(*lent.workloads, workload("a", "a", 2000)))
     decision = plan(snapshot)
     (message,) = (reason.message for reason in decision.pending.values())
-    assert message == "is nominated to node n with 2 GPUs, and waits for the pods to go that hold them"
+    assert message == "is nominated to node n with 2 GPUs; terminating pods still hold them"
     assert list(false_waits(snapshot, decision)) == []
 
     (nobody_goes,) = false_waits(snapshot, replace(decision, evictions=()))
@@ -168,14 +168,24 @@ def test_false_waits_are_noticed() -> None:
     ]
 
 
-@pytest.mark.parametrize(("limited", "wrong"), [("b", False), ("a", True)])
-def test_false_waits_for_a_limit_are_noticed(limited: str, wrong: bool) -> None:
+@pytest.mark.parametrize(
+    ("charged", "held"),
+    [
+        ("limit of b: 2 GPUs are", None),
+        ("limit of b: 1 GPU is", 2000),
+        ("limit of a: 2 GPUs are", 0),
+        ("quota of b: 2 GPUs are", 0),
+        ("limit of b: 2 GPUs of A100 are", 0),
+        ("limit of b: 2 CPUs are", 0),
+        ("limit of b: 2 GiB are", 0),
+    ],
+)
+def test_false_waits_for_a_limit_or_quota_are_noticed(charged: str, held: int | None) -> None:
+    """Two GPUs of b, which are preemptible, terminate."""
     teams = (project("a", 2000), project("b", 0, over_quota_weight=1))
     lent = settle(Snapshot((node("n", 2),), teams, (FULL,))).after
     snapshot = replace(lent, workloads=(*lent.workloads, workload("a", "a", 2000)))
-    waits_for = f"pods of {limited} to go that its limit counts until then"
-    message = f"is nominated to node n with 2 GPUs, and waits for {waits_for}"
+    message = f"is nominated to node n with 2 GPUs; {charged} still held by terminating pods"
     decision = replace(plan(snapshot), pending={"a": PendingReason(Waiting.RELEASING, message)})
-    assert list(false_waits(snapshot, decision)) == (
-        [f"a: no pod of that project goes: {message}"] if wrong else []
-    )
+    wrong = [] if held is None else [f"a: terminating pods hold {held}: {message}"]
+    assert list(false_waits(snapshot, decision)) == wrong

@@ -182,15 +182,16 @@ def false_eviction(message: str) -> bool:
 
 
 _NOMINATED = re.compile(
-    r"is nominated to nodes? (?P<nodes>.+?)(?: and \d+ more)? with .+, and waits for "
-    r"(?:the pods to go that hold them|pods of (?P<project>\S+) to go that its limit counts until then)"
+    r"is nominated to nodes? (?P<nodes>.+?)(?: and \d+ more)? with [^;]+; "
+    r"(?:terminating pods still hold them|(?P<bound>limit|quota) of (?P<project>\S+): (?P<amount>[\d.]+) (?P<unit>\w+)"
+    r"(?: of (?P<model>\S+))? (?:is|are) still held by terminating pods)"
 )
 
 
 def false_waits(before: Snapshot, decision: Plan) -> Iterator[str]:
-    """What is untrue in the sentences of the decision about nominations: who has a place, and for whose going it waits.
+    """What is untrue in the sentences of the decision about nominations: the places, and what terminating pods hold.
 
-    Somebody goes who is on the nominated nodes or counts for the limit, and until then the place is not free.
+    Pods terminate on the nominated nodes and hold the place, or they hold the amount of the limit or quota.
     """
     step = Step(before, decision)
     for name, reason in decision.pending.items():
@@ -204,15 +205,31 @@ def false_waits(before: Snapshot, decision: Plan) -> Iterator[str]:
         if not set(match["nodes"].split(", ")) <= nodes:
             yield f"{name}: its pods are nominated to {sorted(nodes)}: {reason.message}"
         elif match["project"]:
-            lineages = [step.tree.lineage.get(workload.project, ()) for workload, _ in step.leaving]
-            if not any(match["project"] in lineage for lineage in lineages):
-                yield f"{name}: no pod of that project goes: {reason.message}"
+            held = _held_by_terminating(step, match)
+            if held != round(float(match["amount"]) * _UNITS[match["unit"].rstrip("s")]):
+                yield f"{name}: terminating pods hold {held}: {reason.message}"
         elif not {place.pod for place in places}.isdisjoint(pod.id for _, pod in step.leaving):
             continue  # one of them comes back there and has still to go from where it is
         elif not any(pod.node in nodes for _, pod in step.leaving):
             yield f"{name}: no pod on them goes: {reason.message}"
         elif _are_free(step, places):
             yield f"{name}: nobody holds them: {reason.message}"
+
+
+_UNITS = {"GPU": 1000, "CPU": 1000, **_SIZES}
+
+
+def _held_by_terminating(step: Step, match: re.Match[str]) -> int:
+    """What terminating pods hold of the limit or quota that the sentence names, in thousandths or bytes."""
+    unit = match["unit"].rstrip("s")
+    resource = ("GPU", "CPU").index(unit) if unit in ("GPU", "CPU") else 2
+    held = 0
+    for workload, pod in step.leaving:
+        is_charged = not (match["bound"] == "quota" and workload.preemptible)
+        is_of_model = match["model"] in (None, step.nodes[str(pod.node)].gpu_model)
+        if is_charged and is_of_model and match["project"] in step.tree.lineage.get(workload.project, ()):
+            held += pod.request.amounts[resource]
+    return held
 
 
 def _are_free(step: Step, places: list[Binding]) -> bool:

@@ -1,4 +1,4 @@
-"""A cluster that lives: time passes, work comes and ends, nodes fail and return, evicted pods take their time to go."""
+"""A cluster that lives: time passes, work comes and ends, nodes fail and return, evicted and deleted pods terminate."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ class World:
         self.cluster = Departures(first, self.pace.grace, self.pace.late)
         self._planner = Planner()
         self._broken: dict[str, tuple[int, Node]] = {}
+        self._deleted: dict[str, int] = {}
+        """By workload that was deleted, the step in which its last pod has ended."""
         self._steps = 0
         self.violations: dict[str, tuple[Violation, Snapshot]] = {}
 
@@ -53,6 +55,7 @@ class World:
             (self._submit, 0.5),
             (self._submit, 0.3),
             (self._finish, 0.4),
+            (self._submit_instead, 0.3 if self.style.notebooks else 0),
             (self._delete_waiting, 0.05),
             (self._break_node, 0.06),
             (self._cordon, 0.04),
@@ -61,6 +64,7 @@ class World:
             if self._dice.random() < chance:
                 event()
         self._end_runtimes()
+        self._end_deleted()
         self._repair_nodes()
         self._note_stale_gangs()
         self._count_budgets()
@@ -108,9 +112,34 @@ class World:
         self._change(workloads=(*self.snapshot.workloads, new))
 
     def _finish(self) -> None:
+        """Some workload ends: its pods have ended by themselves, or it is deleted and its pods terminate."""
         running = [workload for workload in self.snapshot.workloads if allocated(workload)]
         if running:
-            self._change_workloads({self._dice.choice(running).id: None})
+            self._delete(self._dice.choice(running))
+
+    def _submit_instead(self) -> None:
+        """A user deletes a non-preemptible workload and submits one like it at once."""
+        firm = [each for each in self.snapshot.workloads if allocated(each) and not each.preemptible]
+        if not firm:
+            return
+        old = self._dice.choice(firm)
+        largest = max((node.gpu_count for node in self.snapshot.nodes), default=1)
+        new = self._maker.workload(old.project, self.snapshot.now_us + self._maker.counter, largest)
+        new = replace(new, preemptible=False, interactive=old.interactive, priority=old.priority)
+        self._change(workloads=(*self.snapshot.workloads, new))
+        self._delete(old)
+
+    def _delete(self, workload: Workload) -> None:
+        pods = tuple(pod.in_state(PodState.RELEASING) for pod in workload.pods if pod.node is not None)
+        self._deleted[workload.id] = self._steps + max(map(self.pace.grace, pods))
+        self._change_workloads({workload.id: replace(workload, pods=pods, started_at_us=0)})
+        self._end_deleted()
+
+    def _end_deleted(self) -> None:
+        over = [name for name, step in self._deleted.items() if step <= self._steps]
+        self._change_workloads(dict.fromkeys(over))
+        for name in over:
+            del self._deleted[name]
 
     def _delete_waiting(self) -> None:
         waiting = [workload for workload in self.snapshot.workloads if pending(workload)]

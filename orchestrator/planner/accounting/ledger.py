@@ -194,8 +194,9 @@ class Ledger:
         self.non_preemptible = {name: [0, 0, 0] for name in tree.projects}
         self.model_held: dict[tuple[str, str], int] = {}
         self.model_non_preemptible: dict[tuple[str, str], int] = {}
-        self.leaving = {name: [0, 0, 0] for name in tree.projects}
-        self.model_leaving: dict[tuple[str, str], int] = {}
+        self.terminating = {name: [0, 0, 0] for name in tree.projects}
+        self.model_terminating: dict[tuple[str, str], int] = {}
+        self.non_preemptible_terminating = {name: [0, 0, 0] for name in tree.projects}
         self.releasing_nodes: dict[int, int] = {}
         self.spare_nodes: set[int] = set()
         self.evicted: set[str] = set()
@@ -351,7 +352,7 @@ class Ledger:
         self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], sign: int
     ) -> None:
         account.release(pod.request, devices, sign)
-        self._count_leaving(workload, pod.request, account, sign)
+        self._charge_terminating(workload, pod.request, account, sign)
         self.version += 1
         account.version = self.version
         self.changes.append(account.position)
@@ -386,14 +387,19 @@ class Ledger:
         if self.tree.models and account is not None and gpu and account.model in self.tree.models:
             self._charge_model(workload, account.model, gpu)
 
-    def _count_leaving(self, workload: Workload, request: Request, account: NodeAccount, sign: int) -> None:
-        """Keep `leaving` and `model_leaving`: what pods of projects with limits hold until they are gone."""
+    def _charge_terminating(
+        self, workload: Workload, request: Request, account: NodeAccount, sign: int
+    ) -> None:
+        """Charge a terminating pod to the limits above it and, if it is non-preemptible, to the quotas."""
         for project in self.tree.limited.get(workload.project, ()):
             for resource, amount in enumerate(request.amounts):
-                self.leaving[project][resource] += sign * amount
+                self.terminating[project][resource] += sign * amount
             if account.model in self.tree.models:
                 key = (project, account.model)
-                self.model_leaving[key] = self.model_leaving.get(key, 0) + sign * request.amounts[0]
+                self.model_terminating[key] = self.model_terminating.get(key, 0) + sign * request.amounts[0]
+        for project in () if workload.preemptible else self.tree.lineage.get(workload.project, ()):
+            for resource, amount in enumerate(request.amounts):
+                self.non_preemptible_terminating[project][resource] += sign * amount
 
     def _charge_model(self, workload: Workload, model: str, gpu_milli: int) -> None:
         for project in self.tree.lineage.get(workload.project, ()):

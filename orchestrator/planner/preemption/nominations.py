@@ -121,7 +121,7 @@ def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
     if (
         placed is None
         or _count_unshared(session, placed) > opened
-        or session.limit_until_gone(workload, placed) is not None
+        or session.still_charged(workload, placed) is not None
     ):
         session.ledger.rollback(checkpoint)
         return False
@@ -143,7 +143,7 @@ def start_in_free_places(session: Session) -> None:
                 break
             session.ledger.place(workload, pod, free.node, free.devices)
             placed.append((pod, free))
-        if len(placed) == len(nominated) and session.limit_until_gone(workload, placed) is None:
+        if len(placed) == len(nominated) and session.still_charged(workload, placed) is None:
             session.bind_nominated(workload, placed)
         else:
             session.ledger.rollback(checkpoint)

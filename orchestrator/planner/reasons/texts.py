@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from orchestrator.planner.accounting.quota import amount_text
+from orchestrator.planner.accounting.terminating_pods import StillCharged
 from orchestrator.planner.model import Amounts, Waiting
-from orchestrator.planner.reasons.formatting import advice_on_preemptible, amounts_text, some_of
+from orchestrator.planner.reasons.formatting import advice_on_preemptible, amounts_text, is_or_are, some_of
 
 
 class Obstacle(Protocol):
@@ -182,11 +183,14 @@ class NoProject:
 
 @dataclass(frozen=True, slots=True)
 class Nominated:
-    """Room is made for it on these nodes, and what holds it, or part of the limit of `limit_of`, has still to go."""
+    """The nodes to which the workload is nominated until terminating pods have ended.
+
+    `charged` is set if the devices are free and only a limit or quota still charges such pods.
+    """
 
     promised: Amounts
     nodes: tuple[str, ...]
-    limit_of: str | None = None
+    charged: StillCharged | None = None
     code: ClassVar[Waiting] = Waiting.RELEASING
 
     def plus(self, other: "Nominated") -> "Nominated":
@@ -195,21 +199,21 @@ class Nominated:
         return Nominated(
             (first[0] + second[0], first[1] + second[1], first[2] + second[2]),
             tuple(dict.fromkeys((*self.nodes, *other.nodes))),
-            self.limit_of and other.limit_of,
+            self.charged and other.charged,
         )
 
     @property
     def message(self) -> str:
-        """Where, how much, and for whom it waits."""
+        """The nodes and the amount, and the devices or the bound that terminating pods use."""
         plural = "s" if len(self.nodes) > 1 else ""
-        leaving = (
-            f"pods of {self.limit_of} to go that its limit counts until then"
-            if self.limit_of
-            else "the pods to go that hold them"
-        )
+        place = f"is nominated to node{plural} {some_of(self.nodes)} with {amounts_text(self.promised)}"
+        if self.charged is None:
+            return f"{place}; terminating pods still hold them"
+        amount, resource = self.charged.amount, self.charged.resource
+        of_model = f" of {self.charged.model}" if self.charged.model else ""
         return (
-            f"is nominated to node{plural} {some_of(self.nodes)} with {amounts_text(self.promised)}, "
-            f"and waits for {leaving}"
+            f"{place}; {self.charged.bound} of {self.charged.project}: {amount_text(amount, resource)}{of_model} "
+            f"{is_or_are(amount, resource)} still held by terminating pods"
         )
 
 

@@ -165,14 +165,14 @@ def test_who_is_nominated_is_told_where_and_with_what(request_: Request) -> None
     promised = "4 GPUs" if request_.gpu_count else "80 CPUs"
     assert decision.pending["new"] == PendingReason(
         Waiting.RELEASING,
-        f"is nominated to node node-0 with {promised}, and waits for the pods to go that hold them",
+        f"is nominated to node node-0 with {promised}; terminating pods still hold them",
     )
     assert decision.evictions[0].message.startswith(f"{promised} reclaimed for new of a")
 
 
 def test_a_gang_is_told_all_of_its_nodes() -> None:
     both = Nominated((1000, 0, 0), ("n1",)).plus(Nominated((1000, 0, 0), ("n1", "n2")))
-    assert both.message.startswith("is nominated to nodes n1, n2 with 2 GPUs,")
+    assert both.message.startswith("is nominated to nodes n1, n2 with 2 GPUs;")
 
 
 def lent_singles() -> list[Workload]:

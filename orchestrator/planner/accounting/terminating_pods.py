@@ -1,0 +1,82 @@
+"""Which limit or quota still charges terminating pods, so that a workload has to wait until they have ended.
+
+A limit bounds all pods of a project, a quota its non-preemptible pods. A pod holds its devices until it has ended, so
+it is charged until then. A workload that needs their share is nominated, and bound after they have ended.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from orchestrator.planner.accounting.ledger import Ledger
+from orchestrator.planner.model import Amounts
+
+
+class Use(NamedTuple):
+    """The amounts that a pod of the project holds, or will hold, on a node with GPUs of that model."""
+
+    project: str
+    amounts: Amounts
+    gpu_model: str
+    preemptible: bool
+
+
+class StillCharged(NamedTuple):
+    """The `amount` that terminating pods hold of a `bound` of the project; a `model` narrows it to those GPUs.
+
+    `bound` is `limit` or `quota`.
+    """
+
+    project: str
+    bound: str
+    resource: int
+    amount: int
+    model: str = ""
+
+    def amount_of(self, use: Use) -> int:
+        """Return the part of the use that counts against the bound, if the use is in its project."""
+        if self.bound == "quota" and use.preemptible:
+            return 0
+        return use.amounts[self.resource] if self.model in ("", use.gpu_model) else 0
+
+
+def still_charged(
+    ledger: Ledger, placed: Iterable[Use], nominated: Callable[[], Iterable[Use]]
+) -> StillCharged | None:
+    """Return the first bound that would be exceeded if the placed pods started at once, None if there is none.
+
+    The placed pods, of one workload, are on the ledger. So are the `nominated` ones, which hold nothing yet.
+    """
+    excess = {charge: amount for charge, amount in _excess(ledger, list(placed)) if amount > 0}
+    if not excess:
+        return None
+    for use in nominated():
+        for charge in excess:
+            if charge.project in ledger.tree.lineage[use.project]:
+                excess[charge] -= charge.amount_of(use)
+    return next((charge for charge, amount in excess.items() if amount > 0), None)
+
+
+def _excess(ledger: Ledger, uses: list[Use]) -> Iterator[tuple[StillCharged, int]]:
+    """Yield each bound on these uses that charges terminating pods, with how much all pods exceed it."""
+    if not uses:
+        return
+    tree = ledger.tree
+    resources = [resource for resource in tree.resources if any(use.amounts[resource] for use in uses)]
+    models = {use.gpu_model for use in uses if use.amounts[0]} & tree.models
+    for name in tree.limited.get(uses[0].project, ()):
+        for resource in resources:
+            amount = ledger.terminating[name][resource]
+            if amount:
+                held = ledger.allocated[name][resource] + amount
+                yield StillCharged(name, "limit", resource, amount), held - tree.limit[name][resource]
+        for model in sorted(models):
+            amount = ledger.model_terminating.get((name, model), 0)
+            if amount:
+                held = ledger.model_held.get((name, model), 0) + amount
+                yield StillCharged(name, "limit", 0, amount, model), held - tree.model_limit[name, model]
+    for name in () if uses[0].preemptible else tree.lineage.get(uses[0].project, ()):
+        for resource in resources:
+            amount = ledger.non_preemptible_terminating[name][resource]
+            if amount:
+                held = ledger.non_preemptible[name][resource] + amount
+                yield StillCharged(name, "quota", resource, amount), held - tree.quota[name][resource]
