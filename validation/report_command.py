@@ -104,7 +104,7 @@ def show(directory: Path) -> None:
 @_DIRECTORY
 @click.option("--out", type=_NEW, required=True, metavar="DIR", help="Directory for what is rendered.")
 def render(directory: Path, out: Path) -> None:
-    """Write HTML, Markdown, JUnit XML and CTRF again, from the record alone; of a run that was cut, too."""
+    """Write HTML, Markdown and JUnit XML again, from the record alone; of a run that was cut, too."""
     require_extra("validation")
     from validation.report.assemble import read_report
     from validation.report.write import render_into

@@ -5,11 +5,11 @@ import tempfile
 from pathlib import Path
 
 from validation.errors import ReportError
-from validation.report import ctrf, html, junit, manifest, markdown
+from validation.report import html, junit, manifest, markdown
 from validation.report.record import Report, encode
 from validation.report.statement import NAME as STATEMENT
 
-_WRITTEN = ("report.json", "report.html", "report.md", "junit.xml", "ctrf.json")
+_WRITTEN = ("report.json", "report.html", "report.md", "junit.xml")
 
 
 def write(report: Report, directory: Path) -> Path:
@@ -44,11 +44,10 @@ def render_into(report: Report, directory: Path) -> None:
 
 
 def render(report: Report, directory: Path) -> None:
-    """Write everything that is rendered from the record: HTML, Markdown, JUnit XML, CTRF."""
+    """Write the renderings of the record: HTML, Markdown, JUnit XML."""
     _replace(directory / "report.html", html.render(report).encode())
     _replace(directory / "report.md", markdown.render(report).encode())
     _replace(directory / "junit.xml", junit.render(report))
-    _replace(directory / "ctrf.json", ctrf.render(report))
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -1,26 +1,20 @@
-"""What `muster report` does beside verifying: show, render, diff and redact; and CTRF by its published schema."""
+"""What `muster report` does beside verifying: show, render, diff and redact."""
 
-import json
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from click.testing import CliRunner, Result
 
 from tests.validation.fake_target import FakeTarget
 from tests.validation.replay import GANG, TR4858, VICTIM, run_command, settings
-from tests.validation.report.records import three_steps
 from tests.validation.report.test_record import HoldsTwice
-from tests.validation.test_not_fooled import NeverBinds, waivers
-from validation.report import ctrf, record
+from tests.validation.test_not_fooled import waivers
+from validation.report import record
 from validation.report.manifest import digest
 from validation.report_command import report
-
-CTRF = Path(__file__).parents[1] / "recorded" / "ctrf.schema.json"
-"""https://github.com/ctrf-io/ctrf, schema/ctrf.schema.json of 84ddec55811b."""
 
 
 def run(*arguments: str | Path) -> Result:
@@ -78,7 +72,7 @@ def test_all_renderings_follow_from_the_record_alone(good: Path, tmp_path: Path)
     alone.mkdir()
     shutil.copy(good / "report.json", alone)
     assert run("render", alone, "--out", tmp_path / "new").exit_code == 0
-    names = {"report.html", "report.md", "junit.xml", "ctrf.json"}
+    names = {"report.html", "report.md", "junit.xml"}
     assert {path.name for path in (tmp_path / "new").iterdir()} == names
     for name in names:
         assert (tmp_path / "new" / name).read_bytes() == (good / name).read_bytes()
@@ -159,26 +153,3 @@ def test_what_does_not_verify_is_not_redacted(good: Path, tmp_path: Path) -> Non
     done = run("redact", copy, "--out", tmp_path / "redacted")
     assert (done.exit_code, done.output) == (1, "report.md: was changed after the run\n")
     assert not (tmp_path / "redacted").exists()
-
-
-@pytest.mark.parametrize("target", [FakeTarget, NeverBinds, HoldsTwice])
-def test_ctrf_is_by_its_published_schema_and_green_only_where_the_verdict_is(
-    target: type[FakeTarget], tmp_path: Path
-) -> None:
-    validated(tmp_path / "r", target)
-    document = json.loads((tmp_path / "r" / "ctrf.json").read_bytes())
-    schema = json.loads(CTRF.read_bytes())
-    checker = jsonschema.Draft7Validator.FORMAT_CHECKER
-    jsonschema.Draft7Validator(schema, format_checker=checker).validate(document)
-    summary = document["results"]["summary"]
-    assert summary["tests"] == len(document["results"]["tests"])
-    assert summary["tests"] == sum(
-        summary[name] for name in ("passed", "failed", "skipped", "pending", "other")
-    )
-    assert (summary["failed"] == 0) == (summary["extra"]["verdict"] == "PASS")
-
-
-def test_ctrf_of_a_record_with_every_field(tmp_path: Path) -> None:
-    document = json.loads(ctrf.render(three_steps()))
-    jsonschema.Draft7Validator(json.loads(CTRF.read_bytes())).validate(document)
-    assert [test["status"] for test in document["results"]["tests"]] == ["passed", "failed", "passed"]

@@ -123,7 +123,6 @@ def test_a_report_as_it_was_written_is_verified(bundle: Path) -> None:
     assert verify_directory(bundle) == []
     names = [line.split("  ")[1] for line in (bundle / manifest.NAME).read_text().splitlines()[:-1]]
     assert names == [
-        "ctrf.json",
         "events.jsonl",
         "install/journal.jsonl",
         "junit.xml",

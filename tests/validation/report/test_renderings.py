@@ -191,7 +191,6 @@ def test_the_record_is_read_back_as_it_was_written(report: Report, tmp_path: Pat
     write(report, tmp_path / "r")
     assert encode(read(tmp_path / "r")) == encode(report)
     assert sorted(path.name for path in (tmp_path / "r").iterdir()) == [
-        "ctrf.json",
         "junit.xml",
         "manifest.sha256",
         "report.html",

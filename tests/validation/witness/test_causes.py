@@ -200,7 +200,7 @@ def test_a_failed_step_says_why_its_pods_do_not_run(failed_run: Path) -> None:
     assert step["verdict"] == "FAIL"
     assert all(line in cause for cause in step["volatile"]["causes"])
     assert not any("ImagePullBackOff" in difference for difference in step["differences"])
-    for name in ("report.md", "junit.xml", "ctrf.json"):
+    for name in ("report.md", "junit.xml"):
         assert "ImagePullBackOff" in (failed_run / name).read_text(), name
     assert verify(failed_run).problems == []
     assert_second_judge_agrees(failed_run)
