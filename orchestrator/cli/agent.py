@@ -13,7 +13,9 @@ from orchestrator.errors import ConfigurationError
 
 @click.command("agent", cls=Command)
 @click.option(
-    "--kubeconfig", type=click.Path(path_type=Path), help="Access to the cluster; in a pod its own account."
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    help="The kubeconfig file to use. Default: in a pod, the account of the pod.",
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
 @click.option("--node", metavar="NAME", help="Name of this node. Default: NODE_NAME of the environment.")
@@ -22,7 +24,8 @@ from orchestrator.errors import ConfigurationError
     type=click.IntRange(0, 65535),
     default=9410,
     show_default=True,
-    help="Serve /metrics, /healthz and /readyz on this port of POD_IP, without it of loopback. 0 takes a free one.",
+    help="Port of /metrics, /healthz and /readyz on the address POD_IP, or on loopback if POD_IP is "
+    "not set. 0 takes a free port.",
 )
 @click.option(
     "--pod-resources",
@@ -34,13 +37,15 @@ from orchestrator.errors import ConfigurationError
 @click.option(
     "--driver-root",
     type=click.Path(path_type=Path),
-    help="Directory that has the driver as / has it on the node. Default: where the linker finds it.",
+    help="Root directory of the driver installation, for example /run/nvidia/driver. Default: the "
+    "linker's search path.",
 )
 @click.option(
     "--put-library",
     type=click.Path(path_type=Path),
     metavar="DIRECTORY",
-    help="Put the library that limits device memory into this directory, for the containers of jobs, and end.",
+    help="Install the library that limits GPU memory into this directory, for the containers of jobs, "
+    "and exit.",
 )
 @click.option(
     "--loglevel",

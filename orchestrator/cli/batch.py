@@ -34,9 +34,9 @@ def _names_and_all(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("delete", cls=Command, no_args_is_help=True)
 @_names_and_all
 def delete(*, names: tuple[str, ...], every: bool | None) -> int:
-    """Delete jobs of a project. What belongs to them follows in the background.
+    """Delete jobs of a project. The cluster deletes their pods and other dependents in the background.
 
-    The exit code is 1 if one of them could not be deleted; the others are.
+    The exit code is 1 if a job could not be deleted. The command deletes the other jobs all the same.
     """
     return _on_each(
         names, every, "deleted", lambda client, name, scope: client.delete_job(name, project=scope)
@@ -46,7 +46,7 @@ def delete(*, names: tuple[str, ...], every: bool | None) -> int:
 @click.command("suspend", cls=Command, no_args_is_help=True)
 @_names_and_all
 def suspend(*, names: tuple[str, ...], every: bool | None) -> int:
-    """Stop jobs of a project and give their GPUs back, until they are resumed. Their pods end."""
+    """Suspend jobs of a project: their pods end and release their GPUs, until `muster resume`."""
     return _on_each(
         names, every, "suspended", lambda client, name, scope: client.suspend_job(name, project=scope)
     )
@@ -56,17 +56,18 @@ def suspend(*, names: tuple[str, ...], every: bool | None) -> int:
 @_names_and_all
 @click.option(
     "-i", "--inventory", type=click.Path(path_type=Path, exists=True), metavar="SITE",
-    help="No job, but a site: go on with the install, upgrade or teardown that was interrupted there.",
+    help="Directory of a site, instead of jobs: continue the install, upgrade or teardown that was "
+    "interrupted.",
 )  # fmt: skip
 @click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="With -i: directory of the journals.",
+    help="Directory of the journals, with -i.",
 )
 def resume(
     *, names: tuple[str, ...], every: bool | None, inventory: Path | None, state_dir: Path | None
 ) -> int:
-    """Let suspended jobs of a project wait for their turn again; or go on with the installation of a site (-i)."""
+    """Return suspended jobs of a project to the queue; or continue the installation of a site (-i)."""
     if inventory is not None:
         if names or every:
             raise UsageError("jobs are resumed, or a site with -i: one of the two")

@@ -20,7 +20,7 @@ SKIPPED_HEADER: Final = ("KIND", "NAMESPACE", "NAME", "SINCE", "REASON")
 
 @click.group("cluster", cls=Group, no_args_is_help=True)
 def cluster() -> None:
-    """List the clusters of the kubeconfig, choose one of them, and see what its operator skips."""
+    """List the clusters of the kubeconfig, choose one, and show the objects that its operator skips."""
 
 
 @cluster.command("list", cls=Command)
@@ -42,9 +42,11 @@ def set_cluster(*, name: str) -> None:
 @no_headers_option()
 @output_option("json", "yaml", "name")
 def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
-    """Say whether the policies are in force, and list what no decision counts with, or counts otherwise than it says.
+    """Show whether policies are in force, and list the objects that the scheduler skips or counts
+    differently.
 
-    Such an object cannot be read or decided on, or it is a pod that somebody else than muster bound to a node.
+    An object is listed if muster cannot read it or decide on it, or if another scheduler bound the pod to a
+    node.
     """
     import msgspec
 

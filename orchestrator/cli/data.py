@@ -54,14 +54,14 @@ def _class_option() -> Callable[[Any], Any]:
     return click.option(
         "--storage-class",
         metavar="NAME",
-        help="How it is stored; default: as what it is made from, else the cluster's default.",
+        help="StorageClass; default: that of the source, else the cluster's default.",
     )
 
 
 def _waiting(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         json_option(),
-        click.option("--timeout", metavar="DURATION", help="Wait at most so long; default: 5m."),
+        click.option("--timeout", metavar="DURATION", help="Maximum time to wait; default: 5m."),
         click.option("--no-wait", is_flag=True, default=None, help="Do not wait until it is ready."),
     ):
         function = option(function)
@@ -73,14 +73,14 @@ data.add_command(workspace)
 
 @volume.command("create", cls=Command, no_args_is_help=True)
 @click.argument("name")
-@_size_option(required=True, help="How large it is, such as 100Gi; exactly so many bytes are asked for.")
+@_size_option(required=True, help="Size, for example 100Gi. The claim requests exactly this number of bytes.")
 @_class_option()
 @click.option(
     "--access-mode",
     "access_modes",
     multiple=True,
     type=click.Choice(ACCESS_MODES),
-    help="Who may mount it; default: ReadWriteOnce, pods of one node; repeatable.",
+    help="Access mode; default: ReadWriteOnce (pods of one node). Repeatable.",
 )
 @_waiting
 def create_volume(
@@ -105,7 +105,7 @@ def create_volume(
 @volume.command("clone", cls=Command, no_args_is_help=True)
 @click.argument("source", shell_complete=completing("volumes"))
 @click.argument("name")
-@_size_option(help="How large the clone is; default: as large as the source.")
+@_size_option(help="Size of the clone; default: the size of the source.")
 @_class_option()
 @_waiting
 def clone_volume(
@@ -118,7 +118,7 @@ def clone_volume(
     timeout: str | None,
     as_json: bool | None,
 ) -> None:
-    """Create a volume with the data of another one of the same project."""
+    """Create a volume with the data of another volume of the project."""
     size_bytes, wait = _bytes(size), _patience(no_wait, timeout)
     volume, scope = in_scope(
         lambda client, scope: client.data.clone_volume(
@@ -132,7 +132,7 @@ def clone_volume(
 @no_headers_option()
 @json_option()
 def list_volumes(*, no_headers: bool | None, as_json: bool | None) -> None:
-    """List the volumes: how large they are, what they were made from, and who uses them."""
+    """List the volumes with their sizes, their sources and the pods that use them."""
     volumes, scope = in_scope(lambda client, scope: client.data.volumes(scope))
     show(
         VOLUME_HEADER,
@@ -146,9 +146,11 @@ def list_volumes(*, no_headers: bool | None, as_json: bool | None) -> None:
 
 @volume.command("delete", cls=Command, no_args_is_help=True)
 @click.argument("name", shell_complete=completing("volumes"))
-@click.option("--force", is_flag=True, default=None, help="Even if clones and snapshots of it remain.")
+@click.option(
+    "--force", is_flag=True, default=None, help="Delete it even if clones or snapshots of it remain."
+)
 def delete_volume(*, name: str, force: bool | None) -> None:
-    """Delete a volume that nobody uses and that has no clones and snapshots."""
+    """Delete a volume that no pod uses and that has no clones and no snapshots."""
     in_scope(lambda client, scope: client.data.delete_volume(scope, name, force=bool(force)))
     click.echo(f"Volume {name} has been deleted")
 
@@ -156,7 +158,7 @@ def delete_volume(*, name: str, force: bool | None) -> None:
 @snapshot.command("create", cls=Command, no_args_is_help=True)
 @click.argument("volume_name", metavar="VOLUME", shell_complete=completing("volumes"))
 @click.argument("name")
-@click.option("--snapshot-class", metavar="NAME", help="How it is taken; default: the driver's default.")
+@click.option("--snapshot-class", metavar="NAME", help="VolumeSnapshotClass; default: the driver's default.")
 @_waiting
 def create_snapshot(
     *,
@@ -167,7 +169,7 @@ def create_snapshot(
     timeout: str | None,
     as_json: bool | None,
 ) -> None:
-    """Keep the data of a volume as it is now."""
+    """Take a snapshot of a volume."""
     wait = _patience(no_wait, timeout)
     taken, scope = in_scope(
         lambda client, scope: client.data.create_snapshot(
@@ -188,10 +190,10 @@ def create_snapshot(
     "replace_volume",
     is_flag=True,
     default=None,
-    help="In the place of VOLUME, whose present data is lost; default: the volume that the snapshot is of.",
+    help="Replace VOLUME; its present data is lost. Default for VOLUME: the source of the snapshot.",
 )
 @_size_option(
-    help="How large the volume is; default: as large as the one that it replaces, or as it must be."
+    help="Size of the volume; default: the size of the replaced volume, but at least that of the snapshot."
 )
 @_class_option()
 @_waiting
@@ -206,7 +208,7 @@ def restore_snapshot(
     timeout: str | None,
     as_json: bool | None,
 ) -> None:
-    """Make a volume of a snapshot: a new one, or with --replace in the place of one that nobody uses."""
+    """Restore a snapshot to a new volume or, with --replace, to an existing volume that no pod uses."""
     if target is None and not replace_volume:
         raise click.UsageError("name the new volume, or say --replace")
     size_bytes, wait = _bytes(size), _patience(no_wait, timeout)
@@ -228,7 +230,7 @@ def restore_snapshot(
 @no_headers_option()
 @json_option()
 def list_snapshots(*, no_headers: bool | None, as_json: bool | None) -> None:
-    """List the snapshots, and the volumes that were made from them."""
+    """List the snapshots and the volumes that were restored from them."""
     snapshots, scope = in_scope(lambda client, scope: client.data.snapshots(scope))
     show(
         SNAPSHOT_HEADER,
@@ -242,9 +244,9 @@ def list_snapshots(*, no_headers: bool | None, as_json: bool | None) -> None:
 
 @snapshot.command("delete", cls=Command, no_args_is_help=True)
 @click.argument("name", shell_complete=completing("snapshots"))
-@click.option("--force", is_flag=True, default=None, help="Even if volumes were made from it.")
+@click.option("--force", is_flag=True, default=None, help="Delete it even if volumes were restored from it.")
 def delete_snapshot(*, name: str, force: bool | None) -> None:
-    """Delete a snapshot from which no volume was made."""
+    """Delete a snapshot from which no volume was restored."""
     in_scope(lambda client, scope: client.data.delete_snapshot(scope, name, force=bool(force)))
     click.echo(f"Snapshot {name} has been deleted")
 

@@ -42,7 +42,7 @@ def container_options(default_patience: str) -> Callable[[Function], Function]:
 
     def decorate(function: Function) -> Function:
         for option in (
-            click.option("--pod", metavar="NAME", help="The pod; default: the youngest of the job."),
+            click.option("--pod", metavar="NAME", help="The pod; default: the newest pod of the job."),
             click.option("-c", "--container", metavar="NAME", help="The container; default: the first."),
             click.option(
                 "--wait-timeout",
@@ -50,7 +50,7 @@ def container_options(default_patience: str) -> Callable[[Function], Function]:
                 metavar="DURATION",
                 default=default_patience,
                 show_default=True,
-                help="How long to wait until it runs (0s, 30s, 2m).",
+                help="Maximum time to wait until the container runs (0s, 30s, 2m).",
             ),
         ):
             function = option(function)
@@ -122,7 +122,7 @@ def bash(*, name: str, pod: str | None, container: str | None, wait_timeout: str
 
 @click.command("attach", cls=Command, no_args_is_help=True)
 @click.argument("name", metavar="JOB", shell_complete=completing("jobs"))
-@click.option("--no-stdin", is_flag=True, help="Watch only.")
+@click.option("--no-stdin", is_flag=True, help="Show the output only; send no input.")
 @click.option("--no-tty", is_flag=True, help="Do not use the terminal of the container.")
 @container_options("30s")
 def attach(
@@ -134,9 +134,9 @@ def attach(
     container: str | None,
     wait_timeout: str,
 ) -> int:
-    """Join the process of a job's container: see what it writes, and type what it reads.
+    """Attach to the process of a job's container: its output and its standard input.
 
-    The exit code is that of the process, if it ends meanwhile.
+    If the process ends meanwhile, the exit code is that of the process.
     """
 
     async def join(client: AsyncClient) -> int:

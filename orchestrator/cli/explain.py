@@ -41,14 +41,14 @@ _UNSEEN: Final = (
     "--from",
     "file",
     type=click.Path(path_type=Path),
-    help="A file of 'muster snapshot' instead of the live cluster.",
+    help="Read this file of `muster snapshot` instead of the live cluster.",
 )
 @json_option()
 def explain(*, name: str, file: Path | None, as_json: bool | None) -> None:
-    """Say why a job waits, what would make it fit, where its project stands, and who holds the GPUs.
+    """Explain why a job is pending, name remedies, and show its project and the jobs that hold the GPUs.
 
-    The scheduler's own rules are run on the cluster as it is now; nothing is written. Every remedy that is named was
-    tried that way.
+    The command runs the scheduler's rules on the present state of the cluster and writes nothing. It tries
+    each remedy in the same way before it names it.
     """
     result = _in_file(file, name) if file else _in_cluster(name)
     if as_json:

@@ -32,15 +32,17 @@ KINDS: Final = {
     type=click.Choice([*KINDS.values(), *KINDS]),
     metavar="[jobs|projects|nodes|clusters|templates]",
 )
-@click.option("-A", "--all-projects", is_flag=True, default=None, help="The jobs of all projects.")
+@click.option("-A", "--all-projects", is_flag=True, default=None, help="List the jobs of all projects.")
 @no_headers_option()
-@click.option("-w", "--watch", is_flag=True, default=None, help="Go on, and print the jobs that change.")
+@click.option(
+    "-w", "--watch", is_flag=True, default=None, help="Keep running and print each job that changes."
+)
 @output_option()
 def list_things(
     *, kind: str, all_projects: bool | None, no_headers: bool | None, watch: bool | None, output: str | None
 ) -> None:
-    """List the jobs of a project: those that wait on top, then the newest first. Or list projects, nodes,
-    clusters (the contexts of the kubeconfig) or templates.
+    """List the jobs of a project, pending jobs first, then the newest. Or list projects, nodes, clusters (the
+    contexts of the kubeconfig) or templates.
     """
     kind = KINDS.get(kind, kind)
     if kind == "jobs":

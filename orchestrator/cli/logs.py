@@ -23,12 +23,14 @@ _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
 @click.command("logs", cls=Command, no_args_is_help=True)
 @click.argument("name", metavar="JOB", shell_complete=completing("jobs"))
-@click.option("-f", "--follow", is_flag=True, help="Go on until the container ends; wait until it starts.")
-@click.option("-t", "--tail", metavar="N", default=str(_ALL), help="Only the last N lines.")
-@click.option("--since", metavar="DURATION", help="Only what is younger (5s, 2m, 3h).")
-@click.option("--since-time", metavar="TIME", help="Only what is younger than this (2026-01-31T12:00:00Z).")
-@click.option("--timestamps", is_flag=True, help="Put the time before every line.")
-@click.option("--previous", is_flag=True, help="The log of the container before its last restart.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Wait until the container starts, and follow its log until it ends."
+)
+@click.option("-t", "--tail", metavar="N", default=str(_ALL), help="Print only the last N lines.")
+@click.option("--since", metavar="DURATION", help="Print only lines that are newer than this (5s, 2m, 3h).")
+@click.option("--since-time", metavar="TIME", help="Print only lines after this time (2026-01-31T12:00:00Z).")
+@click.option("--timestamps", is_flag=True, help="Print the time before each line.")
+@click.option("--previous", is_flag=True, help="Print the log of the container before its last restart.")
 @container_options("1m")
 def logs(
     *,
@@ -43,7 +45,7 @@ def logs(
     container: str | None,
     wait_timeout: str,
 ) -> None:
-    """Print the log of a job: of its youngest pod, unless another is named."""
+    """Print the log of a job: of its newest pod, unless another pod is named."""
     request = LogRequest(
         follow=follow,
         tail_lines=_tail(tail),

@@ -14,7 +14,7 @@ from orchestrator.errors import UsageError
 def monitoring(directory: Path) -> None:
     """Write dashboards for Grafana, and rules and a scrape configuration for Prometheus, into a directory.
 
-    Files of the same names are replaced.
+    Existing files of the same names are overwritten.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -15,35 +15,38 @@ from orchestrator.errors import UsageError
 
 
 @click.command("operator-yaml")
+@click.option("--cluster", required=True, metavar="NAME", help="Display name of the cluster.")
+@click.option("--image", metavar="IMAGE", help="Image of the operator, for example from the site's mirror.")
 @click.option(
-    "--cluster", required=True, metavar="NAME", help="Name of the cluster, for people to recognise."
-)
-@click.option("--image", metavar="IMAGE", help="Image of the operator, for sites with a mirror.")
-@click.option(
-    "--replicas", type=click.IntRange(min=0), default=2, show_default=True, help="Replicas of the operator."
+    "--replicas",
+    type=click.IntRange(min=0),
+    default=2,
+    show_default=True,
+    help="Number of replicas of the operator.",
 )
 @click.option(
     "--require-devices-variable",
     is_flag=True,
-    help="Refuse pods whose containers leave NVIDIA_VISIBLE_DEVICES to their image: for nodes that obey it.",
+    help="Refuse pods whose containers do not set NVIDIA_VISIBLE_DEVICES. For nodes whose container "
+    "runtime obeys the variable in images.",
 )
 @click.option(
     "--agent/--no-agent",
     default=None,
-    help="Whether agents watch the GPUs on their nodes. Default: yes, unless --replicas is 0.",
+    help="Run an agent on each node that watches its GPUs. Default: yes, unless --replicas is 0.",
 )
 @click.option(
     "--agent-runtime-class",
     metavar="NAME",
     default="",
-    help="RuntimeClass of the agents, where NVIDIA's container runtime is not the nodes' default.",
+    help="RuntimeClass of the agents, for nodes whose default is not NVIDIA's container runtime.",
 )
 @click.option(
     "--agent-driver-root",
     metavar="DIRECTORY",
     default="",
-    help="Where the driver is on the nodes, / for instance: for nodes whose container runtime gives containers no GPUs "
-    "when they ask by NVIDIA_VISIBLE_DEVICES. The agents are then privileged.",
+    help="Root directory of the driver on the nodes, for example /. For nodes whose container runtime "
+    "ignores NVIDIA_VISIBLE_DEVICES. The agents are then privileged.",
 )
 @with_web_options
 @with_config_options
@@ -51,7 +54,8 @@ from orchestrator.errors import UsageError
     "--helm",
     metavar="DIRECTORY",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Print nothing: write a Helm chart of the same into this new directory. What is chosen here is its values.",
+    help="Write a Helm chart into this new directory instead of printing. The options that are given "
+    "here become its values.",
 )
 def operator_yaml(
     *,
@@ -66,9 +70,9 @@ def operator_yaml(
     web: bool,
     **config: Any,
 ) -> None:
-    """Print what a cluster needs for muster: apply it with kubectl. Or write a Helm chart of it.
+    """Print the manifests of muster for `kubectl apply`, or write a Helm chart of them.
 
-    Applying it again changes nothing. The operator is started with the choices made here.
+    The manifests can be applied repeatedly. They start the operator with the options that are given here.
     """
     choices = {name: config.pop(name) for name in list(config) if name.startswith("web_")}
     text = operator_manifests(
@@ -124,13 +128,16 @@ def operator_manifests(
 
 @click.command("operator")
 @click.option(
-    "--kubeconfig", type=click.Path(path_type=Path), help="Access to the cluster; in a pod its own account."
+    "--kubeconfig",
+    type=click.Path(path_type=Path),
+    help="The kubeconfig file to use. Default: in a pod, the account of the pod.",
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
 @click.option(
     "--identity",
     metavar="NAME",
-    help="Name of this replica in the election, to which it adds what makes it unique. Default: the pod's name.",
+    help="Name of this replica in the leader election; a unique suffix is added. Default: the name of "
+    "the pod.",
 )
 @click.option(
     "--loglevel",
@@ -142,7 +149,8 @@ def operator_manifests(
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
-    help="Serve /healthz, /readyz and /metrics on this port of POD_IP, without it of loopback. 0 takes a free one.",
+    help="Port of /healthz, /readyz and /metrics on the address POD_IP, or on loopback if POD_IP is "
+    "not set. 0 takes a free port.",
 )
 @with_config_options
 def operator(
@@ -153,7 +161,7 @@ def operator(
     health_port: int | None,
     **config: Any,
 ) -> None:
-    """Run the orchestrator: the scheduling loop and the project controller."""
+    """Run the operator: the scheduler and the project controller."""
     from orchestrator.cluster.kubeconfig import load_access
     from orchestrator.control.operator import default_name, operate
 

@@ -283,7 +283,7 @@ def config_of(
 
 
 WEB_OPTIONS: Final = (
-    click.option("--web", is_flag=True, help="Deploy the pages of `muster web` beside the operator."),
+    click.option("--web", is_flag=True, help="Deploy the web pages of `muster web` beside the operator."),
     click.option(
         "--web-certificate",
         metavar="NAME",
@@ -295,55 +295,60 @@ WEB_OPTIONS: Final = (
         "--web-prometheus",
         metavar="URL",
         default="",
-        help="A Prometheus with the rules of `muster monitoring`, from which Analytics takes what was.",
+        help="Prometheus with the rules of `muster monitoring`. The page Analytics reads the history "
+        "from it.",
     ),
     click.option(
         "--web-history",
         is_flag=True,
-        help="Instead of a Prometheus: the pages record what was, with the role muster-viewer in the whole cluster.",
+        help="Record the history without a Prometheus. The recorder has the role muster-viewer in the "
+        "whole cluster.",
     ),
     click.option(
         "--web-history-claim",
         metavar="NAME",
         default="",
-        help="PersistentVolumeClaim in muster-system for the record, of 2Gi. Default: it ends with the pod.",
+        help="PersistentVolumeClaim of 2Gi in muster-system that keeps the history. Default: the "
+        "history ends with the pod.",
     ),
     click.option(
         "--web-public-url",
         metavar="URL",
         default="",
-        help="The address by which browsers come to the pages, as the OpenID Connect provider knows it.",
+        help="URL of the pages for browsers, as it is registered with the OpenID Connect provider.",
     ),
     click.option(
         "--web-oidc-issuer",
         metavar="URL",
         default="",
-        help="Let people sign in at this OpenID Connect provider, whose ID tokens the API server takes.",
+        help="OpenID Connect provider for signing in. The API server must accept its ID tokens.",
     ),
     click.option(
         "--web-oidc-client-id",
         metavar="ID",
         default="",
-        help="Who the pages are to the provider; the API server's as well.",
+        help="Client id of the pages at the provider; the same as that of the API server.",
     ),
     click.option(
         "--web-oidc-client-secret",
         metavar="NAME",
         default="",
-        help="Secret in muster-system with the secret of the client, under client-secret. Default: a public client.",
+        help="Secret in muster-system with the client secret under the key client-secret. Default: a "
+        "public client.",
     ),
     click.option(
         "--web-oidc-authority",
         metavar="NAME",
         default="",
-        help="ConfigMap in muster-system with the authority of the provider's certificate, under ca.crt. "
-        "Default: the authorities of the image.",
+        help="ConfigMap in muster-system with the CA certificate of the provider under the key "
+        "ca.crt. Default: the CA certificates of the image.",
     ),
     click.option(
         "--web-oidc-scope",
         metavar="SCOPE",
         multiple=True,
-        help="What is asked for; repeatable. Default: openid, and profile, email, groups, offline_access if there are.",
+        help="Scope to request; repeatable. Default: openid, and of profile, email, groups and "
+        "offline_access those that the provider offers.",
     ),
 )
 

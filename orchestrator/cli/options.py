@@ -177,17 +177,21 @@ def common_options() -> list[click.Option]:
         _common(
             ["-p", "--project"],
             metavar="NAME",
-            help="The project; default: that of the context's namespace.",
+            help="The project; default: the project of the context's namespace.",
             shell_complete=completing("projects"),
         ),
-        _common(["--as", "as_user"], metavar="USER", help="Act as this user; the cluster has to allow it."),
+        _common(
+            ["--as", "as_user"],
+            metavar="USER",
+            help="Act as this user; the cluster must allow impersonation.",
+        ),
         _common(
             ["--as-group", "as_groups"],
             multiple=True,
             metavar="GROUP",
-            help="Act as a member of this group, with --as; repeatable.",
+            help="Act as a member of this group, with --as. Repeatable.",
         ),
-        _common(["--loglevel"], type=click.Choice(LOG_LEVELS), help="How much to log on stderr."),
+        _common(["--loglevel"], type=click.Choice(LOG_LEVELS), help="Log level on stderr."),
         _common(["-v", "--verbose"], is_flag=True, default=None, help="The same as --loglevel debug."),
     ]
 

@@ -33,14 +33,12 @@ _UNITS: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 def output_option(*formats: str) -> Callable[[Function], Function]:
     """Return the `-o` option with these formats."""
-    return click.option(
-        "-o", "--output", type=click.Choice(formats or FORMATS), help="Another form of output."
-    )
+    return click.option("-o", "--output", type=click.Choice(formats or FORMATS), help="Output format.")
 
 
 def no_headers_option() -> Callable[[Function], Function]:
     """Return the `--no-headers` option."""
-    return click.option("--no-headers", is_flag=True, default=None, help="Only the rows.")
+    return click.option("--no-headers", is_flag=True, default=None, help="Print the rows without the header.")
 
 
 def show(

@@ -24,7 +24,13 @@ from orchestrator.errors import UsageError
 @click.command("port-forward", cls=Command, no_args_is_help=True)
 @click.argument("name", metavar="JOB", shell_complete=completing("jobs"))
 @click.argument("ports", nargs=-1, metavar="[LOCAL:]REMOTE...")
-@click.option("--port", "more_ports", multiple=True, metavar="LOCAL:REMOTE", help="The same as an argument.")
+@click.option(
+    "--port",
+    "more_ports",
+    multiple=True,
+    metavar="LOCAL:REMOTE",
+    help="The same as the argument LOCAL:REMOTE.",
+)
 @click.option(
     "--address",
     multiple=True,
@@ -42,7 +48,7 @@ def port_forward(
     container: str | None,
     wait_timeout: str,
 ) -> None:
-    """Let local ports lead to the ports of a job, until Ctrl-C: muster port-forward JOB 8080:80."""
+    """Forward local ports to the ports of a job until Ctrl-C: muster port-forward JOB 8080:80."""
     with naming_flags(FLAGS):
         forwards = [parse_forwarded_port(text) for text in (*ports, *more_ports)]
         addresses = [parse_address(part) for text in address for part in text.split(",")] or [LOOPBACK]

@@ -43,31 +43,40 @@ _MODEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _GPUS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?")
 
 _SPEC_OPTIONS: Final = (
-    click.option("--limit", metavar="GPUS", help="At most so many GPUs, idle ones included."),
-    click.option("--over-quota-weight", metavar="WEIGHT", help="Share of idle GPUs; default: the quota."),
+    click.option("--limit", metavar="GPUS", help="Maximum number of GPUs, idle GPUs included."),
+    click.option(
+        "--over-quota-weight",
+        metavar="WEIGHT",
+        help="Weight in the distribution of unused GPUs; default: the quota.",
+    ),
     click.option(
         "--gpu-model-quota",
         multiple=True,
         metavar="MODEL=GPUS",
-        help="Of the quota, so many are GPUs of that model (Tesla-V100-SXM2-32GB=4); repeatable.",
+        help="Number of GPUs of this model in the quota (Tesla-V100-SXM2-32GB=4). Repeatable.",
     ),
     click.option(
-        "--gpu-model-limit", multiple=True, metavar="MODEL=GPUS", help="At most so many of it; repeatable."
+        "--gpu-model-limit",
+        multiple=True,
+        metavar="MODEL=GPUS",
+        help="Maximum number of GPUs of this model. Repeatable.",
     ),
-    click.option("--cpu", metavar="CPUS", help="CPUs that it is guaranteed; default: not managed."),
-    click.option("--cpu-limit", metavar="CPUS", help="At most so many CPUs."),
-    click.option("--memory", metavar="BYTES", help="Memory that it is guaranteed, such as 512Gi."),
-    click.option("--memory-limit", metavar="BYTES", help="At most so much memory."),
-    click.option("--storage", metavar="BYTES", help="At most so much of volumes together, such as 10Ti."),
+    click.option("--cpu", metavar="CPUS", help="Quota of CPUs; default: not managed."),
+    click.option("--cpu-limit", metavar="CPUS", help="Maximum number of CPUs."),
+    click.option("--memory", metavar="BYTES", help="Quota of memory, for example 512Gi."),
+    click.option("--memory-limit", metavar="BYTES", help="Maximum amount of memory."),
+    click.option(
+        "--storage", metavar="BYTES", help="Maximum size of all volumes together, for example 10Ti."
+    ),
     click.option(
         "--preempt-min-runtime",
         metavar="DURATION",
-        help="So long a job runs before another of the project may take its place (10m).",
+        help="Minimum run time of a job before another job of the project can preempt it (10m).",
     ),
     click.option(
         "--reclaim-min-runtime",
         metavar="DURATION",
-        help="So long a job runs before another project may take its place (10m).",
+        help="Minimum run time of a job before another project can reclaim its GPUs (10m).",
     ),
     click.option("--priority", type=int, metavar="N", help="Projects of higher priority are served first."),
     click.option("--parent", metavar="PROJECT", help="The department that the project belongs to."),
@@ -97,7 +106,7 @@ def project() -> None:
 
 @project.command("create", cls=Command, no_args_is_help=True)
 @click.argument("name")
-@click.option("-g", "--gpu", required=True, metavar="QUOTA", help="GPUs that the project is guaranteed.")
+@click.option("-g", "--gpu", required=True, metavar="QUOTA", help="Quota of GPUs.")
 @_with_spec_options
 @click.option("--no-wait", is_flag=True, default=None, help="Do not wait for the project's namespace.")
 def create(*, name: str, no_wait: bool | None, **values: Any) -> None:
@@ -111,7 +120,7 @@ def create(*, name: str, no_wait: bool | None, **values: Any) -> None:
 
 @project.command("update", cls=Command, no_args_is_help=True)
 @click.argument("name", shell_complete=completing("projects"))
-@click.option("-g", "--gpu", metavar="QUOTA", help="GPUs that the project is guaranteed.")
+@click.option("-g", "--gpu", metavar="QUOTA", help="Quota of GPUs.")
 @_with_spec_options
 def update(*, name: str, **values: Any) -> None:
     """Change a project; what is not named stays as it is. An empty text removes a value."""

@@ -24,21 +24,21 @@ OPTIONS: Final = (
         "--directory",
         multiple=True,
         metavar="PATH[:ro|rw][:NFS-SERVER]",
-        help="A directory of nodes, or of an NFS server, that jobs may mount: read only with all below it, or "
-        "itself to write; repeatable.",
+        help="A directory of the nodes, or of an NFS server, that jobs may mount. ro: with its "
+        "subdirectories, read-only. rw: this directory alone. Repeatable.",
     ),
     click.option(
         "--priority-class",
         multiple=True,
         metavar="NAME",
-        help="A PriorityClass that pods may have besides muster's; repeatable.",
+        help="A PriorityClass that pods may have besides those of muster. Repeatable.",
     ),
     click.option(
         "--max-termination-grace",
         metavar="DURATION",
-        help="The longest termination grace period that pods may have.",
+        help="Maximum termination grace period of pods.",
     ),
-    click.option("--ingress-domain", metavar="DOMAIN", help="Ingresses may have hosts under this domain."),
+    click.option("--ingress-domain", metavar="DOMAIN", help="Domain of the hosts that Ingresses may have."),
 )
 
 

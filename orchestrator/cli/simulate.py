@@ -10,12 +10,12 @@ from orchestrator.errors import UsageError
 
 
 @click.command("snapshot", cls=Command)
-@click.option("--schema", is_flag=True, default=None, help="Print the JSON Schema of such a file instead.")
+@click.option("--schema", is_flag=True, default=None, help="Print the JSON Schema of the file instead.")
 @json_option()
 def snapshot(*, schema: bool | None, as_json: bool | None) -> None:
-    """Print what the scheduler decides on: nodes, projects and workloads, as YAML.
+    """Print the input of the scheduler as YAML: nodes, projects and workloads.
 
-    The file holds requests, constraints, placements and quotas; no command, environment or secret.
+    The file has requests, constraints, placements and quotas. It has no commands, environments or secrets.
     `muster simulate`, `muster what-if --from` and `muster explain --from` read it.
     """
     from orchestrator.cli.output import document
@@ -36,23 +36,22 @@ def snapshot(*, schema: bool | None, as_json: bool | None) -> None:
 
 @click.command("simulate", cls=Command, no_args_is_help=True)
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option(
-    "--until-stable", is_flag=True, default=None, help="Decide again and again until nothing changes."
-)
+@click.option("--until-stable", is_flag=True, default=None, help="Repeat the decision until nothing changes.")
 @click.option(
     "--grace-decisions",
     type=click.IntRange(min=0),
     metavar="N",
-    help="With --until-stable: pods that are evicted hold their GPUs for N decisions, while the pods that come instead "
-    "wait already.  [default: 0]",
+    help="With --until-stable: evicted pods hold their GPUs for N decisions, while their replacements "
+    "are already pending.  [default: 0]",
 )
 @json_option()
 def simulate(
     *, file: Path, until_stable: bool | None, grace_decisions: int | None, as_json: bool | None
 ) -> None:
-    """Run the scheduler on a snapshot FILE: who would run, who would be evicted, who would wait and why.
+    """Run the scheduler on a snapshot FILE: show bindings, evictions and pending jobs, with reasons.
 
-    Pods that are evicted wait again at once; nothing ends by itself. Nothing but the file is read or written.
+    Evicted pods are pending again at once, and no pod ends by itself. The command reads the file alone and
+    writes nothing.
     """
     from orchestrator.planner import plan
     from orchestrator.simulation.outcome import outcome

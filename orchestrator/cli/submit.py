@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Values = dict[str, Any]
 
-_EPILOG: Final = "What follows -- are the container's arguments."
+_EPILOG: Final = "The words after -- are the arguments of the container."
 _TOKEN = re.compile(rb"[?&]token=([0-9A-Za-z]{16,})")
 _NUMBERING_ATTEMPTS: Final = 5
 
@@ -44,8 +44,8 @@ _NUMBERING_ATTEMPTS: Final = 5
 def submit(ctx: click.Context, /, **values: Any) -> int:
     """Submit a job.
 
-    A job trains until its end, or is interactive. The scheduler starts it when the project's quota, or GPUs that
-    nobody else needs, allow it.
+    A job is a training job, which ends by itself, or an interactive job. The scheduler starts it within the
+    quota of the project, or on GPUs that no other project is entitled to.
     """
     return _submit(ctx, values)
 
@@ -54,7 +54,7 @@ def submit(ctx: click.Context, /, **values: Any) -> int:
 @flags.with_options(*flags.NAME, *flags.DISTRIBUTED, *flags.COMMON)
 @click.pass_context
 def submit_mpi(ctx: click.Context, /, **values: Any) -> int:
-    """Submit a job of several processes that start together, numbered, and know each other's names."""
+    """Submit a job of several numbered processes that start together and know each other's host names."""
     return _submit(ctx, values, "mpi")
 
 
@@ -63,7 +63,7 @@ def submit_mpi(ctx: click.Context, /, **values: Any) -> int:
 @flags.with_options(*flags.NAME, *flags.DISTRIBUTED, *flags.COMMON)
 @click.pass_context
 def submit_dist(ctx: click.Context, /, *, framework: str, **values: Any) -> int:
-    """Submit a distributed job: processes that start together, with the variables by which FRAMEWORK joins them."""
+    """Submit a distributed job: processes that start together, with FRAMEWORK's environment variables."""
     return _submit(ctx, values, framework)
 
 

@@ -112,108 +112,131 @@ def _number(*names: str, help: str) -> Decorator:  # noqa: A002
 
 NAME: Final = (
     click.argument("name", required=False),
-    _text("--name", "name_option", metavar="NAME", help="The job's name, if not given as an argument."),
+    _text("--name", "name_option", metavar="NAME", help="Name of the job, instead of the argument."),
     _text(
         "--job-name-prefix",
         metavar="PREFIX",
-        help="Without a name: what a number is put behind; default: job.",
+        help="Prefix of a generated name; a number is appended. Default: job.",
     ),
 )
 
 CONTAINER: Final = (
     _text("-i", "--image", help="The container image."),
     _text("--image-pull-policy", type=click.Choice(PULL_POLICIES), help="When to pull the image."),
-    _flag("--local-image", help="Use an image that is on the node, and never pull it."),
+    _flag("--local-image", help="Use the image that is on the node and never pull it."),
     _flag("--always-pull-image", help="Pull the image even if it is on the node."),
-    _many("--command", metavar="TEXT", help="Replaces the image's entry point; once for each word."),
+    _many("--command", metavar="TEXT", help="Entry point, instead of that of the image; once for each word."),
     _many("--args", metavar="TEXT", help="An argument of the command; once for each."),
-    _text("--working-dir", metavar="PATH", help="Where the container starts."),
+    _text("--working-dir", metavar="PATH", help="Working directory of the container."),
     _many(
-        "-e", "--environment", metavar="NAME=VALUE", help="A variable; VALUE may be SECRET:SECRET-NAME,KEY."
+        "-e",
+        "--environment",
+        metavar="NAME=VALUE",
+        help="Environment variable; VALUE may be SECRET:SECRET-NAME,KEY.",
     ),
-    _many("--env-file", metavar="FILE", help="Variables, one NAME=VALUE on each line."),
+    _many("--env-file", metavar="FILE", help="File of environment variables, one NAME=VALUE on each line."),
     _text(
         "--git-sync",
         metavar="source=URL,…",
-        help="Clone a repository first: source=,branch=,rev=,target=,secret=,username=,password=,image=.",
+        help="Clone a Git repository before the start: "
+        "source=,branch=,rev=,target=,secret=,username=,password=,image=.",
     ),
-    _flag("--stdin", help="Keep the standard input open, for attach."),
+    _flag("--stdin", help="Keep the standard input open for `muster attach`."),
     _flag("-t", "--tty", help="Give the container a terminal; needs --stdin."),
 )
 
 RESOURCES: Final = (
-    _text("-g", "--gpu", metavar="GPUS", help="Whole GPUs (2), or a part of one (0.5)."),
-    _text("--gpu-memory", metavar="BYTES", help="Memory of a GPU (4G, 500M) instead of --gpu."),
-    _number("--gpu-devices", help="Of how many GPUs that part is wanted; default: 1."),
-    _text("--cpu", metavar="CPUS", help="CPUs to reserve; default: 1 for each GPU."),
-    _text("--cpu-limit", metavar="CPUS", help="At most so many CPUs."),
-    _text("--memory", metavar="BYTES", help="Memory to reserve, such as 4Gi; default: 100Mi for each GPU."),
-    _text("--memory-limit", metavar="BYTES", help="At most so much memory."),
-    _many("--extended-resource", metavar="NAME=COUNT", help="Another device, such as rdma/hca=1."),
-    _flag("--large-shm", help="Shared memory as large as the job needs."),
+    _text("-g", "--gpu", metavar="GPUS", help="Number of GPUs (2), or a GPU fraction (0.5)."),
+    _text("--gpu-memory", metavar="BYTES", help="GPU fraction by memory (4G, 500M), instead of --gpu."),
+    _number("--gpu-devices", help="Number of GPUs with this fraction each; default: 1."),
+    _text("--cpu", metavar="CPUS", help="CPU request; default: 1 for each GPU."),
+    _text("--cpu-limit", metavar="CPUS", help="CPU limit."),
+    _text("--memory", metavar="BYTES", help="Memory request, for example 4Gi; default: 100Mi for each GPU."),
+    _text("--memory-limit", metavar="BYTES", help="Memory limit."),
+    _many(
+        "--extended-resource", metavar="NAME=COUNT", help="Request of another device, for example rdma/hca=1."
+    ),
+    _flag("--large-shm", help="Mount shared memory (/dev/shm) without a size limit of its own."),
 )
 
 STORAGE: Final = (
-    _many("-v", "--volume", "--volumes", metavar="HOST:PATH[:ro|rw]", help="A directory of the node."),
-    _text("--nfs-server", metavar="HOST", help="The directories of --volume are on this NFS server."),
-    _flag("--mount-propagation", help="What the node mounts in a --volume later appears in the container."),
+    _many("-v", "--volume", "--volumes", metavar="HOST:PATH[:ro|rw]", help="Mount a directory of the node."),
+    _text("--nfs-server", metavar="HOST", help="NFS server of the directories of --volume."),
+    _flag(
+        "--mount-propagation",
+        help="Show later mounts of the node below a --volume in the container too (HostToContainer).",
+    ),
     _many(
-        "--pvc", metavar="CLAIM:PATH[:ro|rw]", help="A volume claim that exists, or a new [CLASS]:SIZE:PATH."
+        "--pvc", metavar="CLAIM:PATH[:ro|rw]", help="Mount an existing PVC, or a new one: [CLASS]:SIZE:PATH."
     ),
     _many("--pvc-exists", metavar="claimname=…,path=…", help="A volume claim that exists."),
-    _many("--pvc-new", metavar="size=…,path=…", help="A new volume claim, deleted with the job."),
+    _many("--pvc-new", metavar="size=…,path=…", help="Mount a new PVC, which is deleted with the job."),
     _many(
         "--clone-of",
         metavar="VOLUME:PATH[:ro|rw]",
-        help="A clone of a volume of the project, deleted with the job.",
+        help="Mount a clone of a volume of the project. It is deleted with the job.",
     ),
-    _flag("--snapshot-on-success", help="Keep the job's volume claims as snapshots when it has succeeded."),
-    _flag("--create-home-dir", help="An empty home directory, and HOME set to it."),
+    _flag("--snapshot-on-success", help="Take a snapshot of each PVC of the job when the job has succeeded."),
+    _flag("--create-home-dir", help="Create an empty home directory and set HOME to it."),
 )
 
 SCHEDULING: Final = (
-    _text("--node-type", metavar="TYPE", help="Only nodes whose label run.ai/type has this value."),
-    _many("--toleration", metavar="KEY[=VALUE][:EFFECT]", help="A taint of nodes that does not matter."),
+    _text("--node-type", metavar="TYPE", help="Run only on nodes with this value of the label run.ai/type."),
+    _many("--toleration", metavar="KEY[=VALUE][:EFFECT]", help="Tolerate this taint of nodes."),
     _text(
         "--required-pod-topology-key",
         metavar="LABEL",
-        help="All pods of the job run where nodes have the same value of this label.",
+        help="Require that all pods of the job run on nodes with the same value of this label.",
     ),
     _text(
         "--preferred-pod-topology-key",
         metavar="LABEL",
-        help="The same, given up when nothing fits.",
+        help="Prefer nodes with the same value of this label for all pods of the job.",
     ),
-    _flag("--preemptible", help="May be stopped for others, and may use more than the quota."),
-    _number("--backoff-limit", "--backoffLimit", help="Attempts after a failure; default: 6."),
+    _flag(
+        "--preemptible", help="Let the scheduler evict the job for others. The job may then exceed the quota."
+    ),
+    _number(
+        "--backoff-limit", "--backoffLimit", help="Maximum number of retries after a failure; default: 6."
+    ),
     _text(
         "--ttl-after-finish",
         "--auto-deletion-time-after-completion",
         metavar="DURATION",
-        help="Delete the job so long after its end (5s, 2m, 3h).",
+        help="Delete the job this time after its end (5s, 2m, 3h).",
     ),
 )
 
 SECURITY: Final = (
-    _flag("--run-as-user", help="Run with the user, group and groups of who submits."),
-    _text("--run-as-uid", metavar="ID", help="Run as this user."),
-    _text("--run-as-gid", metavar="ID", help="Run as this group."),
-    _text("--supplemental-groups", metavar="ID,ID", help="Further groups."),
-    _flag("--prevent-privilege-escalation", help="No program may gain rights that its parent has not."),
-    _flag("--allow-privilege-escalation", help="The opposite, which the cluster may refuse."),
-    _many("--add-capability", metavar="NAME", help="A capability of Linux, such as NET_ADMIN."),
-    _flag("--host-ipc", help="Share the node's interprocess communication."),
-    _flag("--host-network", help="Share the node's network."),
+    _flag(
+        "--run-as-user",
+        help="Run with the numeric ids of the submitting user on this machine: "
+        "user, group and supplemental groups.",
+    ),
+    _text("--run-as-uid", metavar="ID", help="Run as the user with this id."),
+    _text("--run-as-gid", metavar="ID", help="Run as the group with this id."),
+    _text("--supplemental-groups", metavar="ID,ID", help="Ids of supplemental groups."),
+    _flag(
+        "--prevent-privilege-escalation",
+        help="Set allowPrivilegeEscalation to false: no program gains more rights than its parent.",
+    ),
+    _flag(
+        "--allow-privilege-escalation",
+        help="Set allowPrivilegeEscalation to true. A policy of the project may refuse it.",
+    ),
+    _many("--add-capability", metavar="NAME", help="Add a Linux capability, for example NET_ADMIN."),
+    _flag("--host-ipc", help="Use the IPC namespace of the node."),
+    _flag("--host-network", help="Use the network namespace of the node."),
 )
 
 ABOUT: Final = (
-    _many("-l", "--label", metavar="KEY=VALUE", help="A label of the job and its pods."),
-    _many("-a", "--annotation", metavar="KEY=VALUE", help="An annotation of the job and its pods."),
-    _text("-u", "--user", help="Who submits; default: the user of this machine."),
+    _many("-l", "--label", metavar="KEY=VALUE", help="Add a label to the job and its pods."),
+    _many("-a", "--annotation", metavar="KEY=VALUE", help="Add an annotation to the job and its pods."),
+    _text("-u", "--user", help="Name of the submitting user; default: the current user of this machine."),
     _text(
         "--template",
         metavar="NAME",
-        help="Take what is not given from this template.",
+        help="Take options that are not given from this template.",
         shell_complete=completing("templates"),
     ),
     click.option(
@@ -222,41 +245,48 @@ ABOUT: Final = (
         bare="client",
         type=click.Choice((*DRY_RUNS, "true", "false")),
         metavar="[=client|server]",
-        help="Print what would be created, and create nothing; =server lets the cluster check it.",
+        help="Print the objects and create nothing. server: the API server checks them as well.",
     ),
     output_option("json", "yaml", "name"),
 )
 
 INTERACTIVE: Final = (
-    _flag("--interactive", help="A job without an end, never stopped for others."),
-    _flag("--jupyter", help="A Jupyter notebook; prints its token."),
-    _flag("--attach", help="Join the job as soon as it runs; means --stdin and --tty."),
+    _flag(
+        "--interactive",
+        help="Submit an interactive job: it does not end by itself and is never evicted for others.",
+    ),
+    _flag("--jupyter", help="Start a Jupyter notebook and print its token."),
+    _flag("--attach", help="Attach to the job as soon as it runs. Implies --stdin and --tty."),
     _text(
         "--wait-timeout",
         "--pod-running-timeout",
         metavar="DURATION",
         default="10m",
         show_default=True,
-        help="How long --attach, --jupyter and portforward wait until it runs.",
+        help="Maximum time that --attach, --jupyter and portforward wait until the job runs.",
     ),
-    _text("-s", "--service-type", type=click.Choice(SERVICE_TYPES), help="How to reach the job's ports."),
-    _many("--port", metavar="PORT", help="PORT or EXTERNAL:INTERNAL."),
-    _many("--address", metavar="IP", help="Where a portforward service listens; default: 127.0.0.1."),
-    _flag("--no-port-forward", help="Do not stay to forward the ports of a portforward service."),
+    _text("-s", "--service-type", type=click.Choice(SERVICE_TYPES), help="Access to the ports of the job."),
+    _many("--port", metavar="PORT", help="Port of the job: PORT or EXTERNAL:INTERNAL."),
+    _many("--address", metavar="IP", help="Local address of a portforward service; default: 127.0.0.1."),
+    _flag(
+        "--no-port-forward",
+        help="Exit after the submission instead of forwarding the ports of a portforward service.",
+    ),
 )
 
 COUNTS: Final = (
-    _number("--completions", help="How many pods must succeed."),
-    _number("--parallelism", help="How many pods run at once."),
-    _number("--min-member", help="How many pods must run together for any to run."),
+    _number("--completions", help="Number of pods that must succeed."),
+    _number("--parallelism", help="Number of pods that run at the same time."),
+    _number("--min-member", help="Minimum number of pods that start together (gang)."),
 )
 
 DISTRIBUTED: Final = (
     _number(
-        "--workers", help="Processes besides the master (pytorch, tf), or all of them (mpi); default: 1."
+        "--workers",
+        help="Number of processes: besides the master (pytorch, tf), or in all (mpi). Default: 1.",
     ),
-    _number("--processes", help="All processes; each has the GPUs of --gpu."),
-    _flag("--no-master", help="The workers are all processes, and the first of them is the master."),
+    _number("--processes", help="Number of processes. Each of them has the GPUs of --gpu."),
+    _flag("--no-master", help="Start no separate master: the first worker is the master."),
     click.option(
         "--master-port", type=int, metavar="N", help=f"Where the master listens; default: {MASTER_PORT}."
     ),
@@ -274,12 +304,12 @@ class OldFlag:
 
 OLD_FLAGS: Final = {
     "--elastic": OldFlag("a job keeps the number of pods that it asks for", refused=False),
-    "--mps": OldFlag("parts of a GPU are shared by time; nothing has to be switched on", refused=False),
+    "--mps": OldFlag("GPU fractions are time-shared by default; nothing has to be enabled", refused=False),
     "--mig-profile": OldFlag(
-        "GPUs are shared in parts without MIG: use -g 0.5 or --gpu-memory 5G", refused=True, takes_value=True
+        "GPU fractions need no MIG: use -g 0.5 or --gpu-memory 5G", refused=True, takes_value=True
     ),
     "--mig": OldFlag(
-        "GPUs are shared in parts without MIG: use -g 0.5 or --gpu-memory 5G", refused=True, takes_value=True
+        "GPU fractions need no MIG: use -g 0.5 or --gpu-memory 5G", refused=True, takes_value=True
     ),
     "--inference": OldFlag(
         "submit makes jobs, not services that are scaled: apply a Deployment with schedulerName muster",

@@ -27,7 +27,7 @@ def template() -> None:
 @no_headers_option()
 @output_option()
 def list_templates(*, no_headers: bool | None, output: str | None) -> None:
-    """List the templates of the project, then those of the cluster."""
+    """List the templates of the project and of the cluster."""
     show_templates(output=output, no_headers=no_headers)
 
 
@@ -45,20 +45,31 @@ def get_template(*, name: str, output: str | None) -> None:
     "-f",
     "--file",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    help="Its values in YAML: flags of submit with values; - is the standard input.",
+    help="YAML file of submit flags and their values; - is the standard input.",
 )
-@click.option("--set", "settings", multiple=True, metavar="FLAG=VALUE", help="A value; repeatable.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="FLAG=VALUE",
+    help="Default value of a submit flag. Repeatable.",
+)
 @click.option(
     "--require",
     "required",
     multiple=True,
     metavar="FLAG",
-    help="A flag that must have a value; repeatable.",
+    help="Submit flag that must be given. Repeatable.",
 )
-@click.option("--description", default="", metavar="TEXT", help="What it is for.")
-@click.option("--default", "is_default", is_flag=True, default=None, help="Every submission uses it.")
+@click.option("--description", default="", metavar="TEXT", help="Description of the template.")
 @click.option(
-    "--of-cluster", is_flag=True, default=None, help="For all projects, in the namespace of the operator."
+    "--default", "is_default", is_flag=True, default=None, help="Use the template for each submission."
+)
+@click.option(
+    "--of-cluster",
+    is_flag=True,
+    default=None,
+    help="Create the template for all projects, in the namespace of the operator.",
 )
 def create_template(
     *,
@@ -92,7 +103,7 @@ def create_template(
 
 @template.command("delete", cls=Command, no_args_is_help=True)
 @click.argument("name", shell_complete=completing("templates"))
-@click.option("--of-cluster", is_flag=True, default=None, help="A template for all projects.")
+@click.option("--of-cluster", is_flag=True, default=None, help="Delete a template for all projects.")
 def delete_template(*, name: str, of_cluster: bool | None) -> None:
     """Delete a template."""
     run(lambda client: client.delete_template(name, of_cluster=bool(of_cluster)))

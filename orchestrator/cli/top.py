@@ -52,15 +52,17 @@ _RULE: Final = "-" * 60
 
 @click.group("top", cls=Group, aliases={"nodes": "node", "jobs": "job"}, no_args_is_help=True)
 def top() -> None:
-    """Show what nodes and jobs hold and use."""
+    """Show the GPUs that nodes and jobs hold, and their use."""
 
 
 @top.command("node", cls=Command)
-@click.option("-d", "--details", is_flag=True, default=None, help="Also the GPUs and the pods of each node.")
+@click.option(
+    "-d", "--details", is_flag=True, default=None, help="Show the GPUs and the pods of each node too."
+)
 @no_headers_option()
 @output_option("json", "yaml")
 def top_node(*, details: bool | None, no_headers: bool | None, output: str | None) -> None:
-    """Show how many GPUs each node has, how many are allocated, and what its kubelet and its agent measured."""
+    """Show the GPUs of each node, the allocated GPUs, and the measurements of its kubelet and its agent."""
     from orchestrator.cli.session import run
     from orchestrator.views.nodes import gpu_totals, record
 
@@ -95,13 +97,13 @@ def top_node(*, details: bool | None, no_headers: bool | None, output: str | Non
 
 @top.command("job", cls=Command)
 @click.option("-A", "--all-projects", is_flag=True, default=None, help="The jobs of all projects.")
-@click.option("-d", "--details", is_flag=True, default=None, help="Also each GPU of each job.")
+@click.option("-d", "--details", is_flag=True, default=None, help="Show each GPU of each job too.")
 @no_headers_option()
 @output_option("json", "yaml")
 def top_job(
     *, all_projects: bool | None, details: bool | None, no_headers: bool | None, output: str | None
 ) -> None:
-    """Show how many GPUs each job asks for and holds, and what kubelets and agents measured of them and its pods."""
+    """Show the GPUs that each job requests and holds, and the measurements of kubelets and agents."""
     import time
 
     from orchestrator.cli.session import run
@@ -244,6 +246,6 @@ def _block(view: "NodeView") -> str:
 
 def _say_what_is_missing(nodes: "Nodes | Exception") -> None:
     if isinstance(nodes, Exception):
-        click.echo("Note: what is used is not shown: you may not list nodes and all pods", err=True)
+        click.echo("Note: the use is not shown: you may not list nodes and all pods", err=True)
     elif nodes.denied is not None:
-        click.echo("Note: what is used is not shown: you may not get nodes/proxy", err=True)
+        click.echo("Note: the use is not shown: you may not get nodes/proxy", err=True)

@@ -9,7 +9,7 @@ from orchestrator.distribution import installed_version
 
 
 @click.command("version", cls=Command)
-@click.option("--short", is_flag=True, default=None, help="Only the first line.")
+@click.option("--short", is_flag=True, default=None, help="Print only the first line.")
 def version(*, short: bool | None) -> None:
     """Print the version."""
     click.echo(f"Version: {installed_version()}")

@@ -23,17 +23,19 @@ if TYPE_CHECKING:
     "submissions",
     multiple=True,
     metavar="ARGUMENTS",
-    help="A job more: what would follow 'muster submit', as one word; -i may be left out.",
+    help="Add a job: the arguments of `muster submit` as one word; -i is optional.",
 )
 @click.option(
-    "--delete", "deletions", multiple=True, metavar="NAME", help="A job less: NAME or PROJECT/NAME."
+    "--delete", "deletions", multiple=True, metavar="NAME", help="Remove a job: NAME or PROJECT/NAME."
 )
-@click.option("--quota", "quotas", multiple=True, metavar="PROJECT=GPUS", help="Another quota of a project.")
+@click.option(
+    "--quota", "quotas", multiple=True, metavar="PROJECT=GPUS", help="Change the quota of a project."
+)
 @click.option(
     "--from",
     "file",
     type=click.Path(path_type=Path),
-    help="A file of 'muster snapshot' instead of the live cluster.",
+    help="Read this file of `muster snapshot` instead of the live cluster.",
 )
 @json_option()
 def what_if(
@@ -44,16 +46,16 @@ def what_if(
     file: Path | None,
     as_json: bool | None,
 ) -> None:
-    """Who would run, who would be evicted and who would wait if jobs or quotas were changed. Nothing is written.
+    """Show bindings, evictions and pending jobs after a change of jobs or quotas, and write nothing.
 
-    All that is asked for happens at once: quotas first, then deletions, then submissions. The cluster is compared with
-    what it would come to without them.
+    The command applies all changes at once: quotas first, then deletions, then submissions. It compares the
+    result with the state that the cluster would reach without the changes.
     """
     from orchestrator.simulation import change
     from orchestrator.simulation.outcome import compare
 
     if not (submissions or deletions or quotas):
-        raise UsageError("say what would be different: --submit, --delete or --quota")
+        raise UsageError("no change is given: give --submit, --delete or --quota")
     requests = [_submission(submission) for submission in submissions]
     new_quotas = [_quota(quota) for quota in quotas]
     snapshot, project = _snapshot(file)
@@ -113,7 +115,7 @@ def _submission(text: str) -> "tuple[Submission, str | None]":
     except ValueError as error:
         raise UsageError(f"--submit {text!r} cannot be read: {error}") from error
     if not words:
-        raise UsageError("--submit is empty: give what would follow 'muster submit'")
+        raise UsageError("--submit is empty: give the arguments of 'muster submit'")
     return read_submission(words)
 
 

@@ -20,7 +20,7 @@ HEADER: Final = ("PROJECT", "ROLE")
 @click.command("whoami", cls=Command)
 @output_option("json", "yaml", "name")
 def whoami(*, output: str | None) -> None:
-    """Say who the cluster takes you for, in which groups, and what you may do in which project."""
+    """Show your user and groups in the cluster, and your rights in each project."""
     identity, access = run(_review)
     if output in ("json", "yaml"):
         answer = {
@@ -42,7 +42,7 @@ def whoami(*, output: str | None) -> None:
 
 @click.command("login", cls=Command)
 def login() -> None:
-    """Check that the kubeconfig's credentials are good. muster has no accounts of its own."""
+    """Check the credentials of the kubeconfig. muster has no accounts of its own."""
     identity, access = run(_review)
     click.echo(
         f"You are {identity.user} at {access.server} (context {access.context}). "
@@ -52,7 +52,7 @@ def login() -> None:
 
 @click.command("logout", cls=Command)
 def logout() -> None:
-    """Say how to give up the kubeconfig's credentials. muster keeps none of its own."""
+    """Explain how to remove the credentials of the kubeconfig. muster stores none of its own."""
     click.echo(
         "muster keeps no login: to give up your credentials, "
         "remove the user from the kubeconfig with 'kubectl config delete-user NAME'"

@@ -25,10 +25,10 @@ HEADER: Final = ("WHEN", "AGE", "POD", "GPUs", "FROM", "TO", "RULE", "GRACE", "B
 @click.argument("name", shell_complete=completing("jobs"))
 @json_option()
 def why_evicted(*, name: str, as_json: bool | None) -> None:
-    """Say who took the GPUs of a job, by which rule and when, from the record that the operator keeps.
+    """Explain the evictions of a job: the workload that got the GPUs, the rule and the time.
 
-    GRACE is how long it could go on to save its work. The record outlives the pods and the job; it holds the last
-    evictions of each project.
+    GRACE is the grace period for a checkpoint. The operator records the latest evictions of each project. The
+    record outlives the pods and the job.
     """
     from orchestrator.control.report.audit import MAX_RECORDS
 

@@ -20,7 +20,7 @@ NOTEBOOK_PATH: Final = "/home/jovyan/work"
 
 @click.group("workspace", cls=Group, no_args_is_help=True)
 def workspace() -> None:
-    """Create, list and delete workspaces: Jupyter on a clone of a volume."""
+    """Create, list and delete workspaces: Jupyter notebooks on a clone of a volume."""
 
 
 @workspace.command("create", cls=Command, no_args_is_help=True)
@@ -29,15 +29,13 @@ def workspace() -> None:
     "--clone-of",
     required=True,
     metavar="VOLUME",
-    help="The volume whose clone the workspace has.",
+    help="Volume to clone.",
     shell_complete=completing("volumes"),
 )
 @click.option("--path", default=NOTEBOOK_PATH, metavar="PATH", help=f"Where it is; default: {NOTEBOOK_PATH}.")
 @click.option("-i", "--image", help="The container image; default: that of submit --jupyter.")
-@click.option("-g", "--gpu", metavar="GPUS", help="Whole GPUs (2), or a part of one (0.5).")
-@click.option(
-    "--dry-run", is_flag=True, default=None, help="Print what would be created, and create nothing."
-)
+@click.option("-g", "--gpu", metavar="GPUS", help="Number of GPUs (2), or a GPU fraction (0.5).")
+@click.option("--dry-run", is_flag=True, default=None, help="Print the objects and create nothing.")
 @click.pass_context
 def create_workspace(
     ctx: click.Context,
@@ -50,7 +48,7 @@ def create_workspace(
     gpu: str | None,
     dry_run: bool | None,
 ) -> int:
-    """Start a notebook on a clone of a volume, behind an ingress; print its token and its URL.
+    """Start a notebook on a clone of a volume, behind an Ingress; print its token and its URL.
 
     The same as `muster submit --jupyter --clone-of VOLUME:PATH -s ingress`.
     """
@@ -72,7 +70,7 @@ def create_workspace(
 @no_headers_option()
 @json_option()
 def list_workspaces(*, no_headers: bool | None, as_json: bool | None) -> None:
-    """List the workspaces of the project with their URLs: interactive jobs that have clones of their own."""
+    """List the workspaces of the project with their URLs: the interactive jobs that have a clone."""
     from orchestrator.client.workspaces import workspaces
 
     views, scope = in_scope(workspaces)
@@ -89,7 +87,7 @@ def list_workspaces(*, no_headers: bool | None, as_json: bool | None) -> None:
 @workspace.command("delete", cls=Command, no_args_is_help=True)
 @click.argument("name", shell_complete=completing("jobs"))
 def delete_workspace(*, name: str) -> None:
-    """Delete a workspace and its clone; the volume that it is a clone of stays."""
+    """Delete a workspace and its clone. The cloned volume is kept."""
     from orchestrator.client.workspaces import delete_workspace
 
     in_scope(lambda client, scope: delete_workspace(client, scope, name))

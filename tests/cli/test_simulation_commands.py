@@ -161,7 +161,7 @@ def test_simulate_shows_evictions_by_rule_and_who_waits(muster: Muster, full: st
     ("arguments", "complaint"),
     [
         (("simulate", "nothing.yaml"), "nothing.yaml: cannot be read"),
-        (("what-if", "--from", "{full}"), "say what would be different"),
+        (("what-if", "--from", "{full}"), "no change is given"),
         (("what-if", "--from", "{full}", "--quota", "team-a"), "give PROJECT=GPUS"),
         (("what-if", "--from", "{full}", "--quota", "team-a=many"), "is no number of GPUs"),
         (

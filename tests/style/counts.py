@@ -4,8 +4,8 @@ A line of the file is a path, a kind of text with a pattern, and how often the p
 
     orchestrator/cli/submit.py docstring.what 3
 
-Counts may only fall. If the file has conflict markers, both sides are read and the higher count of each line is taken.
-The option `--lower` therefore resolves a merge conflict.
+Counts may only fall. Git merges the file by union (.gitattributes). If a line is there twice, the higher count is
+taken, and `--lower` stores the present count once.
 """
 
 from collections import Counter, defaultdict
