@@ -200,7 +200,7 @@ class AsyncClient:
     async def watch_jobs(
         self, *, project: Where = None, all_projects: bool = False
     ) -> AsyncGenerator[list[WorkloadView], None]:
-        """Yield what `list_jobs` returns, now and whenever it has changed; close it (`contextlib.aclosing`)."""
+        """Yield what `list_jobs` returns, now and after each change. `AsyncClient`: close it by `aclosing`."""
         from orchestrator.client.watching import watch_jobs
 
         scope = None if all_projects else await self.scope(project)
@@ -239,7 +239,7 @@ class AsyncClient:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the log of a job's youngest pod, or of the named one, as it comes; by default what there is.
 
-        Close the generator (`contextlib.aclosing`). Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning.
+        `AsyncClient`: close it (`contextlib.aclosing`). Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning.
         """
         from orchestrator.client.streams import LogRequest
 

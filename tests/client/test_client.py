@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
+from collections.abc import Generator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_type
 
 import pytest
 
@@ -13,13 +16,16 @@ from orchestrator.client import (
     AsyncClient,
     Client,
     DuplicateName,
+    Listening,
     MusterError,
     NoSuchNode,
     NoSuchProject,
     NoSuchTemplate,
     NoSuchWorkload,
     Submission,
+    Submitted,
     Template,
+    WorkloadView,
 )
 from orchestrator.cluster.errors import Forbidden, Unreachable
 from tests.cli.conftest import write_kubeconfig
@@ -102,9 +108,21 @@ async def test_the_asynchronous_client_has_the_same_operations(kubeconfig: Path)
     async with AsyncClient.of_kubeconfig(project="team-b") as client:
         await client.submit(TRAIN)
         assert [job.project for job in await client.list_jobs()] == ["team-b"]
-    own = {name for name in vars(Client) if not name.startswith("_")} - {"close"}
-    others = {name for name in vars(AsyncClient) if not name.startswith("_")}
-    assert own <= others
+    own = {name: member for name, member in vars(Client).items() if not name.startswith("_")}
+    others = {name: member for name, member in vars(AsyncClient).items() if not name.startswith("_")}
+    assert own.keys() - {"close"} == others.keys() - {"streams", "data", "of_kubeconfig", "with_hint"}
+    for name in own.keys() - {"close"}:
+        assert inspect.signature(own[name]) == inspect.signature(others[name])
+        assert inspect.getdoc(own[name]) == inspect.getdoc(others[name])
+
+
+def test_the_plain_operations_keep_the_types_of_arguments_and_results(client: Client) -> None:
+    assert_type(client.list_jobs(all_projects=True), list[WorkloadView])
+    assert_type(client.watch_jobs(), Generator[list[WorkloadView], None, None])
+    assert_type(client.submit(TRAIN, dry_run=True), Submitted)
+    assert_type(client.port_forward("train"), AbstractContextManager[list[Listening]])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'projet'"):
+        client.list_jobs(projet="team-a")  # type: ignore[call-arg]
 
 
 def test_errors_keep_their_type_and_say_what_helps(
