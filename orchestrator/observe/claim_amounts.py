@@ -22,6 +22,9 @@ from orchestrator.planner.devices.model import Request as DeviceRequest
 from orchestrator.planner.devices.quantity import MIB_NANO
 from orchestrator.planner.model import Request
 
+MAX_COST_NS: Final = 2_000_000_000
+"""Maximum cost of the selectors of all classes. Classes beyond it are not counted: about 20,000 evaluations."""
+
 _MEMORY: Final = ("memory", f"{GPU_DRIVER}/memory")
 
 
@@ -62,6 +65,7 @@ class GpuClasses:
         self._samples = samples
         self._most = most
         self._accepted: dict[str, Device | None] = {}
+        self._left_ns = MAX_COST_NS
 
     def amounts(self, spec: ClaimSpec) -> GpuAmounts:
         """What a claim asks for."""
@@ -100,10 +104,18 @@ class GpuClasses:
         if listed is None or not self._samples:
             return None
         selectors = Selectors(Features())
+        try:
+            programs = [selectors.compile(expression) for expression in listed.selectors]
+        except SelectorFailed:
+            return None
+        cost_ns = sum(program.cost.max_ns for program in programs)
         for sample in self._samples:
             view = DeviceView(GPU_DRIVER, sample)
+            self._left_ns -= cost_ns
+            if self._left_ns < 0:
+                return None
             try:
-                if all(selectors.matches(expression, view) for expression in listed.selectors):
+                if all(selectors.evaluate(program, view) for program in programs):
                     return sample
             except SelectorFailed:
                 continue

@@ -35,6 +35,12 @@ if TYPE_CHECKING:
 
 _NONE: Final[Mapping[str, int]] = {}
 
+_TOO_MANY_COMBINATIONS: Final = "the search for devices was given up: its claims have too many combinations"
+_TO_BE_EVALUATED: Final = (
+    "the selectors of its project's claims take longer than the time for them in one decision; "
+    "the next decision continues"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Granted:
@@ -130,6 +136,7 @@ class ClaimLedger:
         self.doubles = self._find_doubles()
         if "allocator" in self.__dict__:
             self.allocator.ledger.forget_undo()
+            self.allocator.begin()
         self._answers.clear()
         self.problems.clear()
 
@@ -371,9 +378,7 @@ class ClaimLedger:
         if isinstance(answer, Failed) and not answer.only_this_node:
             self.problems[pod.id] = answer.why
         elif isinstance(answer, WorkBoundReached):
-            self.problems[pod.id] = (
-                "the search for devices was given up: its claims have too many combinations"
-            )
+            self.problems[pod.id] = _TO_BE_EVALUATED if answer.continues else _TOO_MANY_COMBINATIONS
         return None
 
     def _missing(self, place: NodePlace, pod: Pod, *, later: bool) -> list[Claim] | None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from orchestrator.planner.devices.inventory import Inventory, NodeDevices
 from orchestrator.planner.devices.ledger import DeviceLedger
-from orchestrator.planner.devices.matching import Matches
+from orchestrator.planner.devices.matching import Matches, SelectorWorkExceeded
 from orchestrator.planner.devices.model import (
     Allocated,
     Answer,
@@ -51,7 +51,8 @@ class ClaimGroup:
 class DeviceAllocator:
     """Slices and classes as they are now, and the ledger of what is held.
 
-    `looked_at` counts the devices that searches looked at: the work that a decision is bounded by.
+    `looked_at` counts the devices that searches looked at, and the cost of new selectors. It counts for the bound of a
+    decision.
     """
 
     def __init__(self, features: Features | None = None) -> None:
@@ -74,6 +75,10 @@ class DeviceAllocator:
         if classes != self._classes:
             self._unsatisfiable_nodes.clear()
         self._classes = classes
+
+    def begin(self) -> None:
+        """Begin a decision: each project has credit for new selectors again."""
+        self._matches.begin()
 
     def group(self, claims: Sequence[Claim]) -> ClaimGroup:
         """Return the claims as something to ask for on many nodes."""
@@ -147,6 +152,7 @@ class DeviceAllocator:
         max_work: int,
         among: Mapping[str, Sequence[DeviceId]],
     ) -> Answer:
+        selector_work = self._matches.work
         try:
             search = Search(
                 node=node,
@@ -166,8 +172,12 @@ class DeviceAllocator:
                 return self._answer(node.place, claims, search)
         except WorkBoundExceeded:
             return WorkBoundReached()
+        except SelectorWorkExceeded:
+            return WorkBoundReached(continues=True)
         except CannotAllocate as error:
             return Failed(str(error))
+        finally:
+            self.looked_at += self._matches.work - selector_work
         if node.invalid is None:
             return Unsatisfiable()
         return Failed(

@@ -1,60 +1,149 @@
-"""Which devices the selectors of a request accept: asked once for each device, however many claims ask the same."""
+"""The devices that the selectors of a request accept, and the cost of selectors that a project may cause.
 
+An expression is compiled once and evaluated once for each device, also if several claims contain it. The outcomes are
+remembered up to a total size; the expression that was used least recently is forgotten first.
+"""
+
+from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
 from orchestrator.planner.devices.model import Device, Features, Request, ResourceSlice
 from orchestrator.planner.devices.pools import Candidate
-from orchestrator.planner.devices.selectors import DeviceView, SelectorFailed, Selectors
+from orchestrator.planner.devices.selectors import DeviceView, Program, SelectorFailed, Selectors
 
-MAX_OUTCOMES: Final = 256
-"""So many expressions are remembered for each device."""
+MAX_BYTES: Final = 48 * 1024 * 1024
+"""Approximate maximum size of all remembered expressions and outcomes."""
+_PROGRAM_BYTES: Final = 20_000
+_CHARACTER_BYTES: Final = 150
+_OUTCOME_BYTES: Final = 120
+
+MAX_CREDIT: Final = 1_000_000
+"""Maximum cost of new selectors of one project in one decision, in microseconds."""
+REFILL: Final = 100_000
+"""Microseconds that a decision adds to the credit of a project. Projects that used up their credit share them."""
+_COMPILE_WORK: Final = 500
+_CHARACTER_WORK: Final = 20
+_VALUE_NS: Final = 2_000
+"""To hand one attribute or capacity to the library."""
+
+Outcome = bool | SelectorFailed
+
+
+class SelectorWorkExceeded(Exception):
+    """The project has used up its credit for new selectors. The next decision continues from here."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """A compiled expression or the reason of its failure, and its outcomes on devices."""
+
+    program: Program | SelectorFailed
+    length: int
+    outcomes: dict[Device, Outcome] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return _PROGRAM_BYTES + _CHARACTER_BYTES * self.length + _OUTCOME_BYTES * len(self.outcomes)
 
 
 class Matches:
-    """Remembers, for each device, what expressions came to; until the slice that has the device is replaced."""
+    """The outcomes of expressions on devices. The outcomes of a device are forgotten when its slice is replaced.
 
-    def __init__(self, features: Features) -> None:
+    `work` is the cost of all compilations and evaluations in microseconds, `evaluated` the number of evaluations.
+    """
+
+    def __init__(self, features: Features, *, max_bytes: int = MAX_BYTES) -> None:
         self._selectors = Selectors(features)
-        self._views: dict[Device, DeviceView] = {}
-        self._outcomes: dict[Device, dict[str, bool | SelectorFailed]] = {}
+        self._max_bytes = max_bytes
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._size = 0
+        self._credit: dict[str, int] = {}
+        self._short: set[str] = set()
+        self.work = 0
         self.evaluated = 0
+
+    def begin(self) -> None:
+        """Begin a decision: add to the credits."""
+        refill = REFILL // max(1, len(self._short))
+        self._short.clear()
+        self._credit = {
+            project: credit + refill
+            for project, credit in self._credit.items()
+            if credit + refill < MAX_CREDIT
+        }
 
     def keep(self, slices: Iterable[ResourceSlice]) -> None:
         """Forget the devices that are in none of these."""
         devices = {device for published in slices for device in published.devices}
-        self._views = {device: view for device, view in self._views.items() if device in devices}
-        self._outcomes = {
-            device: outcomes for device, outcomes in self._outcomes.items() if device in devices
-        }
+        for known in self._known.values():
+            known.outcomes = {
+                device: outcome for device, outcome in known.outcomes.items() if device in devices
+            }
+        self._size = sum(known.size for known in self._known.values())
 
-    def accepts(self, candidate: Candidate, expressions: Iterable[str]) -> bool:
-        """Return whether all expressions are true for the device. Raises SelectorFailed."""
-        outcomes = self._outcomes.get(candidate.device)
-        if outcomes is None:
-            outcomes = self._outcomes[candidate.device] = {}
+    def accepts(self, candidate: Candidate, expressions: Iterable[str], project: str) -> bool:
+        """Return whether all expressions are true for the device. Raises SelectorFailed and SelectorWorkExceeded."""
         for expression in expressions:
-            outcome = outcomes.get(expression)
+            known, outcome = self._known.get(expression), None
+            if known is not None:
+                self._known.move_to_end(expression)
+                outcome = known.outcomes.get(candidate.device)
             if outcome is None:
-                if len(outcomes) >= MAX_OUTCOMES:
-                    outcomes.clear()
-                outcome = outcomes[expression] = self._evaluate(candidate, expression)
+                outcome = self._evaluate(candidate, expression, project)
             if isinstance(outcome, SelectorFailed):
                 raise SelectorFailed(*outcome.args)
             if not outcome:
                 return False
         return True
 
-    def _evaluate(self, candidate: Candidate, expression: str) -> bool | SelectorFailed:
+    def _evaluate(self, candidate: Candidate, expression: str, project: str) -> Outcome:
+        known = self._compiled(expression, project)
+        view = DeviceView(candidate.device_id[0], candidate.device)
+        if isinstance(known.program, SelectorFailed):
+            return known.program
+        cost_ns = known.program.cost.on(view.max_list_length()) + _VALUE_NS * view.value_count()
+        self._spend(project, cost_ns // 1000)
         self.evaluated += 1
-        view = self._views.get(candidate.device)
-        if view is None:
-            driver = candidate.device_id[0]
-            view = self._views[candidate.device] = DeviceView(driver, candidate.device)
+        outcome: Outcome
         try:
-            return self._selectors.matches(expression, view)
+            outcome = self._selectors.evaluate(known.program, view)
         except SelectorFailed as failure:
-            return failure
+            outcome = failure
+        known.outcomes[candidate.device] = outcome
+        self._grow(_OUTCOME_BYTES)
+        return outcome
+
+    def _compiled(self, expression: str, project: str) -> _Known:
+        known = self._known.get(expression)
+        if known is not None:
+            return known
+        self._spend(project, _COMPILE_WORK + _CHARACTER_WORK * len(expression))
+        program: Program | SelectorFailed
+        try:
+            program = self._selectors.compile(expression)
+        except SelectorFailed as failure:
+            program = failure
+        known = self._known[expression] = _Known(program, len(expression))
+        self._grow(known.size)
+        return known
+
+    def _grow(self, size: int) -> None:
+        """Add to the total size, and forget expressions while it is above the maximum."""
+        self._size += size
+        while self._size > self._max_bytes and len(self._known) > 1:
+            _, oldest = self._known.popitem(last=False)
+            self._size -= oldest.size
+
+    def _spend(self, project: str, work: int) -> None:
+        """Take the cost off the credit. Raises SelectorWorkExceeded if the credit was used up before."""
+        credit = self._credit.get(project, MAX_CREDIT)
+        if credit <= 0:
+            self._short.add(project)
+            raise SelectorWorkExceeded
+        self._credit[project] = credit - work
+        self.work += work
 
 
 def tolerates_taints(request: Request, device: Device) -> bool:

@@ -315,7 +315,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class WorkBoundReached:
-    """The search was given up: there may be an answer."""
+    """The search was given up: there may be an answer. `continues`: the next decision continues the search."""
+
+    continues: bool = False
 
 
 Answer = Allocated | Unsatisfiable | Failed | WorkBoundReached

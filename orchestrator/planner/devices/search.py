@@ -6,7 +6,7 @@ last, slices by name, devices as listed; so both choose the same where there is 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from orchestrator.planner.devices.capacity import consumption
 from orchestrator.planner.devices.constraints import ConstraintState, attribute_values
@@ -29,6 +29,9 @@ from orchestrator.planner.devices.selectors import SelectorFailed
 T = TypeVar("T")
 
 _NOTHING: Mapping[str, int] = {}
+
+_SELECTORS_A_WORK: Final = 8
+"""Number of remembered outcomes that cost as much as one device."""
 
 
 class CannotAllocate(Exception):
@@ -256,8 +259,8 @@ class Search:
             self._give_back(at.claim)
             exhausted.add(self._likeness(candidate))
 
-    def _work(self) -> None:
-        self.looked_at += 1
+    def _work(self, amount: int = 1) -> None:
+        self.looked_at += amount
         if self.looked_at > self._max_work:
             raise WorkBoundExceeded
 
@@ -279,8 +282,9 @@ class Search:
         """Return whether class and request accept the device. Raises CannotAllocate where an expression fails."""
         if candidate.device.binding_conditions and not self._features.binding_conditions:
             return False
+        self._work(len(demand.selectors) // _SELECTORS_A_WORK)
         try:
-            is_accepted = self._matches.accepts(candidate, demand.selectors)
+            is_accepted = self._matches.accepts(candidate, demand.selectors, claim.namespace)
         except SelectorFailed as failure:
             raise CannotAllocate(
                 f"{_name(claim)}: request {demand.request.name}: device {'/'.join(candidate.device_id)}: {failure}"

@@ -2,12 +2,13 @@
 
 The library has no types of ours, so a quantity is the map `{"quantity": "billionths"}` and a version
 `{"semver": "1.2.3"}` while an expression is evaluated; equal ones are equal maps.
-An expression costs no more than the library's bounds allow: 10,000 iterations, regular expressions in linear time; how
-large its values become is bounded by `expression_size`.
+`expression_cost` bounds what an evaluation takes: an expression above the bound is not evaluated. Besides, the library
+stops after 10,000 iterations, and evaluates regular expressions in linear time.
 """
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from cel_expr_python import cel
@@ -15,7 +16,8 @@ from cel_expr_python.ext.ext_bindings import ExtBindings
 from cel_expr_python.ext.ext_optional import ExtOptional
 from cel_expr_python.ext.ext_strings import ExtStrings
 
-from orchestrator.planner.devices.expression_size import MAX_SIZE, largest_size
+from orchestrator.planner.devices.expression_cost import Cost, estimate
+from orchestrator.planner.devices.expression_tree import decode
 from orchestrator.planner.devices.model import Attribute, Device, Features
 from orchestrator.planner.devices.quantity import NANO, NotAQuantity, parse_nano
 from orchestrator.planner.devices.version import NotAVersion, VersionKey, normalized, version_key
@@ -23,8 +25,8 @@ from orchestrator.planner.devices.version import NotAVersion, VersionKey, normal
 MAX_LENGTH: Final = 10 * 1024
 """Of an expression, as in Kubernetes."""
 
-MAX_PROGRAMS: Final = 4096
-"""So many compiled expressions are kept."""
+MAX_MESSAGE: Final = 300
+"""Characters of the reason why an expression failed."""
 
 _MAX_ATTRIBUTE_VALUES: Final = 64
 _QUANTITY: Final = "quantity"
@@ -38,8 +40,6 @@ _INT: Final = cel.Type.INT
 _VALUE: Final = cel.Type.Map(cel.Type.STRING, cel.Type.STRING)
 """Of quantities and versions."""
 
-_MAX_ACTIVATIONS: Final = 8
-"""Of one device: expressions name few domains."""
 _PLAIN: Final = frozenset({"int", "bool", "string"})
 _NO_DOMAINS: Final[frozenset[str]] = frozenset()
 
@@ -50,33 +50,30 @@ class SelectorFailed(ValueError):
     """The expression cannot be compiled, or fails on the device."""
 
 
-class _Program(Protocol):
+class _Compiled(Protocol):
     def eval(self, activation: object) -> Any:
         """Return the value of the expression."""
 
 
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled expression. `domains` are the text literals that may be domains of attributes."""
+
+    compiled: _Compiled
+    domains: frozenset[str]
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceView:
-    """A device as expressions see it; what the library makes of it is kept, because every expression needs it again."""
+    """A device as expressions see it."""
 
-    __slots__ = ("_activations", "_device", "_driver")
+    driver: str
+    device: Device
 
-    def __init__(self, driver: str, device: Device) -> None:
-        self._driver = driver
-        self._device = device
-        self._activations: dict[frozenset[str], object] = {}
-
-    def activation(self, environment: Any, features: Features, domains: frozenset[str]) -> object:
+    def values(self, features: Features, domains: frozenset[str]) -> dict[str, object]:
         """Return the device for an evaluation, with empty maps for those of the domains that it has nothing of."""
-        known = self._activations.get(domains)
-        if known is None:
-            if len(self._activations) >= _MAX_ACTIVATIONS:
-                self._activations.clear()
-            known = environment.Activation({"device": self._values(features, domains)})
-            self._activations[domains] = known
-        return known
-
-    def _values(self, features: Features, domains: frozenset[str]) -> dict[str, object]:
-        device = self._device
+        device = self.device
         attributes: dict[str, dict[str, object]] = {domain: {} for domain in domains}
         for name, attribute in device.attributes.items():
             domain, own_name = self._split(name)
@@ -86,7 +83,7 @@ class DeviceView:
             domain, own_name = self._split(name)
             capacity.setdefault(domain, {})[own_name] = _quantity(amount.value_nano)
         values: dict[str, object] = {
-            "driver": self._driver,
+            "driver": self.driver,
             "attributes": attributes,
             "capacity": capacity,
         }
@@ -94,13 +91,23 @@ class DeviceView:
             values["allowMultipleAllocations"] = device.shareable
         return values
 
+    def max_list_length(self) -> int:
+        """Return the number of values of the longest list among the attributes; at least 1."""
+        return max((len(attribute.values) for attribute in self.device.attributes.values()), default=1)
+
+    def value_count(self) -> int:
+        """Return the number of values that the library has to be given."""
+        return len(self.device.capacity) + sum(
+            map(len, (one.values for one in self.device.attributes.values()))
+        )
+
     def _split(self, name: str) -> tuple[str, str]:
         domain, slash, own_name = name.partition("/")
-        return (domain, own_name) if slash else (self._driver, name)
+        return (domain, own_name) if slash else (self.driver, name)
 
 
 class Selectors:
-    """Compiles expressions, each once, and evaluates them on devices."""
+    """Compiles expressions and evaluates them on devices. It remembers nothing."""
 
     def __init__(self, features: Features) -> None:
         self._features = features
@@ -109,55 +116,44 @@ class Selectors:
             extensions=[ExtStrings(), ExtBindings(), ExtOptional()],
             functions=_functions(features),
         )
-        self._programs: dict[str, tuple[_Program, frozenset[str]] | SelectorFailed] = {}
 
-    def matches(self, expression: str, view: DeviceView) -> bool:
-        """Return whether the expression is true for the device. Raises SelectorFailed."""
-        program, domains = self._compiled(expression)
-        value = self._evaluated(program, view, _NO_DOMAINS)
-        result = value.plain_value()
-        if result is True or result is False:
-            return result
-        if domains and value.type() == cel.Type.ERROR:
-            # In Kubernetes a domain that the device has nothing of is an empty map, but is not `in` the device.
-            value = self._evaluated(program, view, domains)
-            result = value.plain_value()
-        if isinstance(result, bool):
-            return result
-        if value.type() == cel.Type.ERROR:
-            raise SelectorFailed(f"CEL runtime error: {result}")
-        raise SelectorFailed(f"CEL result of type {value.type().name()} is not a bool")
-
-    def _evaluated(self, program: _Program, view: DeviceView, domains: frozenset[str]) -> Any:
-        try:
-            return program.eval(view.activation(self._environment, self._features, domains))
-        except (RuntimeError, ValueError, OverflowError, MemoryError) as error:
-            raise SelectorFailed(f"CEL runtime error: {_one_line(error)}") from error
-
-    def _compiled(self, expression: str) -> tuple[_Program, frozenset[str]]:
-        known = self._programs.get(expression)
-        if known is None:
-            if len(self._programs) >= MAX_PROGRAMS:
-                self._programs.pop(next(iter(self._programs)))
-            known = self._programs[expression] = self._compile(expression)
-        if isinstance(known, SelectorFailed):
-            raise SelectorFailed(*known.args)
-        return known
-
-    def _compile(self, expression: str) -> tuple[_Program, frozenset[str]] | SelectorFailed:
+    def compile(self, expression: str) -> Program:
+        """Return the program. Raises SelectorFailed, also if its evaluation may cost too much."""
         if len(expression) > MAX_LENGTH:
-            return SelectorFailed(f"CEL compile error: longer than {MAX_LENGTH} characters")
-        if largest_size(expression) > MAX_SIZE:
-            return SelectorFailed("CEL compile error: its values may become too large")
+            raise SelectorFailed(f"CEL compile error: longer than {MAX_LENGTH} characters")
         try:
-            program: _Program = self._environment.compile(expression)
+            # The API server has checked the types. The type checker of the library takes exponential time for
+            # `cel.bind(a, {1: 1}, cel.bind(b, {a: a}, cel.bind(c, {b: b}, …`.
+            compiled = self._environment.compile(expression, disable_check=True)
+            cost = estimate(decode(compiled.serialize()))
         except (RuntimeError, ValueError) as error:
-            return SelectorFailed(f"CEL compile error: {_one_line(error)}")
-        return program, frozenset(match[2] for match in _LITERAL.finditer(expression))
+            raise SelectorFailed(_one_line("CEL compile error", error)) from None
+        return Program(compiled, frozenset(match[2] for match in _LITERAL.finditer(expression)), cost)
+
+    def evaluate(self, program: Program, view: DeviceView) -> bool:
+        """Return whether the expression is true for the device. Raises SelectorFailed."""
+        value = self._value(program, view, _NO_DOMAINS)
+        if program.domains and value.type() == cel.Type.ERROR:
+            # In Kubernetes a domain that the device has nothing of is an empty map, but is not `in` the device.
+            value = self._value(program, view, program.domains)
+        kind = value.type()
+        if kind == cel.Type.BOOL:
+            return bool(value.plain_value())
+        if kind in (cel.Type.ERROR, cel.Type.UNKNOWN):
+            raise SelectorFailed(_one_line("CEL runtime error", value.plain_value()))
+        raise SelectorFailed(f"CEL result of type {kind.name()} is not a bool")
+
+    def _value(self, program: Program, view: DeviceView, domains: frozenset[str]) -> Any:
+        # The library frees the values of an evaluation with its activation: no activation is used twice.
+        activation = self._environment.Activation({"device": view.values(self._features, domains)})
+        try:
+            return program.compiled.eval(activation)
+        except (RuntimeError, ValueError, OverflowError, MemoryError) as error:
+            raise SelectorFailed(_one_line("CEL runtime error", error)) from None
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+def _one_line(kind: str, error: object) -> str:
+    return f"{kind}: {' '.join(str(error)[:MAX_MESSAGE].split())}"
 
 
 def _attribute_value(name: str, attribute: Attribute, features: Features) -> object:

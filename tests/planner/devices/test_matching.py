@@ -1,0 +1,115 @@
+"""`orchestrator.planner.devices.matching`: what is remembered, and how much work a project may cause."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from orchestrator.planner.devices.inventory import Inventory
+from orchestrator.planner.devices.matching import MAX_CREDIT, REFILL, Matches, SelectorWorkExceeded
+from orchestrator.planner.devices.model import Features
+from orchestrator.planner.devices.pools import Candidate
+from tests.planner.devices.builders import NODE, device, resource_slice
+
+
+def candidates(count: int) -> Sequence[Candidate]:
+    inventory = Inventory(Features())
+    inventory.replace([resource_slice(*(device(f"gpu-{index}") for index in range(count)))])
+    return inventory.on_node(NODE).candidates
+
+
+def expensive(number: int) -> str:
+    numbers = ",".join(str(number * 100 + index) for index in range(15))
+    return f"[{numbers}].all(a, [{numbers}].all(b, [{numbers}].all(c, a + b + c >= 0)))"
+
+
+def evaluated(matches: Matches, listed: Sequence[Candidate], expressions: Sequence[str], project: str) -> int:
+    """Return the number of evaluations until the project had to stop."""
+    before = matches.evaluated
+    try:
+        for candidate in listed:
+            assert matches.accepts(candidate, expressions, project)
+    except SelectorWorkExceeded:
+        pass
+    return matches.evaluated - before
+
+
+def test_an_expression_is_evaluated_once_for_each_device_of_all_projects() -> None:
+    matches, listed = Matches(Features()), candidates(4)
+    assert evaluated(matches, listed, ["1 == 1", "2 == 2"], "team-a") == 8
+    assert evaluated(matches, listed, ["2 == 2", "1 == 1"], "team-b") == 0
+
+
+def test_the_expression_that_was_used_least_recently_is_forgotten_first() -> None:
+    matches, listed = Matches(Features(), max_bytes=100_000), candidates(1)
+    used = "0 == 0"
+    for number in range(1, 200):
+        evaluated(matches, listed, [used, f"{number} == {number}"], f"team-{number}")
+    assert matches.evaluated == 200, "the expression that each expressions for was forgotten"
+    assert len(matches._known) <= 5
+    assert matches._size <= 100_000
+
+
+def test_outcomes_count_for_the_size_that_is_remembered() -> None:
+    matches, listed = Matches(Features(), max_bytes=200_000), candidates(500)
+    for number in range(20):
+        assert evaluated(matches, listed, [f"{number} == {number}"], f"team-{number}") == 500
+    assert matches._size == sum(known.size for known in matches._known.values()) <= 200_000
+
+
+def test_a_project_has_a_credit_in_each_decision_and_continues_in_the_next() -> None:
+    matches, listed = Matches(Features()), candidates(8)
+    expressions = [expensive(number) for number in range(40)]
+    matches.begin()
+    first = evaluated(matches, listed, expressions, "team-a")
+    assert 0 < first < 8 * 40
+    assert MAX_CREDIT <= matches.work < MAX_CREDIT + 20_000
+    assert evaluated(matches, listed, expressions, "team-a") == 0
+    assert evaluated(matches, listed, ["1 == 1"], "team-b") == 8, "the other project pays for it"
+    total, decisions = first, 1
+    while total < 8 * 40:
+        before = matches.work
+        matches.begin()
+        total += evaluated(matches, listed, expressions, "team-a")
+        assert matches.work - before < REFILL + 20_000
+        decisions += 1
+    assert decisions < 40
+    matches.begin()
+    assert evaluated(matches, listed, expressions, "team-a") == 0
+
+
+def test_projects_that_used_up_their_credit_share_the_refill() -> None:
+    matches, listed = Matches(Features()), candidates(8)
+    projects = [f"team-{number}" for number in range(10)]
+    expressions = {
+        project: [expensive(100 * number + more) for more in range(40)]
+        for number, project in enumerate(projects)
+    }
+    for _ in range(3):
+        before = matches.work
+        matches.begin()
+        for project in projects:
+            evaluated(matches, listed, expressions[project], project)
+    assert matches.work - before < 3 * REFILL
+
+
+def test_credit_comes_back() -> None:
+    matches, listed = Matches(Features()), candidates(8)
+    matches.begin()
+    evaluated(matches, listed, [expensive(number) for number in range(40)], "team-a")
+    for _ in range(MAX_CREDIT // REFILL + 2):
+        matches.begin()
+    before = matches.work
+    evaluated(matches, listed, [expensive(number) for number in range(40, 80)], "team-a")
+    assert matches.work - before >= MAX_CREDIT
+
+
+@pytest.mark.parametrize("expression", ["x" * 20_000, "1 +", "noSuchName", "[1].all(x, " * 40])
+def test_an_expression_that_does_not_compile_is_compiled_once(expression: str) -> None:
+    matches, listed = Matches(Features()), candidates(8)
+    for candidate in listed:
+        with pytest.raises(ValueError, match="CEL compile error"):
+            matches.accepts(candidate, [expression], "team-a")
+    work = matches.work
+    with pytest.raises(ValueError, match="CEL compile error"):
+        matches.accepts(listed[0], [expression], "team-a")
+    assert matches.work == work
