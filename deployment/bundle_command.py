@@ -19,7 +19,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 @click.group()
 def bundle() -> None:
-    """Everything that an installation without the internet needs, in one directory."""
+    """Build and use a directory with everything that an installation without the internet needs."""
 
 
 @bundle.command()
@@ -38,7 +38,7 @@ def bundle() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 def build(inventory: Path, mirrors: Path | None, key: Path | None, directory: Path, *, as_json: bool) -> None:
-    """Fetch what the site needs into DIRECTORY; go on where a run before stopped."""
+    """Fetch the artifacts of a site into DIRECTORY, or continue an interrupted run."""
     require_extra("deployment")
     from deployment import content, site_file, stages
     from deployment.bundle import build as building
@@ -85,9 +85,9 @@ def _trusted(function: _Command) -> _Command:
     for option in (
         click.option(
             "--key", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-            help="Public key that the signature must be of.",
+            help="Public key of the signature.",
         ),
-        click.option("--sha256", default="", help="The digest of the manifest that `build` printed."),
+        click.option("--sha256", default="", help="Digest of the manifest, as `build` printed it."),
     ):  # fmt: skip
         function = option(function)
     return function
@@ -98,7 +98,7 @@ def _trusted(function: _Command) -> _Command:
 @_trusted
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def verify(directory: Path, sha256: str, key: Path | None, *, as_json: bool) -> None:
-    """Prove that every byte of DIRECTORY is what was fetched; needs no network."""
+    """Verify every file of DIRECTORY against its manifest, without a network."""
     require_extra("deployment")
     from deployment.bundle import manifest
     from deployment.bundle.trust import Trust

@@ -42,7 +42,7 @@ def _on_a_site(function: _Command) -> _Command:
 
 _LIMIT = click.option(
     "--limit", default="", metavar="HOSTS",
-    help="Work on these hosts alone: names, patterns or groups, divided by commas.",
+    help="Limit the run to these hosts: names, patterns or groups, separated by commas.",
 )  # fmt: skip
 
 
@@ -50,9 +50,11 @@ def _range(function: _Command) -> _Command:
     for option in (
         click.option("--until", "last", metavar="STAGE", help="Stop after this stage."),
         click.option(
-            "--from", "first", metavar="STAGE", help="Begin with this stage, and do all again from there."
+            "--from", "first", metavar="STAGE", help="Start with this stage, and repeat all stages after it."
         ),
-        click.option("--check", is_flag=True, help="Change nothing; say what would change."),
+        click.option(
+            "--check", is_flag=True, help="Change nothing; report the changes (Ansible's check mode)."
+        ),
     ):
         function = option(function)
     return function
@@ -62,7 +64,7 @@ def _from_a_bundle(function: _Command) -> _Command:
     for option in (
         click.option(
             "--bundle-key", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
-            help="Public key that the bundle's signature must be of.",
+            help="Public key of the bundle's signature.",
         ),
         click.option(
             "--bundle-sha256", default="", metavar="DIGEST",
@@ -70,7 +72,7 @@ def _from_a_bundle(function: _Command) -> _Command:
         ),
         click.option(
             "--bundle", type=click.Path(path_type=Path, exists=True, file_okay=False),
-            help="Bundle of `muster bundle build`: nothing is fetched from anywhere else.",
+            help="Bundle of `muster bundle build`. The installation fetches everything from it.",
         ),
     ):  # fmt: skip
         function = option(function)
@@ -79,7 +81,7 @@ def _from_a_bundle(function: _Command) -> _Command:
 
 _PURGE = click.option(
     "--accept-runtime-purge", is_flag=True,
-    help="Let another container runtime that runs on a host go, with all its containers and images.",
+    help="Remove another container runtime that runs on a host, with all its containers and images.",
 )  # fmt: skip
 
 
@@ -91,7 +93,7 @@ _PURGE = click.option(
 @_PURGE
 @click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
 def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
-    """Install everything that the site file asks for; go on where a run before stopped."""
+    """Install a site by its site file, or continue an interrupted run."""
     _work(_request("install", options), as_json=as_json, plan_only=plan_only)
 
 
@@ -101,7 +103,7 @@ def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
 @_LIMIT
 @_from_a_bundle
 def plan(*, as_json: bool, **options: Any) -> None:
-    """Print what `install` would do with each stage, and why."""
+    """Print the stages that `install` would run, with reasons."""
     _work(_request("install", options), as_json=as_json, plan_only=True)
 
 
@@ -109,7 +111,7 @@ def plan(*, as_json: bool, **options: Any) -> None:
 @_on_a_site
 @_LIMIT
 def verify(*, as_json: bool, **options: Any) -> None:
-    """Prove every layer of a site again; change nothing."""
+    """Verify every layer of a site, and change nothing."""
     _work(_request("verify", options), as_json=as_json)
 
 
@@ -119,21 +121,19 @@ def verify(*, as_json: bool, **options: Any) -> None:
 @_LIMIT
 @_from_a_bundle
 @_PURGE
-@click.option(
-    "--accept-irreversible", is_flag=True, help="Go also where there is no way back; `--plan` tells where."
-)
+@click.option("--accept-irreversible", is_flag=True, help="Run irreversible stages too; `--plan` names them.")
 @click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
 def upgrade(*, as_json: bool, plan_only: bool, **options: Any) -> None:
-    """Bring a site to the versions that its file names now, storage before Kubernetes."""
+    """Upgrade a site to the versions in its site file, storage before Kubernetes."""
     _work(_request("upgrade", options), as_json=as_json, plan_only=plan_only)
 
 
 @click.command()
 @_on_a_site
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
 def teardown(*, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> None:
-    """Remove what was installed, last things first. Volumes on the storage are kept."""
+    """Uninstall a site in reverse order of its stages. The volumes on the storage are kept."""
     request = _request("teardown", {**options, "extra": ("teardown_confirmed=true",)})
     if not plan_only and not yes:
         click.confirm(f"Remove the installation of {options['inventory']}?", abort=True, err=True)
@@ -156,7 +156,7 @@ def resume(*, inventory: Path, state_dir: Path | None) -> None:
 @click.command()
 @_JSON
 def matrix(*, as_json: bool) -> None:
-    """Print what runs with what: every row with its source and the date when it was looked up."""
+    """Print the compatibility matrix: each row with its source and the date of the lookup."""
     require_extra("deployment")
     from deployment.matrix import tables
 
@@ -177,7 +177,7 @@ def matrix(*, as_json: bool) -> None:
 @_INVENTORY
 @_STATE
 def inventory(inventory: Path, state_dir: Path | None) -> None:
-    """Print the Ansible inventory of a site, for those who call ansible-playbook themselves."""
+    """Print the Ansible inventory of a site, for your own calls of ansible-playbook."""
     require_extra("deployment")
     from deployment import inventory as built
     from deployment.site_file import load
@@ -189,10 +189,10 @@ def inventory(inventory: Path, state_dir: Path | None) -> None:
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
     "--like", default="example", show_default=True, metavar="SITE",
-    help="Which of the sites that come with muster is taken: example, current, tr4858 or lab.",
+    help="Site of muster to copy: example, current, tr4858 or lab.",
 )  # fmt: skip
 def new_site(directory: Path, *, like: str) -> None:
-    """Write the site file of a new site into DIRECTORY, to be filled in; its last part is the site's name."""
+    """Write the site file of a new site into DIRECTORY. The last part of the path is the name of the site."""
     require_extra("deployment")
     from deployment import content
     from deployment.new_site import create

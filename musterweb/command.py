@@ -45,43 +45,44 @@ class Listen(NamedTuple):
     metavar="ADDRESS:PORT",
     default=DEFAULT_ADDRESS,
     show_default=True,
-    help="Where to listen; * is every address, port 0 takes a free one. Beyond loopback only with a certificate.",
+    help="Address to listen on. * is every address, port 0 takes a free port. Other addresses than "
+    "loopback need a certificate.",
 )
 @click.option(
     "--tls-certificate",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Certificate of the server in PEM, with those between it and its authority.",
+    help="Certificate chain of the server in PEM.",
 )
 @click.option(
     "--tls-key",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The private key of the certificate.",
+    help="Private key of the certificate.",
 )
 @click.option(
     "--kubeconfig",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Which cluster: only the address of its server and its authority are used.",
+    help="Kubeconfig of the cluster. Only the address of the server and its CA certificate are used.",
 )
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
 @click.option(
     "--prometheus",
     metavar="URL",
-    help="A Prometheus with the rules of `muster monitoring`, from which Analytics takes what was.",
+    help="Prometheus with the rules of `muster monitoring`. The page Analytics reads the history from it.",
 )
 @click.option(
     "--history",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Instead of a Prometheus: record what was in this file, made if it is not there; at most 1 GB.",
+    help="File for the history, instead of a Prometheus. It is created if it is missing; at most 1 GB.",
 )
 @click.option(
     "--history-token",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Token of the account that records, with the role muster-viewer in the whole cluster.",
+    help="Token of the recording account, which needs the role muster-viewer in the whole cluster.",
 )
 @click.option(
     "--history-seconds",
@@ -89,52 +90,55 @@ class Listen(NamedTuple):
     type=click.IntRange(1, 60),
     default=60,
     show_default=True,
-    help="How often to record; a point of Analytics is the mean of its minute.",
+    help="Recording interval. A point of Analytics is the mean of its minute.",
 )
 @click.option(
     "--reports",
     metavar="DIRECTORY",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Show the records of `muster validate` in the directories of this one.",
+    help="Show the reports of `muster validate` in the subdirectories of this directory.",
 )
 @click.option(
     "--oidc-issuer",
     metavar="URL",
-    help="Let people sign in at this OpenID Connect provider, whose ID tokens the API server takes.",
+    help="OpenID Connect provider for signing in. The API server must accept its ID tokens.",
 )
 @click.option(
-    "--oidc-client-id", metavar="ID", help="Who the pages are to the provider; the API server's as well."
+    "--oidc-client-id",
+    metavar="ID",
+    help="Client id of the pages at the provider; the same as that of the API server.",
 )
 @click.option(
     "--oidc-client-secret",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The secret of the client; without it a public client, which PKCE protects.",
+    help="File with the client secret. Without it the pages are a public client with PKCE.",
 )
 @click.option(
     "--oidc-authority",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Authority of the provider's certificate in PEM.  [default: the system's]",
+    help="CA certificate of the provider in PEM.  [default: the system's]",
 )
 @click.option(
     "--oidc-scope",
     "oidc_scopes",
     metavar="SCOPE",
     multiple=True,
-    help="What is asked for; repeatable.  [default: openid, and profile, email, groups, offline_access if there are]",
+    help="Scope to request; repeatable.  [default: openid, and those of profile, email, groups, "
+    "offline_access that the provider offers]",
 )
 @click.option(
     "--public-url",
     metavar="URL",
-    help="The address by which browsers come, as the provider knows it.  [default: where it listens]",
+    help="URL of the pages for browsers, as it is registered with the provider.  [default: where it listens]",
 )
 @click.option(
     "--loglevel",
     type=click.Choice(["debug", "info", "warn", "warning", "error"]),
     default="warn",
     show_default=True,
-    help="How much to log to stderr.",
+    help="Log level on stderr.",
 )
 def web(
     *,
@@ -156,10 +160,11 @@ def web(
     public_url: str | None,
     loglevel: str,
 ) -> None:
-    """Serve pages of the cluster: who has the GPUs, who waits and why; live, for browsers.
+    """Serve live web pages of the cluster: its GPUs, the running jobs and the pending jobs with reasons.
 
-    Everybody signs in with a Kubernetes token of their own, pasted or from an identity provider, and sees and does what
-    it allows. Of the kubeconfig nothing is used but the address of the server and its authority: no credentials.
+    Each user signs in with a Kubernetes token, pasted or from an identity provider, and has the rights of
+    that token. From the kubeconfig the pages use only the address of the server and its CA certificate, no
+    credentials.
     """
     where = parse_listen(listen)
     if (tls_certificate is None) != (tls_key is None):

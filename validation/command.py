@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     type=click.Choice(TARGETS),
     default=LAB,
     show_default=True,
-    help="lab: a control plane of our own with simulated nodes. cluster: the one of the kubeconfig. "
+    help="lab: a new control plane with simulated nodes. cluster: the cluster of the kubeconfig. "
     "planner: the planner alone, without a control plane.",
 )
 @click.option(
-    "--scenario", "pattern", default="*", metavar="GLOB", help="Which scenarios, by id. Default: all."
+    "--scenario", "pattern", default="*", metavar="GLOB", help="Ids of the scenarios. Default: all."
 )
 @click.option(
     "--scenarios",
     "paths",
     multiple=True,
     type=click.Path(path_type=Path, exists=True),
-    help="Scenario file or directory, instead of those that ship with muster. Repeatable.",
+    help="Scenario file or directory, instead of the scenarios of muster. Repeatable.",
 )
 @click.option(
     "--out",
@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     type=click.Choice([PROCESS, IMAGE]),
     default=PROCESS,
     show_default=True,
-    help="In the lab. process: of this installation, beside simulated nodes. image: of `make image`, on real nodes.",
+    help="Operator in the lab. process: this installation, beside simulated nodes. image: the image "
+    "of `make image`, on real nodes.",
 )
 @click.option(
     "--image",
@@ -66,72 +67,77 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="OCI archive for --operator image. Default: dist/muster-VERSION.oci.tar.",
 )
-@click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Access to the cluster.")
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="The kubeconfig file to use."
+)
 @click.option(
     "--profile",
     default="",
     metavar="NAME",
-    help="The kind of site, which says what applies: lab, tr4858, current or planner. Default: that of the target, "
-    "current for a cluster.",
+    help="Kind of site, which selects the requirements that apply: lab, tr4858, current or planner. "
+    "Default: by the target; current for a cluster.",
 )
 @click.option(
     "--part",
     "parts",
     multiple=True,
     metavar="NAME",
-    help="A part of the catalogue that the verdict is about, such as fairness. Default: all. Repeatable.",
+    help="Part of the catalogue that the verdict covers, for example fairness. Default: all. Repeatable.",
 )
 @click.option(
     "--site",
     type=click.Path(path_type=Path, exists=True),
     metavar="DIR",
-    help="The site file: its hosts with GPUs are examined over SSH, with tools that change nothing. Implies "
-    "--target cluster.",
+    help="Site file. Its hosts with GPUs are examined over SSH, with tools that change nothing. "
+    "Implies --target cluster.",
 )
 @click.option(
     "--host-test",
     "host_tests",
     multiple=True,
     type=click.Choice(TESTS),
-    help=f"A test that puts a load on the hosts, or writes: {describe_tests()}. Repeatable.",
+    help=f"Test that puts a load on the hosts, or writes: {describe_tests()}. Repeatable.",
 )
 @click.option(
     "--mount",
     "mounts",
     multiple=True,
     metavar="DIR",
-    help="Where every host mounts the storage, for --site. Repeatable.",
+    help="Mount point of the storage on every host, with --site. Repeatable.",
 )
-@click.option("--golden", default="", metavar="HOST", help="The host of the site that the others must equal.")
+@click.option(
+    "--golden", default="", metavar="HOST", help="Reference host: the other hosts of the site must equal it."
+)
 @click.option(
     "--size",
     metavar="NODESxGPUS",
     callback=lambda _ctx, _param, text: _size(text),
-    help="So many nodes with so many GPUs each, such as 8x8: scenarios are scaled to them. Default: what all hosts of "
-    "--site have, else as scenarios are printed, 2x8.",
+    help="Number of nodes and GPUs of each node, for example 8x8. The scenarios are scaled to them. "
+    "Default: those of the hosts of --site, else 2x8 as in the documents.",
 )
-@click.option("--fail-fast", is_flag=True, help="Run nothing more after the first step that does not pass.")
+@click.option("--fail-fast", is_flag=True, help="Stop after the first step that does not pass.")
 @click.option(
     "--patience",
     type=click.FloatRange(min=0.1, max=4.0),
     default=1.0,
     show_default=True,
-    help="Multiplies every deadline, for slow clusters; it is in the report.",
+    help="Factor on every deadline, for slow clusters. The report records it.",
 )
 @click.option(
     "--waivers",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
-    help="Accepted deviations: a YAML list of id, owner, reason and expires.",
+    help="YAML file of accepted deviations: a list of id, owner, reason and expires.",
 )
-@click.option("--collect-only", is_flag=True, help="Print the plan, as a document to sign, and run nothing.")
+@click.option("--collect-only", is_flag=True, help="Print the plan as a document to sign, and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary, or the plan, as JSON.")
 @click.pass_context
 def validate(ctx: click.Context, /, pattern: str, paths: tuple[Path, ...], **options: Any) -> None:
-    """Prove what the documents ask of a cluster with shared GPUs, TR-4858 §4.8 to §4.10 first, and file the evidence.
+    """Check the requirements on a cluster with shared GPUs, TR-4858 §4.8 to §4.10 first, and write a report.
 
-    The verdict is about the catalogue of all requirements, or about the parts of it that were chosen; what did not run
-    is never green. The exit code is 0 only if the verdict is PASS, or WAIVED where deviations were accepted.
+    The verdict covers the catalogue of all requirements, or the chosen parts of it. A check that did not run
+    never counts as passed. The exit code is 0 only if the verdict is PASS, or WAIVED if deviations were
+    accepted.
     """
     try:
         _imply_cluster(ctx, options)

@@ -16,20 +16,20 @@ _NEW = click.Path(path_type=Path, file_okay=False)
 
 @click.group()
 def report() -> None:
-    """Check a report of `muster validate`: that nothing was changed, and that every verdict follows from the record.
+    """Verify, sign, compare and render the reports of `muster validate`.
 
-    Of a run that was killed there is the log alone; what it did not live to see is an ERROR, and the exit code is 3.
+    A run that was killed leaves only its log. Its missing results count as ERROR, and the exit code is 3.
     """
 
 
 @report.command()
 @_DIRECTORY
-@click.option("--key", type=_FILE, metavar="FILE", help="Public key of somebody who must have signed.")
+@click.option("--key", type=_FILE, metavar="FILE", help="Public key of a required signature.")
 @click.pass_context
 def verify(ctx: click.Context, directory: Path, key: Path | None) -> None:
     """Compare every file with the manifest and the record with the log, and judge the record again.
 
-    Each file that was changed, is missing or does not belong there is named, and the exit code is 1 if there is one.
+    The command names each file that was changed, added or is missing. The exit code is 1 if there is one.
     """
     require_extra("validation")
     from validation.report.statement import signers
@@ -51,7 +51,7 @@ def verify(ctx: click.Context, directory: Path, key: Path | None) -> None:
 @click.option("--key", type=_FILE, metavar="FILE", required=True, help="Private key (Ed25519, PEM).")
 @click.pass_context
 def sign(ctx: click.Context, directory: Path, key: Path) -> None:
-    """Sign a report, after it was verified: the key answers for its files and its verdict. More than one may sign."""
+    """Verify a report and sign its files and its verdict. A report can have several signatures."""
     require_extra("validation")
     from validation.report import record, statement
     from validation.report.verify import verify as verify_report
@@ -69,9 +69,9 @@ def sign(ctx: click.Context, directory: Path, key: Path) -> None:
 @_DIRECTORY
 @click.pass_context
 def rejudge(ctx: click.Context, directory: Path) -> None:
-    """Recompute every verdict from the events of the run, and compare what was asked for with catalogue and scenarios.
+    """Recompute every verdict from the events, and compare the record with catalogue and scenarios.
 
-    Each entry of the record that does not follow is named, and the exit code is 1 if there is one.
+    The command names each entry of the record that does not follow. The exit code is 1 if there is one.
     """
     require_extra("validation")
     from validation.report.assemble import read_report, was_cut
@@ -102,7 +102,7 @@ def show(directory: Path) -> None:
 
 @report.command()
 @_DIRECTORY
-@click.option("--out", type=_NEW, required=True, metavar="DIR", help="Directory for what is rendered.")
+@click.option("--out", type=_NEW, required=True, metavar="DIR", help="Directory of the rendered files.")
 def render(directory: Path, out: Path) -> None:
     """Write HTML, Markdown and JUnit XML again, from the record alone; of a run that was cut, too."""
     require_extra("validation")
@@ -118,9 +118,9 @@ def render(directory: Path, out: Path) -> None:
 @click.argument("other", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.pass_context
 def diff(ctx: click.Context, directory: Path, other: Path) -> None:
-    """Compare two reports, but for what differs between any two runs: times, uids, events.
+    """Compare two reports, except for times, uids and events, which differ between any two runs.
 
-    Each entry that differs is named with both values, and the exit code is 1 if there is one.
+    The command prints each different entry with both values. The exit code is 1 if there is one.
     """
     require_extra("validation")
     from validation.report.assemble import read_report
@@ -134,15 +134,13 @@ def diff(ctx: click.Context, directory: Path, other: Path) -> None:
 
 @report.command()
 @_DIRECTORY
-@click.option(
-    "--out", type=_NEW, required=True, metavar="DIR", help="Directory for the redacted report; a new one."
-)
+@click.option("--out", type=_NEW, required=True, metavar="DIR", help="New directory for the redacted report.")
 @click.pass_context
 def redact(ctx: click.Context, directory: Path, out: Path) -> None:
-    """Write a report that may be passed on: names of projects, hosts and people are replaced, each by one of its own.
+    """Write a report with pseudonyms for projects, hosts and people, for passing on.
 
-    All verdicts follow from it as before. It names the report that it was made from by the digest of its manifest;
-    output of commands, paths and logs of programs are left out. A report that does not verify is refused.
+    All verdicts still follow from it. It names the original report by the digest of its manifest. It has no
+    output of commands, no paths and no logs of programs. A report that does not verify is refused.
     """
     require_extra("validation")
     from validation.report.redact import redact as redact_report

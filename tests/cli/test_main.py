@@ -160,5 +160,5 @@ def _python(script: str, **options: Any) -> subprocess.CompletedProcess[str]:
 def test_help_says_what_the_commands_of_other_packages_do(muster: Callable[..., Outcome]) -> None:
     lines = {each.split()[0]: each for each in muster("--help").out.splitlines() if each.strip()}
     assert "control plane" in lines["lab"]
-    assert "Prove" in lines["validate"]
+    assert "requirements" in lines["validate"]
     assert "From " not in "".join(lines[each] for each in ("lab", "validate", "install", "matrix"))

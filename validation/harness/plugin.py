@@ -82,7 +82,7 @@ class ScenarioFile(pytest.File):
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of a run that was not started by `muster validate`."""
     group = parser.getgroup("muster", "validation of a GPU cluster")
-    group.addoption("--muster-target", choices=TARGETS, default=LAB, help="what the scenarios run against")
+    group.addoption("--muster-target", choices=TARGETS, default=LAB, help="target of the scenarios")
     group.addoption(
         "--muster-kubeconfig", type=Path, help="access to the cluster, for --muster-target cluster"
     )
@@ -101,8 +101,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=TESTS,
         help="a test that puts a load on the hosts",
     )
-    group.addoption("--muster-mount", action="append", default=[], help="where every host mounts the storage")
-    group.addoption("--muster-golden", default="", help="the host that the others must equal")
+    group.addoption(
+        "--muster-mount", action="append", default=[], help="mount point of the storage on every host"
+    )
+    group.addoption("--muster-golden", default="", help="reference host, which the other hosts must equal")
     group.addoption("--muster-size", type=parse_size, help="nodes and GPUs of each, such as 8x8")
     group.addoption("--muster-waivers", type=Path, help="file of accepted deviations")
 
