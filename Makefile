@@ -7,8 +7,8 @@ TOOLS := .tools
 UV := $(or $(shell command -v uv),$(TOOLS)/bin/uv)
 PYTHON ?= $(shell python3 -c 'import sys; print(sys.executable)')
 REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
-# archives of the sources of NVIDIA's programs
-export MUSTER_UPSTREAM ?= $(abspath $(wildcard ../shared/upstream))
+# facts of the projects whose names muster uses
+export MUSTER_FACTS ?= $(abspath $(wildcard ../shared/facts))
 GPUS ?= $(if $(and $(REAL_NODES),$(MUSTER_UPSTREAM)),--gpus)
 PARTS ?= fairness gangs victims interactive parts utilization
 WEB_TESTS = tests/musterweb tests/chart tests/agent/test_metrics.py tests/client/test_snapshot_crds.py \
@@ -19,7 +19,7 @@ WEB_TESTS = tests/musterweb tests/chart tests/agent/test_metrics.py tests/client
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site validate image test test-gpu test-rare test-cli test-trust test-web test-installer test-upstream upstream-trees test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate image test test-gpu test-rare test-cli test-trust test-web test-installer test-upstream test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 §4.8-4.10 and our own scenarios on a real API server, write reports/<run>/
 	@$(UV) run --frozen muster validate $(PARTS:%=--part %) $(if $(OUT),--out $(OUT))
@@ -51,11 +51,8 @@ test-installer: environment ## every role: on guests, against doubles and a real
 	@TERM=dumb $(MAKE) --no-print-directory --jobs 2 REAL_NODES= GPUS= lab-binaries test-guests # guests mostly wait
 	@$(TEST_INSTALLER) -m lab
 
-test-upstream: environment ## what muster names of DeepOps, kubespray, Trident and NVIDIA is in their trees: UPSTREAM=DIR; part of `make test`
-	@MUSTER_UPSTREAM="$(abspath $(or $(UPSTREAM),$(MUSTER_UPSTREAM)))" $(UV) run --frozen tox run -e upstream
-
-upstream-trees: environment ## fetch those trees at the same commits, with a network: UPSTREAM=DIR
-	@$(UV) run --frozen python -m tests.upstream.fetch "$(abspath $(UPSTREAM))"
+test-upstream: environment ## each name that muster uses of other projects, against MUSTER_FACTS and the checkouts in MUSTER_UPSTREAM; part of `make test`
+	@$(UV) run --frozen tox run -e upstream
 
 test-guests: environment ## the part of `make test-installer` that needs no control plane
 	@$(TEST_INSTALLER) -m installer

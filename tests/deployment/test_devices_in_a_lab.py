@@ -52,19 +52,20 @@ kind: DeviceClass
 metadata: {name: gpu.nvidia.com}
 spec:
   selectors:
-    - cel: {expression: "device.driver == 'gpu.nvidia.com'"}
+    - cel: {expression: "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"}
 ---
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: values}
 data: {values: {{ toJson .Values | quote }}}
 """
+SELECTOR = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"
 OBJECTS = [
     {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
         "metadata": {"name": "gpu.nvidia.com"},
-        "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]},
+        "spec": {"selectors": [{"cel": {"expression": SELECTOR}}]},
     }
 ]
 """What a Helm that knows no templates makes of the chart."""

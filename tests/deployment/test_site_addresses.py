@@ -1,11 +1,8 @@
 """Networks that cannot be: each wrong site file is refused with its line and a fix, before any host is touched."""
 
 import pytest
-import yaml
 
-from deployment.addresses import POD_SUBNET, SERVICE_SUBNET
 from tests.deployment.conftest import SiteUnderTest
-from tests.upstream.trees import DEEPOPS, read_file
 
 TEXT = """\
 schema: 1
@@ -265,11 +262,3 @@ def test_hosts_among_kubesprays_own_pods_are_refused(site: SiteUnderTest) -> Non
 def test_a_name_is_no_address_and_is_left_to_the_run(site: SiteUnderTest) -> None:
     site.write(TEXT.replace("192.0.2.11", "dgx01.example.com").replace("lif: 192.0.2.20", "lif: a800"))
     assert site.call("plan").returncode == 0
-
-
-@pytest.mark.parametrize("release", sorted(DEEPOPS))
-def test_networks_that_nobody_names_are_kubesprays_own(release: str) -> None:
-    text = read_file(DEEPOPS[release][1], "roles/kubespray_defaults/defaults/main/main.yml")
-    defaults = yaml.safe_load(text)
-    assert (defaults["kube_pods_subnet"], defaults["kube_service_addresses"]) == (POD_SUBNET, SERVICE_SUBNET)
-    assert defaults["kube_network_node_prefix"] == 24

@@ -57,7 +57,7 @@ def copied_folders(mutant: Mutant) -> list[str]:
         if mutant.scenario
         else ["orchestrator", "musterweb", "musterbench", "tests", "musterlab", "validation"]
     )
-    if any(
+    if mutant.killed_by.startswith("tests/upstream/") or any(
         not edit.file.startswith(("orchestrator/", "musterweb/", "musterbench/")) for edit in mutant.edits
     ):
         folders += ["deployment", "inventories", "playbooks", "roles"]

@@ -1,60 +1,92 @@
-"""DeepOps as a git repository of its real tree, with the kubespray that it pins as its submodule."""
+"""The sources of facts of this folder's tests; tests of a source that is not at hand are deselected, with one line."""
 
-import subprocess
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.upstream import trees
+from deployment.matrix import tables
+from tests.upstream import environments, facts
+from tests.upstream.facts import PROJECTS, SOURCES
+from tests.upstream.repository import Tree, copied, made_of_facts
+from tests.upstream.stage import SITES, Done, run
 
-_GIT = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "protocol.file.allow=always"]
-
-
-@dataclass(frozen=True)
-class Tree:
-    """A release of DeepOps: its files, kubespray's below `submodules/kubespray`, and the commit of the test's own."""
-
-    release: str
-    path: Path
-    commit: str
-
-    @property
-    def kubespray(self) -> Path:
-        return self.path / "submodules" / "kubespray"
-
-    @property
-    def roles(self) -> list[Path]:
-        """Where Ansible looks for roles, in the order of DeepOps' ansible.cfg."""
-        return [self.path / "roles" / "galaxy", self.path / "roles", self.kubespray / "roles"]
-
-    def find_role(self, name: str) -> Path | None:
-        return next((path / name for path in self.roles if (path / name).is_dir()), None)
+(RELEASE,) = (str(row["release"]) for row in tables()["deepops"])
 
 
-@pytest.fixture(scope="session", params=sorted(trees.DEEPOPS))
-def deepops(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """A release of DeepOps as `git clone --recursive` brings it."""
-    outer, inner = trees.DEEPOPS[request.param]
-    base = tmp_path_factory.mktemp(f"deepops-{request.param}")
-    kubespray = trees.unpack(inner, base / "kubespray")
-    _commit(kubespray)
-    path = trees.unpack(outer, base / "deepops")
-    (path / ".gitmodules").unlink()
-    _git(path, "init", "-q")
-    (path / "submodules" / "kubespray").rmdir() if (path / "submodules" / "kubespray").is_dir() else None
-    _git(path, "submodule", "--quiet", "add", str(kubespray), "submodules/kubespray")
-    _commit(path)
-    return Tree(request.param, path, _git(path, "rev-parse", "HEAD"))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests whose facts, checkouts or environment are not at hand."""
+    left_out = [item for item in items if _absent(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
-def _commit(directory: Path) -> None:
-    _git(directory, "init", "-q")
-    _git(directory, "add", "--all", "--force")
-    _git(directory, "commit", "-q", "-m", "as it was published")
+def _absent(item: pytest.Item) -> list[str]:
+    """Return what a test of a source needs and does not find."""
+    parameters = (
+        item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    )
+    if "source" not in parameters:
+        return []
+    used = {*getattr(item, "fixturenames", ()), parameters.get("project")}
+    absent = facts.missing(str(parameters["source"]), PROJECTS.keys() & used)
+    return absent + (_absent_environment() if "programs" in used else [])
 
 
-def _git(directory: Path, *arguments: str) -> str:
-    done = subprocess.run([*_GIT, *arguments], cwd=directory, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+def _absent_environment() -> list[str]:
+    path = environments.directory(RELEASE) / "bin"
+    return [] if path.is_dir() else [str(path)]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name in one line for each source what its tests did not find."""
+    absent = {f"checks against {source}": facts.missing(source, PROJECTS) for source in SOURCES}
+    absent["checks with DeepOps' own Ansible"] = _absent_environment()
+    for what, paths in absent.items():
+        if paths:
+            terminalreporter.write_line(f"not run: {what}; not at hand: {', '.join(paths)}")
+
+
+@pytest.fixture(scope="session", params=SOURCES)
+def source(request: pytest.FixtureRequest) -> str:
+    """The source of the facts."""
+    return str(request.param)
+
+
+def _facts_of(project: str) -> Callable[..., dict[str, Any]]:
+    @pytest.fixture(scope="session", name=project)
+    def read(source: str) -> dict[str, Any]:
+        return facts.read(source, project)
+
+    return read
+
+
+deepops, kubespray, trident = (_facts_of(project) for project in ("deepops", "kubespray", "trident"))
+dra_driver, device_plugin = (_facts_of(project) for project in ("dra_driver", "device_plugin"))
+jobset, host_path = (_facts_of(project) for project in ("jobset", "host_path"))
+
+
+@pytest.fixture(scope="session")
+def tree(
+    source: str,
+    deepops: dict[str, Any],
+    kubespray: dict[str, Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Tree:
+    """DeepOps as `git clone --recursive` brings it: the checkouts, or the paths and settings that the facts name."""
+    base = tmp_path_factory.mktemp(f"deepops-{source}")
+    return copied(base, RELEASE) if source == "trees" else made_of_facts(base, RELEASE, deepops, kubespray)
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """The programs of DeepOps' environment, which `python -m tests.upstream.environments` makes."""
+    return environments.directory(RELEASE) / "bin"
+
+
+@pytest.fixture(scope="session", params=SITES)
+def done(request: pytest.FixtureRequest, tree: Tree, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """The stage deepops of a site that comes with muster. Its ansible-playbook writes down how it was called."""
+    return run(request.param, tree, tmp_path_factory.mktemp(request.param))

@@ -11,49 +11,50 @@ import sys
 from pathlib import Path
 
 from deployment.matrix import tables
-
-ROLE = Path(__file__).parents[2] / "roles" / "deepops"
+from tests.upstream import facts
+from tests.upstream.names import ROLES
 
 
 def lock(release: str) -> Path:
-    """The lock of a release of DeepOps."""
-    return ROLE / "files" / f"requirements-{release}.txt"
+    """Return the lock of a release of DeepOps."""
+    return ROLES / "deepops" / "files" / f"requirements-{release}.txt"
 
 
 def directory(release: str) -> Path:
-    """Where the environment of a release is, or would be."""
+    """Return where the environment of a release is, or would be."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(lock(release).read_bytes()).hexdigest()[:16]
     return cache / "muster" / "upstream" / f"deepops-{release}-{digest}"
 
 
-def make(release: str) -> None:
-    """Make the environment of a release, where it is not there."""
+def make(release: str) -> bool:
+    """Make the environment of a release, if it is not there. Returns whether it is there."""
     target = directory(release)
     if (target / "bin" / "ansible-playbook").exists():
-        return
+        return True
     uv = shutil.which("uv")
     if uv is None:
         sys.exit("there is no uv on PATH: run `make environment`")
     shutil.rmtree(target, ignore_errors=True)
-    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, target], check=True)
+    python = ["--python", sys.executable]
     install = [
-        uv,
-        "pip",
-        "install",
         "--quiet",
-        "--python",
-        str(target / "bin" / "python"),
         "--require-hashes",
+        "--requirement",
+        str(lock(release)),
+        "--python",
+        str(target / "bin/python"),
     ]
-    subprocess.run([*install, "--requirement", str(lock(release))], check=True)
+    commands = ([uv, "venv", "--quiet", *python, str(target)], [uv, "pip", "install", *install])
+    if all(subprocess.run(command, check=False).returncode == 0 for command in commands):
+        return True
+    shutil.rmtree(target, ignore_errors=True)
+    return False
 
 
 if __name__ == "__main__":
-    if not os.environ.get("MUSTER_UPSTREAM"):
-        print(
-            "MUSTER_UPSTREAM names no folder with the trees of other projects: nothing is checked against them"
-        )
-        sys.exit(0)
+    if facts.missing("facts", []):
+        sys.exit()  # no test would use it
     for row in tables()["deepops"]:
-        make(row["release"])
+        if not make(row["release"]):
+            print(f"the environment of DeepOps {row['release']} cannot be made: no test uses it")

@@ -1,115 +1,170 @@
-"""What muster names of DeepOps and kubespray is in their trees: playbooks, roles, variables, groups, releases, choices.
+"""The names of DeepOps and kubespray that muster uses exist there: playbooks, variables, groups, releases, choices.
 
-The names are read from the role `deepops`, the matrix and the schema of the site file; none is listed here.
+The names are read from the role `deepops`, the matrix, the schema of the site file and the effects.
 """
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
 import yaml
 
+from deployment.addresses import POD_SUBNET, SERVICE_SUBNET
+from deployment.effects import effects
 from deployment.matrix import deepops_row, tables
-from tests.upstream import trees
-from tests.upstream.conftest import Tree
+from deployment.stages import deepops as stage
+from tests.upstream.ansible_names import Walk, defaults, named_in_roles
+from tests.upstream.conftest import RELEASE
 from tests.upstream.environments import lock
+from tests.upstream.names import ROLES, ROOT, found, role_file, task_text, texts
+from tests.upstream.repository import KUBESPRAY
 
-ROOT = Path(__file__).parents[2]
-ROLE = ROOT / "roles" / "deepops"
+Facts = dict[str, Any]
 SCHEMA = json.loads((ROOT / "deployment" / "data" / "site.schema.json").read_text())
-KUBESPRAY_DEFAULTS = "roles/kubespray_defaults"
-_INCLUDES = ("include_role", "import_role", "ansible.builtin.include_role", "ansible.builtin.import_role")
-_PLAYBOOKS = ("import_playbook", "ansible.builtin.import_playbook")
-_TASKS = ("include_tasks", "import_tasks", "ansible.builtin.include_tasks", "ansible.builtin.import_tasks")
+ROW = deepops_row(RELEASE) or {}
+VARIABLES = role_file("deepops", "vars/main.yml")
+PLAYBOOKS = sorted(text for text in texts(VARIABLES) if re.fullmatch(r"[\w./-]+\.yml", text))
+TEMPLATES = ROLES / "deepops" / "templates"
+SET = sorted(
+    {name for path in TEMPLATES.glob("*vars*") for name in re.findall(r"(?m)^([a-z_]+):", path.read_text())}
+)
+GROUPS = sorted(
+    set(re.findall(r"(?m)^\[([^\]]+)\]$", (TEMPLATES / "inventory.ini.j2").read_text())) - {"muster_gpu"}
+)
+TASKS = task_text("deepops")
+EXTRA = sorted(
+    {*re.findall(r'"--extra-vars", \{"(\w+)":', TASKS), *re.findall(r"--extra-vars, (\w+)=", TASKS)}
+)
+CHOICES = [
+    (variable, choice)
+    for variable, key in (
+        ("container_manager", "container_runtime"),
+        ("kube_network_plugin", "network_plugin"),
+    )
+    for choice in SCHEMA["properties"]["kubernetes"]["properties"][key]["enum"]
+]
+SYSTEMS = role_file("preflight", "vars/main.yml")["preflight_systems"]
+MINORS = {
+    minor: [f"{minor}.{patch}" for patch in range(int(first), int(last) + 1)]
+    for minor, first, last in (
+        re.findall(r">=(\d+\.\d+)\.(\d+),<=\1\.(\d+)", each)[0] for each in ROW["kubernetes"]
+    )
+}
+_NOT_NAMED = {
+    # changed by useradd and groupadd
+    *("/etc/passwd", "/etc/passwd-", "/etc/shadow", "/etc/shadow-"),
+    *("/etc/group", "/etc/group-", "/etc/gshadow", "/etc/gshadow-"),
+    "/etc/sysctl.conf",  # where 99-sysctl.conf of Ubuntu leads
+}
+CHANGED = [
+    (kind, name)
+    for kind in ("files", "packages", "units")
+    for name in sorted({name for effect in effects() for name in getattr(effect, kind)} - _NOT_NAMED)
+]
+_RECORDED = {"8a5a1bc5317463d7ac9e07e598916c3f51860bf4": "160e3408f3fe05096f28100a0d40d2b65a32b98e"}
+"""The facts of 26.07 record the commit of the tag 26.05; their paths and values are those of the tag 26.07."""
 
 
-def texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for nested in value.values():
-            yield from texts(nested)
-    elif isinstance(value, list):
-        for nested in value:
-            yield from texts(nested)
+def test_the_matrix_has_the_commit_of_the_release(deepops: Facts) -> None:
+    recorded = deepops["source"]["commit"]
+    assert _RECORDED.get(recorded, recorded) == ROW["commit"]
+    assert RELEASE in deepops["readme_versions"]
+    assert [row["release"] for row in tables()["deepops"]] == [deepops["release"]]
 
 
-def playbooks() -> list[str]:
-    """Every playbook that the role runs: the paths among its variables."""
-    values = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
-    return sorted(text for text in texts(values) if re.fullmatch(r"[\w./-]+\.yml", text))
+def test_the_repository_is_that_of_the_release(deepops: Facts) -> None:
+    assert role_file("deepops", "defaults/main.yml")["deepops_repository"] == deepops["source"]["repository"]
 
 
-def test_every_release_of_the_matrix_has_its_trees() -> None:
-    assert sorted(row["release"] for row in tables()["deepops"]) == sorted(trees.DEEPOPS)
-    assert len(playbooks()) >= 6
+def test_kubespray_is_where_deepops_pins_it(deepops: Facts, kubespray: Facts) -> None:
+    assert VARIABLES["deepops_kubespray"] == KUBESPRAY
+    assert KUBESPRAY in deepops["submodules"]
+    assert f"./{KUBESPRAY}/roles" in deepops["ansible_cfg"]["defaults"]["roles_path"].split(":")
+    assert f"kubespray {kubespray['release']}" in ROW["source"]
 
 
-@pytest.mark.parametrize("playbook", playbooks())
-def test_a_playbook_and_all_that_it_includes_are_in_the_tree(deepops: Tree, playbook: str) -> None:
-    walk = Walk(deepops)
-    walk.playbook(deepops.path / playbook)
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_a_playbook_and_all_that_it_includes_exist(deepops: Facts, kubespray: Facts, playbook: str) -> None:
+    walk = Walk(deepops, kubespray)
+    walk.playbook(playbook)
     assert walk.missing == [], (
         f"{playbook} needs what neither DeepOps nor kubespray has: Galaxy's, or a submodule's"
     )
     assert walk.roles
 
 
-def test_the_walk_finds_roles_of_galaxy(deepops: Tree) -> None:
+def test_the_role_names_its_playbooks() -> None:
+    assert len(PLAYBOOKS) >= 6
+    assert len(SET) >= 20
+    assert len(EXTRA) == TASKS.count("--extra-vars") > 1
+
+
+def test_the_walk_finds_roles_of_galaxy(deepops: Facts, kubespray: Facts) -> None:
     """DeepOps' own playbook for all of it needs them; so it is not run."""
-    walk = Walk(deepops)
-    walk.playbook(deepops.path / "playbooks" / "k8s-cluster.yml")
+    walk = Walk(deepops, kubespray)
+    walk.playbook("playbooks/k8s-cluster.yml")
     assert {"DeepOps.hosts", "DeepOps.chrony"} <= {name for name, _ in walk.missing}
 
 
-def test_patch_releases_of_kubernetes_are_those_that_kubespray_has_checksums_of(deepops: Tree) -> None:
-    path = deepops.kubespray / KUBESPRAY_DEFAULTS / "vars" / "main" / "checksums.yml"
-    known = yaml.safe_load(path.read_text())["kubelet_checksums"]["amd64"]
-    row = deepops_row(deepops.release)
-    assert row
-    promised = set()
-    for specifier in row["kubernetes"]:
-        ((minor, first, again, last),) = re.findall(r">=(\d+\.\d+)\.(\d+),<=(\d+\.\d+)\.(\d+)", specifier)
-        assert minor == again
-        promised |= {f"{minor}.{patch}" for patch in range(int(first), int(last) + 1)}
-    assert promised == set(known)
+@pytest.mark.parametrize("minor", MINORS)
+def test_patch_releases_of_kubernetes_are_those_that_kubespray_has_checksums_of(
+    kubespray: Facts, minor: str
+) -> None:
+    known = kubespray["checksums"]["kubelet_checksums"]["amd64"]
+    assert set(MINORS[minor]) == {each for each in known if each.startswith(f"{minor}.")}
 
 
-def test_the_locked_ansible_is_one_that_kubespray_accepts(deepops: Tree) -> None:
-    play = yaml.safe_load((deepops.kubespray / "playbooks" / "ansible_version.yml").read_text())[0]["vars"]
-    (core,) = re.findall(r"(?m)^ansible-core==(\S+)", lock(deepops.release).read_text())
+def test_no_minor_release_of_kubernetes_is_left_out(kubespray: Facts) -> None:
+    assert set(MINORS) == {each.rpartition(".")[0] for each in kubespray["kubernetes"]["versions"]}
+
+
+def test_the_locked_ansible_is_one_that_kubespray_accepts(kubespray: Facts) -> None:
+    locked = dict(re.findall(r"(?m)^([\w-]+)==(\S+)", lock(RELEASE).read_text()))
+    accepted = kubespray["ansible"]
     low, high, mine = (
         [int(part) for part in text.split(".")]
-        for text in (play["minimal_ansible_version"], play["maximal_ansible_version"], core)
+        for text in (
+            accepted["minimal_ansible_version"],
+            accepted["maximal_ansible_version"],
+            locked["ansible-core"],
+        )
     )
     assert low <= mine < high
+    assert f"ansible=={locked['ansible']}" in accepted["requirements"]
+    assert locked["ansible"] == ROW["ansible"]
+    required = {re.split(r"[=<>!~]", each)[0].strip() for each in accepted["requirements"]}
+    assert required <= locked.keys()
 
 
-def test_operating_systems_are_those_that_kubespray_takes(deepops: Tree) -> None:
-    defaults = yaml.safe_load(
-        (deepops.kubespray / "roles/kubernetes/preinstall/defaults/main.yml").read_text()
-    )
-    systems = yaml.safe_load((ROOT / "roles/preflight/vars/main.yml").read_text())["preflight_systems"]
-    row = deepops_row(deepops.release)
-    assert row
-    for name in row["os"]:
-        assert systems[name]["distribution"] in defaults["supported_os_distributions"]
-    readme = (deepops.path / "README.md").read_text()
-    for name in row["os"]:
-        if name.startswith("ubuntu-"):
-            assert name.removeprefix("ubuntu-") in readme
+@pytest.mark.parametrize("system", ROW["os"])
+def test_a_system_of_the_row_is_one_that_kubespray_and_deepops_take(
+    deepops: Facts, kubespray: Facts, system: str
+) -> None:
+    distribution, version = SYSTEMS[system]["distribution"], SYSTEMS[system]["version"]
+    assert distribution in kubespray["operating_systems"]["distributions"]
+    listed = kubespray["operating_systems"]["readme"]
+    (versions,) = (listed[name] for name in listed if distribution.replace("RedHat", "RHEL") in name)
+    assert version in versions.split(", ")
+    if not system.startswith("rhel"):
+        name = re.sub(
+            r"^(dgx-os|ubuntu)-",
+            lambda match: {"dgx-os": "DGX OS", "ubuntu": "Ubuntu"}[match[1]] + " ",
+            system,
+        )
+        assert name in deepops["operating_systems"]
 
 
 @pytest.mark.parametrize("system", ["ubuntu-22.04", "ubuntu-24.04"])
-def test_a_dgx_runs_on_plain_ubuntu_and_has_the_manager_of_its_nvswitches(deepops: Tree, system: str) -> None:
+def test_a_dgx_runs_on_plain_ubuntu_and_has_the_manager_of_its_nvswitches(
+    deepops: Facts, system: str
+) -> None:
     """DeepOps puts the software of a DGX on plain Ubuntu, and knows which models need NVIDIA's fabric manager."""
-    values = yaml.safe_load((deepops.path / "roles" / "nvidia-dgx" / "vars" / f"{system}.yml").read_text())
+    values = deepops["roles"]["nvidia-dgx"]["variables"][f"vars/{system}.yml"]
     (platforms,) = (values[name] for name in values if name.endswith("_platforms"))
     (managers,) = (values[name] for name in values if name.endswith("_fabricmanager_packages"))
-    driver = yaml.safe_load((ROOT / "roles" / "driver" / "vars" / "main.yml").read_text())
+    driver = role_file("driver", "vars/main.yml")
     promised = {model for row in tables()["hosts"] if row["os"] == system for model in row["models"]}
     seen = set()
     for model, knowledge in driver["__driver_models"].items():
@@ -126,130 +181,107 @@ def test_a_dgx_runs_on_plain_ubuntu_and_has_the_manager_of_its_nvswitches(deepop
     assert "dgx-h100" in seen
 
 
-def test_choices_of_the_site_file_are_choices_of_kubespray(deepops: Tree) -> None:
-    tasks = yaml.safe_load(
-        (deepops.kubespray / "roles" / "validate_inventory" / "tasks" / "main.yml").read_text()
-    )
-    (conditions,) = (
-        task["assert"]["that"] for task in tasks if task["name"] == "Stop if unsupported options selected"
-    )
-    choices = {
-        name: yaml.safe_load(found)
-        for condition in conditions
-        for name, found in re.findall(r"^(\w+) in (\[.*?\])$", condition)
-    }
-    cluster = SCHEMA["properties"]["kubernetes"]["properties"]
-    assert set(cluster["container_runtime"]["enum"]) <= set(choices["container_manager"])
-    assert set(cluster["network_plugin"]["enum"]) <= set(choices["kube_network_plugin"])
-    row = deepops_row(deepops.release)
-    assert row
-    assert set(row["runtime"]) <= set(choices["container_manager"])
+@pytest.mark.parametrize(("variable", "choice"), CHOICES)
+def test_a_choice_of_the_site_file_is_a_choice_of_kubespray(
+    kubespray: Facts, variable: str, choice: str
+) -> None:
+    assert choice in kubespray["choices"][variable]
 
 
-def test_groups_of_the_inventory_are_groups_of_deepops(deepops: Tree) -> None:
-    named = set(re.findall(r"(?m)^\[([\w:]+)\]$", (ROLE / "templates" / "inventory.ini.j2").read_text()))
-    known = set(
-        re.findall(r"(?m)^\[([\w:]+)\]$", (deepops.path / "config.example" / "inventory").read_text())
-    )
-    assert named - {"muster_gpu"} <= known
+@pytest.mark.parametrize("runtime", ROW["runtime"])
+def test_a_runtime_of_the_row_is_a_choice_of_kubespray(kubespray: Facts, runtime: str) -> None:
+    assert runtime in kubespray["choices"]["container_manager"]
+    assert runtime in {row["runtime"] for row in tables()["runtimes"]}
+    assert {"docker": "cri_dockerd", "containerd": "containerd"}[runtime] in kubespray["downloads"]
 
 
-def test_variables_of_the_templates_are_variables_of_the_tree(deepops: Tree) -> None:
+def test_the_role_chooses_a_deployment_of_etcd_that_kubespray_has(kubespray: Facts) -> None:
+    (line,) = re.findall(r"(?m)^etcd_deployment_type: (.*)$", (TEMPLATES / "group_vars.yml.j2").read_text())
+    assert set(re.findall(r"'(\w+)'", line)) - {"docker"} <= set(kubespray["choices"]["etcd_deployment_type"])
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_of_the_inventory_is_a_group_of_deepops(deepops: Facts, group: str) -> None:
+    assert group in deepops["inventory_groups"]
+
+
+@pytest.mark.parametrize("name", SET)
+def test_a_variable_of_the_templates_is_a_variable_of_the_tree(
+    deepops: Facts, kubespray: Facts, name: str
+) -> None:
     """All of them, also those that no site that comes with muster sets."""
-    text = "\n".join(
-        path.read_text()
-        for path in deepops.path.rglob("*.yml")
-        if {"defaults", "vars", "group_vars"} & set(path.parts)
-    )
-    for template in ("group_vars.yml.j2", "gpu_vars.yml.j2"):
-        names = re.findall(r"(?m)^([a-z_]+):", (ROLE / "templates" / template).read_text())
-        assert names
-        assert [name for name in names if not re.search(rf"(?m)^\s*{name}:", text)] == []
+    assert name in defaults(deepops, kubespray)
 
 
-def test_extra_variables_are_read_by_the_playbooks(deepops: Tree) -> None:
-    text = "\n".join(path.read_text() for path in (ROLE / "tasks").glob("*.yml"))
-    names = re.findall(r'"--extra-vars", \{"(\w+)":', text) + re.findall(r"--extra-vars, (\w+)=", text)
-    assert len(names) == text.count("--extra-vars") > 1
-    upstream = "\n".join(path.read_text() for path in (deepops.kubespray / "playbooks").glob("*.yml"))
-    assert [name for name in names if not re.search(rf"\b{name}\b", upstream)] == []
+def test_the_runtime_of_gpus_has_the_form_of_the_others(kubespray: Facts) -> None:
+    text = (TEMPLATES / "gpu_vars.yml.j2").read_text().partition("{% else")[0]
+    (added,) = yaml.safe_load(re.sub(r"\{%.*?%\}", "", text))["containerd_additional_runtimes"]
+    known = kubespray["roles"]["container-engine/containerd"]["variables"]["defaults/main.yml"]
+    assert known["containerd_additional_runtimes"] == []
+    assert set(added["options"]) <= set(known["containerd_runc_runtime"]["options"])
+    assert added["type"] == known["containerd_runc_runtime"]["type"]
+
+
+@pytest.mark.parametrize("name", EXTRA)
+def test_an_extra_variable_is_read_by_the_playbooks(kubespray: Facts, name: str) -> None:
+    read = {each for playbook in kubespray["playbooks"].values() for each in playbook["names"]}
+    read |= {
+        each
+        for playbook in kubespray["playbooks"].values()
+        for play in playbook["plays"]
+        for each in re.findall(r"\w+", str(play.get("serial") or ""))
+    }
+    assert name in read
 
 
 def test_no_tag_is_skipped_or_chosen() -> None:
     """The tags of another project change what runs without a word; where one is named, it must be tested here."""
-    assert not [
-        path
-        for path in (ROLE / "tasks").glob("*.yml")
-        if 'tags"' in path.read_text() or "--skip-tags" in path.read_text()
-    ]
+    assert 'tags"' not in TASKS
+    assert "--skip-tags" not in TASKS
 
 
-class Walk:
-    """Everything that a playbook includes by a plain name. `missing` are roles and files that are nowhere."""
-
-    def __init__(self, tree: Tree) -> None:
-        self._tree = tree
-        self.roles: set[str] = set()
-        self.missing: list[tuple[str, str]] = []
-        self._files: set[Path] = set()
-
-    def playbook(self, path: Path) -> None:
-        if not path.is_file():
-            self.missing.append((path.name, "playbook"))
-            return
-        for play in _read(path) or []:
-            for key in _PLAYBOOKS:
-                if key in play:
-                    self.playbook((path.parent / play[key].split()[0]).resolve())
-            for role in play.get("roles", []):
-                self.role(role if isinstance(role, str) else role.get("role", role.get("name", "")), path)
-            for part in ("tasks", "pre_tasks", "post_tasks", "handlers"):
-                self._tasks(play.get(part), path)
-
-    def role(self, name: str, source: Path) -> None:
-        if "{{" in name or name in self.roles:
-            return
-        self.roles.add(name)
-        beside = [
-            parent.parent / name for parent in source.parents if parent.parent.is_relative_to(self._tree.path)
-        ]
-        path = self._tree.find_role(name) or next((path for path in beside if path.is_dir()), None)
-        if path is None:
-            self.missing.append((name, str(source.relative_to(self._tree.path))))
-            return
-        meta = path / "meta" / "main.yml"
-        if meta.is_file():
-            for entry in (_read(meta) or {}).get("dependencies") or []:
-                self.role(entry if isinstance(entry, str) else entry.get("role", entry.get("name", "")), meta)
-        for folder in ("tasks", "handlers"):
-            self._file(path / folder / "main.yml", path)
-
-    def _file(self, path: Path, role: Path) -> None:
-        if path in self._files or not path.is_file():
-            return
-        self._files.add(path)
-        self._tasks(_read(path), path)
-
-    def _tasks(self, tasks: Any, source: Path) -> None:
-        for task in tasks or []:
-            for part in ("block", "rescue", "always"):
-                self._tasks(task.get(part), source)
-            for key in _INCLUDES:
-                if key in task and isinstance(task[key], dict):
-                    self.role(task[key]["name"], source)
-            for key in _TASKS:
-                target = task.get(key)
-                target = target.get("file") if isinstance(target, dict) else target
-                if isinstance(target, str) and "{{" not in target:
-                    self._file(source.parent / target, source)
+def test_default_networks_are_those_of_kubespray(kubespray: Facts) -> None:
+    own = kubespray["roles"]["kubespray_defaults"]["variables"]["defaults/main/main.yml"]
+    assert (own["kube_pods_subnet"], own["kube_service_addresses"]) == (POD_SUBNET, SERVICE_SUBNET)
+    assert own["kube_network_node_prefix"] == stage._NODE_PREFIX
 
 
-class _Loader(yaml.SafeLoader):
-    """Reads Ansible's own tags as texts."""
+def test_docker_of_the_host_is_a_choice_of_kubespray(kubespray: Facts) -> None:
+    """`versions.docker: latest` keeps the Docker that a host has."""
+    variables = kubespray["roles"]["container-engine/docker"]["variables"]
+    for system in {SYSTEMS[name]["distribution"].lower() for name in ROW["os"]}:
+        assert "latest" in variables[f"vars/{system}.yml"]["docker_versioned_pkg"]
 
 
-def _read(path: Path) -> Any:
-    return yaml.load(path.read_text(), Loader=_Loader)  # noqa: S506 - it is a SafeLoader
+def test_the_settings_that_the_role_replaces_are_those_of_deepops(deepops: Facts) -> None:
+    """The role's environment answers these: no host key is looked at, and connections stay open in the home."""
+    settings = deepops["ansible_cfg"]
+    assert settings["defaults"]["host_key_checking"] == "False"
+    assert "UserKnownHostsFile=/dev/null" in settings["ssh_connection"]["ssh_args"]
+    assert settings["ssh_connection"]["control_path"].startswith("~/.ssh/")
+    assert "fact_caching_connection" in settings["defaults"]
+    assert VARIABLES["deepops_run_environment"]["ANSIBLE_CONFIG"].endswith("/ansible.cfg")
 
 
-_Loader.add_multi_constructor("!", lambda loader, suffix, node: str(node.value))
+@pytest.mark.parametrize("path", sorted(found(r'"contrib/(\w+)')))
+def test_a_tool_of_kubespray_that_a_message_names_exists(kubespray: Facts, path: str) -> None:
+    assert f"contrib/{path}" in kubespray["paths"]["directories"]
+
+
+def test_the_role_that_a_signature_names_is_one_of_kubespray(kubespray: Facts) -> None:
+    signatures = yaml.safe_load((ROOT / "deployment" / "data" / "signatures.yaml").read_text())
+    named = [name for each in signatures for name in re.findall(r"role '(\S+)' was not found", each["match"])]
+    assert named
+    for name in named:
+        assert any(re.fullmatch(name, role) for role in kubespray["roles"])
+
+
+@pytest.mark.parametrize(("kind", "name"), CHANGED)
+def test_an_announced_change_is_named_by_a_role_of_kubespray(kubespray: Facts, kind: str, name: str) -> None:
+    """The effects that the plan announces; whether they are all is tested on hosts (test_host_plays.py)."""
+    known = named_in_roles(kubespray, kind)
+    if kind == "files":
+        path = PurePosixPath(name.removesuffix("/").removesuffix(".*"))  # a backup is beside its file
+        assert any(PurePosixPath(each).is_relative_to(path) for each in known)
+    else:
+        assert {name, name.removesuffix(".service")} & known

@@ -19,10 +19,13 @@ from deployment.effects import effects
 from tests.deployment.conftest import SiteUnderTest
 from tests.deployment.hosts import bases, guests, stubs
 from tests.deployment.hosts.guests import Guest
-from tests.upstream import environments
-from tests.upstream.conftest import Tree
+from tests.upstream.repository import Tree
+from tests.upstream.stage import LOCAL_GIT, write_program
 
-pytestmark = pytest.mark.rare
+pytestmark = [
+    pytest.mark.rare,
+    pytest.mark.parametrize("source", ["trees"], indirect=True, scope="session"),
+]
 
 SUITES = {"cp01": ("jammy", "ubuntu-22.04"), "gpu01": ("noble", "ubuntu-24.04")}
 TAGS = "bootstrap_os,preinstall,validate-container-engine"
@@ -142,12 +145,10 @@ class Done:
 
 
 @pytest.fixture(scope="module")
-def done(deepops: Tree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
+def done(tree: Tree, programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Done]:
     """kubespray on two bare guests, one of them with a Docker that runs."""
-    missing = guests.missing()
-    programs = environments.directory(deepops.release) / "bin"
-    if missing or not programs.is_dir():
-        pytest.skip(missing or "DeepOps' environment is not there: `make test-upstream` makes it")
+    if missing := guests.missing():
+        pytest.skip(missing)
     folder = tmp_path_factory.mktemp("hosts")
     running: dict[str, Guest] = {}
     try:
@@ -155,7 +156,7 @@ def done(deepops: Tree, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Do
             running[name] = boot(f"kubespray-{name}-{os.getpid()}", suite, folder / suite)
         running["gpu01"].run("apt-get", "install", "-qq", "-y", "docker.io", check=True)
         before = {name: state_of(guest) for name, guest in running.items()}
-        output = install(deepops, running, programs, folder)
+        output = install(tree, running, programs, folder)
         after = {name: state_of(guest) for name, guest in running.items()}
         yield Done(running, before, after, output)
     finally:
@@ -179,7 +180,7 @@ def boot(name: str, suite: str, folder: Path) -> Guest:
     return guest
 
 
-def install(deepops: Tree, running: dict[str, Guest], programs: Path, folder: Path) -> str:
+def install(tree: Tree, running: dict[str, Guest], programs: Path, folder: Path) -> str:
     """Run the stage deepops of a site with these guests. Returns what it said."""
     site = SiteUnderTest(folder / "site", folder / "state")
     site.directory.mkdir()
@@ -192,27 +193,21 @@ def install(deepops: Tree, running: dict[str, Guest], programs: Path, folder: Pa
         "hosts": {name: describe(name, guest) for name, guest in running.items()},
         "versions": {
             "kubernetes": "1.35.4",
-            "deepops": deepops.release,
+            "deepops": tree.release,
             "dra": "off",
             "driver": "580",
             "container_toolkit": "1.19.1",
         },
-        "deepops": {"repository": str(deepops.path), "commit": deepops.commit},
+        "deepops": {"repository": str(tree.path), "commit": tree.commit},
         "not_applicable": {"orchestrator": "nothing can run here"},
         # its interface needs a module of the kernel, which a guest may not load
         "vars": {"deepops_extra_variables": {"enable_nodelocaldns": False}},
     }
     site.write(yaml.safe_dump(document))
-    checkout = site.state / "here" / f"deepops-{deepops.release}"
-    environment = Path(f"{checkout}-venv")
-    (environment / "bin").mkdir(parents=True)
-    program = environment / "bin" / "ansible-playbook"
-    program.write_text(_PROGRAM.format(program=programs / "ansible-playbook", tags=TAGS))
-    program.chmod(0o755)
-    (environment / "requirements.txt").write_bytes(environments.lock(deepops.release).read_bytes())
-    site.environment |= {
-        "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.file.allow", "GIT_CONFIG_VALUE_0": "always",
-    }  # fmt: skip
+    checkout = site.state / "here" / f"deepops-{tree.release}"
+    program = _PROGRAM.format(program=programs / "ansible-playbook", tags=TAGS)
+    write_program(checkout, tree.release, program)
+    site.environment |= LOCAL_GIT
     return site.muster("install", "--from", "deepops", "--until", "deepops", "--accept-runtime-purge").stderr
 
 

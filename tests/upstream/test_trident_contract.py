@@ -1,127 +1,288 @@
-"""What the role `trident` and the matrix name is in each release of Trident: files, kinds, fields, images.
+"""The names of Trident that muster uses exist in each release of the matrix: files, objects, fields, images, rights.
 
-The names are read from the role's tasks and templates and from the matrix; none is listed here.
+The names are read from the roles `trident` and `ontap`, the stage, the matrix and the site files.
 """
 
+import json
 import re
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from deployment import site_file
 from deployment.matrix import tables, within
-from tests.upstream import trees
+from deployment.stages import trident as stage
+from musterlab.programs import TRIDENT, TRIDENT_CONTROL
+from tests.deployment import trident_double
+from tests.upstream import facts
+from tests.upstream.names import ROLES, ROOT, found, role_file, task_text, tasks
 
-ROLE = Path(__file__).parents[2] / "roles" / "trident"
-ROWS = list(tables()["trident"])
-
-
-@pytest.fixture(scope="session")
-def deploy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `deploy` folders of all releases, by release."""
-    return trees.unpack(trees.TRIDENT_DEPLOY, tmp_path_factory.mktemp("trident")) / "trident"
-
-
-def releases(deploy: Path, row: dict[str, Any]) -> list[str]:
-    """The releases of a row that have been published."""
-    names = [path.name.removeprefix("v") for path in deploy.iterdir() if re.fullmatch(r"v[\d.]+", path.name)]
-    return sorted(name for name in names if within(name, row["release"]))
-
-
-def tasks() -> Iterator[dict[str, Any]]:
-    for path in sorted((ROLE / "tasks").glob("*.yml")):
-        yield from yaml.safe_load(path.read_text())
+Facts = dict[str, Any]
+ROWS = [str(row["release"]) for row in tables()["trident"]]
+TASKS = task_text("trident")
+DEFAULTS = role_file("trident", "defaults/main.yml")
+SCHEMA = json.loads((ROOT / "deployment" / "data" / "site.schema.json").read_text())
+TEMPLATES = {path.name: path.read_text() for path in (ROLES / "trident" / "templates").glob("*.j2")}
+FILES = sorted(set(re.findall(r"trident-installer/(deploy/[\w./-]+\.yaml)", TASKS)))
+KINDS = sorted(found(r"\bTrident(?:Orchestrator|BackendConfig|Provisioner)\b"))
+DEFINITIONS = sorted(found(r"\btrident\w+\.trident\.netapp\.io\b"))
+GROUPS = sorted(found(r"(?<![\w.])trident\.netapp\.io/\w+"))
+DRIVERS = sorted(SCHEMA["$defs"]["backend"]["properties"]["driver"]["enum"])
+RELEASES = sorted(found(r"trident(?:_version)?: \"(\d\d\.\d\d\.\d)\""))
+RESOURCES = (stage._ORCHESTRATORS, stage._PROVISIONERS, trident_double.ORCHESTRATORS, trident_double.BACKENDS)
 
 
-@cache
-def role_text() -> str:
-    return "\n".join(path.read_text() for path in sorted((ROLE / "tasks").glob("*.yml")))
+def _specification_fields() -> set[str]:
+    """Return the fields of TridentOrchestrator that the role sets."""
+    fields = set()
+    for task in tasks("trident"):
+        definition = task.get("kubernetes.core.k8s", {}).get("definition")
+        if isinstance(definition, dict) and definition.get("kind") == "TridentOrchestrator":
+            specification = definition["spec"]
+            text = isinstance(specification, str)
+            fields |= set(re.findall(r"'(\w+)':", specification)) if text else set(specification)
+    return fields
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row["release"]))
-def test_every_file_of_the_archive_is_in_every_release_of_the_row(deploy: Path, row: dict[str, Any]) -> None:
-    names = set(re.findall(r"trident-installer/(deploy/[\w./-]+\.yaml)", role_text()))
-    assert len(names) > 1
-    assert role_text().count("trident-installer/deploy/") == len(names), (
+def _backend_fields() -> set[str]:
+    template = TEMPLATES["backend.yml.j2"].partition("spec:\n")[2]
+    return set(re.findall(r"(?m)^  (\w+):", template)) | set(re.findall(r'"(\w+)":', template))
+
+
+def _status_fields() -> set[str]:
+    """Return the fields of statuses that the role reads."""
+    direct = set(re.findall(r"(?:_status|_state)\.(\w+)", TASKS))
+    return direct | set(re.findall(r"status\.(\w+)\"", TASKS)) - {"status"}
+
+
+def _parameters() -> dict[str, str]:
+    return dict(re.findall(r"(?m)^  (\w+): (.+)$", TEMPLATES["class.yml.j2"].partition("parameters:\n")[2]))
+
+
+def _published(trident: Facts, row: str) -> list[str]:
+    releases = [release for release in trident["releases"] if within(release, row)]
+    assert releases, f"no release of {row} has been published"
+    return releases
+
+
+def _sources(trident: Facts) -> Facts:
+    ((_, sources),) = trident["sources"].items()
+    return dict(sources)
+
+
+def _definitions(trident: Facts) -> list[Facts]:
+    """Return each definition of a kind, with those that only old releases have."""
+    found = [each for group in _sources(trident)["objects"].values() for each in group]
+    found += [
+        each
+        for release in trident["releases"].values()
+        for group in release["manifests"].values()
+        for each in group
+    ]
+    return [each["definition"] for each in found if "definition" in each]
+
+
+def _all_fields(trident: Facts) -> set[str]:
+    return {field for kind in _sources(trident)["fields"].values() for field in kind}
+
+
+def test_the_names_are_found() -> None:
+    assert len(FILES) > 1
+    assert TASKS.count("trident-installer/deploy/") == len(FILES), (
         "a name that is put together cannot be checked"
     )
-    found = releases(deploy, row)
-    assert found, f"no release of {row['release']} has been published"
-    for release in found:
-        for name in names:
-            assert (deploy / f"v{release}" / name).is_file(), f"{name} is not in Trident {release}"
+    assert len(_backend_fields()) > 10
+    assert {"debug", "namespace", "imageRegistry", "uninstall", "wipeout"} <= _specification_fields()
+    assert {"status", "version", "message", "phase", "lastOperationStatus"} <= _status_fields()
+    assert len(KINDS) == 3
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row["release"]))
-def test_the_operator_obeys_the_kind_and_is_of_the_release(deploy: Path, row: dict[str, Any]) -> None:
-    kinds = set(re.findall(r"kind: (Trident\w+)", role_text())) - {"TridentBackendConfig"}
-    namespace = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())["trident_namespace"]
-    for release in releases(deploy, row):
-        folder = deploy / f"v{release}" / "deploy"
-        path = folder / "crds" / "trident.netapp.io_tridentorchestrators_crd_post1.16.yaml"
-        definition = yaml.safe_load(path.read_text())
-        assert kinds == {definition["spec"]["names"]["kind"]}
-        assert definition["metadata"]["name"] in role_text()
-        assert definition["spec"]["scope"] == "Cluster"
-        assert [version["name"] for version in definition["spec"]["versions"]] == ["v1"]
-        documents = [
-            document for document in yaml.safe_load_all((folder / "bundle.yaml").read_text()) if document
-        ]
-        (operator,) = (document for document in documents if document["kind"] == "Deployment")
-        assert operator["metadata"]["namespace"] == namespace
-        assert operator["metadata"]["name"] in role_text()
-        (container,) = operator["spec"]["template"]["spec"]["containers"]
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_the_archive_is_in_every_release_of_the_row(trident: Facts, row: str, name: str) -> None:
+    for release in _published(trident, row):
+        assert f"trident-installer/{name}" in trident["releases"][release]["archive"], release
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_operator_obeys_the_kind_and_is_of_the_release(trident: Facts, row: str) -> None:
+    for release in _published(trident, row):
+        manifests = trident["releases"][release]["manifests"]
+        (definition,) = manifests["crds/trident.netapp.io_tridentorchestrators_crd_post1.16.yaml"]
+        assert definition["name"] in TASKS
+        assert definition["definition"]["names"]["kind"] == "TridentOrchestrator"
+        assert definition["definition"]["scope"] == "Cluster"
+        assert [version["name"] for version in definition["definition"]["versions"]] == ["v1"]
+        (operator,) = (each for each in manifests["bundle.yaml"] if each["kind"] == "Deployment")
+        assert operator["namespace"] == DEFAULTS["trident_namespace"]
+        assert operator["name"] in TASKS
+        (container,) = operator["containers"]
         assert container["image"].endswith(f":{release}")
 
 
-@pytest.mark.parametrize("release", sorted(trees.TRIDENT_SOURCES))
-def test_fields_are_fields_of_the_sources(release: str) -> None:
-    archive = trees.TRIDENT_SOURCES[release]
-    orchestrator = trees.read_file(archive, "operator/crd/apis/netapp/v1/types.go")
-    fields = {"debug", "namespace", "imageRegistry", "uninstall", "wipeout"}
-    text = re.search(r"- name: Ask the operator for Trident\n.*?spec: (.*?)\n  when", role_text(), re.DOTALL)
-    assert text
-    fields |= set(re.findall(r"'(\w+)':", text[1]))
-    for task in tasks():
-        definition = task.get("kubernetes.core.k8s", {}).get("definition")
-        if (
-            isinstance(definition, dict)
-            and definition.get("kind") == "TridentOrchestrator"
-            and isinstance(definition["spec"], dict)
-        ):
-            fields |= set(definition["spec"])
-    assert [name for name in sorted(fields) if f'json:"{name}' not in orchestrator] == []
-    drivers = trees.read_file(archive, "storage_drivers/types.go")
-    objects = trees.read_file(archive, "persistent_store/crd/apis/netapp/v1/types.go")
-    template = (ROLE / "templates" / "backend.yml.j2").read_text().partition("spec:\n")[2]
-    named = set(re.findall(r"(?m)^  (\w+):", template)) | set(re.findall(r'"(\w+)":', template))
-    assert len(named) > 10
-    assert [name for name in sorted(named) if f'json:"{name}' not in drivers + objects] == []
+def test_every_release_since_the_first_of_the_matrix_is_in_a_row(trident: Facts) -> None:
+    first = min(re.findall(r">=([\d.]+)", " ".join(ROWS)))
+    left_out = [
+        release
+        for release in trident["releases"]
+        if within(release, f">={first}") and not any(within(release, row) for row in ROWS)
+    ]
+    assert left_out == []
 
 
-@pytest.mark.parametrize("release", sorted(trees.TRIDENT_SOURCES))
-def test_the_row_promises_the_kubernetes_that_the_release_takes(release: str) -> None:
-    config = trees.read_file(trees.TRIDENT_SOURCES[release], "config/config.go")
-    (row,) = (row for row in ROWS if within(release, row["release"]))
-    low, high = (re.search(rf'KubernetesVersion{end}\s*= "v(\d+)\.(\d+)"', config) for end in ("Min", "Max"))
-    assert low
-    assert high
-    assert row["kubernetes"] == f">={low[1]}.{low[2]},<{high[1]}.{int(high[2]) + 1}"
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_release_that_a_role_or_site_names_was_published(trident: Facts, release: str) -> None:
+    assert release in trident["releases"]
 
 
-@pytest.mark.parametrize(
-    "row", [row for row in tables()["images"] if row["of"] == "trident"], ids=lambda row: str(row["release"])
+def test_the_archive_is_where_releases_are_published(trident: Facts) -> None:
+    assert (
+        re.sub(r"\{\{ trident_version \}\}", "{release}", DEFAULTS["trident_archive"])
+        == trident["release_archive"]
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_is_defined(trident: Facts, kind: str) -> None:
+    assert kind in {definition["names"]["kind"] for definition in _definitions(trident)}
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
+def test_a_definition_has_the_name_of_its_kind(trident: Facts, name: str) -> None:
+    assert name in {f"{each['names']['plural']}.{each['group']}" for each in _definitions(trident)}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_is_served_in_the_version(trident: Facts, group: str) -> None:
+    served = {
+        f"{each['group']}/{version['name']}" for each in _definitions(trident) for version in each["versions"]
+    }
+    assert group in served
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: str(resource.plural))
+def test_a_resource_of_the_stage_or_the_double_is_one_of_trident(trident: Facts, resource: Any) -> None:
+    matching = [
+        each
+        for each in _definitions(trident)
+        if (each["group"], each["names"]["plural"], each["names"]["kind"])
+        == (resource.group, resource.plural, resource.kind)
+    ]
+    assert {each["scope"] for each in matching} == {"Namespaced" if resource.namespaced else "Cluster"}
+    assert resource.version in {version["name"] for each in matching for version in each["versions"]}
+
+
+@pytest.mark.parametrize("field", sorted(_specification_fields()))
+def test_a_field_of_the_orchestrator_exists(trident: Facts, field: str) -> None:
+    assert field in _sources(trident)["fields"]["TridentOrchestratorSpec"]
+
+
+@pytest.mark.parametrize("field", sorted(_status_fields()))
+def test_a_field_of_a_status_exists(trident: Facts, field: str) -> None:
+    kinds = _sources(trident)["fields"]
+    assert field in {**kinds["TridentOrchestratorStatus"], **kinds["TridentBackendConfigStatus"]}
+
+
+@pytest.mark.parametrize("field", sorted(_backend_fields() - {"defaults", "name"}))
+def test_a_field_of_a_backend_exists(trident: Facts, field: str) -> None:
+    assert field in _all_fields(trident)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_a_driver_of_the_site_file_exists(trident: Facts, driver: str) -> None:
+    constants = _sources(trident)["constants"]
+    assert driver in {constants[name] for name in constants if name.endswith("StorageDriverName")}
+    options = role_file("trident", "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    assert options["trident_backends"]["options"]["driver"]["choices"] == DRIVERS
+
+
+@pytest.mark.parametrize("name", ["current", "tr4858", "example"])
+def test_a_backend_of_a_site_has_a_driver_that_exists(trident: Facts, name: str) -> None:
+    site = site_file.load(ROOT / "inventories" / name)
+    constants = _sources(trident)["constants"]
+    assert {each["driver"] for each in site.get("storage", "backends")} <= set(constants.values())
+
+
+@pytest.mark.parametrize("parameter", sorted(_parameters()))
+def test_a_parameter_of_a_class_exists(trident: Facts, parameter: str) -> None:
+    assert parameter in _sources(trident)["storage_class_attributes"].values()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_the_row_promises_the_kubernetes_that_the_newest_release_takes(trident: Facts, row: str) -> None:
+    promised = next(each["kubernetes"] for each in tables()["trident"] if each["release"] == row)
+    low, high = re.findall(r"\d+\.(\d+)", promised)
+    constants = _sources(trident)["constants"]
+    first, last = (int(constants[f"KubernetesVersion{end}"].rpartition(".")[2]) for end in ("Min", "Max"))
+    assert int(low) == first
+    # each release takes one more; the sources are those of the newest
+    assert int(high) == last + 1 - (len(ROWS) - 1 - ROWS.index(row))
+
+
+def _images() -> list[tuple[str, str]]:
+    rows = [row for row in tables()["images"] if row["of"] == "trident"]
+    return [(str(row["release"]), image) for row in rows for image in row["images"]]
+
+
+@pytest.mark.parametrize(("row", "image"), _images())
+def test_an_image_of_the_matrix_is_one_of_the_release(trident: Facts, row: str, image: str) -> None:
+    ((release, sources),) = trident["sources"].items()
+    assert within(release, row)
+    constants = sources["constants"]
+    registry = constants["KubernetesCSISidecarRegistry"]
+    known = {f"{registry}/{value}" for name, value in constants.items() if name.endswith("ImageTag")}
+    known |= {each.removeprefix("docker.io/") for each in trident["releases"][release]["images"]}
+    support = sources["autosupport_image"][0].removeprefix("docker.io/") % constants["DefaultAutosupportName"]
+    main = f"{TRIDENT.origin.removeprefix('image docker.io/').partition(',')[0]}:{release}"
+    minor = ".".join(release.split(".")[:2])
+    assert image.format(release=release, minor=minor) in known | {support, main}
+
+
+def test_every_sidecar_is_in_the_matrix(trident: Facts) -> None:
+    constants = _sources(trident)["constants"]
+    registry = constants["KubernetesCSISidecarRegistry"]
+    sidecars = {f"{registry}/{value}" for name, value in constants.items() if name.endswith("ImageTag")}
+    assert sidecars == {image for _, image in _images() if image.startswith(registry)}
+
+
+@pytest.mark.parametrize("program", [TRIDENT, TRIDENT_CONTROL], ids=lambda program: str(program.file))
+def test_the_lab_was_run_with_a_release_that_was_published(trident: Facts, program: Any) -> None:
+    assert set(program.tried) <= trident["releases"].keys()
+
+
+# What the facts leave out: these stand in the checkout of the newest release.
+
+VALUES = sorted(
+    {
+        value
+        for pattern in (
+            r'== "(\w+)"',
+            r'equalto", "([\w.]+)"',
+            r"wipeout: \[(\w+)\]",
+            r'in \["(\w+)", "(\w+)"\]',
+        )
+        for match in re.findall(pattern, TASKS)
+        for value in (match if isinstance(match, tuple) else (match,))
+    }
 )
-def test_the_images_are_those_of_the_sources(row: dict[str, Any]) -> None:
-    found = [release for release in trees.TRIDENT_SOURCES if within(release, row["release"])]
-    assert found, f"no sources of {row['release']} are at hand"
-    for release in found:
-        config = trees.read_file(trees.TRIDENT_SOURCES[release], "config/config.go")
-        registry = re.search(r'KubernetesCSISidecarRegistry\s*= "([^"]+)"', config)
-        assert registry
-        tags = set(re.findall(r'CSISidecar\w+ImageTag\s*= "([^"]+)"', config))
-        sidecars = {image for image in row["images"] if image.startswith(registry[1])}
-        assert sidecars == {f"{registry[1]}/{tag}" for tag in tags}
+VALUES_OF_TRIDENT = {
+    "Bound": "persistent_store/crd/apis/netapp/v1/backendconfig.go",
+    "Error": "operator/crd/apis/netapp/v1/tridentorchestrator.go",
+    "Failed": "frontend/crd/controller/crd_controller.go",
+    "Installed": "operator/crd/apis/netapp/v1/tridentorchestrator.go",
+    "Success": "frontend/crd/controller/crd_controller.go",
+    "Uninstalled": "operator/crd/apis/netapp/v1/tridentorchestrator.go",
+    "crds": "operator/controllers/orchestrator/controller.go",
+    "csi.trident.netapp.io": "frontend/csi/config.go",
+}
+
+
+@pytest.mark.parametrize("name", sorted({*found(r"\bcsi\.trident\.[\w.]*\w"), *VALUES}))
+def test_a_value_that_the_facts_leave_out_was_looked_up(name: str) -> None:
+    assert name in VALUES_OF_TRIDENT
+
+
+@pytest.mark.parametrize("source", ["trees"], indirect=True, scope="session")
+@pytest.mark.parametrize("name", sorted(VALUES_OF_TRIDENT))
+def test_a_value_that_the_facts_leave_out_stands_in_the_sources(trident: Facts, name: str) -> None:
+    assert f'"{name}"' in (facts.checkout("trident") / VALUES_OF_TRIDENT[name]).read_text()

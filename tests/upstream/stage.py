@@ -1,0 +1,103 @@
+"""`muster install` of the stage deepops of a site, with an ansible-playbook that writes down how it was called.
+
+That program changes nothing, so the stage ends where it looks for the cluster.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.deployment.conftest import SiteUnderTest
+from tests.upstream import environments
+from tests.upstream.names import ROOT
+from tests.upstream.repository import Tree
+
+INVENTORIES = ROOT / "inventories"
+SITES = ("current", "tr4858")
+PROXY = {"http": "http://proxy.example.com:3128"}
+JUMP = {
+    "user": "admin",
+    "known_hosts": "/keys/known hosts",
+    "jump": {"address": "bastion.example.com", "key_file": "/keys/it's"},
+}
+LOCAL_GIT = {
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "protocol.file.allow",
+    "GIT_CONFIG_VALUE_0": "always",
+}
+_PROGRAM = """#!/bin/sh
+number=$(ls {calls} | grep -c words)
+env > {calls}/$number.env
+echo "$@" > {calls}/$number.words
+"""
+
+
+@dataclass
+class Done:
+    """What the stage deepops did: the configuration that it wrote, and each call of ansible-playbook."""
+
+    name: str
+    output: str
+    config: Path
+    environments: list[dict[str, str]] = field(default_factory=list)
+    words: list[list[str]] = field(default_factory=list)
+
+    def variables(self, group: str) -> dict[str, Any]:
+        """Return the variables of a group of hosts."""
+        return dict(yaml.safe_load((self.config / "group_vars" / f"{group}.yml").read_text()) or {})
+
+
+def run(name: str, tree: Tree, base: Path) -> Done:
+    """Run the stage of a site that comes with muster, with a proxy and a jump host."""
+    site, calls = SiteUnderTest(base / "site", base / "state"), base / "calls"
+    site.directory.mkdir()
+    calls.mkdir()
+    document = yaml.safe_load((INVENTORIES / name / "site.yml").read_text())
+    document["deepops"] = {"repository": str(tree.path), "commit": tree.commit}
+    document["storage"]["trident"] = {"sha256": "0" * 64}
+    if name == "current":
+        document["versions"]["dra"] = "0.4.1"  # one site with the DRA driver, one with the device plugin
+    document["network"]["proxy"] = PROXY
+    document["access"] = document.get("access", {}) | JUMP
+    site.write(yaml.safe_dump(document))
+    checkout = site.state / name / f"deepops-{tree.release}"
+    write_program(checkout, tree.release, _PROGRAM.format(calls=calls))
+    names = [secret["env"] for secret in _secrets(document)]
+    site.environment |= {secret: f"canary-{secret}" for secret in names}
+    site.environment |= LOCAL_GIT
+    site.environment |= {
+        "ANSIBLE_FORKS": "7",
+        "MUSTER_SECRET": "canary",
+        "MUSTER_INSTALLER_CONTENT": str(ROOT),
+    }
+    ended = site.muster("install", "--from", "deepops", "--until", "deepops", "--accept-runtime-purge")
+    result = Done(name, ended.stderr, checkout / "config")
+    for number in range(len(list(calls.glob("*.words")))):
+        lines = (calls / f"{number}.env").read_text().splitlines()
+        result.environments.append(dict(line.split("=", 1) for line in lines if "=" in line))
+        result.words.append((calls / f"{number}.words").read_text().split())
+    return result
+
+
+def write_program(checkout: Path, release: str, text: str) -> None:
+    """Make the environment of a checkout as if an earlier run had made it, with this ansible-playbook."""
+    environment = Path(f"{checkout}-venv")
+    (environment / "bin").mkdir(parents=True)
+    program = environment / "bin" / "ansible-playbook"
+    program.write_text(text)
+    program.chmod(0o755)
+    (environment / "requirements.txt").write_bytes(environments.lock(release).read_bytes())
+
+
+def _secrets(value: Any) -> Iterator[dict[str, str]]:
+    if isinstance(value, dict):
+        if set(value) == {"env"}:
+            yield value
+        for nested in value.values():
+            yield from _secrets(nested)
+    elif isinstance(value, list):
+        for nested in value:
+            yield from _secrets(nested)

@@ -1,0 +1,61 @@
+"""DeepOps' playbooks and kubespray's own checks, which only the checkouts have."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.upstream import facts
+from tests.upstream.conftest import RELEASE
+from tests.upstream.repository import git
+from tests.upstream.stage import Done
+from tests.upstream.test_deepops_contract import ROW
+
+pytestmark = pytest.mark.parametrize("source", ["trees"], indirect=True, scope="session")
+
+
+def test_the_commit_of_the_matrix_is_that_of_the_tag(deepops: dict[str, object]) -> None:
+    checkout = facts.checkout("deepops")
+    if not (checkout / ".git").exists():
+        pytest.skip(f"{checkout} is no git checkout")
+    assert (
+        git(checkout, "rev-parse", "HEAD")
+        == git(checkout, "rev-parse", f"{RELEASE}^{{commit}}")
+        == ROW["commit"]
+    )
+
+
+def test_every_playbook_is_read_with_the_variables_of_the_site(done: Done, programs: Path) -> None:
+    for words, environment in zip(done.words, done.environments, strict=True):
+        listed = _run(programs, done, environment, "--list-tasks", *words)
+        assert listed.returncode == 0, listed.stderr
+        assert "play #" in listed.stdout
+        assert "Invoke kubeadm and install a CNI" in listed.stdout or words is not done.words[0]
+
+
+def test_kubespray_itself_accepts_the_variables(done: Done, programs: Path) -> None:
+    """Its own validation runs for real, on this machine in the place of every host; these tasks change nothing."""
+    here = {
+        "ansible_connection": "local",
+        "ansible_become": False,
+        "ansible_python_interpreter": sys.executable,
+    }
+    words = ["--tags", "always", "--extra-vars", json.dumps(here), done.words[0][-1]]
+    ended = _run(programs, done, done.environments[0], *words)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for task in ("Stop if unsupported options selected", "Check if requested Kubernetes are supported"):
+        assert task in ended.stdout
+    assert "changed=0" in ended.stdout
+    assert "changed=1" not in ended.stdout
+
+
+def _run(
+    programs: Path, done: Done, environment: dict[str, str], *words: str
+) -> subprocess.CompletedProcess[str]:
+    own = {"MUSTER_NESTED_EVENTS": "", "VIRTUAL_ENV": str(programs.parent)}
+    return subprocess.run(
+        [str(programs / "ansible-playbook"), *words],
+        cwd=done.config.parent, env=environment | own, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip

@@ -1,0 +1,37 @@
+"""Facts and checkouts say the same, and what is not at hand is named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.upstream import facts
+from tests.upstream.facts import PROJECTS
+
+
+def comparable(found: dict[str, Any]) -> dict[str, Any]:
+    """Return facts without the folders of submodules, which are there or not by how a checkout was made."""
+    if "submodules" not in found:
+        return found
+    paths = found["paths"]
+    directories = [path for path in paths["directories"] if path not in found["submodules"]]
+    return found | {"paths": paths | {"directories": directories}}
+
+
+@pytest.mark.parametrize("source", ["trees"], indirect=True, scope="session")
+@pytest.mark.parametrize("project", PROJECTS)
+def test_checkout_and_facts_agree(project: str, source: str) -> None:
+    assert comparable(facts.read(source, project)) == comparable(facts.read("facts", project))
+
+
+def test_an_absent_source_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(facts.FACTS_VARIABLE, raising=False)
+    monkeypatch.delenv(facts.TREES_VARIABLE, raising=False)
+    assert facts.missing("facts", ["jobset"]) == ["MUSTER_FACTS"]
+    assert facts.missing("trees", ["jobset"]) == ["MUSTER_FACTS", "MUSTER_UPSTREAM"]
+    monkeypatch.setenv(facts.FACTS_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(facts.TREES_VARIABLE, str(tmp_path))
+    assert facts.missing("facts", ["jobset"]) == [str(tmp_path / "jobset.json")]
+    assert facts.missing("trees", ["jobset"]) == [str(tmp_path / "extract"), str(tmp_path / "jobset-08dfbdf")]
+    (tmp_path / "jobset.json").touch()
+    assert facts.missing("facts", ["jobset"]) == []

@@ -1,0 +1,223 @@
+"""The names of NVIDIA's DRA driver, device plugin and feature discovery that muster uses exist there.
+
+The names are read from the role `dra`, the matrix, the lab and the whole product.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from deployment.matrix import tables
+from musterlab.gpus import stack
+from musterlab.programs import DRA_DRIVER
+from orchestrator import names as muster_names
+from orchestrator.agent.failures import PROGRAMS_XIDS
+from tests.upstream import facts
+from tests.upstream.names import ROOT, found, role_file, task_text, tasks
+from validation.judge.api import api_request
+from validation.witness import names as witness_names
+
+Facts = dict[str, Any]
+DEFAULTS = role_file("dra", "defaults/main.yml")
+NEWEST = tables()["dra"][0]
+
+
+def _values() -> dict[str, Any]:
+    """Return all values that the role may give to the chart, gates of both kinds together."""
+    (task,) = (task for task in tasks("dra") if task["name"] == "Install the driver")
+    always, sharing = task["vars"]["dra_all_values"], task["vars"]["dra_sharing_values"]
+    return {**always, **sharing, "featureGates": {**always["featureGates"], **sharing["featureGates"]}}
+
+
+def _paths(values: dict[str, Any], before: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _paths(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}"
+
+
+VALUES = sorted(path for path in _paths(_values()) if not path.startswith("featureGates."))
+GATES = sorted(
+    {*_values()["featureGates"], *re.findall(r"(\w+)=true", " ".join(stack._dra_driver("node", "memory")))}
+)
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_value_of_the_role_is_one_of_the_chart(dra_driver: Facts, value: str) -> None:
+    assert value in dra_driver["chart"]["values"]
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_a_feature_gate_of_the_role_or_the_lab_exists(dra_driver: Facts, gate: str) -> None:
+    assert gate in dra_driver["feature_gates"]
+    first = tuple(int(part) for part in dra_driver["feature_gates"][gate]["since"].split("."))
+    oldest = min(tuple(int(part) for part in row["release"].split(".")[:2]) for row in tables()["dra"])
+    # the role refuses to set it before this release
+    since = re.findall(r"dra_version is version\('(\d+)\.(\d+)', '>='\)", task_text("dra"))
+    assert first <= oldest or (
+        gate == "ConsumableShares" and [tuple(map(int, each)) for each in since] == [first]
+    )
+
+
+def test_the_newest_release_of_the_matrix_is_that_of_the_facts(dra_driver: Facts) -> None:
+    assert (
+        dra_driver["version"].removeprefix("v").partition("-")[0]
+        == NEWEST["release"]
+        == DEFAULTS["dra_version"]
+    )
+    assert dra_driver["source"]["commit"][:7] in NEWEST["source"]
+
+
+def test_the_chart_is_where_it_is_published(dra_driver: Facts) -> None:
+    assert DEFAULTS["dra_chart"] == dra_driver["chart_location"]
+    assert DEFAULTS["dra_release"] == dra_driver["chart"]["name"]
+
+
+def test_the_matrix_allows_no_kubernetes_that_the_chart_refuses(dra_driver: Facts) -> None:
+    (least,) = re.findall(r"^>=(\d+)\.(\d+)", dra_driver["chart"]["kubeVersion"])
+    for row in tables()["dra"]:
+        (promised,) = re.findall(r"^>=(\d+)\.(\d+)", row["kubernetes"])
+        assert tuple(map(int, promised)) >= tuple(map(int, least))
+
+
+def _class(dra_driver: Facts) -> Facts:
+    (found,) = dra_driver["objects"]["deviceclass-gpu.yaml"]
+    return dict(found)
+
+
+def test_the_class_of_gpus_gives_whole_ones_by_their_resource(dra_driver: Facts) -> None:
+    assert _class(dra_driver)["spec"]["extendedResourceName"] == muster_names.GPU_RESOURCE
+    assert witness_names.GPU_RESOURCE == muster_names.GPU_RESOURCE
+    assert _class(dra_driver)["name"] == api_request.DEVICE_CLASS
+    (selector,) = _class(dra_driver)["spec"]["selectors"]
+    assert f"device.driver == '{muster_names.GPU_DRIVER}'" in selector["cel"]["expression"]
+
+
+@pytest.mark.parametrize("name", sorted(found(r"(?<![\w.-])(?:[a-z-]+\.)*gpu\.nvidia\.com\b")))
+def test_a_name_of_the_driver_is_its_driver_or_a_class(dra_driver: Facts, name: str) -> None:
+    classes = {
+        each["name"]
+        for group in dra_driver["objects"].values()
+        for each in group
+        if each["kind"] == "DeviceClass"
+    }
+    assert name in classes | {dra_driver["constants"]["DriverName"]}
+
+
+PUBLISHED = (ROOT / "orchestrator" / "observe" / "published_gpus.py").read_text()
+
+
+@pytest.mark.parametrize("attribute", sorted({*re.findall(r'_text\([^,]+, "(\w+)"\)', PUBLISHED), "type"}))
+def test_an_attribute_that_muster_reads_is_published(dra_driver: Facts, attribute: str) -> None:
+    assert dra_driver["attributes"]["gpu, vfio"][attribute] == "string"
+
+
+def test_the_memory_of_a_gpu_is_a_capacity_that_is_published(dra_driver: Facts) -> None:
+    read = set(re.findall(r'for name in \("(\w+)", f"\{GPU_DRIVER\}/(\w+)"\)', PUBLISHED)[0])
+    assert read <= set(dra_driver["capacities"])
+    assert f"{read.pop()}:" in facts.observed("resourceslice-memory.yaml")
+
+
+def test_the_kind_of_a_gpu_is_the_drivers_own(dra_driver: Facts) -> None:
+    assert f'== "{dra_driver["constants"]["GpuDeviceType"]}"' in PUBLISHED
+
+
+def test_the_driver_reads_the_shares_of_the_role(dra_driver: Facts) -> None:
+    (plugin,) = dra_driver["objects"]["kubeletplugin.yaml"]
+    assert "CONSUMABLE_SHARES" in plugin["env"]
+    assert (
+        dra_driver["flags"]["consumable-shares"]["default"] == DEFAULTS["dra_consumable_shares"] == "disabled"
+    )
+
+
+def test_the_lab_runs_the_driver_of_the_published_image(dra_driver: Facts) -> None:
+    image, folder = DRA_DRIVER.origin.removeprefix("image ").split(", ")
+    assert image == dra_driver["chart"]["values"]["image.repository"]
+    assert f"{folder}/{DRA_DRIVER.file}" in dra_driver["programs_of_image"]
+    assert (
+        f"{dra_driver['version'].removeprefix('v')} ({dra_driver['source']['commit'][:7]})"
+        in DRA_DRIVER.tried
+    )
+
+
+# Flags that a package of the driver adds; the facts list those of the program's own file.
+_SHARED_FLAGS = {"kubeconfig": "pkg/flags/kubeclient.go", "feature-gates": "pkg/flags/featuregates.go"}
+
+
+def _flags(words: list[str]) -> list[str]:
+    return sorted({word.removeprefix("--").partition("=")[0] for word in words if word.startswith("--")})
+
+
+def _known(flags: Facts) -> set[str]:
+    return {name for flag, each in flags.items() for name in (flag, *each.get("aliases", []))}
+
+
+@pytest.mark.parametrize("flag", _flags(stack._dra_driver("node", "memory")))
+def test_a_flag_that_the_lab_gives_the_driver_exists(dra_driver: Facts, flag: str) -> None:
+    assert flag in _known(dra_driver["flags"]) | _SHARED_FLAGS.keys()
+
+
+@pytest.mark.parametrize("source", ["trees"], indirect=True, scope="session")
+@pytest.mark.parametrize("flag", _SHARED_FLAGS)
+def test_a_flag_of_a_package_of_the_driver_exists(dra_driver: Facts, flag: str) -> None:
+    assert f'"{flag}"' in (facts.checkout("dra_driver") / _SHARED_FLAGS[flag]).read_text()
+
+
+@pytest.mark.parametrize("flag", _flags(stack._device_plugin()))
+def test_a_flag_that_the_lab_gives_the_device_plugin_exists(device_plugin: Facts, flag: str) -> None:
+    assert flag in _known(device_plugin["device_plugin_flags"])
+
+
+def test_devices_reach_containers_by_a_strategy_of_the_device_plugin(device_plugin: Facts) -> None:
+    (strategy,) = re.findall(r"--device-list-strategy=(\S+)", " ".join(stack._device_plugin()))
+    assert strategy in device_plugin["constants"].values()
+
+
+def test_faults_of_programs_are_those_that_nvidia_ignores(dra_driver: Facts, device_plugin: Facts) -> None:
+    assert set(device_plugin["ignored_xids"]) == set(dra_driver["ignored_xids"]) == PROGRAMS_XIDS
+
+
+LABELS = found(r"(?<![\w./-])nvidia\.com/[\w.-]*\w")
+_OURS = {
+    "nvidia.com/gpu.sharing-strategy": "feature discovery; the facts have it in what was observed alone",
+    "nvidia.com/gpu.memory": "the same",
+}
+
+
+@pytest.mark.parametrize("label", sorted(LABELS))
+def test_a_name_under_nvidias_domain_is_one_of_nvidia(
+    device_plugin: Facts, dra_driver: Facts, label: str
+) -> None:
+    text = json.dumps([device_plugin, dra_driver])
+    known = set(re.findall(r"nvidia\.com/[\w.-]*\w", text))
+    resource = muster_names.GPU_RESOURCE
+    known |= {f"{resource}.{suffix}" for suffix in device_plugin["suffixes_of_resource_labels"]}
+    known |= set(re.findall(r"(?m)^(nvidia\.com/[\w.-]*\w)=", facts.observed("gfd-labels.txt")))
+    assert label in known or f"{label}." in text, f"{LABELS[label]} names {label}"
+
+
+def test_nodes_are_marked_with_a_label_that_the_charts_select(
+    device_plugin: Facts, dra_driver: Facts
+) -> None:
+    (task,) = (task for task in tasks("dra") if task["name"] == "Mark the nodes that have GPUs")
+    ((label, value),) = task["kubernetes.core.k8s"]["definition"]["metadata"]["labels"].items()
+    wanted = {"key": label, "operator": "In", "values": [value]}
+    for chart in (device_plugin["chart"], dra_driver["chart"]):
+        assert json.dumps(wanted) in json.dumps(chart["values"])
+
+
+def test_a_device_plugin_is_recognized_by_its_name(device_plugin: Facts, deepops: Facts) -> None:
+    """The role `dra` refuses nodes on which a DaemonSet of this name runs."""
+    (pattern,) = re.findall(r"'search', '([^']+)'", task_text("dra"))
+    own = deepops["roles"]["nvidia-k8s-gpu-device-plugin"]["variables"]["defaults/main.yml"]
+    for name in (device_plugin["chart"]["name"], own["k8s_gpu_plugin_release_name"]):
+        assert re.search(pattern, name)
+
+
+@pytest.mark.parametrize("value", sorted(found(r"(?<!\w)gpuResourcesEnabled\w+")))
+def test_a_value_of_the_chart_that_a_message_names_exists(dra_driver: Facts, value: str) -> None:
+    assert value in dra_driver["chart"]["values"]
