@@ -222,6 +222,9 @@ FAILED_GPUS_ANNOTATION: Final = f"{GROUP}/failed-gpus"
 LOST_GPUS_ANNOTATION: Final = f"{GROUP}/lost-gpus"
 """On a node, written by its agent alone: those of the failed GPUs that do not answer the driver any more."""
 
+IMAGE_VARIABLE: Final = "MUSTER_IMAGE"
+"""Environment variable of the operator with its own image, which the pods that hold GPUs run as well."""
+
 AGENT_ACCOUNT: Final = "muster-agent"
 """The agent's ServiceAccount and DaemonSet in the agents' namespace."""
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import click
 
-from orchestrator.cli.operator_options import TOPOLOGY_LABEL, Count, Duration, config_parameters
-from orchestrator.control.operator_config import UNLIMITED
+from orchestrator.cli.operator_options import Duration, config_parameters, parameter_name
+from orchestrator.control.operator_config import options
 from orchestrator.distribution import installed_version
 from orchestrator.durations import parse_duration_seconds
 from orchestrator.errors import ConfigurationError, UsageError
@@ -30,16 +30,15 @@ from orchestrator.manifests.web import (
     WebDeployment,
 )
 from orchestrator.names import LOWEST_KUBERNETES, SYSTEM_NAMESPACE
-from orchestrator.submit.name_rules import DOMAIN, LABEL_VALUE, MAX_DOMAIN_LENGTH, OBJECT_NAME
+from orchestrator.submit.name_rules import LABEL_VALUE, OBJECT_NAME
 
 NAME: Final = "muster"
 
 _DURATION: Final = r"([0-9]{1,5}h)?([0-9]{1,7}m)?([0-9]{1,9}s)?"
+_TEXTS: Final = {parameter_name(option): option.text for option in options() if option.text}
 _PATTERNS: Final = {
+    **{name: text.pattern for name, text in _TEXTS.items()},
     "cluster": LABEL_VALUE,
-    "ingress_class": OBJECT_NAME,
-    "ingress_domain": f"({DOMAIN})?",
-    "topology_level": TOPOLOGY_LABEL,
     "web_certificate": OBJECT_NAME,
     "web_history_claim": f"({OBJECT_NAME})?",
     "web_prometheus": f"({PROMETHEUS_URL})?",
@@ -50,7 +49,6 @@ _PATTERNS: Final = {
     "web_oidc_authority": f"({OBJECT_NAME})?",
     "web_oidc_scope": OIDC_WORD,
 }
-_MAX_LENGTHS: Final = {"ingress_domain": MAX_DOMAIN_LENGTH}
 _ANNOTATION_WIDTH: Final = 118
 
 
@@ -129,8 +127,6 @@ def _value(parameter: click.Option, given: Any) -> Any:
     """Return what an option was given as the value of the chart: durations in whole units, no text as an empty one."""
     if isinstance(parameter.type, Duration):
         return given if given == "never" else f"{parse_duration_seconds(parameter.opts[0], given)}s"
-    if isinstance(parameter.type, Count):
-        return given if given == UNLIMITED else str(int(given))
     if parameter.multiple:
         return list(given)
     if given is None and isinstance(parameter.type, click.types.StringParamType):
@@ -164,13 +160,10 @@ def _type(parameter: click.Option) -> dict[str, Any]:
     if isinstance(kind, Duration):
         never = "never|" if kind.never else ""
         return {"type": "string", "minLength": 1, "pattern": f"^({never}{_DURATION})$"}
-    if isinstance(kind, Count):
-        number = {"minimum": 1, "maximum": 10**8 - 1}
-        return {"type": ["integer", "string"], **number, "pattern": f"^([1-9][0-9]{{0,7}}|{UNLIMITED})$"}
     pattern = _PATTERNS.get(parameter.name or "")
     text: dict[str, Any] = {"type": "string"} | ({"pattern": f"^({pattern})$"} if pattern else {})
-    if parameter.name in _MAX_LENGTHS:
-        text["maxLength"] = _MAX_LENGTHS[parameter.name]
+    if form := _TEXTS.get(parameter.name or ""):
+        text["maxLength"] = form.max_length
     return {"type": "array", "uniqueItems": True, "items": text} if parameter.multiple else text
 
 
@@ -254,10 +247,6 @@ def _argument(parameter: click.Option) -> Iterator[str]:
         value = f'(include "muster.duration" {chosen})'
     elif isinstance(kind, click.IntRange):
         value = f"({chosen} | int64)"
-    elif isinstance(kind, Count):
-        value = f'(ternary {chosen} ({chosen} | int64) (kindIs "string" {chosen}) | toString)'
-    elif parameter.name == "reservation_image":
-        value = f"({chosen} | default .Values.image)"
     default = _value(parameter, parameter.get_default(click.Context(click.Command("chart"))))
     is_chosen = f'not (kindIs "invalid" {chosen})' if default is None else f"ne {value} {json.dumps(default)}"
     yield _append(f"if {is_chosen}", f'(printf "{option}=%v" {value})')

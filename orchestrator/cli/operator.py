@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import click
 from orchestrator.cli.operator_options import config_of, web_of, with_config_options, with_web_options
 from orchestrator.control.operator_config import MemoryLimitsMode, OperatorConfig
 from orchestrator.errors import UsageError
+from orchestrator.names import IMAGE_VARIABLE
 
 
 @click.command("operator-yaml")
@@ -101,8 +101,6 @@ def operator_manifests(
 ) -> str:
     """Return what a cluster needs for muster, for these choices; `options` are those of `render` besides.
 
-    Reservations use the operator's image, unless another is chosen.
-
     Raises UsageError for a name that cannot be the label that it becomes.
     """
     from orchestrator.manifests.render import render
@@ -114,7 +112,6 @@ def operator_manifests(
             "beginning and ending with a letter or digit"
         )
     choices = OperatorConfig() if choices is None else choices
-    choices = replace(choices, reservation_image=choices.reservation_image or image or "")
     return render(
         cluster,
         image=image,
@@ -177,6 +174,7 @@ def operator(
             access,
             identity or default_name(),
             config=config_of(**config),
+            image=os.environ.get(IMAGE_VARIABLE, ""),
             health_host=host,
             health_port=health_port or 0,
         )

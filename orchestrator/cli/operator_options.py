@@ -1,19 +1,19 @@
-"""The options of `muster operator`, which `muster operator-yaml` and the Helm chart have too, and what they mean."""
+"""The options of `muster operator` as click options, from their one table, and those of the pages."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Any, Final
 
 import click
 
 from orchestrator.control.operator_config import (
-    MAX_CHECKPOINT_GRACE_SECONDS,
-    MAX_PROJECT_OBJECTS,
-    MEMORY_GRACE_SECONDS,
-    UNLIMITED,
+    NEVER,
     MemoryLimitsMode,
     OperatorConfig,
+    Option,
+    options,
 )
 from orchestrator.errors import UsageError
 from orchestrator.manifests.web import (
@@ -24,18 +24,12 @@ from orchestrator.manifests.web import (
     PUBLIC_URL,
     WebDeployment,
 )
-from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
-from orchestrator.submit.name_rules import MAX_DOMAIN_LENGTH, is_domain, is_object_name
-from orchestrator.submit.network import DEFAULT_INGRESS_CLASS
+from orchestrator.submit.name_rules import is_object_name
 from orchestrator.submit.protection import PolicyMode
-
-TOPOLOGY_LABEL: Final = (
-    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-)
 
 
 class Duration(click.types.StringParamType):
-    """A time such as 90s or 1h30m; with `never` also that. `config_of` reads it."""
+    """A time such as 90s or 1h30m, and `never` if `never` is set. `config_of` reads it."""
 
     name = "duration"
 
@@ -43,155 +37,40 @@ class Duration(click.types.StringParamType):
         self.never = never
 
 
-class Count(click.types.StringParamType):
-    """A number from 1, or `unlimited`. `config_of` reads it."""
-
-    name = "count"
-
-
 def _duration(seconds: int | None) -> str:
     """Return seconds as an option takes them: `90s`, `2m`; None is `never`."""
     if seconds is None:
-        return "never"
+        return NEVER
     return f"{seconds}s" if seconds % 60 else f"{seconds // 60}m"
 
 
-CONFIG_OPTIONS: Final = (
-    click.option(
-        "--max-evictions",
-        type=click.IntRange(min=0),
-        default=None,
-        metavar="N",
-        help="Evict at most so many pods in one decision. Default: as many as are due.",
-    ),
-    click.option(
-        "--not-ready-grace",
-        type=Duration(),
-        metavar="DURATION",
-        default=_duration(DEFAULT_SETTINGS.not_ready_grace_seconds),
-        show_default=True,
-        help="So long a node may be not ready before its preemptible work is moved.",
-    ),
-    click.option(
-        "--reservation-after",
-        type=Duration(never=True),
-        metavar="DURATION",
-        default=_duration(DEFAULT_SETTINGS.reservation_after_seconds),
-        show_default=True,
-        help="Keep GPUs for a large job that has waited for so long; never: not at all.",
-    ),
-    click.option(
-        "--stale-grace",
-        type=Duration(),
-        metavar="DURATION",
-        default=_duration(DEFAULT_SETTINGS.stale_grace_seconds),
-        show_default=True,
-        help="So long what is left of a gang that lost a member may go on.",
-    ),
-    click.option(
-        "--max-moves",
-        type=click.IntRange(min=0),
-        metavar="N",
-        default=DEFAULT_SETTINGS.max_consolidation_victims,
-        show_default=True,
-        help="Move at most so many pods to make room for one job. 0: none.",
-    ),
-    click.option("--spread", is_flag=True, help="Start on the emptiest node instead of the fullest."),
-    click.option(
-        "--topology-level",
-        multiple=True,
-        metavar="LABEL",
-        help="A node label that jobs may name as a level of topology; from the widest to the closest, repeatable.",
-    ),
-    click.option(
-        "--max-checkpoint-grace",
-        type=Duration(),
-        metavar="DURATION",
-        default=_duration(MAX_CHECKPOINT_GRACE_SECONDS),
-        show_default=True,
-        help="At most so much time an evicted pod may ask for to save its work.",
-    ),
-    click.option(
-        "--policies",
-        type=click.Choice([mode.value for mode in PolicyMode]),
-        default=PolicyMode.DENY.value,
-        show_default=True,
-        help="What happens to objects in projects' namespaces that break a policy; off: there are none.",
-    ),
-    click.option(
-        "--gpu-memory-limits",
-        type=click.Choice([mode.value for mode in MemoryLimitsMode]),
-        default=MemoryLimitsMode.OFF.value,
-        show_default=True,
-        help="Whether containers with a part of a GPU are held to it; enforce: by the library that agents put on "
-        "their nodes, and by a watch over what their processes have.",
-    ),
-    click.option(
-        "--gpu-memory-grace",
-        type=Duration(never=True),
-        metavar="DURATION",
-        default=_duration(MEMORY_GRACE_SECONDS),
-        show_default=True,
-        help="So long a pod may have more memory of a GPU than its part before it is evicted; never: only warned.",
-    ),
-    click.option(
-        "--reservation-image",
-        metavar="IMAGE",
-        default="",
-        help="Image, with `sleep`, of the pods that hold GPUs of device plugins for pods with parts of them. "
-        "Default: the operator's.",
-    ),
-    click.option(
-        "--parts-wait-for-agent",
-        is_flag=True,
-        help="Let pods with parts of GPUs of a device plugin wait where no agent names the GPUs, instead of running "
-        "without a device.",
-    ),
-    click.option(
-        "--no-network-policy",
-        is_flag=True,
-        help="Leave the namespaces of projects without NetworkPolicies.",
-    ),
-    click.option(
-        "--ingress-class",
-        metavar="NAME",
-        default=DEFAULT_INGRESS_CLASS,
-        show_default=True,
-        help="IngressClass of the Ingresses that `submit -s ingress` makes.",
-    ),
-    click.option(
-        "--ingress-domain",
-        metavar="DOMAIN",
-        default="",
-        help="Give each project the host PROJECT.DOMAIN for its jobs, where no other project can have an Ingress. DNS "
-        "has to lead *.DOMAIN to the ingress controller. Default: Ingresses of jobs are without hosts.",
-    ),
-    click.option(
-        "--max-project-pods",
-        type=Count(),
-        metavar="N",
-        default=str(MAX_PROJECT_OBJECTS),
-        show_default=True,
-        help="At most so many pods may be in a project's namespace whose Project says nothing else; unlimited.",
-    ),
-    click.option(
-        "--max-project-jobs",
-        type=Count(),
-        metavar="N",
-        default=str(MAX_PROJECT_OBJECTS),
-        show_default=True,
-        help="The same for Jobs, those that have ended among them.",
-    ),
-)
+def parameter_name(option: Option) -> str:
+    """Return the name that click gives to the value of an option: `--max-moves` is `max_moves`."""
+    return option.flag.removeprefix("--").replace("-", "_")
 
 
-def _count(option: str, text: str) -> int | None:
-    """Return how many; None is `unlimited`."""
-    if text == UNLIMITED:
-        return None
-    if not re.fullmatch("[0-9]{1,8}", text) or not int(text):
-        raise UsageError(f"{option} {text!r} is not possible: give a number from 1, or {UNLIMITED}")
-    return int(text)
+def _click_option(option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the decorator that adds the option to a command."""
+    default, extra = option.default, dict[str, Any]()
+    if option.is_duration:
+        never = option.allows_none
+        extra = {"type": Duration(never=never), "metavar": "DURATION", "default": _duration(default)}
+    elif isinstance(default, bool):
+        return click.option(option.flag, is_flag=True, help=option.help)
+    elif isinstance(default, Enum):
+        extra = {"type": click.Choice([mode.value for mode in type(default)]), "default": default.value}
+    elif isinstance(default, tuple):
+        extra = {"multiple": True}
+    elif isinstance(default, str):
+        extra = {"default": default}
+    else:
+        extra = {"type": click.IntRange(min=0), "default": default}
+    if option.metavar:
+        extra["metavar"] = option.metavar
+    return click.option(option.flag, help=option.help, show_default=default not in (None, "", ()), **extra)
+
+
+CONFIG_OPTIONS: Final = tuple(_click_option(option) for option in options())
 
 
 def with_config_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -207,79 +86,43 @@ def config_parameters() -> list[click.Option]:
     return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
 
 
-def config_of(
-    *,
-    max_evictions: int | None,
-    not_ready_grace: str,
-    reservation_after: str,
-    stale_grace: str,
-    max_moves: int,
-    spread: bool,
-    topology_level: tuple[str, ...],
-    max_checkpoint_grace: str,
-    policies: str,
-    gpu_memory_limits: str,
-    gpu_memory_grace: str,
-    reservation_image: str,
-    parts_wait_for_agent: bool,
-    no_network_policy: bool,
-    ingress_class: str,
-    ingress_domain: str,
-    max_project_pods: str,
-    max_project_jobs: str,
-) -> OperatorConfig:
-    """Return what the options say. Raises UsageError for what is not possible."""
-    from orchestrator.durations import parse_duration_seconds
-
-    def seconds(option: str, text: str) -> int:
-        return parse_duration_seconds(option, text) or 0
-
-    for level in topology_level:
-        if not re.fullmatch(TOPOLOGY_LABEL, level) or topology_level.count(level) > 1:
-            raise UsageError(
-                f"--topology-level {level!r} is not possible: give the key of a node label, each once"
-            )
-    limits = MemoryLimitsMode(gpu_memory_limits)
-    if limits is MemoryLimitsMode.ENFORCE and PolicyMode(policies) is PolicyMode.OFF:
+def config_of(**values: Any) -> OperatorConfig:
+    """Return the configuration for the values of `CONFIG_OPTIONS`. Raises UsageError for an impossible value."""
+    config = OperatorConfig(
+        **{option.field: _read(option, values[parameter_name(option)]) for option in options()}
+    )
+    if config.gpu_memory_limits is MemoryLimitsMode.ENFORCE and config.policies is PolicyMode.OFF:
         raise UsageError(
             "--gpu-memory-limits enforce needs policies: without them Pod Security refuses the library's directory, "
             "and whoever made a pod could change its limit; leave out --policies off"
         )
-    if not is_object_name(ingress_class):
-        raise UsageError(
-            f"--ingress-class {ingress_class!r} is not possible: give the name of an IngressClass"
-        )
-    if ingress_domain and not is_domain(ingress_domain):
-        raise UsageError(
-            f"--ingress-domain {ingress_domain!r} is not possible: give a DNS name such as gpus.example.com, in lower "
-            f"case, without a wildcard, a port or a final dot, of at most {MAX_DOMAIN_LENGTH} characters"
-        )
-    memory_grace = None if gpu_memory_grace == "never" else seconds("--gpu-memory-grace", gpu_memory_grace)
-    never = reservation_after == "never"
-    settings = Settings(
-        max_consolidation_victims=max_moves,
-        max_evictions=max_evictions,
-        stale_grace_seconds=seconds("--stale-grace", stale_grace),
-        spread=spread,
-        not_ready_grace_seconds=seconds("--not-ready-grace", not_ready_grace),
-        reservation_after_seconds=None if never else seconds("--reservation-after", reservation_after),
-        topology_levels=topology_level,
-    )
-    max_grace_seconds = seconds("--max-checkpoint-grace", max_checkpoint_grace)
-    return OperatorConfig(
-        settings,
-        max_checkpoint_grace_seconds=max_grace_seconds,
-        policies=PolicyMode(policies),
-        gpu_memory_limits=limits,
-        gpu_memory_grace_seconds=memory_grace,
-        reservation_image=reservation_image,
-        parts_wait_for_agent=parts_wait_for_agent,
-        network_policy=not no_network_policy,
-        ingress_class=ingress_class,
-        ingress_domain=ingress_domain,
-        max_project_pods=_count("--max-project-pods", max_project_pods),
-        max_project_jobs=_count("--max-project-jobs", max_project_jobs),
-    )
+    return config
+
+
+def _read(option: Option, value: Any) -> Any:
+    """Return the value of the field for the value of an option. Raises UsageError."""
+    from orchestrator.durations import parse_duration_seconds
+
+    if option.is_duration:
+        if value == NEVER and option.allows_none:
+            return None
+        return parse_duration_seconds(option.flag, value) or 0
+    if isinstance(option.default, bool):
+        return option.default ^ value
+    if isinstance(option.default, Enum):
+        return type(option.default)(value)
+    if option.text is not None:
+        _check_text(option, value if isinstance(value, tuple) else (value,))
+    return value
+
+
+def _check_text(option: Option, texts: Sequence[str]) -> None:
+    form = option.text
+    for text in texts:
+        if form and (
+            not re.fullmatch(form.pattern, text) or len(text) > form.max_length or texts.count(text) > 1
+        ):
+            raise UsageError(f"{option.flag} {text!r} is not possible: give {form.description}")
 
 
 WEB_OPTIONS: Final = (

@@ -27,6 +27,7 @@ from orchestrator.control.projects.time_limits import Caches, TimeLimits
 from orchestrator.control.report.health import Health, health_pages
 from orchestrator.control.report.metrics import OperatorMetrics
 from orchestrator.control.report.settings_record import SettingsRecord
+from orchestrator.manifests.render import default_image
 from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
 from orchestrator.observe.snapshot import Reading
 from orchestrator.pages import serving_pages
@@ -61,6 +62,7 @@ async def operate(
     name: str,
     *,
     config: OperatorConfig = DEFAULT_CONFIG,
+    image: str = "",
     health_host: str = "",
     health_port: int = 0,
 ) -> None:
@@ -68,6 +70,7 @@ async def operate(
 
     `name` is how people recognise this replica in the election; it need not be the only one of that name.
 
+    `image` is the operator's own, which the pods that hold GPUs run as well; empty: that of this version.
     With `health_host` the pages of `health` and the metrics are served there.
     """
     loop = asyncio.get_running_loop()
@@ -82,7 +85,9 @@ async def operate(
             port = await stack.enter_async_context(serving_pages(pages, health_host, health_port))
             logger.info("http://%s:%d/healthz, /readyz and /metrics", health_host, port)
         leading = asyncio.create_task(
-            _lead_in_turn(transport, unique_identity(name), config, health, metrics)
+            _lead_in_turn(
+                transport, unique_identity(name), config, health, metrics, image=image or default_image()
+            )
         )
         stopping = asyncio.create_task(stopped.wait())
         await asyncio.wait({leading, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -111,7 +116,13 @@ def _discard_the_caches() -> None:
 
 
 async def _lead_in_turn(
-    transport: Transport, identity: str, config: OperatorConfig, health: Health, metrics: OperatorMetrics
+    transport: Transport,
+    identity: str,
+    config: OperatorConfig,
+    health: Health,
+    metrics: OperatorMetrics,
+    *,
+    image: str,
 ) -> None:
     while True:
         health.on_standby()
@@ -127,7 +138,7 @@ async def _lead_in_turn(
         )
         logger.info("waiting for the lease %s/%s as %s", SYSTEM_NAMESPACE, LEASE_NAME, identity)
         try:
-            await election.run(lambda: _lead(transport, election, config, health, metrics))  # noqa: B023 - run awaits it
+            await election.run(lambda: _lead(transport, election, config, health, metrics, image=image))  # noqa: B023 - run awaits it
         except LeaseLost as error:
             logger.warning("%s; standing by", error)
 
@@ -138,6 +149,8 @@ async def _lead(
     config: OperatorConfig,
     health: Health,
     metrics: OperatorMetrics,
+    *,
+    image: str,
 ) -> None:
     """Decide on caches that were listed after the lease was won: they show all that the leader before did."""
     health.leading()
@@ -167,6 +180,7 @@ async def _lead(
             metrics=metrics,
             planner=Planner().plan,
             config=config,
+            image=image,
             dra_version=dra_version,
         )
         logger.info("leading: %d nodes, %d pods", len(observer.nodes.objects), len(observer.pods.objects))
@@ -195,7 +209,6 @@ async def _lead(
                 now_us=scheduler.now_us,
                 warn=scheduler.warn,
                 evict=scheduler.evict,
-                grace_seconds=config.gpu_memory_grace_seconds,
                 is_leader=election.is_leader,
             )
             group.create_task(watch.run())

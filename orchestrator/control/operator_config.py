@@ -1,116 +1,202 @@
-"""What an administrator sets for the operator: the options of `muster operator` and `muster operator-yaml`.
+"""The options of the operator: one declaration for each, from which every other form of it is derived.
 
-The defaults of what decisions go by are in `orchestrator.planner.settings`.
+A field of `OperatorConfig` with `_option` is one option. These forms are derived from the fields:
+
+- the options of `muster operator` and `muster operator-yaml`, and docs/cli.md with them,
+- the arguments in the Deployment,
+- the values of the Helm chart and their schema,
+- the record `muster-settings`.
+
+A new option costs two edits: its field here, and the code that reads the field.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Final
+from functools import cache
+from typing import Any, Final, get_type_hints
 
 from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
+from orchestrator.submit.name_rules import DOMAIN, MAX_DOMAIN_LENGTH, OBJECT_NAME
 from orchestrator.submit.network import DEFAULT_INGRESS_CLASS
 from orchestrator.submit.protection import PolicyMode
 
-MAX_CHECKPOINT_GRACE_SECONDS: Final = MAX_GRACE_SECONDS
-"""A pod may ask for so much time, at most, to save its work after it was evicted. One that asks for none has its own
-termination grace period."""
-
 MAX_PROJECT_OBJECTS: Final = 10_000
-"""So many pods, and so many Jobs, a project has at once whose Project says nothing else."""
+"""Maximum number of pods, and of Jobs, in the namespace of a project that sets no limit of its own."""
 
-UNLIMITED: Final = "unlimited"
-
-MEMORY_GRACE_SECONDS: Final = 60
-"""So long a pod may have more memory of a GPU than its part before it is evicted."""
+NEVER: Final = "never"
+_OPTION: Final = "option"
+_NODE_LABEL: Final = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 
 
 class MemoryLimitsMode(Enum):
-    """Whether containers with a part of a GPU are held to it."""
+    """Whether the GPU memory of a container with a GPU fraction is limited to that fraction."""
 
     ENFORCE = "enforce"
-    """Jobs mount the library that agents put on nodes; what their processes truly have is watched besides."""
+    """A library that the agents install on the nodes limits the containers; the operator watches their use as well."""
     OFF = "off"
-    """Parts of GPUs are shared out, and nothing holds anybody to them."""
+    """GPU fractions are scheduled, and their memory is not limited."""
 
 
 @dataclass(frozen=True, slots=True)
+class Text:
+    """Form of an option that is text: a regular expression for the whole of it, and the description in an error."""
+
+    pattern: str
+    description: str
+    max_length: int = 253
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its flag, help, and the field of `OperatorConfig` with the type and the default.
+
+    The field decides the form. A name that ends in `_seconds` makes a duration; if the type allows None, it may be
+    `never`. An `int` is a count, an Enum a choice, a tuple is repeatable. A `bool` is a flag that inverts the default.
+    """
+
+    flag: str
+    help: str
+    field: str
+    type: Any
+    default: Any
+    metavar: str | None
+    text: Text | None
+
+    @property
+    def is_duration(self) -> bool:
+        """Return whether the option takes a time such as `90s`."""
+        return self.field.endswith("_seconds")
+
+    @property
+    def allows_none(self) -> bool:
+        """Return whether the field may be None."""
+        return type(None) in getattr(self.type, "__args__", ())
+
+    def arguments(self, value: Any) -> list[str]:
+        """Return the option as arguments of `muster operator`; empty if the value is the default."""
+        if value == self.default:
+            return []
+        if isinstance(value, bool):
+            return [self.flag]
+        if isinstance(value, tuple):
+            return [f"{self.flag}={item}" for item in value]
+        if isinstance(value, Enum):
+            value = value.value
+        elif self.is_duration:
+            value = NEVER if value is None else f"{value}s"
+        return [f"{self.flag}={value}"]
+
+
+def _option(
+    default: Any, flag: str, help_text: str, *, metavar: str | None = None, text: Text | None = None
+) -> Any:
+    return field(default=default, metadata={_OPTION: (flag, help_text, metavar, text)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorConfig:
-    """The settings of the planner, and those of the loops around it. Times are seconds."""
+    """The options of the operator. Fields that `Settings` of the planner has as well are passed on to it."""
 
-    settings: Settings = field(default_factory=Settings)
-    max_checkpoint_grace_seconds: int = MAX_CHECKPOINT_GRACE_SECONDS
-    policies: PolicyMode = PolicyMode.DENY
-    network_policy: bool = True
-    """Whether the namespaces of projects get the default NetworkPolicies."""
-    max_project_pods: int | None = MAX_PROJECT_OBJECTS
-    max_project_jobs: int | None = MAX_PROJECT_OBJECTS
-    """What Kubernetes counts in the namespace of a project that bounds neither itself; None: nothing."""
+    max_evictions: int | None = _option(
+        DEFAULT_SETTINGS.max_evictions,
+        "--max-evictions",
+        "Maximum number of pods that one decision evicts. Default: no maximum.",
+        metavar="N",
+    )
+    not_ready_grace_seconds: int = _option(
+        DEFAULT_SETTINGS.not_ready_grace_seconds,
+        "--not-ready-grace",
+        "Time that a node may be not ready before its preemptible pods are rescheduled.",
+    )
+    reservation_after_seconds: int | None = _option(
+        DEFAULT_SETTINGS.reservation_after_seconds,
+        "--reservation-after",
+        "Time after which free GPUs are kept for a large pending job; never disables this.",
+    )
+    stale_grace_seconds: int = _option(
+        DEFAULT_SETTINGS.stale_grace_seconds,
+        "--stale-grace",
+        "Time that a gang may run with fewer pods than its minimum.",
+    )
+    max_consolidation_victims: int = _option(
+        DEFAULT_SETTINGS.max_consolidation_victims,
+        "--max-moves",
+        "Maximum number of pods that are rescheduled to free a node for one job. 0 disables this.",
+        metavar="N",
+    )
+    spread: bool = _option(
+        DEFAULT_SETTINGS.spread, "--spread", "Place pods on the emptiest node instead of the fullest."
+    )
+    topology_levels: tuple[str, ...] = _option(
+        DEFAULT_SETTINGS.topology_levels,
+        "--topology-level",
+        "Node label that jobs may name as a topology level. Repeatable, from the widest level to the closest.",
+        metavar="LABEL",
+        text=Text(_NODE_LABEL, "the key of a node label, each once", 317),
+    )
+    max_checkpoint_grace_seconds: int = _option(
+        MAX_GRACE_SECONDS,
+        "--max-checkpoint-grace",
+        "Maximum time that an evicted pod may request to save its state.",
+    )
+    policies: PolicyMode = _option(  # noqa: RUF009 - it returns a field
+        PolicyMode.DENY,
+        "--policies",
+        "Action for objects in projects' namespaces that violate a policy. off: no policies are installed.",
+    )
+    gpu_memory_limits: MemoryLimitsMode = _option(  # noqa: RUF009 - it returns a field
+        MemoryLimitsMode.OFF,
+        "--gpu-memory-limits",
+        "Limit of the GPU memory of containers with a GPU fraction. With enforce, a library on the nodes limits each "
+        "container. The operator then evicts a pod that exceeds its fraction for 60 s.",
+    )
+    network_policy: bool = _option(
+        True,
+        "--no-network-policy",
+        "Create no NetworkPolicies in the namespaces of projects.",
+    )
+    ingress_class: str = _option(
+        DEFAULT_INGRESS_CLASS,
+        "--ingress-class",
+        "IngressClass of the Ingresses that `submit -s ingress` creates.",
+        metavar="NAME",
+        text=Text(OBJECT_NAME, "the name of an IngressClass"),
+    )
+    ingress_domain: str = _option(
+        "",
+        "--ingress-domain",
+        "Domain below which each project has the host PROJECT.DOMAIN; no other project can use that host. DNS must "
+        "resolve *.DOMAIN to the ingress controller. Default: the Ingresses of jobs have no host.",
+        metavar="DOMAIN",
+        text=Text(
+            f"({DOMAIN})?",
+            "a DNS name such as gpus.example.com, in lower case, without a wildcard, a port or a final dot, of at "
+            f"most {MAX_DOMAIN_LENGTH} characters",
+            MAX_DOMAIN_LENGTH,
+        ),
+    )
 
-    gpu_memory_limits: MemoryLimitsMode = MemoryLimitsMode.OFF
-    gpu_memory_grace_seconds: int | None = MEMORY_GRACE_SECONDS
-    """None: nobody is evicted for memory, only warned."""
-
-    reservation_image: str = ""
-    """Of the pods that hold GPUs for parts of them; "": the operator's own."""
-    parts_wait_for_agent: bool = False
-    """Whether pods with parts of GPUs wait where no agent says which GPU is whose."""
-
-    ingress_class: str = DEFAULT_INGRESS_CLASS
-    """The IngressClass of jobs' Ingresses."""
-    ingress_domain: str = ""
-    """Below it every project has the host of its name; "": jobs' Ingresses have no hosts."""
+    @property
+    def settings(self) -> Settings:
+        """Return the planner's settings."""
+        shared = {one.name for one in fields(Settings)} & {one.name for one in fields(self)}
+        return Settings(**{name: getattr(self, name) for name in shared})
 
     def arguments(self) -> list[str]:
-        """Return the options of `muster operator` that say the same; what has its default is left out."""
-        settings, defaults = self.settings, DEFAULT_SETTINGS
-        options: list[str] = []
-        if settings.max_evictions != defaults.max_evictions:
-            options.append(f"--max-evictions={settings.max_evictions}")
-        if settings.not_ready_grace_seconds != defaults.not_ready_grace_seconds:
-            options.append(f"--not-ready-grace={settings.not_ready_grace_seconds}s")
-        if settings.reservation_after_seconds != defaults.reservation_after_seconds:
-            after = settings.reservation_after_seconds
-            options.append(f"--reservation-after={'never' if after is None else f'{after}s'}")
-        if settings.stale_grace_seconds != defaults.stale_grace_seconds:
-            options.append(f"--stale-grace={settings.stale_grace_seconds}s")
-        if settings.max_consolidation_victims != defaults.max_consolidation_victims:
-            options.append(f"--max-moves={settings.max_consolidation_victims}")
-        if settings.spread:
-            options.append("--spread")
-        options += [f"--topology-level={level}" for level in settings.topology_levels]
-        options += self._arguments_beyond_decisions()
-        for option, count in (
-            ("--max-project-pods", self.max_project_pods),
-            ("--max-project-jobs", self.max_project_jobs),
-        ):
-            if count != MAX_PROJECT_OBJECTS:
-                options.append(f"{option}={UNLIMITED if count is None else count}")
-        return options
+        """Return the options of `muster operator` that give this configuration; defaults are left out."""
+        return [word for option in options() for word in option.arguments(getattr(self, option.field))]
 
-    def _arguments_beyond_decisions(self) -> list[str]:
-        memory_grace = self.gpu_memory_grace_seconds
-        choices = (
-            (
-                self.max_checkpoint_grace_seconds != MAX_CHECKPOINT_GRACE_SECONDS,
-                f"--max-checkpoint-grace={self.max_checkpoint_grace_seconds}s",
-            ),
-            (self.policies is not PolicyMode.DENY, f"--policies={self.policies.value}"),
-            (
-                self.gpu_memory_limits is not MemoryLimitsMode.OFF,
-                f"--gpu-memory-limits={self.gpu_memory_limits.value}",
-            ),
-            (
-                memory_grace != MEMORY_GRACE_SECONDS,
-                f"--gpu-memory-grace={'never' if memory_grace is None else f'{memory_grace}s'}",
-            ),
-            (bool(self.reservation_image), f"--reservation-image={self.reservation_image}"),
-            (self.parts_wait_for_agent, "--parts-wait-for-agent"),
-            (not self.network_policy, "--no-network-policy"),
-            (self.ingress_class != DEFAULT_INGRESS_CLASS, f"--ingress-class={self.ingress_class}"),
-            (bool(self.ingress_domain), f"--ingress-domain={self.ingress_domain}"),
-        )
-        return [option for is_chosen, option in choices if is_chosen]
+
+@cache
+def options() -> tuple[Option, ...]:
+    """Return the table of options, in the order of the fields."""
+    types = get_type_hints(OperatorConfig)
+    return tuple(
+        Option(flag, help_text, one.name, types[one.name], one.default, metavar, text)
+        for one in fields(OperatorConfig)
+        for flag, help_text, metavar, text in (one.metadata[_OPTION],)
+    )
 
 
 DEFAULT_CONFIG: Final = OperatorConfig()

@@ -11,6 +11,7 @@ from orchestrator.distribution import installed_version
 from orchestrator.manifests.templating import fill_in
 from orchestrator.manifests.web import WebDeployment
 from orchestrator.names import (
+    IMAGE_VARIABLE,
     MEMBERS_BINDING,
     NAMESPACE_PREFIX,
     OBJECTS_QUOTA,
@@ -144,6 +145,7 @@ CONSTANTS: Final[Mapping[str, Any]] = {
     "volume_kinds": ("name", *VOLUME_KINDS),
     "inline_drivers": INLINE_DRIVERS,
     "ingress_words": INGRESS_WORDS,
+    "image_variable": IMAGE_VARIABLE,
 }
 """What no site chooses."""
 

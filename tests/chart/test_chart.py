@@ -89,7 +89,6 @@ def duration(seconds: int) -> st.SearchStrategy[str]:
 BOOLEAN = st.booleans()
 DURATION = duration(4000)
 DURATION_OR_NEVER = st.just("never") | DURATION
-COUNT = st.just("unlimited") | st.integers(1, 99_999_999).flatmap(lambda n: st.sampled_from([n, str(n)]))
 TEXT = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E))
 NAME = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
 VALUES = {
@@ -121,14 +120,9 @@ VALUES = {
     "maxCheckpointGrace": DURATION,
     "policies": st.sampled_from(["deny", "warn", "audit", "off"]),
     "gpuMemoryLimits": st.sampled_from(["enforce", "off"]),
-    "gpuMemoryGrace": DURATION_OR_NEVER,
-    "reservationImage": TEXT,
-    "partsWaitForAgent": BOOLEAN,
     "noNetworkPolicy": BOOLEAN,
     "ingressClass": NAME,
     "ingressDomain": st.sampled_from(["", "localhost", "gpus.example.com", "a-1.2.b"]),
-    "maxProjectPods": COUNT,
-    "maxProjectJobs": COUNT,
 }
 
 OF_PROVIDER = {name for name in VALUES if name.startswith(("webOidc", "webPublic"))}
@@ -195,20 +189,14 @@ WHOLE: list[dict[str, Any]] = [
     {"web": True, "webPrometheus": "http://prometheus.monitoring:9090", "image": "registry.example/muster:1"},
     PROVIDER,
     PROVIDER | {"webOidcScope": ["openid", "groups"], "webOidcClientSecret": "s", "webOidcAuthority": "a"},
-    {"agentDriverRoot": "/", "gpuMemoryLimits": "enforce", "gpuMemoryGrace": "never", "policies": "audit"},
+    {"agentDriverRoot": "/", "gpuMemoryLimits": "enforce", "policies": "audit"},
     {"replicas": 0, "agent": True, "policies": "off", "requireDevicesVariable": True, "maxEvictions": 0},
     {
         "topologyLevel": ["zone", "rack"],
         "maxCheckpointGrace": "1h1m1s",
-        "maxProjectPods": 500,
         "spread": True,
     },
-    {
-        "reservationImage": "sleep:1",
-        "image": "other:1",
-        "notReadyGrace": "120s",
-        "maxProjectJobs": "unlimited",
-    },
+    {"image": "other:1", "notReadyGrace": "120s"},
 ]
 
 
@@ -254,8 +242,6 @@ REFUSED: list[dict[str, Any]] = [
     {"staleGrace": "never"},
     {"maxMoves": -1},
     {"replicas": -1},
-    {"maxProjectPods": 0},
-    {"maxProjectJobs": "many"},
     {"topologyLevel": ["rack", "rack"]},
     {"topologyLevel": ["a rack"]},
     {"policies": "maybe"},

@@ -393,13 +393,15 @@ async def make_and_delete(
     await transport.delete(resource.path(where, "used"))
 
 
-async def test_a_project_that_says_nothing_has_at_most_so_many_jobs_and_pods(
+async def test_a_project_has_at_most_as_many_jobs_as_its_limit_and_the_default_of_pods(
     site: Site, shared_lab: Lab, tmp_path: Path
 ) -> None:
     account = await prepare(shared_lab.kubeconfig, tmp_path / "operator.kubeconfig")
+    limit = {"spec": {"objects": {"jobs": 1}}}
+    await site.admin.patch(PROJECTS.path(name=PROJECT), limit, content_type=MERGE_PATCH)
     container = {"name": "m", "image": "none"}
     template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
-    with operator(account, tmp_path / "operator.log", "operator-0", "--max-project-jobs=1"):
+    with operator(account, tmp_path / "operator.log", "operator-0"):
         async with asyncio.timeout(DEADLINE_SECONDS):
             quota: dict[str, Any] = {}
             while quota.get("hard") != {"count/jobs.batch": "1", "count/pods": "10k"} or "used" not in quota:

@@ -36,15 +36,8 @@ def arguments(*options: str) -> list[str]:
             ["--spread", "--topology-level=zone", "--topology-level=example.com/rack"],
         ),
         (("--max-checkpoint-grace", "1m"), ["--max-checkpoint-grace=60s"]),
-        (
-            ("--gpu-memory-limits", "enforce", "--gpu-memory-grace", "2m"),
-            ["--gpu-memory-limits=enforce", "--gpu-memory-grace=120s"],
-        ),
-        (("--gpu-memory-grace", "never"), ["--gpu-memory-grace=never"]),
-        (
-            ("--max-project-pods", "500", "--max-project-jobs", "unlimited"),
-            ["--max-project-pods=500", "--max-project-jobs=unlimited"],
-        ),
+        (("--gpu-memory-limits", "enforce"), ["--gpu-memory-limits=enforce"]),
+        (("--no-network-policy",), ["--no-network-policy"]),
         (("--ingress-class", "nginx", "--ingress-domain", ""), []),
         (
             ("--ingress-class", "traefik", "--ingress-domain", "gpus.example.com"),
@@ -63,10 +56,7 @@ def test_choices_become_arguments_of_the_operator(options: tuple[str, ...], expe
         ("--not-ready-grace", "soon"),
         ("--reservation-after", "sometimes"),
         ("--max-moves", "-1"),
-        ("--max-project-pods", "0"),
-        ("--gpu-memory-grace", "soon"),
         ("--gpu-memory-limits", "enforce", "--policies", "off"),
-        ("--max-project-jobs", "many"),
         ("--topology-level", "a rack"),
         ("--topology-level", "rack", "--topology-level", "rack"),
         ("--ingress-class", ""),

@@ -52,7 +52,7 @@ AGENT: Final = ("-n", names.AGENT_NAMESPACE, f"daemonset/{names.AGENT_ACCOUNT}")
 WAIT_SECONDS: Final = 120
 LOADER: Final = Path("/lib64/ld-linux-x86-64.so.2").resolve()
 PYTHON: Final = Path("/usr/bin/python3").resolve()
-OPTIONS: Final = ("--gpu-memory-limits=enforce", "--gpu-memory-grace=3s")
+OPTIONS: Final = ("--gpu-memory-limits=enforce",)
 WORKS: Final = "trap 'exit 1' TERM; sleep 3600 & wait"
 """Ends at once when it is told to."""
 SEEN: Final = """

@@ -21,7 +21,6 @@ from tests.control.operators import MUSTER, prepare
 from tests.musterlab.node_processes import processes
 
 NODE: Final = "dgx1-real-1"
-OPTIONS: Final = (f"--reservation-image={images.SHELL}", "--parts-wait-for-agent")
 
 
 class Site:
@@ -45,8 +44,12 @@ class Site:
     def start(self, name: str) -> None:
         """Start `operator` or `agent`."""
         if name == "operator":
-            command = [*MUSTER, "operator", *OPTIONS]
-            environment = {"KUBECONFIG": str(self._account), "POD_NAME": "operator-0"}
+            command = [*MUSTER, "operator"]
+            environment = {
+                "KUBECONFIG": str(self._account),
+                "POD_NAME": "operator-0",
+                names.IMAGE_VARIABLE: images.SHELL,
+            }
         else:
             command = [
                 *MUSTER, "agent", "--kubeconfig", str(self.lab.kubeconfig), "--node", NODE, "--port", "0",

@@ -25,7 +25,7 @@ from orchestrator.control.carry_out.nominations import Nominations
 from orchestrator.control.carry_out.requests import Requests, Task, keep
 from orchestrator.control.carry_out.reservations import Reservations
 from orchestrator.control.carry_out.volume_claims import ClaimNotReady, Claims
-from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
+from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
 from orchestrator.names import ADMITTED_ANNOTATION, EVICTION_REASON_ANNOTATION, GPU_DEVICES_ANNOTATION
 from orchestrator.observe.device_reader import Miscounted
 from orchestrator.observe.gpu_shares import share_annotations, without_shares
@@ -69,7 +69,7 @@ class Executor:
         grants: ClaimGrants | None = None,
         limits: MemoryLimits | None = None,
         reservations: Reservations | None = None,
-        max_checkpoint_grace_seconds: int = MAX_CHECKPOINT_GRACE_SECONDS,
+        config: OperatorConfig = DEFAULT_CONFIG,
         request_seconds: float = OPERATOR_REQUEST_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -84,7 +84,7 @@ class Executor:
         self._grants = grants
         self._limits = limits
         self._reservations = reservations
-        self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
+        self._config = config
         self._requests = Requests(
             is_leader=is_leader, request_seconds=request_seconds, sleep=sleep, on_failure=on_failure
         )
@@ -166,7 +166,7 @@ class Executor:
                 del self._assumed[uid]
         for uid in list(self._evicted):
             pod = pods.get(uid)
-            if pod is None or is_leaving(pod, self._max_checkpoint_grace_seconds):
+            if pod is None or is_leaving(pod, self._config.max_checkpoint_grace_seconds):
                 self._evicted.discard(uid)
         self._nominations.confirm(pods, self._evicted)
         if self._grants is not None:
@@ -419,7 +419,7 @@ class Executor:
                 name=pod.metadata.name,
                 uid=uid,
                 annotations={EVICTION_REASON_ANNOTATION: eviction.message, **leaving_annotations(written)},
-                grace_seconds=grace_seconds(pod, self._max_checkpoint_grace_seconds),
+                grace_seconds=grace_seconds(pod, self._config.max_checkpoint_grace_seconds),
             )
 
         def refused() -> None:

@@ -50,8 +50,8 @@ class Reservations:
     """Makes and ends reservations. `gpu_node` has what an agent wrote, by the node's name, and `published` the nodes
     whose GPUs come in slices; `memory_mib` tells how much memory each GPU of a node has.
 
-    `warn` is told of pods whose GPU nobody names, `evict` of those whose reservation was lost. With `must_be_named`
-    pods do not run on nodes without an agent.
+    `warn` is told of pods without a named GPU, `evict` of those whose reservation was lost. If `has_agents` returns
+    true, an agent has written a GpuNode somewhere in the cluster: a pod then waits for the agent of its own node.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Reservations:
         is_leader: Callable[[], bool],
         warn: Callable[[Pod, str, str], None],
         evict: Callable[[Pod, str, str], None],
-        must_be_named: bool = False,
+        has_agents: Callable[[], bool] = lambda: False,
         ready_seconds: float = READY_SECONDS,
         poll_seconds: float = POLL_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -76,7 +76,7 @@ class Reservations:
         self._is_leader = is_leader
         self._warn = warn
         self._evict = evict
-        self._must_be_named = must_be_named
+        self._has_agents = has_agents
         self._ready_seconds = ready_seconds
         self._poll_seconds = poll_seconds
         self._pods = ReservationPods(transport, image, Requests(is_leader=is_leader, sleep=sleep))
@@ -150,7 +150,7 @@ class Reservations:
             return bool(self._unsettled(node))
         if self._gpu_node(node) is None:
             why = _NO_AGENT.format(node=node)
-            if self._must_be_named:
+            if self._has_agents():
                 raise ClaimNotReady(f"{why}: start `muster agent` there")
             self._warn(pod, NOT_RESERVED, f"{why}: it gets no device, and nothing holds one for it")
             return False

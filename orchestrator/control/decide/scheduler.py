@@ -78,6 +78,7 @@ class SchedulerLoop:
         metrics: OperatorMetrics | None = None,
         planner: Callable[[Snapshot], Plan] = plan,
         config: OperatorConfig = DEFAULT_CONFIG,
+        image: str = "",
         wall_clock: Callable[[], float] = time.time,
         dra_version: str | None = None,
         unready_seconds: float = UNREADY_SECONDS,
@@ -97,7 +98,7 @@ class SchedulerLoop:
         self._reader = Reader(
             config.settings, max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds
         )
-        self._audit = Audit(transport, max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds)
+        self._audit = Audit(transport, config)
         self._announcer = Announcer(transport)
         self._lag = WatchLag(loop.time)
         self._claims = Claims(transport, self._reader.volumes, self._labels_of, is_leader=is_leader)
@@ -110,14 +111,14 @@ class SchedulerLoop:
         )
         reservations = Reservations(
             transport,
-            image=config.reservation_image or default_image(),
+            image=image or default_image(),
             gpu_node=observer.gpu_nodes.get,
             published=self._reader.claims.gpus,
             memory_mib=lambda node: labelled_memory_mib(self._labels_of(node)),
             is_leader=is_leader,
             warn=self.warn,
             evict=self.evict,
-            must_be_named=config.parts_wait_for_agent,
+            has_agents=lambda: bool(observer.gpu_nodes),
         )
         self._latest: Reading | None = None
         self._executor = Executor(
@@ -133,7 +134,7 @@ class SchedulerLoop:
             grants=self._grants,
             limits=memory_limits if config.gpu_memory_limits is MemoryLimitsMode.ENFORCE else None,
             reservations=reservations,
-            max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds,
+            config=config,
         )
         self._requeue_holds = RequeueHolds(
             loop.time, self._executor.is_evicting, self._executor.nomination_of

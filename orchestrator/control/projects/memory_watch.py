@@ -32,6 +32,8 @@ PyTorch, 682 at most (PyTorch with cudaMallocAsync). Other GPUs have not been me
 """
 MARGIN_MIB: Final = 256
 """So much more is an excess; it ends without this margin, so that one at the bound is not warned again and again."""
+GRACE_SECONDS: Final = 60
+"""Time that a pod may use more GPU memory than its fraction before it is evicted."""
 CHECK_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 1.0
 """It looks once in this time, however often agents write."""
@@ -79,7 +81,7 @@ class Use:
 class MemoryWatch:
     """Warns and evicts while this replica leads. `gpu_nodes` are by name, `pods` by uid; `now_us` is the time.
 
-    `evict` is called with a pod, the rule and the reason. With `grace_seconds` None nobody is evicted.
+    `evict` is called with a pod, the rule and the reason. A pod is evicted after `GRACE_SECONDS` of excess.
     """
 
     def __init__(
@@ -91,7 +93,6 @@ class MemoryWatch:
         now_us: Callable[[], int],
         warn: Callable[[Pod, str, str], None],
         evict: Callable[[Pod, str, str], None],
-        grace_seconds: int | None,
         is_leader: Callable[[], bool],
     ) -> None:
         self._gpu_nodes = gpu_nodes
@@ -100,7 +101,6 @@ class MemoryWatch:
         self._now_us = now_us
         self._warn = warn
         self._evict = evict
-        self._grace_seconds = grace_seconds
         self._is_leader = is_leader
         self._since_us: dict[Key, int] = {}
 
@@ -126,13 +126,10 @@ class MemoryWatch:
             since_us = self._since_us[use.key] = before.get(use.key, now_us)
             if use.key not in before and self._is_leader():
                 self._warn(use.pod, "GpuMemoryExceeded", self._warning(use))
-            if use.is_its_own and self._is_over(since_us, now_us):
+            if use.is_its_own and now_us - since_us >= GRACE_SECONDS * _SECOND_US:
                 due.append(use)
         for use in due[:MAX_EVICTIONS] if self._is_leader() else ():
             self._evict(use.pod, RULE, f"evicted by the rule of {RULE}: {self._reason(use)}")
-
-    def _is_over(self, since_us: int, now_us: int) -> bool:
-        return self._grace_seconds is not None and now_us - since_us >= self._grace_seconds * _SECOND_US
 
     def _uses(self, now_us: int) -> Iterator[Use]:
         owners = _Owners(self._pods)
@@ -144,14 +141,12 @@ class MemoryWatch:
     def _warning(self, use: Use) -> str:
         if not use.is_its_own:
             end = "ask who administers the cluster how it came to that"
-        elif self._grace_seconds is None:
-            end = "what others have there may fail for it"
         else:
-            end = f"it is evicted unless that ends within {self._grace_seconds} s"
+            end = f"it is evicted unless that ends within {GRACE_SECONDS} s"
         return f"its processes have {use}: {end}"
 
     def _reason(self, use: Use) -> str:
-        return f"its processes have {use}; it had more for at least {self._grace_seconds} s"
+        return f"its processes have {use}; it had more for at least {GRACE_SECONDS} s"
 
 
 def _is_fresh(node: GpuNode, now_us: int) -> bool:

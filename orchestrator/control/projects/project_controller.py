@@ -22,7 +22,12 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.decide.observer import Observer
-from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
+from orchestrator.control.operator_config import (
+    DEFAULT_CONFIG,
+    MAX_PROJECT_OBJECTS,
+    MemoryLimitsMode,
+    OperatorConfig,
+)
 from orchestrator.control.report.waiting import waiting_workloads
 from orchestrator.errors import MusterError
 from orchestrator.names import (
@@ -261,15 +266,11 @@ class ProjectController:
         self._written[key] = subjects
 
     async def _bound_objects(self, project: Project, namespace: str) -> None:
-        """Let Kubernetes count the project's pods, Jobs and storage, by its own bounds, else the operator's."""
-        key, counts, config = f"{namespace}/{OBJECTS_QUOTA}", project.spec.objects, self._config
+        """Let Kubernetes count the project's pods, Jobs and storage, by its own limits, else by the default."""
+        key, counts = f"{namespace}/{OBJECTS_QUOTA}", project.spec.objects
         hard = {
-            name: str(default if count is None else count)
-            for name, count, default in (
-                ("count/pods", counts.pods, config.max_project_pods),
-                ("count/jobs.batch", counts.jobs, config.max_project_jobs),
-            )
-            if count is not None or default is not None
+            name: str(MAX_PROJECT_OBJECTS if count is None else count)
+            for name, count in (("count/pods", counts.pods), ("count/jobs.batch", counts.jobs))
         }
         if project.spec.storage is not None:
             hard["requests.storage"] = str(project.spec.storage)

@@ -29,7 +29,7 @@ from orchestrator.cluster.objects import Object, Pod
 from orchestrator.cluster.quantity import format_time, parse_time
 from orchestrator.cluster.resources import EVENTS, EVICTION_RECORDS, PODS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.operator_config import MAX_CHECKPOINT_GRACE_SECONDS
+from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
 from orchestrator.control.report.background import BackgroundWriter
 from orchestrator.control.report.events import pod_event
 from orchestrator.names import EVICTION_REASON_ANNOTATION, OPERATOR_ACCOUNT, WORKLOAD_LABEL
@@ -101,13 +101,13 @@ class Audit:
     def __init__(
         self,
         transport: Transport,
+        config: OperatorConfig = DEFAULT_CONFIG,
         *,
-        max_checkpoint_grace_seconds: int = MAX_CHECKPOINT_GRACE_SECONDS,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
-        self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
+        self._config = config
         self._clock = clock
         self._workloads: dict[str, Workload] = {}
         self._sizes = GpuSizes({})
@@ -147,7 +147,7 @@ class Audit:
             beneficiary_project=winner.project if winner else "",
             rule=eviction.rule,
             message=eviction.message[:MAX_MESSAGE_CHARACTERS],
-            grace_seconds=grace_seconds(pod, self._max_checkpoint_grace_seconds),
+            grace_seconds=grace_seconds(pod, self._config.max_checkpoint_grace_seconds),
         )
         self._unwritten.setdefault(pod.metadata.namespace, deque(maxlen=MAX_RECORDS)).append(record)
         self._background.wake()

@@ -8,18 +8,22 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+import msgspec
+import yaml
+
 from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.objects import ConfigMap
 from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
-from orchestrator.control.operator_config import OperatorConfig
+from orchestrator.control.operator_config import OperatorConfig, options
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.simulation.settings import KEY, PATH, encoded
 
 logger = logging.getLogger(__name__)
 
 FIELD_MANAGER: Final = "muster-operator"
-GRACE_KEY: Final = "maxCheckpointGraceSeconds"
+OPTIONS_KEY: Final = "options.yaml"
+"""Every option of the operator with its value, the planner's settings among them."""
 POLL_SECONDS: Final = 60.0
 """How often the leader looks whether what is written is still so."""
 RETRY_SECONDS: Final = 5.0
@@ -39,7 +43,7 @@ class SettingsRecord:
         self._transport = transport
         self._is_leader = is_leader
         self._sleep = sleep
-        self._data = {KEY: encoded(config.settings), GRACE_KEY: str(config.max_checkpoint_grace_seconds)}
+        self._data = {KEY: encoded(config.settings), OPTIONS_KEY: _encoded_options(config)}
 
     async def run(self) -> None:
         """Write until cancelled; failures of the API are logged and waited out."""
@@ -82,3 +86,9 @@ class SettingsRecord:
             return (await self._transport.get(PATH, ConfigMap)).data
         except NotFound:
             return None
+
+
+def _encoded_options(config: OperatorConfig) -> str:
+    """Return the options as YAML: `max-moves: 16`, times in seconds."""
+    values = {option.flag.removeprefix("--"): getattr(config, option.field) for option in options()}
+    return yaml.safe_dump(msgspec.to_builtins(values), sort_keys=False)

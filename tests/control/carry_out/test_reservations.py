@@ -502,9 +502,9 @@ async def test_an_agent_that_names_no_gpu_is_not_waited_for_for_ever() -> None:
         await leader.goes_on_until(lambda: not leader.cluster.reservations())
 
 
-@pytest.mark.parametrize(("must_be_named", "is_bound"), [(False, True), (True, False)], ids=["runs", "waits"])
-async def test_without_an_agent_nothing_is_guessed(*, must_be_named: bool, is_bound: bool) -> None:
-    async with leading(Cluster(), must_be_named=must_be_named) as leader:
+@pytest.mark.parametrize(("elsewhere", "is_bound"), [(False, True), (True, False)], ids=["runs", "waits"])
+async def test_without_an_agent_on_the_node_nothing_is_guessed(*, elsewhere: bool, is_bound: bool) -> None:
+    async with leading(Cluster(), has_agents=lambda: elsewhere) as leader:
         leader.has_agent = False
         leader.add("job", 0)
         await leader.goes_on_until(lambda: leader.is_bound("job") or bool(leader.unready))

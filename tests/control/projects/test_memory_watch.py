@@ -43,7 +43,7 @@ def gpu_node(
 class World:
     """A watch over what a test says, at a time that it says."""
 
-    def __init__(self, *pods: Pod, grace_seconds: int | None = 60) -> None:
+    def __init__(self, *pods: Pod) -> None:
         self.now_us = NOW_US
         self.leads = True
         self.nodes: dict[str, GpuNode] = {}
@@ -56,7 +56,6 @@ class World:
             now_us=lambda: self.now_us,
             warn=lambda one, reason, message: self.warned.append((one.metadata.name, f"{reason}: {message}")),
             evict=lambda one, rule, message: self.evicted.append((one.metadata.name, rule, message)),
-            grace_seconds=grace_seconds,
             is_leader=lambda: self.leads,
         )
 
@@ -186,14 +185,6 @@ def test_where_cgroups_tell_of_containers_alone_the_pod_is_known_by_its_containe
     of_container = {"containerId": "5f" * 32, "memoryMib": 20_000}
     world.note_usage(gpu_node(of_container, {"containerId": "", "memoryMib": 5}, {"containerId": "other"}))
     assert [name for name, _ in world.warned] == ["job"]
-
-
-def test_without_a_grace_nobody_is_evicted() -> None:
-    world = World(tenant(), grace_seconds=None)
-    for _ in range(3):
-        world.note_usage(gpu_node(user(32_000)), after_seconds=600)
-    assert len(world.warned) == 1
-    assert not world.evicted
 
 
 def test_who_does_not_lead_does_nothing_and_few_are_evicted_at_once() -> None:

@@ -98,26 +98,20 @@ async def test_a_new_project_gets_its_namespace_and_what_protects_it_before_its_
 
 
 @pytest.mark.parametrize(
-    ("config", "objects", "hard"),
+    ("objects", "hard"),
     [
-        (OperatorConfig(), {}, {"count/pods": "10000", "count/jobs.batch": "10000"}),
-        (OperatorConfig(max_project_pods=7, max_project_jobs=None), {}, {"count/pods": "7"}),
-        (OperatorConfig(max_project_pods=None, max_project_jobs=None), {}, {}),
-        (
-            OperatorConfig(max_project_pods=None),
-            {"pods": 3, "jobs": 0},
-            {"count/pods": "3", "count/jobs.batch": "0"},
-        ),
+        ({}, {"count/pods": "10000", "count/jobs.batch": "10000"}),
+        ({"pods": 7}, {"count/pods": "7", "count/jobs.batch": "10000"}),
+        ({"pods": 3, "jobs": 0}, {"count/pods": "3", "count/jobs.batch": "0"}),
     ],
 )
-async def test_the_bound_of_a_project_goes_before_the_operators(
+async def test_limits_of_a_project_replace_the_default(
     server: FakeApiServer,
     transport: Transport,
-    config: OperatorConfig,
     objects: dict[str, int],
     hard: dict[str, str],
 ) -> None:
-    await controller(transport, its_namespace(), config=config)._reconcile(a_project(objects=objects))
+    await controller(transport, its_namespace())._reconcile(a_project(objects=objects))
     (quota,) = server.requests_of("PATCH", QUOTA)
     assert quota.body["spec"]["hard"] == hard
 

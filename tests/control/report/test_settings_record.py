@@ -13,14 +13,13 @@ from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.operator_config import OperatorConfig
 from orchestrator.control.report.settings_record import POLL_SECONDS, RETRY_SECONDS, SettingsRecord
 from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
-from orchestrator.planner.settings import Settings
 from orchestrator.simulation.settings import settings_in_force
 from tests.cluster.fake_api_server import Answer, access_to, error_answer, serving
 from tests.cluster.waiting import ManualClock, running, until
 from tests.control.operators import prepare
 
 PATH = CONFIG_MAPS.path(SYSTEM_NAMESPACE, SETTINGS_CONFIG_MAP)
-CONFIG = OperatorConfig(settings=Settings(spread=True))
+CONFIG = OperatorConfig(spread=True)
 
 
 @pytest.mark.lab
