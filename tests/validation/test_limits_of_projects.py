@@ -57,6 +57,23 @@ class EndsNothing(FakeTarget):
         return []
 
 
+class StartsBesideTerminatingPods(FakeTarget):
+    """Starts the next job while the one that had its time terminates."""
+
+    terminating: tuple[PodSeen, ...] = ()
+
+    def end(self, key: tuple[str, str]) -> None:
+        pods = self.pods.pop(key)
+        self.terminating = tuple(self.tell(pod, change="modified", terminating=True) for pod in pods)
+        self.ended.add(key)
+
+    def schedule(self) -> None:
+        super().schedule()
+        for pod in self.terminating:
+            self.tell(pod, change="deleted")
+        self.terminating = ()
+
+
 class BeginsAgain(FakeTarget):
     """A job that had its time waits for its turn again."""
 
@@ -124,6 +141,12 @@ def test_who_keeps_to_the_limits_passes(path: Path, requirement: str, tmp_path: 
         (TIME_LIMIT, EndsEverything, "end", "not ended but should be"),
         (TIME_LIMIT, EndsEverything, "invariant/nothing-vanishes", "limited-p/p-1-g-2 vanished"),
         (TIME_LIMIT, EndsTooEarly, "invariant/nothing-vanishes", "limited-p/p-2-gg-3 vanished"),
+        (
+            TIME_LIMIT,
+            StartsBesideTerminatingPods,
+            "invariant/interactive-within-quota",
+            "limited-p holds 4 GPUs that cannot be taken back, over its quota of 2",
+        ),
         (TIME_LIMIT, BeginsAgain, "end", "not ended but should be: p-2-gg"),
         (TIME_LIMIT, ShowsNoLimit, "view/projects", "limited-p: interactiveTimeLimit is null, not 15s"),
         (AFFINITY, IgnoresNodeGroups, "invariant/node-affinity", "training jobs of affinity-p may be on"),

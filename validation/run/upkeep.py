@@ -10,6 +10,7 @@ from validation.judge.events import NodesDrained, NodesOpened, OperatorKilled
 from validation.judge.scheduling.upkeep import promised
 from validation.judge.state import evictions
 from validation.judge.units import gpus
+from validation.scenario.loaded import LoadedStep
 from validation.scenario.upkeep import LoadedDrain, Upkeep
 from validation.targets.base import Target
 from validation.targets.recorder import Recorder
@@ -43,10 +44,15 @@ class NodeUpkeep:
             return await self._restart(from_event)
         return Circumstances()
 
-    async def prepare(self, upkeep: Upkeep) -> None:
-        """Before the commands of the step: see to it that its moment is long enough to be met. Raises TargetError."""
-        if upkeep.restart_operator:
-            await self._target.let_end_slowly(self._recorder.state.holding())
+    async def prepare(self, step: LoadedStep) -> None:
+        """Before the commands of the step, give a grace period to the pods that terminate in it. Raises TargetError.
+
+        These are the victims of a step in which the operator is killed, and the jobs that end after their time.
+        """
+        holding = self._recorder.state.holding()
+        if not step.upkeep.restart_operator:
+            holding = [pod for pod in holding if pod.workload in step.expectation.ended_jobs]
+        await self._target.let_end_slowly(holding)
 
     async def leave(self) -> None:
         """Let the nodes take pods again that this run has cordoned. Raises TargetError."""

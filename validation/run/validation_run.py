@@ -335,7 +335,7 @@ class ValidationRun:
                     return Circumstances(failure=problem)
             if scenario.training is not None:
                 self.recorder.follow_output(scenario.training.job.project, scenario.training.job.workload)
-            await self._upkeep.prepare(step.upkeep)
+            await self._upkeep.prepare(step)
             from_event = len(self.recorder.events)
             for command in step.commands:
                 action = command.action

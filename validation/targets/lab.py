@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from musterlab.cluster import Lab
-from orchestrator.cluster.errors import ClusterError
+from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
@@ -137,7 +137,8 @@ class LabTarget:
         try:
             for pod in pods:
                 path = PODS.path(pod.namespace, pod.pod)
-                await self._transport.patch(path, annotations, content_type=MERGE_PATCH)
+                with contextlib.suppress(NotFound):  # it has ended since
+                    await self._transport.patch(path, annotations, content_type=MERGE_PATCH)
         except ClusterError as error:
             raise TargetError(f"the lab's pods cannot be annotated: {error}") from error
 
