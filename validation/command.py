@@ -39,7 +39,11 @@ if TYPE_CHECKING:
     "planner: the planner alone, without a control plane.",
 )
 @click.option(
-    "--scenario", "pattern", default="*", metavar="GLOB", help="Ids of the scenarios. Default: all."
+    "--scenario",
+    "patterns",
+    multiple=True,
+    metavar="GLOB",
+    help="Ids of the scenarios. Default: all. Repeatable.",
 )
 @click.option(
     "--scenarios",
@@ -132,7 +136,9 @@ if TYPE_CHECKING:
 @click.option("--collect-only", is_flag=True, help="Print the plan as a document to sign, and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary, or the plan, as JSON.")
 @click.pass_context
-def validate(ctx: click.Context, /, pattern: str, paths: tuple[Path, ...], **options: Any) -> None:
+def validate(
+    ctx: click.Context, /, patterns: tuple[str, ...], paths: tuple[Path, ...], **options: Any
+) -> None:
     """Check the requirements on a cluster with shared GPUs, TR-4858 §4.8 to §4.10 first, and write a report.
 
     The verdict covers the catalogue of all requirements, or the chosen parts of it. A check that did not run
@@ -142,7 +148,7 @@ def validate(ctx: click.Context, /, pattern: str, paths: tuple[Path, ...], **opt
     try:
         _imply_cluster(ctx, options)
         acceptance = open_acceptance(options["profile"], options["parts"], options["target"])
-        scenarios = acceptance.select(select(load(find(list(paths)), _chosen_size(options)), pattern))
+        scenarios = acceptance.select(select(load(find(list(paths)), _chosen_size(options)), patterns))
         if options["collect_only"]:
             _print_plan(acceptance, scenarios, _chosen_hosts(options), as_json=options["as_json"])
             return

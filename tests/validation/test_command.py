@@ -60,7 +60,7 @@ def test_the_plan_is_printed_without_running_anything(tmp_path: Path) -> None:
 
 
 def test_an_unknown_scenario_is_a_usage_error_of_one_line(tmp_path: Path) -> None:
-    done = validate("--scenario", "nothing", cwd=tmp_path)
+    done = validate("--scenario", "muster-gang", "--scenario", "nothing", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("Error: no scenario matches `nothing`; there are: hosts, dra, ")
     assert done.stdout == ""

@@ -1,7 +1,8 @@
 """Finds scenario files and loads them, each after the one that it continues. Errors name file and line."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatch
+from fnmatch import filter as filter_names
 from pathlib import Path
 
 from validation.errors import ScenarioError
@@ -54,13 +55,18 @@ def load(paths: list[Path], size: Size | None = None) -> list[LoadedScenario]:
     return list(loaded.values())
 
 
-def select(scenarios: list[LoadedScenario], pattern: str) -> list[LoadedScenario]:
-    """Those whose id matches the shell pattern, and all that they continue. Raises ScenarioError if none does."""
-    matching = {scenario.id for scenario in scenarios if fnmatch(scenario.id, pattern)}
-    if not matching:
-        known = ", ".join(scenario.id for scenario in scenarios)
-        raise ScenarioError(f"no scenario matches `{pattern}`; there are: {known}")
-    return with_predecessors(scenarios, matching)
+def select(scenarios: list[LoadedScenario], patterns: Sequence[str]) -> list[LoadedScenario]:
+    """Return the scenarios whose ids match one of the shell patterns, and the scenarios that they continue.
+
+    Without patterns, return all. Raises ScenarioError if a pattern matches none.
+    """
+    if not patterns:
+        return scenarios
+    names = [scenario.id for scenario in scenarios]
+    for pattern in patterns:
+        if not filter_names(names, pattern):
+            raise ScenarioError(f"no scenario matches `{pattern}`; there are: {', '.join(names)}")
+    return with_predecessors(scenarios, {name for each in patterns for name in filter_names(names, each)})
 
 
 def with_predecessors(scenarios: list[LoadedScenario], names: set[str]) -> list[LoadedScenario]:

@@ -138,14 +138,16 @@ def test_an_empty_directory_is_refused(tmp_path: Path) -> None:
 
 def test_selecting_a_scenario_pulls_those_it_continues() -> None:
     scenarios = load(find())
-    assert [scenario.id for scenario in select(scenarios, "*-4.10")] == [
+    assert [scenario.id for scenario in select(scenarios, ["*-4.10"])] == [
         "tr4858-4.8",
         "tr4858-4.9",
         "tr4858-4.10",
     ]
-    assert [scenario.id for scenario in select(scenarios, "muster-gang")] == ["muster-gang"]
+    both = select(scenarios, ["muster-victim", "*-4.9", "muster-*im", "muster-gang"])
+    assert [scenario.id for scenario in both] == ["tr4858-4.8", "tr4858-4.9", "muster-gang", "muster-victim"]
+    assert select(scenarios, []) == scenarios
     with pytest.raises(ScenarioError, match=r"no scenario matches `x`; there are: hosts, dra, "):
-        select(scenarios, "x")
+        select(scenarios, ["muster-gang", "x"])
 
 
 def test_the_shipped_scenarios_are_a_chain_of_the_paper_one_of_projects_and_isolated_ones() -> None:
