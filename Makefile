@@ -9,7 +9,7 @@ PYTHON ?= $(shell python3 -c 'import sys; print(sys.executable)')
 REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
 # facts of the projects whose names muster uses
 export MUSTER_FACTS ?= $(abspath $(wildcard ../shared/facts))
-GPUS ?= $(if $(and $(REAL_NODES),$(MUSTER_UPSTREAM)),--gpus)
+GPUS ?= $(if $(REAL_NODES),--gpus)
 PARTS ?= fairness gangs victims interactive parts utilization
 WEB_TESTS = tests/musterweb tests/chart tests/agent/test_metrics.py tests/client/test_snapshot_crds.py \
 	$(addprefix tests/cli/,test_data.py test_data_in_a_lab.py test_grafana.py test_helm_chart.py test_monitoring.py) \

@@ -1,8 +1,8 @@
 """Builds programs from the Go module proxy, as `go.mod` and `go.sum` pin them.
 
 There are five sets here: the control plane, one of the lowest Kubernetes that muster runs with, what real nodes need,
-Kubernetes' own scheduler, which muster is measured beside, and an ingress controller; `musterlab.gpus` and
-`musterlab.storage` have one more each. All but the first are built only when they are needed; the lowest Kubernetes,
+Kubernetes' own scheduler, which muster is measured beside, and an ingress controller; `musterlab.gpus` has two more,
+`musterlab.storage` one. All but the first are built only when they are needed; the lowest Kubernetes,
 containerd, Traefik and the storage's sidecars have modules of their own, so that their dependencies do not move those
 of Kubernetes.
 """
@@ -57,7 +57,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"C compiler .* not found",
-        "there is no C compiler, which NVIDIA's programs need (Debian: gcc and libc6-dev)",
+        "there is no C compiler, which NVIDIA's device plugin needs (Debian: gcc and libc6-dev)",
     ),
     (r"SECURITY ERROR|checksum mismatch", "a module differs from what go.sum pins: do not use this proxy"),
     (r"signal: killed|cannot allocate memory", "the compiler ran out of memory: the build needs 5 GiB"),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from musterlab import binaries, build, paths, profiles, startup, state, teardown
 from musterlab.errors import LabConflict, StateError
-from musterlab.gpus import recipe
+from musterlab.gpus import built
 from musterlab.gpus.models import Gpus
 from musterlab.nodes import NodeGroup
 from musterlab.ports import LOOPBACK, check_free
@@ -263,8 +263,11 @@ def _lab_spec(
     tool_paths = {**binaries.find(reporter, build.REAL_NODES).paths}
     profile = groups[0].profile
     if gpus is not None:
-        tool_paths |= binaries.find(reporter, recipe.GPU_PROGRAMS).paths
-        profile = gpus.equip(profile, tool_paths[recipe.LIBRARY].parent / recipe.MOCK_PROFILES)
+        chosen = built.choose(gpus, reporter)
+        tool_paths |= chosen.paths
+        for role, program in chosen.roles.items():
+            reporter(f"{role}: {program}")
+        profile = gpus.equip(profile)
     tools = distribution.with_programs(tool_paths)
     return startup.LabSpec(
         directory,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from musterlab import binaries, profiles
+from musterlab import binaries, profiles, programs
 from musterlab import build as building
 from musterlab.errors import LabNotFound
-from musterlab.gpus import models, recipe
+from musterlab.gpus import built, models
 from musterlab.gpus.command import gpu
 from musterlab.options import errors_as_lines, lab_options
 from musterlab.realnodes.requirements import MAXIMUM_NODES
@@ -57,7 +57,14 @@ def lab() -> None:
 @click.option(
     "--gpus",
     metavar="MODELxN",
-    help="GPUs of each real node, by NVIDIA's own programs: v100x8 (DGX-1), a100x8, h100x8, or fewer.",
+    help="GPUs of each real node, by NVIDIA's device plugin or a DRA driver: v100x8 (DGX-1), a100x8, h100x8, or fewer.",
+)
+@click.option(
+    "--gpu-programs",
+    "program_folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help=f"Folder with NVIDIA's DRA driver.  [default: the value of {programs.FOLDER_VARIABLE}]",
 )
 @click.option(
     "--gpu-stack",
@@ -68,9 +75,8 @@ def lab() -> None:
 )
 @click.option(
     "--consumable-shares",
-    default="memory",
-    show_default=True,
-    help="What the DRA driver lets claims share of a GPU: memory, unlimited, disabled, or a number of shares.",
+    help="What NVIDIA's DRA driver lets claims share of a GPU: memory, unlimited, disabled, or a number of shares.  "
+    "[default: memory; disabled with the example driver]",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of the API server.  [default: a free one]")
 @click.option("--json", "as_json", is_flag=True, help="Print the lab as JSON.")
@@ -85,14 +91,15 @@ def up(
     image_archives: tuple[Path, ...],
     gpus: str | None,
     gpu_stack: models.Stack,
-    consumable_shares: str,
+    program_folder: Path | None,
+    consumable_shares: str | None,
     port: int | None,
     as_json: bool,
 ) -> None:
     """Start a lab and leave it running. Programs that are missing are built first, once."""
     from musterlab import cluster
 
-    devices = models.parse(gpus, gpu_stack, consumable_shares) if gpus else None
+    devices = models.parse(gpus, gpu_stack, consumable_shares, program_folder) if gpus else None
     reporter = terminal_reporter()
     if nodes is None:
         nodes = 0 if real_nodes else 2
@@ -115,7 +122,7 @@ def up(
 
 @lab.command()
 @click.option("--real-nodes", is_flag=True, help="Those that real nodes need as well.")
-@click.option("--gpus", is_flag=True, help="Those of NVIDIA that --gpus of 'up' needs as well.")
+@click.option("--gpus", is_flag=True, help="Those that --gpus of 'up' needs as well.")
 @click.option(
     "--lowest-kubernetes",
     is_flag=True,
@@ -128,15 +135,17 @@ def build(*, real_nodes: bool, gpus: bool, lowest_kubernetes: bool) -> None:
     reporter = terminal_reporter()
     recipes = [building.CONTROL_PLANE, *([building.REAL_NODES] if real_nodes else [])]
     if gpus:
-        recipes.append(recipe.GPU_PROGRAMS)
+        recipes += [built.GPU_PROGRAMS, built.EXAMPLE_PROGRAMS]
     if lowest_kubernetes:
         recipes.append(building.LOWEST_CONTROL_PLANE)
     try:
         program_sets = [binaries.find(reporter, needed) for needed in recipes]
     finally:
         reporter.close()
-    for programs in program_sets:
-        click.echo(f"{len(programs.paths)} programs, from {programs.source}: {programs.directory}")
+    for found in program_sets:
+        click.echo(f"{len(found.paths)} programs, from {found.source}: {found.directory}")
+    if gpus and (why := programs.missing((programs.DRA_DRIVER,))):
+        click.echo(f"not here: NVIDIA's DRA driver; {why}")
 
 
 @lab.command()
@@ -171,6 +180,8 @@ def status(name: str, state_dir: Path | None, as_json: bool) -> None:
         click.echo(
             f"lab {name!r} is {described['state']}: {described['server']}, state in {existing.state_directory}"
         )
+        for role, program in described["gpu_programs"].items():
+            click.echo(f"  {role}: {program}")
         for process in described["processes"]:
             rss = f"{process['rss_bytes'] / 2**20:6.0f} MiB" if process["rss_bytes"] else " " * 10
             known = process["exit_status"] is not None
@@ -231,6 +242,7 @@ def _lab_record(existing: "Lab") -> dict[str, Any]:
         "nodes": [{"profile": profile, "count": count} for profile, count in existing.record.nodes],
         "real_nodes": existing.record.real_nodes,
         "gpus": existing.record.gpus,
+        "gpu_programs": dict(existing.record.gpu_programs),
         "programs": existing.record.programs,
         "supervisor_pid": status.supervisor_pid,
         "processes": [

@@ -13,7 +13,7 @@ from pathlib import Path
 from musterlab import binaries, components, nodes, ports, state, supervisor, teardown
 from musterlab.binaries import Binaries
 from musterlab.errors import LabConflict, StartError, StateError
-from musterlab.gpus import chart, models, recipe
+from musterlab.gpus import built, chart, models
 from musterlab.realnodes import plan, register
 from musterlab.realnodes.requirements import Tools
 from musterlab.supervisor_handle import SupervisorHandle
@@ -99,6 +99,7 @@ async def _attempt(spec: LabSpec, reporter: Reporter) -> SupervisorHandle:
         starter_start_ticks=state.own_start_ticks(),
         real_nodes=len(spec.real_nodes),
         gpus=str(spec.gpus) if spec.gpus else "",
+        gpu_programs=built.roles(spec.gpus) if spec.gpus else {},
     )
     if not state.create(spec.directory, record):
         raise LabConflict(f"{spec.directory} exists: a lab of that name was started at the same moment")
@@ -172,8 +173,8 @@ async def _start_real_nodes(
     reporter: Reporter,
 ) -> None:
     await register.permit(transport)
-    if spec.gpus is not None and spec.gpus.stack == "dra" and spec.tools is not None:
-        await chart.install(transport, spec.tools.programs[recipe.DRA_DRIVER].parent)
+    if spec.gpus is not None and spec.gpus.stack == "dra":
+        await chart.install(transport, nvidias_driver=spec.gpus.has_nvidias_dra_driver)
         for node in spec.real_nodes:
             kubelet_access, driver_access = plan.accesses(spec.directory, node)
             await chart.write_access(transport, kubelet_access, driver_access)

@@ -4,7 +4,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +30,8 @@ class Record:
     ready: bool = False
     real_nodes: int = 0
     gpus: str = ""
+    gpu_programs: Mapping[str, str] = field(default_factory=dict)
+    """Which program has which role for the GPUs."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,10 @@
-"""GPUs for real nodes: NVIDIA's mock of the driver's library, with NVIDIA's device plugin or DRA driver on top.
+"""GPUs for real nodes: NVIDIA's device plugin, or a DRA driver, over a double of the driver's library.
 
-Nothing here stands in for what NVIDIA has: the library that says which GPUs there are, the plugin, the driver, the hook
-that changes containers and the program that changes what GPUs do are built from NVIDIA's sources at pinned commits.
-
-sources   the source trees: from an archive, or fetched
-mock      the corrections of the mock, and what a node's GPUs are
-recipe    how the programs are built
+models    which GPUs there are
+nvml/     the double of NVML, in C
+shown     what the double shows on a node
+built     which programs are built, and which program stands for which
 stack     what runs on a node, and the driver's files there
-chart     the objects of the DRA driver's chart, and its account
+chart     the objects of a DRA driver, and its account
 live      what a GPU does: `muster lab gpu`
 """

@@ -1,19 +1,13 @@
-"""The objects of the DRA driver's own chart that a lab needs: its class of devices, its account and that one's rights.
+"""The objects that a DRA driver for GPUs needs: class of devices, account, rights. NVIDIA's chart has the same.
 
-They are read from the chart's templates. What a template asks of Helm there is a name, a condition that holds here, or
-labels, which nothing needs; anything else is an error.
+Names and rights are those of the chart of dra-driver-nvidia-gpu 9593204 (0.5.0-dev), read 2026-11-27.
 """
 
 import json
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
-from musterlab.errors import StartError
-from musterlab.gpus.recipe import CHART
 from orchestrator.cluster.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -26,57 +20,69 @@ from orchestrator.cluster.resources import (
 from orchestrator.cluster.transport import Transport
 
 NAMESPACE: Final = "dra-driver-nvidia-gpu"
+DRIVER: Final = "gpu.nvidia.com"
 DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 
-_ACCOUNT = f"{NAMESPACE}-service-account"
-_PLUGIN_ACCOUNT = f"{_ACCOUNT}-kubeletplugin"
-_TOKEN_SECONDS = 30 * 24 * 3600
-_VALUES = {
-    "$resourceApiVersion": DEVICE_CLASSES.api_version,
-    "$namespace": NAMESPACE,
-    "dra-driver-nvidia-gpu.name": NAMESPACE,
-    "dra-driver-nvidia-gpu.namespace": NAMESPACE,
-    "dra-driver-nvidia-gpu.serviceAccountName": _ACCOUNT,
+_ACCOUNT: Final = f"{NAMESPACE}-service-account-kubeletplugin"
+_TOKEN_SECONDS: Final = 30 * 24 * 3600
+_RBAC: Final = "rbac.authorization.k8s.io"
+_RIGHTS: Final = {
+    ("resource.nvidia.com", "computedomains"): "get list watch",
+    ("resource.k8s.io", "resourceclaims"): "get list watch",
+    ("resource.k8s.io", "resourceslices"): "get list watch create update delete",
+    ("", "nodes"): "get list watch update patch",
+    ("", "pods"): "get list watch",
 }
-_RESOURCES = {
-    resource.kind: resource
-    for resource in (
-        DEVICE_CLASSES, SERVICE_ACCOUNTS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS
+_RIGHTS_IN_NAMESPACE: Final = {
+    ("resource.nvidia.com", "computedomaincliques"): "get",
+    ("apps", "deployments"): "get list watch create update patch delete",
+}
+_ANY_DEVICE: Final = f"device.driver == '{DRIVER}'"
+_WHOLE_GPU: Final = f"{_ANY_DEVICE} && device.attributes['{DRIVER}'].type == 'gpu'"
+
+
+def objects(*, nvidias_driver: bool) -> Iterator[tuple[Resource, dict[str, Any]]]:
+    """Return the objects for NVIDIA's DRA driver, or for the example driver, whose devices have no type."""
+    yield (
+        DEVICE_CLASSES,
+        {
+            "metadata": {"name": DRIVER},
+            "spec": {
+                "selectors": [{"cel": {"expression": _WHOLE_GPU if nvidias_driver else _ANY_DEVICE}}],
+                "extendedResourceName": "nvidia.com/gpu",
+            },
+        },
     )
-}  # fmt: skip
-_ACTION_LINE = re.compile(r"\s*\{\{.*\}\}\s*")
-_ACTION = re.compile(r"\{\{-?\s*(?:include\s+\"([^\"]+)\"\s+[$.]|(\$\w+))\s*-?\}\}")
+    yield SERVICE_ACCOUNTS, {"metadata": {"name": _ACCOUNT, "namespace": NAMESPACE}}
+    for role, binding, rights, metadata in (
+        (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, _RIGHTS, {}),
+        (ROLES, ROLE_BINDINGS, _RIGHTS_IN_NAMESPACE, {"namespace": NAMESPACE}),
+    ):
+        name = f"{NAMESPACE}-{role.kind.lower()}-kubeletplugin"
+        yield role, {"metadata": {"name": name, **metadata}, "rules": list(_rules(rights))}
+        yield (
+            binding,
+            {
+                "metadata": {"name": f"{NAMESPACE}-{role.kind.lower()}-binding-kubeletplugin", **metadata},
+                "roleRef": {"apiGroup": _RBAC, "kind": role.kind, "name": name},
+                "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT, "namespace": NAMESPACE}],
+            },
+        )
 
 
-def objects(chart: Path) -> Iterator[dict[str, Any]]:
-    """Read the objects from the templates in a folder.
-
-    Raises:
-        StartError: a template asks for something that is not known here.
-    """
-    for template in sorted(chart.glob("*.yaml")):
-        lines = [line for line in template.read_text().splitlines() if not _ACTION_LINE.fullmatch(line)]
-        text = _ACTION.sub(_value, "\n".join(lines))
-        if "{{" in text:
-            raise StartError(f"{template} asks for something that a lab does not know")
-        for item in yaml.safe_load_all(text):
-            if item and "openshift" not in item["metadata"]["name"]:
-                metadata = {key: value for key, value in item["metadata"].items() if value}
-                yield {**item, "metadata": metadata}
+def _rules(rights: Mapping[tuple[str, str], str]) -> Iterator[dict[str, Any]]:
+    for (group, plural), verbs in rights.items():
+        yield {"apiGroups": [group], "resources": [plural], "verbs": verbs.split()}
 
 
-def _value(action: re.Match[str]) -> str:
-    return _VALUES.get(action[1] or action[2], action[0])
-
-
-async def install(transport: Transport, programs: Path) -> None:
-    """Create the namespace and the chart's objects."""
+async def install(transport: Transport, *, nvidias_driver: bool) -> None:
+    """Create the namespace and the objects."""
     await transport.create(
         NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     )
-    for item in objects(programs / CHART):
-        resource = _RESOURCES[item["kind"]]
-        await transport.create(resource.path(item["metadata"].get("namespace")), item)
+    for resource, item in objects(nvidias_driver=nvidias_driver):
+        named = {"apiVersion": resource.api_version, "kind": resource.kind, **item}
+        await transport.create(resource.path(item["metadata"].get("namespace")), named)
 
 
 async def write_access(transport: Transport, kubelet_access: Path, path: Path) -> None:
@@ -86,9 +92,7 @@ async def write_access(transport: Transport, kubelet_access: Path, path: Path) -
         "kind": "TokenRequest",
         "spec": {"expirationSeconds": _TOKEN_SECONDS},
     }
-    answer = await transport.create(
-        SERVICE_ACCOUNTS.path(NAMESPACE, _PLUGIN_ACCOUNT, subresource="token"), request
-    )
+    answer = await transport.create(SERVICE_ACCOUNTS.path(NAMESPACE, _ACCOUNT, subresource="token"), request)
     config = json.loads(kubelet_access.read_text())
     (user,) = config["users"]
     user["user"] = {"token": answer["status"]["token"]}

@@ -41,7 +41,7 @@ _GPU = click.argument("gpu", metavar="GPU")
 def gpu() -> None:
     """Change what the GPUs of real nodes do. A GPU is its index, its UUID, or 'all'.
 
-    Whoever asks the driver's library sees it within a second: NVIDIA's device plugin or DRA driver, agents, containers.
+    Every process that asks the driver's library sees the change: device plugin, DRA driver, agents, containers.
     """
 
 
@@ -86,7 +86,7 @@ def ecc(gpus: "NodeGpus", *, gpu: str, count: int) -> None:
 @click.argument("code", type=click.IntRange(min=1))
 @_on_a_node
 def xid(gpus: "NodeGpus", *, gpu: str, code: int) -> None:
-    """Let the driver tell of the error CODE, once. For the same code again, 'restore' the GPU first."""
+    """Let the driver tell of the error CODE, once."""
     gpus.send_xid(gpu, code)
 
 
@@ -94,7 +94,7 @@ def xid(gpus: "NodeGpus", *, gpu: str, code: int) -> None:
 @_GPU
 @_on_a_node
 def lose(gpus: "NodeGpus", *, gpu: str) -> None:
-    """Let a GPU fall off the bus (XID 79): nothing can be asked of it until 'restore'."""
+    """Let a GPU fall off the bus (XID 79): it answers to nothing until 'restore'."""
     gpus.lose(gpu)
 
 
@@ -103,8 +103,12 @@ def lose(gpus: "NodeGpus", *, gpu: str) -> None:
 @click.argument("changes", nargs=-1, required=True, metavar="FIELD=VALUE...")
 @_on_a_node
 def change(gpus: "NodeGpus", *, gpu: str, changes: tuple[str, ...]) -> None:
-    """Change fields of the mock's profile, such as thermal.temperature_gpu_c=85."""
-    gpus.set(gpu, *changes)
+    """Change numbers of a GPU, such as temperature=85 power=250000.
+
+    Fields: memory_total, memory_reserved, memory_used (bytes); utilization, memory_utilization (percent); temperature
+    (Celsius); power (milliwatts); sm_clock, memory_clock (MHz); ecc_corrected, ecc_uncorrected.
+    """
+    gpus.set(gpu, dict(map(_field, changes)))
 
 
 @gpu.command()
@@ -118,8 +122,19 @@ def restore(gpus: "NodeGpus", *, gpu: str) -> None:
 @gpu.command("restart-plugin")
 @_on_a_node
 def restart_plugin(gpus: "NodeGpus") -> None:
-    """Start NVIDIA's device plugin or DRA driver anew: after 'restore' it takes GPUs that it gave up."""
+    """Start the device plugin or DRA driver anew: after 'restore' it takes GPUs that it gave up."""
     gpus.restart_plugin()
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and int(text) < 1 << 31
+
+
+def _field(written: str) -> tuple[str, int]:
+    name, _, value = written.partition("=")
+    if not (value.isascii() and value.isdecimal() and int(value) < 1 << 63):
+        raise UsageError(f"{written!r}: give FIELD=NUMBER, such as temperature=85")
+    return name, int(value)
 
 
 def _process(written: str) -> "Process":
@@ -127,6 +142,6 @@ def _process(written: str) -> "Process":
 
     pid, _, rest = written.partition(":")
     name, _, memory = rest.rpartition(":")
-    if not (pid.isdecimal() and name and memory.isdecimal()):
+    if not (_is_number(pid) and name.strip() and name.isprintable() and _is_number(memory)):
         raise UsageError(f"process {written!r}: give PID:NAME:MIB, such as 4242:python:10240")
     return Process(int(pid), name, int(memory))

@@ -1,29 +1,25 @@
-"""What the GPUs of a running lab do: changed by NVIDIA's own program for its mock, seen by all that asks the library.
+"""What the GPUs of a running lab do: changes of the file that the double of NVML reads.
 
-The library reads the changes anew each second, in every process of the node and of its containers.
+A process of the node or of its containers sees a change at its next call of the library.
 """
 
 import contextlib
 import json
 import os
 import signal
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from musterlab.cluster import Lab
 from musterlab.errors import StateError
-from musterlab.gpus import recipe
+from musterlab.gpus import shown
 from musterlab.realnodes import plan
 from orchestrator.errors import UsageError
 
 FALLEN_OFF_BUS_XID: Final = 79
 
-_SECONDS = 30
 _MIB = 1 << 20
 
 
@@ -52,7 +48,7 @@ class NodeGpus:
         """Find the node; with only one in the lab it need not be named.
 
         Raises:
-            UsageError: the lab has no such node, several to choose from, or none with GPUs by NVIDIA's programs.
+            UsageError: the lab has no such node, several to choose from, or none with --gpus.
         """
         nodes = sorted(path.parent.name for path in (lab.state_directory / plan.FOLDER).glob("*/gpus/"))
         if not nodes:
@@ -66,67 +62,66 @@ class NodeGpus:
             raise UsageError(f"lab {lab.name!r} has no node {self.node!r} with GPUs, but {', '.join(nodes)}")
         self._folder = plan.gpu_configuration(lab.state_directory, self.node)
         specification = json.loads((self._folder.parent / "specification.json").read_text())
-        self._program = specification["programs"][recipe.MOCK_CONTROL]
         self._plugin = specification["gpus"]["plugin"]["command"][0]
         self._cgroups = {Path(folder).name for folder in specification["cgroups"]}
 
     def states(self) -> list[GpuState]:
         """Return all GPUs in their order."""
-        configuration = json.loads((self._folder / "config.yaml").read_text())
-        overrides = self._folder / "overrides.yaml"
-        changed = yaml.safe_load(overrides.read_text()) if overrides.exists() else None
-        changes = (changed or {}).get("devices") or {}
+        changes = shown.read_changes(self._folder)
         return [
-            GpuState(
-                device["index"],
-                device["uuid"],
-                {**changes.get("all", {}), **changes.get(str(device["index"]), {})},
-            )
-            for device in configuration["devices"]
+            GpuState(index, fields["uuid"], changes.get(index, {}))
+            for index, fields in enumerate(shown.read_gpus(self._folder))
         ]
 
     def use(self, gpu: str, utilization_percent: int | None, processes: Sequence[Process]) -> None:
         """Let a GPU be busy, and let these processes, and no others, hold memory of it."""
+        fields: dict[str, Any] = {
+            "processes": [f"{process.pid} {process.memory_mib} {process.name}" for process in processes],
+            "memory_used": sum(process.memory_mib for process in processes) * _MIB,
+        }
         if utilization_percent is not None:
-            self._change("util", gpu, str(utilization_percent))
-        memory = json.loads((self._folder / "config.yaml").read_text())["device_defaults"]["memory"]
-        used_bytes = sum(process.memory_mib for process in processes) * _MIB
-        free_bytes = memory["total_bytes"] - memory["reserved_bytes"] - used_bytes
-        if free_bytes < 0:
-            raise UsageError(f"the processes hold {used_bytes // _MIB} MiB, more than the GPU has")
-        listed = [
-            {"pid": process.pid, "type": "C", "name": process.name, "used_memory_mib": process.memory_mib}
-            for process in processes
-        ]
-        self.set(
-            gpu,
-            f"processes={json.dumps(listed)}",
-            f"memory.used_bytes={used_bytes}",
-            f"memory.free_bytes={free_bytes}",
-        )
+            fields |= {"utilization": utilization_percent, "memory_utilization": utilization_percent}
+
+        def change(changes: shown.Changes, index: int, started: Mapping[str, Any]) -> None:
+            now = {**started, **changes.gpus.get(index, {})}
+            if fields["memory_used"] + now.get("memory_reserved", 0) > now["memory_total"]:
+                raise UsageError(
+                    f"the processes hold {fields['memory_used'] // _MIB} MiB, more than the GPU has"
+                )
+            changes.set(index, fields)
+
+        self._change(gpu, change)
 
     def set_ecc_errors(self, gpu: str, count: int) -> None:
         """Let a GPU have so many ECC errors that could not be corrected."""
-        self.set(gpu, *(f"ecc.errors.{kind}.double_bit.total={count}" for kind in ("volatile", "aggregate")))
+        self.set(gpu, {"ecc_uncorrected": count})
 
     def send_xid(self, gpu: str, code: int) -> None:
-        """Let the driver tell of an error by its number; the GPU goes on, with ECC errors that grow."""
-        self._change("fail", gpu, "--mode", "ecc_uncorrectable", "--xid", str(code))
+        """Let the driver tell of an error by its number; the GPU goes on."""
+        self._change(gpu, lambda changes, index, _started: changes.send_xid(index, code))
 
     def lose(self, gpu: str, code: int = FALLEN_OFF_BUS_XID) -> None:
-        """Let a GPU fall off the bus: nothing can be asked of it any more."""
-        self._change("fail", gpu, "--mode", "fallen_off_bus", "--xid", str(code))
+        """Let a GPU fall off the bus: it answers to nothing but its UUID any more."""
 
-    def set(self, gpu: str, *changes: str) -> None:
-        """Change fields of the mock's profile, `thermal.temperature_gpu_c=85`."""
-        self._change("set", gpu, *changes)
+        def change(changes: shown.Changes, index: int, _started: Mapping[str, Any]) -> None:
+            changes.send_xid(index, code)
+            changes.set(index, {"lost": 1})
+
+        self._change(gpu, change)
+
+    def set(self, gpu: str, fields: Mapping[str, int]) -> None:
+        """Change numbers of a GPU, such as temperature. Raises UsageError if there is no such number."""
+        unknown = sorted(set(fields) - set(shown.NUMBERS))
+        if unknown:
+            raise UsageError(f"GPUs have no {unknown[0]!r} to change, but {', '.join(shown.NUMBERS)}")
+        self._change(gpu, lambda changes, index, _started: changes.set(index, fields))
 
     def restore(self, gpu: str) -> None:
         """Undo all that was changed of a GPU."""
-        self._change("reset", gpu)
+        self._change(gpu, lambda changes, index, _started: changes.gpus.pop(index, None))
 
     def restart_plugin(self) -> None:
-        """Kill NVIDIA's device plugin or DRA driver; the node starts it again a second later.
+        """Kill the device plugin or DRA driver; the node starts it again a second later.
 
         Raises:
             StateError: it does not run.
@@ -143,16 +138,14 @@ class NodeGpus:
     def _holds(self, cgroups: str) -> bool:
         return any(folder in line.split("/") for line in cgroups.splitlines() for folder in self._cgroups)
 
-    def _change(self, verb: str, gpu: str, *arguments: str) -> None:
-        command = [self._program, verb, "--gpu", gpu, *arguments]
-        environment = {
-            **os.environ,
-            "MOCK_NVML_CONFIG": str(self._folder / "config.yaml"),
-            "MOCK_NVML_OVERRIDES": str(self._folder / "overrides.yaml"),
-        }
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS
-        )
-        if done.returncode != 0:
-            lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-            raise StateError(f"GPU {gpu} of {self.node} cannot be changed: {lines[0]}")
+    def _change(self, gpu: str, change: Callable[[shown.Changes, int, Mapping[str, Any]], object]) -> None:
+        gpus = shown.read_gpus(self._folder)
+        if gpu == "all":
+            chosen = list(range(len(gpus)))
+        else:
+            chosen = [index for index, fields in enumerate(gpus) if gpu in (str(index), fields["uuid"])]
+        if not chosen:
+            raise UsageError(f"{self.node} has no GPU {gpu!r}: give 0 to {len(gpus) - 1}, a UUID, or all")
+        with shown.changes(self._folder) as changes:
+            for index in chosen:
+                change(changes, index, gpus[index])

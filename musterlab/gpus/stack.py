@@ -1,15 +1,13 @@
 """What a node with GPUs runs of NVIDIA's, and what it reads: written into the node's folder before it starts."""
 
 import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from musterlab.errors import StateError
-from musterlab.gpus import recipe
-from musterlab.gpus.chart import NAMESPACE
-from musterlab.gpus.models import Gpus, Stack
+from musterlab import programs
+from musterlab.gpus import built, chart, shown
+from musterlab.gpus.models import Gpus, driver_version
 from musterlab.realnodes import driver, images, machine
 
 ACCESS = "kubernetes/gpu-driver.kubeconfig"
@@ -19,10 +17,11 @@ BASE_SPECIFICATION = "containerd/base.json"
 """What every container of the node begins with, below the node's `/etc`."""
 
 CONFIGURATION_FOLDER = "gpus"
-"""Folder of a node that holds what the mock shows (`config.yaml`), and what was changed (`overrides.yaml`)."""
+"""Folder of a node that holds what the double of NVML shows."""
 
-_SECONDS = 30
 _KUBELET = "/var/lib/kubelet"
+_CDI_ROOT = "/var/run/cdi"
+_NVIDIA_VENDOR = 0x10DE
 _CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "MKNOD", "NET_RAW", "SETGID", "SETUID", "SETFCAP", "SETPCAP",
     "NET_BIND_SERVICE", "SYS_CHROOT", "KILL", "AUDIT_WRITE",
@@ -38,26 +37,23 @@ _MOUNTS = (
     ),
     ("/dev/mqueue", "mqueue", "mqueue", ("nosuid", "noexec", "nodev")),
     ("/sys", "sysfs", "sysfs", ("nosuid", "noexec", "nodev", "ro")),
-    # the mock in a container looks for its profile there; CDI mounts the library alone
+    # the double in a container reads its file there; CDI mounts the library alone
     ("/config", "bind", f"{driver.ROOT}/config", ("bind", "ro", "nosuid", "nodev", "noexec")),
 )
 
 
-def prepare(folder: Path, name: str, number: int, gpus: Gpus, programs: Mapping[str, Path]) -> dict[str, Any]:
-    """Write what the mock shows on a node, and what containers begin with; return the node's part of GPUs."""
-    shipped = programs[recipe.LIBRARY].parent / recipe.MOCK_PROFILES
+def prepare(folder: Path, name: str, number: int, gpus: Gpus, paths: Mapping[str, Path]) -> dict[str, Any]:
+    """Write what the double of NVML shows on a node, and what containers begin with; return the node's part of GPUs."""
     configuration = folder / CONFIGURATION_FOLDER
-    configuration.mkdir()
-    # JSON is YAML
-    (configuration / "config.yaml").write_text(json.dumps(gpus.mock_profile(number, shipped)))
-    _render_pci(programs[recipe.MOCK_PCI], configuration / "config.yaml", folder / "pci")
+    shown.create(configuration, gpus, number)
+    _write_pci(folder / "pci" / "sys", shown.read_gpus(configuration))
     (folder / "etc" / BASE_SPECIFICATION).write_text(json.dumps(_base_specification()))
-    libraries = {"libnvidia-ml.so": str(programs[recipe.LIBRARY])}
+    libraries = {built.LIBRARY: str(paths[built.LIBRARY])}
     if gpus.cuda_library is not None:
         libraries["libcuda.so"] = str(gpus.cuda_library.resolve())
     return {
         "libraries": libraries,
-        "version": recipe.DRIVER_VERSION,
+        "version": driver_version(),
         "config": str(configuration),
         "sysfs": str(folder / "pci" / "sys"),
         "minors": list(range(gpus.count)),
@@ -65,34 +61,40 @@ def prepare(folder: Path, name: str, number: int, gpus: Gpus, programs: Mapping[
     }
 
 
-def _render_pci(program: Path, configuration: Path, target: Path) -> None:
-    """Write what `/sys` shows of the GPUs: on which socket of the machine each one is.
-
-    Raises:
-        StateError: it cannot be written.
-    """
-    command = [str(program), "--strict", f"--config={configuration}", f"--output={target}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
-    if done.returncode != 0:
-        raise StateError(f"the sockets of the GPUs cannot be written to {target}: {done.stderr.strip()}")
+def _write_pci(sysfs: Path, gpus: list[dict[str, Any]]) -> None:
+    """Write what `/sys` shows of the GPUs: the PCI root and the NUMA node of each one."""
+    by_address = sysfs / "bus/pci/devices"
+    by_address.mkdir(parents=True)
+    for gpu in gpus:
+        address = gpu["bus_id"].lower()
+        device = sysfs / "devices" / gpu["root"] / address
+        device.mkdir(parents=True)
+        files = {
+            "numa_node": str(gpu["numa"]),
+            "vendor": f"{_NVIDIA_VENDOR:#06x}",
+            "device": f"{gpu['pci_device'] >> 16:#06x}",
+            "class": "0x030200",
+        }
+        for name, text in files.items():
+            (device / name).write_text(f"{text}\n")
+        (by_address / address).symlink_to(f"../../../devices/{gpu['root']}/{address}")
 
 
 def _plugin(name: str, gpus: Gpus) -> dict[str, Any]:
-    """Give command and environment of NVIDIA's program, and the paths that must be there before it starts."""
-    commands: dict[Stack, tuple[list[str], list[str]]] = {
-        "device-plugin": (_device_plugin(), [f"{_KUBELET}/device-plugins/kubelet.sock"]),
-        "dra": (
-            _dra_driver(name, gpus.consumable_shares),
-            [f"{_KUBELET}/plugins_registry", f"/etc/{ACCESS}"],
-        ),
-    }
-    command, waits_for = commands[gpus.stack]
+    """Give command and environment of the program that tells the kubelet of GPUs, and the paths that it waits for."""
+    registry = [f"{_KUBELET}/plugins_registry", f"/etc/{ACCESS}"]
+    if gpus.stack == "device-plugin":
+        command, waits_for = _device_plugin(), [f"{_KUBELET}/device-plugins/kubelet.sock"]
+    elif gpus.has_nvidias_dra_driver:
+        command, waits_for = _dra_driver(name, gpus.shares), registry
+    else:
+        command, waits_for = _example_driver(name, gpus.count), registry
     return {
         "command": command,
         "environment": {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "NODE_NAME": name,
-            "MOCK_NVML_CONFIG": driver.CONFIGURATION,
+            shown.VARIABLE: driver.STATE,
         },
         "waits_for": waits_for,
     }
@@ -100,38 +102,49 @@ def _plugin(name: str, gpus: Gpus) -> dict[str, Any]:
 
 def _device_plugin() -> list[str]:
     return [
-        f"{machine.PROGRAMS}/{recipe.DEVICE_PLUGIN}",
+        f"{machine.PROGRAMS}/{built.DEVICE_PLUGIN}",
         f"--nvidia-driver-root={driver.ROOT}",
         f"--nvidia-dev-root={driver.ROOT}",
         f"--driver-root-ctr-path={driver.ROOT}",
-        f"--nvidia-cdi-hook-path={machine.PROGRAMS}/{recipe.CDI_HOOK}",
+        f"--nvidia-cdi-hook-path={machine.PROGRAMS}/{built.CDI_HOOK}",
         "--device-list-strategy=cdi-cri",
     ]
 
 
-def _dra_driver(name: str, consumable_shares: str) -> list[str]:
+def _dra_driver(name: str, shares: str) -> list[str]:
     feature_gates = ["NVMLDeviceHealthCheck=true"]
-    shares = []
-    if consumable_shares != "disabled":
+    sharing = []
+    if shares != "disabled":
         feature_gates.append("ConsumableShares=true")
-        shares.append(f"--consumable-shares={consumable_shares}")
+        sharing.append(f"--consumable-shares={shares}")
     return [
-        f"{machine.PROGRAMS}/{recipe.DRA_DRIVER}",
+        f"{machine.PROGRAMS}/{programs.DRA_DRIVER.file}",
         f"--node-name={name}",
-        f"--namespace={NAMESPACE}",
+        f"--namespace={chart.NAMESPACE}",
         f"--kubeconfig=/etc/{ACCESS}",
-        "--cdi-root=/var/run/cdi",
+        f"--cdi-root={_CDI_ROOT}",
         f"--nvidia-driver-root={driver.ROOT}",
         f"--container-driver-root={driver.ROOT}",
-        f"--nvidia-cdi-hook-path={machine.PROGRAMS}/{recipe.CDI_HOOK}",
+        f"--nvidia-cdi-hook-path={machine.PROGRAMS}/{built.CDI_HOOK}",
         f"--image-name={images.SHELL}",
         f"--feature-gates={','.join(feature_gates)}",
-        *shares,
+        *sharing,
+    ]
+
+
+def _example_driver(name: str, count: int) -> list[str]:
+    return [
+        f"{machine.PROGRAMS}/{built.EXAMPLE_DRIVER}",
+        f"--node-name={name}",
+        f"--kubeconfig=/etc/{ACCESS}",
+        "--cdi-root=/etc/cdi",  # it keeps no note of reboots: its files must outlive one, as its claims do
+        f"--num-devices={count}",
+        f"--driver-name={chart.DRIVER}",
     ]
 
 
 def _base_specification() -> dict[str, Any]:
-    """Give what containerd would begin with by itself, and the folder of the mock."""
+    """Give what containerd would begin with by itself, and the folder that the double of NVML reads."""
     capabilities = [f"CAP_{name}" for name in _CAPABILITIES]
     return {
         "ociVersion": "1.2.1",

@@ -15,7 +15,9 @@ from typing import Any, NoReturn
 from musterlab.realnodes import kernel
 
 ROOT = "/run/nvidia/driver"
-CONFIGURATION = f"{ROOT}/config/config.yaml"
+STATE = f"{ROOT}/config/nvml"
+"""The file that the double of NVML reads, for programs of the node."""
+
 _SYSFS = "/run/nvidia/sys"
 
 _MAJOR = 195

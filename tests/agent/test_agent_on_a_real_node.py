@@ -1,4 +1,4 @@
-"""The agent as a process on a real node: NVIDIA's mock of its library, its device plugin, and the kubelet."""
+"""The agent as a process on a real node: the double of NVML, NVIDIA's device plugin, and the kubelet."""
 
 import asyncio
 import json
@@ -13,10 +13,10 @@ import pytest
 
 from musterlab import binaries
 from musterlab.cluster import Lab, start
-from musterlab.errors import BinariesError
+from musterlab.gpus import shown
+from musterlab.gpus.built import GPU_PROGRAMS, LIBRARY
 from musterlab.gpus.live import NodeGpus, Process
 from musterlab.gpus.models import Gpus, Stack
-from musterlab.gpus.recipe import GPU_PROGRAMS, LIBRARY
 from orchestrator.agent.cgroups import owner_of
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.quantity import parse_time
@@ -77,10 +77,7 @@ def eventually() -> Callable[[Callable[[], bool], str], None]:
 
 
 def library() -> Path:
-    try:
-        return binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS).paths[LIBRARY]
-    except BinariesError as error:
-        pytest.skip(str(error))
+    return binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS).paths[LIBRARY]
 
 
 async def prepare(lab: Lab) -> None:
@@ -112,8 +109,7 @@ def watched(tmp_path: Path) -> Iterator[Callable[[Stack], Watched]]:
         (tmp_path / "driver/usr/lib64/libnvidia-ml.so.1").symlink_to(path)
         environment = {
             **os.environ,
-            "MOCK_NVML_CONFIG": str(folder / "gpus/config.yaml"),
-            "MOCK_NVML_OVERRIDES": str(folder / "gpus/overrides.yaml"),
+            shown.VARIABLE: str(folder / "gpus" / shown.FILE),
             "MALLOC_ARENA_MAX": "1",
         }
         command = [

@@ -1,7 +1,7 @@
-"""Measures the agent as a process on this machine's GPUs, or on NVIDIA's mock of them: processor time and memory.
+"""Measures the agent as a process on this machine's GPUs, or on a double of NVML: processor time and memory.
 
 An API server and a kubelet on loopback answer it, every GPU has a container, and Prometheus comes by every 15 seconds.
-The library is that of `driver_root`, else the one that the linker finds; a mock is told by the environment what it has.
+The library is that of `driver_root`, else the one that the linker finds; the environment tells a double its GPUs.
 """
 
 import asyncio

@@ -24,7 +24,7 @@ SANITIZE: Final = "-O1 -g -DMUSTER_WITHOUT_DLSYM -fno-sanitize-recover=all -fno-
 
 
 def uuid(device: int) -> str:
-    """The UUID of a device of the double; those of the mock of NVML are the same."""
+    """The UUID of a device of the double; those of the double of NVML are the same."""
     return f"GPU-00000100-0000-0000-0000-{device:012x}"
 
 

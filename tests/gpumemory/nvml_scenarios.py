@@ -1,7 +1,7 @@
-"""What must hold of each hook of NVML: `python -m tests.gpumemory.nvml_scenarios HOOK`, on NVIDIA's mock of NVML.
+"""What must hold of each hook of NVML: `python -m tests.gpumemory.nvml_scenarios HOOK`, on the lab's double of NVML.
 
-The container has half of a device of 32,510 MiB, and 1,000 MiB in this process; the mock says that a neighbour, process
-4242, has 10,240 MiB.
+The container has half of a device of 32,510 MiB, and 1,000 MiB in this process; the double says that a neighbour,
+process 4242, has 10,240 MiB.
 """
 
 import ctypes
@@ -74,7 +74,7 @@ def check(hook: str) -> None:
         buffer, count = ctypes.create_string_buffer(8 * 32), c_uint(8)
         nvml.call(hook, buffer, byref(count), c_ulonglong(0))
         assert count.value == 0  # the neighbour's is not ours to see
-    else:  # nothing that the mock answers: it is there, and is ours
+    else:  # nothing that the double answers: it is there, and is ours
         assert nvml.call(hook, struct.pack("IIQQ", 24 | 1 << 24, 0, 0, 0)) != 0
         assert address_of(hook) == ctypes.cast(getattr(nvml.library, hook), c_void_p).value
 

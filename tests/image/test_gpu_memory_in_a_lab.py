@@ -1,6 +1,6 @@
 """Parts of GPUs held to their memory, as shipped: the agent's DaemonSet of the image, and jobs of `muster submit`.
 
-The node is real and has NVIDIA's mock of its library, by NVIDIA's device plugin, or (rare) its DRA driver. The jobs
+The node is real and has the double of NVML, by NVIDIA's device plugin, or (rare) its DRA driver. The jobs
 mount the driver's files themselves: NVIDIA's runtime, which gives them to parts of a plugin's GPUs, is not there.
 """
 
@@ -18,13 +18,10 @@ from typing import Any, Final
 
 import pytest
 
-from musterlab import binaries
 from musterlab.cluster import Lab, start
 from musterlab.components import KIND_LABEL
-from musterlab.errors import BinariesError
 from musterlab.gpus.live import NodeGpus, Process
 from musterlab.gpus.models import Gpus
-from musterlab.gpus.recipe import GPU_PROGRAMS
 from musterlab.realnodes import driver, images
 from orchestrator import names
 from orchestrator.cluster.kubeconfig import load_access
@@ -32,10 +29,10 @@ from orchestrator.cluster.quantity import parse_time
 from orchestrator.cluster.resources import LEASES, PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.manifests.install import service_account_kubeconfig
-from orchestrator.progress import Reporter
 from tests.agent.test_agent_on_a_real_node import process_of
 from tests.control.operators import must, must_all, operator, until_granted
 from tests.gpumemory.conftest import ROOT, build_double, uuid
+from tests.musterlab.gpu_labs import check_nvidias_dra_driver
 from tests.musterlab.gpu_pods import answers_queries, kube_scheduler_of, kubectl, read
 
 pytestmark = [pytest.mark.lab, pytest.mark.real_nodes]
@@ -137,10 +134,8 @@ def site(
 ) -> Iterator[Site]:
     if not answers_queries():
         pytest.skip("this machine's Python and C library are not below /usr, for containers to borrow")
-    try:
-        binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS)
-    except BinariesError as error:
-        pytest.skip(str(error))
+    if request.param == "dra":
+        check_nvidias_dra_driver()
     directory = tmp_path_factory.mktemp("m")
     machine = directory / "machine"
     machine.mkdir()
@@ -154,7 +149,7 @@ def site(
         kubectl(lab, "cordon", SIMULATED)
         kubectl(lab, "label", "node", NODE, "nvidia.com/gpu.present=true")  # as the installer does
         gpus = NodeGpus(lab)
-        gpus.set("all", f"memory.total_bytes={TOTAL_MIB * MIB}", f"memory.free_bytes={TOTAL_MIB * MIB}")
+        gpus.set("all", {"memory_total": TOTAL_MIB * MIB, "memory_reserved": 0})
         if request.param == "dra":
             gpus.restart_plugin()  # it publishes what it saw when it started
         stack.enter_context(kube_scheduler_of(lab, directory))

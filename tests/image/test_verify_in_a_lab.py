@@ -2,7 +2,7 @@
 
 With the DRA driver also quotas and the fairness suite.
 
-Covers roles/verify and `muster validate --target cluster`. The two nodes are real and have NVIDIA's mock of NVML; their
+Covers roles/verify and `muster validate --target cluster`. The two nodes are real and have the double of NVML; their
 agents come from the image, the operator is a process.
 """
 
@@ -18,18 +18,15 @@ from typing import Final
 
 import pytest
 
-from musterlab import binaries
 from musterlab.cluster import Lab, start
-from musterlab.errors import BinariesError
 from musterlab.gpus.live import NodeGpus
 from musterlab.gpus.models import Gpus, Stack
-from musterlab.gpus.recipe import GPU_PROGRAMS
 from musterlab.realnodes import driver, images
-from orchestrator.progress import Reporter
 from tests.control.operators import must, muster, operator
 from tests.deployment.conftest import MUSTER
 from tests.deployment.running import inherited
 from tests.image.test_gpu_memory_in_a_lab import Eventually, eventually, operators_access
+from tests.musterlab.gpu_labs import check_nvidias_dra_driver
 from tests.musterlab.gpu_pods import kube_scheduler_of, kubectl, read
 
 __all__ = ["eventually"]
@@ -47,7 +44,7 @@ versions:
 orchestrator:
   replicas: 0
 not_applicable:
-  driver: the node has a mock of NVIDIA's library
+  driver: the node has a double of NVIDIA's library
   container_toolkit: containerd of the lab does CDI
   deepops: the lab brings its own control plane
   ontap: there is no storage system
@@ -88,10 +85,8 @@ def site(
     archive: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
     with_dra = request.param == "dra"
-    try:
-        binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS)
-    except BinariesError as error:
-        pytest.skip(str(error))
+    if with_dra:
+        check_nvidias_dra_driver()
     directory = tmp_path_factory.mktemp("v")
     nodes = f"  dra_nodes: [{', '.join(NODES)}]\n" if with_dra else ""
     (directory / "site.yml").write_text(SITE.format(dra="auto" if with_dra else "off", nodes=nodes))

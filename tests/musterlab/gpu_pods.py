@@ -1,6 +1,7 @@
 """Pods that ask for GPUs on a real node, and what the driver's library tells in their containers."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -26,9 +27,6 @@ for index in range(count.value):
 """
 _PYTHON = Path("/usr/bin/python3").resolve()
 _LOADER = Path("/lib64/ld-linux-x86-64.so.2").resolve()
-SOME_LIBRARY = _LOADER.parent / "libm.so.6"
-"""Stands where the driver has libcuda: nothing calls it."""
-
 _MACHINE = "/opt"
 """Where containers have the machine's /usr: the lab's images have no C library and no Python."""
 
@@ -107,3 +105,11 @@ def uuids_seen(lab: Lab, name: str, container: str = "c0") -> list[str]:
     program = [f"{_MACHINE}{_LOADER}", "--library-path", libraries, f"{_MACHINE}{_PYTHON}", "-"]
     inside = ["env", f"PYTHONHOME={_MACHINE}/usr", *program]
     return sorted(kubectl(lab, "exec", "-i", name, "-c", container, "--", *inside, given=_QUERY).split())
+
+
+def devices_seen(lab: Lab, name: str, container: str = "c0", namespace: str = "default") -> list[str]:
+    """The devices that a DRA driver gave a container, `gpu-3`: by device files, or by the environment."""
+    shown = kubectl(lab, "exec", "-n", namespace, name, "-c", container, "--", "sh", "-c", "ls /dev; env")
+    files = re.findall(r"^nvidia(\d+)$", shown, re.MULTILINE)
+    variables = re.findall(r"^GPU_DEVICE_\d+=gpu-(\d+)$", shown, re.MULTILINE)
+    return [f"gpu-{number}" for number in sorted(map(int, files or variables))]

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from musterlab import binaries
 from musterlab.cluster import Lab
+from musterlab.gpus import shown
+from musterlab.gpus.built import GPU_PROGRAMS, LIBRARY
 from musterlab.gpus.live import NodeGpus
-from musterlab.gpus.recipe import GPU_PROGRAMS, LIBRARY
 from musterlab.realnodes import images
 from orchestrator import names
 from orchestrator.agent.pod_resources import HeldDevice, list_devices
@@ -56,8 +57,7 @@ class Site:
                 "--pod-resources", str(self.socket), "--driver-root", str(self._directory / "driver"),
             ]  # fmt: skip
             environment = {
-                "MOCK_NVML_CONFIG": str(self._folder / "gpus/config.yaml"),
-                "MOCK_NVML_OVERRIDES": str(self._folder / "gpus/overrides.yaml"),
+                shown.VARIABLE: str(self._folder / "gpus" / shown.FILE),
             }
         with (self._directory / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(

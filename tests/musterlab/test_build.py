@@ -8,6 +8,7 @@ import pytest
 
 from musterlab import build
 from musterlab.build import CONTROL_PLANE, KUBE_SCHEDULER, LOWEST_CONTROL_PLANE, REAL_NODES, Part, Recipe
+from musterlab.gpus.built import EXAMPLE_PROGRAMS, GPU_PROGRAMS
 from orchestrator.progress import Reporter
 from tests.musterlab.conftest import World
 
@@ -76,12 +77,23 @@ def test_the_lowest_kubernetes_is_built_only_when_asked_for(world: World) -> Non
     assert world.builds() == 3  # the control plane, the two old programs, what goes with them
 
 
-def test_nvidias_programs_are_built_only_when_asked_for_and_a_missing_archive_is_named(world: World) -> None:
-    result = world.lab("build", "--gpus", MUSTER_UPSTREAM=str(world.root))
-    assert result.returncode == 1
-    assert f"MUSTER_UPSTREAM is {world.root}, where nvidia-mock-3b2b865.tar.zst is not" in result.stderr
-    assert world.cached() == [build.cache_key()]
-    assert world.builds() == 2  # the control plane, and the hook that comes from a module
+def test_programs_for_gpus_are_built_only_when_asked_for_and_nvidias_dra_driver_is_named(
+    world: World,
+) -> None:
+    assert "not here" not in world.lab("build").stdout
+    made = "nvidia-device-plugin nvidia-cdi-hook dra-example-kubeletplugin"
+    result = world.lab("build", "--gpus", FAKE_GO_PROGRAMS=made)
+    assert result.returncode == 0, result.stderr
+    keys = (build.cache_key(), build.cache_key(GPU_PROGRAMS), build.cache_key(EXAMPLE_PROGRAMS))
+    assert world.cached() == sorted(keys)
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith(
+        "not here: NVIDIA's DRA driver; MUSTER_PROGRAMS names no folder; put into it: gpu-kube"
+    )
+    (world.root / "gpu-kubelet-plugin").touch()
+    again = world.lab("build", "--gpus", MUSTER_PROGRAMS=str(world.root))
+    assert "not here" not in again.stdout
+    assert world.builds() == 3  # the control plane, the plugin with its hook, the example driver
 
 
 def test_each_set_of_programs_has_a_place_of_its_own_in_the_cache() -> None:

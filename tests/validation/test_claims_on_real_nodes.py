@@ -1,4 +1,4 @@
-"""The pod of Google's page, as it is printed, on real kubelets with NVIDIA's DRA driver over its mock of the driver.
+"""The pod of Google's page, as it is printed, on real kubelets with NVIDIA's DRA driver or the example driver.
 
 The images are stand-ins of CUDA's samples: they say PASSED without a GPU that could calculate.
 """

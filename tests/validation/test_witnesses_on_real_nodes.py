@@ -1,4 +1,4 @@
-"""The acceptance test on real kubelets: NVIDIA's device plugin and mock of its driver, and an agent on each node."""
+"""The acceptance test on real kubelets: NVIDIA's device plugin over the double of NVML, and an agent on each node."""
 
 import asyncio
 import os
@@ -12,10 +12,10 @@ import pytest
 
 from musterlab import binaries
 from musterlab.cluster import Lab, start
-from musterlab.errors import BinariesError
+from musterlab.gpus import shown
+from musterlab.gpus.built import GPU_PROGRAMS, LIBRARY
 from musterlab.gpus.live import NodeGpus, Process
 from musterlab.gpus.models import Gpus
-from musterlab.gpus.recipe import GPU_PROGRAMS, LIBRARY
 from orchestrator.agent.cgroups import owner_of
 from orchestrator.progress import Reporter
 from tests.control.operators import MUSTER, prepare
@@ -31,10 +31,7 @@ NODES = ("dgx1-real-1", "dgx1-real-2")
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    try:
-        library = binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS).paths[LIBRARY]
-    except BinariesError as error:
-        pytest.skip(str(error))
+    library = binaries.find(Reporter(lambda _line: None), GPU_PROGRAMS).paths[LIBRARY]
     gpus = Gpus("v100", 8, "device-plugin")
     running = start(
         "witnessed", nodes=0, real_nodes=len(NODES), detach=False, state_dir=tmp_path / "l", gpus=gpus
@@ -69,8 +66,7 @@ def agent(lab: Lab, node: str, directory: Path, number: int) -> Iterator[None]:
     sockets.symlink_to(folder / "kubelet/pod-resources")
     environment = {
         **os.environ,
-        "MOCK_NVML_CONFIG": str(folder / "gpus/config.yaml"),
-        "MOCK_NVML_OVERRIDES": str(folder / "gpus/overrides.yaml"),
+        shown.VARIABLE: str(folder / "gpus" / shown.FILE),
     }
     command = [
         *MUSTER, "agent", "--kubeconfig", str(lab.kubeconfig), "--node", node, "--port", "0",

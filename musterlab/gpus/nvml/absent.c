@@ -1,0 +1,55 @@
+/* What the double does not answer: of hardware that is not shown, such as MIG, and older forms of functions. The loader ends a
+ * program that calls a function which its library lacks, so these are here. */
+#include "library.h"
+
+/* A caller passes arguments, of which nothing is read. */
+#define WITHOUT(function) \
+    API result function(void) { return NOT_SUPPORTED; }
+
+WITHOUT(nvmlDeviceGetMigMode)
+WITHOUT(nvmlDeviceSetMigMode)
+WITHOUT(nvmlDeviceGetMaxMigDeviceCount)
+WITHOUT(nvmlDeviceGetMigDeviceHandleByIndex)
+WITHOUT(nvmlDeviceGetDeviceHandleFromMigDeviceHandle)
+WITHOUT(nvmlDeviceGetGpuInstanceId)
+WITHOUT(nvmlDeviceGetComputeInstanceId)
+WITHOUT(nvmlDeviceGetGpuInstanceProfileInfo)
+WITHOUT(nvmlDeviceGetGpuInstanceProfileInfoV)
+WITHOUT(nvmlDeviceGetGpuInstancePossiblePlacements_v2)
+WITHOUT(nvmlDeviceGetGpuInstanceById)
+WITHOUT(nvmlDeviceGetGpuInstances)
+WITHOUT(nvmlDeviceCreateGpuInstanceWithPlacement)
+WITHOUT(nvmlGpuInstanceGetComputeInstanceProfileInfo)
+WITHOUT(nvmlGpuInstanceGetComputeInstanceProfileInfoV)
+WITHOUT(nvmlGpuInstanceGetComputeInstanceById)
+WITHOUT(nvmlGpuInstanceCreateComputeInstance)
+WITHOUT(nvmlGpuInstanceGetInfo)
+WITHOUT(nvmlGpuInstanceDestroy)
+WITHOUT(nvmlComputeInstanceGetInfo_v2)
+WITHOUT(nvmlComputeInstanceDestroy)
+WITHOUT(nvmlDeviceGetAttributes_v2)
+WITHOUT(nvmlDeviceGetGpuFabricInfo)
+WITHOUT(nvmlDeviceGetGpuFabricInfoV)
+WITHOUT(nvmlDeviceGetAddressingMode)
+WITHOUT(nvmlDeviceGetCapabilities)
+WITHOUT(nvmlDeviceGetModuleId)
+WITHOUT(nvmlDeviceGetVirtualizationMode)
+WITHOUT(nvmlDeviceGetPersistenceMode)
+WITHOUT(nvmlDeviceSetPersistenceMode)
+WITHOUT(nvmlDeviceSetComputeMode)
+WITHOUT(nvmlDeviceGetCurrentClocksEventReasons)
+WITHOUT(nvmlDeviceGetCurrentClocksThrottleReasons)
+WITHOUT(nvmlDeviceGetRemappedRows)
+WITHOUT(nvmlDeviceGetRetiredPagesPendingStatus)
+WITHOUT(nvmlDeviceGetNvLinkErrorCounter)
+
+/* Older forms of functions in activity.c, and lists that no program of a lab asks for. */
+WITHOUT(nvmlDeviceGetComputeRunningProcesses)
+WITHOUT(nvmlDeviceGetComputeRunningProcesses_v2)
+WITHOUT(nvmlDeviceGetGraphicsRunningProcesses)
+WITHOUT(nvmlDeviceGetGraphicsRunningProcesses_v2)
+WITHOUT(nvmlDeviceGetMPSComputeRunningProcesses)
+WITHOUT(nvmlDeviceGetMPSComputeRunningProcesses_v2)
+WITHOUT(nvmlDeviceGetMPSComputeRunningProcesses_v3)
+WITHOUT(nvmlDeviceGetRunningProcessDetailList)
+WITHOUT(nvmlDeviceGetProcessesUtilizationInfo)
