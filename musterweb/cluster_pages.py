@@ -236,7 +236,7 @@ async def health_page(visit: Visit) -> Page:
     except (Forbidden, NotFound, NoRecord) as error:
         return Page("Cluster", "health.html.j2", {"policies": policies, "tables": [], "note": str(error)})
     table = Table(
-        "skipped", "Objects that no decision counts with, or otherwise than they say", SKIPPED_HEADER,
+        "skipped", "Objects that the scheduler skips or counts differently", SKIPPED_HEADER,
         skipped_rows(record), csv="/cluster.csv", empty="No object is skipped.",
         note=f"and {record.more} more" if record.more else "",
     )  # fmt: skip

@@ -177,7 +177,7 @@ def web(
     if (history is None) != (history_token is None):
         raise UsageError("--history and --history-token go together: give both")
     if history is not None and prometheus is not None:
-        raise UsageError("--prometheus and --history are two places for the same: give one")
+        raise UsageError("--prometheus and --history exclude each other: give one of them")
     if prometheus is not None and not re.fullmatch(PROMETHEUS_URL, prometheus):
         raise UsageError(
             f"--prometheus {prometheus!r} is not possible: give a URL such as http://127.0.0.1:9090"

@@ -21,7 +21,7 @@ def provider_of(
     """Return the provider that the flags name, if any. Raises UsageError, and ConfigurationError for a file."""
     if issuer is None:
         if client_id or secret or authority or scopes:
-            raise UsageError("--oidc-… are for people who sign in at a provider: give --oidc-issuer too")
+            raise UsageError("options --oidc-… need an OpenID Connect provider: give --oidc-issuer too")
         return None
     if not client_id:
         raise UsageError("--oidc-issuer needs --oidc-client-id: who the pages are to the provider")

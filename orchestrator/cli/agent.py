@@ -76,7 +76,9 @@ def agent(
 
     name = node or os.environ.get("NODE_NAME")
     if not name:
-        raise ConfigurationError("the node has no name: give --node, or NODE_NAME in the environment")
+        raise ConfigurationError(
+            "the name of the node is missing: give --node, or set NODE_NAME in the environment"
+        )
     logging.basicConfig(
         level={"warn": "WARNING"}.get(loglevel, loglevel.upper()),
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",

@@ -70,12 +70,12 @@ def resume(
     """Return suspended jobs of a project to the queue; or continue the installation of a site (-i)."""
     if inventory is not None:
         if names or every:
-            raise UsageError("jobs are resumed, or a site with -i: one of the two")
+            raise UsageError("jobs and a site are given: give the jobs, or the site with -i")
         return _resume_site(inventory, state_dir)
     if state_dir is not None:
-        raise UsageError("--state-dir is where the journal of a site lies: name the site too, with -i")
+        raise UsageError("--state-dir needs a site: give the site with -i")
     if not names and not every:
-        raise UsageError("name the jobs, or say --all; or name a site with -i")
+        raise UsageError("no job is given: give the jobs, --all, or a site with -i")
     return _on_each(
         names, every, "resumed", lambda client, name, scope: client.resume_job(name, project=scope)
     )
@@ -131,7 +131,7 @@ def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Actio
 def _wanted(names: Sequence[str], every: bool | None) -> list[str]:
     job_names = list(names[1:] if names and names[0] in KIND_WORDS else names)
     if bool(job_names) == bool(every):
-        raise UsageError("name the jobs, or say --all: one of the two")
+        raise UsageError("give either the jobs or --all")
     return list(dict.fromkeys(job_names))
 
 

@@ -210,7 +210,7 @@ def restore_snapshot(
 ) -> None:
     """Restore a snapshot to a new volume or, with --replace, to an existing volume that no pod uses."""
     if target is None and not replace_volume:
-        raise click.UsageError("name the new volume, or say --replace")
+        raise click.UsageError("the new volume is missing: give its name, or --replace")
     size_bytes, wait = _bytes(size), _patience(no_wait, timeout)
     volume, scope = in_scope(
         lambda client, scope: client.data.restore_snapshot(
@@ -263,7 +263,7 @@ def _patience(no_wait: bool | None, timeout: str | None) -> Patience:
     from orchestrator.durations import parse_duration_seconds
 
     if no_wait and timeout:
-        raise click.UsageError("--no-wait and --timeout do not go together")
+        raise click.UsageError("--no-wait and --timeout exclude each other")
     if no_wait:
         return Patience(0)
     default = Patience(report=lambda line: say(line, err=True))

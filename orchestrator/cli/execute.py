@@ -104,7 +104,7 @@ def exec_(
     if not command:
         raise UsageError(f"a command is missing: muster exec {name} [-it] -- COMMAND [ARGUMENT]...")
     if tty and not stdin:
-        raise UsageError("-t/--tty needs -i/--stdin: a terminal is for typing")
+        raise UsageError("-t/--tty needs -i/--stdin: a terminal reads the standard input")
     return _execute(name, command, pod, container, patience(wait_timeout), stdin=stdin, tty=tty)
 
 

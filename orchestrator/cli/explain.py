@@ -31,7 +31,7 @@ HOLDERS_HEADER: Final = ("PROJECT", "WORKLOAD", "GPUs", "SINCE", "PREEMPTIBLE", 
 MAX_HOLDERS: Final = 30
 MAX_CHANGED: Final = 3
 _UNSEEN: Final = (
-    "(with rights to read all nodes and pods, it would also say who holds the GPUs and what would help)"
+    "(to show remedies and the jobs that hold the GPUs, explain needs rights to read all nodes and pods)"
 )
 
 
@@ -174,7 +174,7 @@ def explanation(case: Case) -> Explanation:
     )
     if workload is None:
         sentence = (
-            f"{view.name} of {view.project} has no pod that waits or runs: its status is {view.status}."
+            f"{view.name} of {view.project} has no pending or running pod: its status is {view.status}."
         )
         return Explanation(answer, [sentence])
     result = diagnose(snapshot, workload)
@@ -208,7 +208,9 @@ def _project_of(snapshot: "Snapshot", name: str) -> str:
     projects = sorted({workload.project for workload in snapshot.workloads if workload.name == name})
     if len(projects) != 1:
         raise UsageError(
-            f"of which project is {name}? name it with -p" if projects else f"the file has no workload {name}"
+            f"{name}: several projects have a workload of this name; give the project with -p"
+            if projects
+            else f"the file has no workload {name}"
         )
     return projects[0]
 

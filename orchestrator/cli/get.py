@@ -20,7 +20,8 @@ KINDS: Final = {
     "templates": "template",
 }
 _HELP: Final = (
-    "Show the details of a job: its state, its pods, and why it waits. Or of a node, project or template."
+    "Show the details of a job: its state, its pods, and the reason if it is pending. Or those of a node, "
+    "project or template."
 )
 
 

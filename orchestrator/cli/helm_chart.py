@@ -61,7 +61,7 @@ def write_chart(directory: Path, parameters: Sequence[click.Option], values: Map
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
-            raise UsageError(f"--helm {directory}: there is something in this directory; name a new one")
+            raise UsageError(f"--helm {directory}: the directory is not empty; give a new directory")
         (directory / "templates").mkdir()
         for name, text in files.items():
             (directory / name).write_text(text, encoding="utf-8")

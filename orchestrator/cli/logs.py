@@ -90,7 +90,7 @@ def _since_time(text: str | None, since: str | None) -> str | None:
     if text is None:
         return None
     if since is not None:
-        raise UsageError("--since and --since-time both say from when: use one of them")
+        raise UsageError("--since and --since-time exclude each other: give one of them")
     try:
         parse_time(text)
     except ValueError as error:

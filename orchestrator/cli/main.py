@@ -27,8 +27,9 @@ PLUGIN_GROUP: Final = "muster.commands"
 INTERRUPTED: Final = 130
 EXIT_CODES: Final = {
     0: "done",
-    1: "failed: the cluster said no or did not answer, or there is no such thing; of several jobs, one failed",
-    2: "the command line, or a file that it names, cannot be meant; nothing was done",
+    1: "failed: the cluster refused the request or did not answer, the object does not exist, or one "
+    "of several jobs failed",
+    2: "the command line, or a file that it names, is invalid; nothing was done",
     INTERRUPTED: "interrupted",
     "any": "`exec`, `bash` and `attach`: that of the command in the container",
 }
@@ -209,7 +210,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
         return "interrupted", INTERRUPTED
     if isinstance(error, MusterError):
         return str(error), error.exit_code
-    return f"this is a mistake in muster, please report it: {type(error).__name__}: {error}", 1
+    return f"this is a defect of muster; report it: {type(error).__name__}: {error}", 1
 
 
 def _check_text(arguments: list[str]) -> None:

@@ -93,8 +93,8 @@ def config_of(**values: Any) -> OperatorConfig:
     )
     if config.gpu_memory_limits is MemoryLimitsMode.ENFORCE and config.policies is PolicyMode.OFF:
         raise UsageError(
-            "--gpu-memory-limits enforce needs policies: without them Pod Security refuses the library's directory, "
-            "and whoever made a pod could change its limit; leave out --policies off"
+            "--gpu-memory-limits enforce needs policies: without them Pod Security refuses the library's "
+            "directory, and users could change the limits of their pods; remove --policies off"
         )
     return config
 
@@ -208,12 +208,12 @@ def web_of(*, web: bool, **choices: Any) -> WebDeployment | None:
     pages = WebDeployment(**{name.removeprefix("web_"): value for name, value in choices.items()})
     if not web:
         if replace(pages, certificate=DEFAULT_WEB_CERTIFICATE) != WebDeployment():
-            raise UsageError("--web-… is for the pages: give --web too")
+            raise UsageError("options --web-… need --web: give it too")
         return None
     if pages.history and pages.prometheus:
-        raise UsageError("--web-prometheus and --web-history are two places for the same: give one")
+        raise UsageError("--web-prometheus and --web-history exclude each other: give one of them")
     if pages.history_claim and not pages.history:
-        raise UsageError("--web-history-claim keeps what --web-history records: give both")
+        raise UsageError("--web-history-claim needs --web-history: give both")
     _check_web_url("--web-prometheus", pages.prometheus, PROMETHEUS_URL, "http://prometheus.monitoring:9090")
     _check_web_provider(pages)
     for option, name in (
@@ -235,12 +235,13 @@ def _check_web_provider(pages: WebDeployment) -> None:
     if not pages.oidc_issuer:
         if any((*needed.values(), pages.oidc_client_secret, pages.oidc_authority, pages.oidc_scope)):
             raise UsageError(
-                "--web-oidc-… and --web-public-url are for people who sign in at a provider: give --web-oidc-issuer too"
+                "--web-oidc-… and --web-public-url need an OpenID Connect provider: give --web-oidc-issuer "
+                "too"
             )
         return
     if missing := [option for option, value in needed.items() if not value]:
         raise UsageError(
-            f"--web-oidc-issuer needs {' and '.join(missing)}: the provider knows the pages by it"
+            f"--web-oidc-issuer needs {' and '.join(missing)}, which identifies the pages at the provider"
         )
     _check_web_url("--web-oidc-issuer", pages.oidc_issuer, OIDC_ISSUER, "https://sso.example.com/realms/gpu")
     _check_web_url("--web-public-url", pages.public_url, PUBLIC_URL, "https://muster.example.com")

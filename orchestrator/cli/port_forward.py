@@ -56,7 +56,7 @@ def port_forward(
         raise UsageError(f"a port is missing: muster port-forward {name} LOCAL:REMOTE")
     locals_ = [port.local for port in forwards if port.local]
     if len(set(locals_)) < len(locals_):
-        raise UsageError("--port names a local port twice: every local port leads to one place")
+        raise UsageError("a local port is given twice: forward each local port once")
 
     async def forward(client: AsyncClient) -> None:
         streams, target = await running(client, name, pod, container, patience(wait_timeout))
@@ -77,4 +77,4 @@ async def forwarded(
         for listener in listeners:
             click.echo(say.format(listener, local=listener.local))
         what = await streams.gone(target)
-    raise NotRunning(f"pod {target.pod.metadata.name} has ended ({what}): nothing listens there any more")
+    raise NotRunning(f"pod {target.pod.metadata.name} has ended ({what}): a pod that has ended has no ports")

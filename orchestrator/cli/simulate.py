@@ -59,9 +59,7 @@ def simulate(
     from orchestrator.simulation.run import decide_once, settle
 
     if grace_decisions and not until_stable:
-        raise UsageError(
-            "--grace-decisions goes with --until-stable: one decision does not see who is gone later"
-        )
+        raise UsageError("--grace-decisions needs --until-stable: the grace ends in a later decision")
     before = load(file)
     result = settle(before, grace_decisions=grace_decisions or 0) if until_stable else decide_once(before)
     show(outcome(before, plan(before), result), as_json=bool(as_json))

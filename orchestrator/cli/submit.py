@@ -205,7 +205,7 @@ def _render_without_cluster(request: SubmitRequest, project: str, error: Excepti
     from orchestrator.client.jobs import Scope
 
     scope = Scope(project, f"{NAMESPACE_PREFIX}{project}")
-    _warn(f"namespace {scope.namespace} is a guess, and templates are left out: {error}")
+    _warn(f"namespace {scope.namespace} is assumed, and templates are not applied: {error}")
     submission = request.submission(f"{request.name_prefix()}-0", project=project)
     _print(_manifests(submission, scope), "yaml", submission.name)
     return 0

@@ -90,7 +90,9 @@ class SubmitCommand(Command):
 def _is_on(switch: Word, ctx: click.Context) -> bool:
     _, equals, value = switch.tokens[0].partition("=")
     if equals and value not in ("true", "false"):
-        raise click.UsageError("--command=… and -- both give a command: use one of them", ctx)
+        raise click.UsageError(
+            "--command=… and -- exclude each other: give the command with one of them", ctx
+        )
     return value != "false"
 
 
@@ -312,18 +314,16 @@ OLD_FLAGS: Final = {
         "GPU fractions need no MIG: use -g 0.5 or --gpu-memory 5G", refused=True, takes_value=True
     ),
     "--inference": OldFlag(
-        "submit makes jobs, not services that are scaled: apply a Deployment with schedulerName muster",
+        "submit creates jobs, not scaled services: apply a Deployment with schedulerName muster",
         refused=True,
     ),
     "--replicas": OldFlag(
-        "submit makes jobs, not services that are scaled: use --parallelism and --completions",
+        "submit creates jobs, not scaled services: use --parallelism and --completions",
         refused=True,
         takes_value=True,
     ),
     "--node-pools": OldFlag("nodes have types, not pools: use --node-type", refused=True, takes_value=True),
-    "--s3": OldFlag(
-        "mount a bucket through the claim of a CSI driver: use --pvc", refused=True, takes_value=True
-    ),
+    "--s3": OldFlag("buckets are mounted as PVCs of a CSI driver: use --pvc", refused=True, takes_value=True),
 }
 
 

@@ -194,7 +194,7 @@ class SubmitRequest:
         workers = self._once(parsing.parse_count, "--workers", values["workers"], 1)
         processes = self._once(parsing.parse_count, "--processes", values["processes"], 1)
         if workers is not None and processes is not None:
-            raise UsageError("--workers and --processes both say how many there are: use one of them")
+            raise UsageError("--workers and --processes exclude each other: give one of them")
         with_master = self._framework != "mpi" and not values["no_master"]
         pods = processes if processes is not None else (workers or 1) + with_master
         port = values["master_port"]
@@ -218,7 +218,7 @@ class SubmitRequest:
         tail: tuple[str, ...] = self._ctx.meta.get(TAIL_KEY) or ()
         if self._ctx.meta.get(TAIL_IS_COMMAND_KEY):
             if not tail:
-                raise UsageError("--command says that a command follows --, and none does")
+                raise UsageError("--command needs a command after --")
             return tail, values["args"]
         return values["command"], (*values["args"], *tail)
 
@@ -231,8 +231,8 @@ class SubmitRequest:
             return RunAs(uid, gid, groups) if has_numbers else None
         if has_numbers:
             raise UsageError(
-                "--run-as-user does not go with --run-as-uid, --run-as-gid and --supplemental-groups: "
-                "it means those of who submits"
+                "--run-as-user excludes --run-as-uid, --run-as-gid and --supplemental-groups: it takes the "
+                "ids of the submitting user"
             )
         return RunAs(os.getuid(), os.getgid(), tuple(sorted(set(os.getgroups()) - {os.getgid()})))
 
@@ -247,7 +247,7 @@ def _read_variables(file: str) -> tuple[Variable, ...]:
 
 def _with_jupyter(values: Values) -> Values:
     if values["interactive"] is False:
-        raise UsageError("--jupyter does not go with --interactive=false: a notebook has no end")
+        raise UsageError("--jupyter excludes --interactive=false: a notebook does not end by itself")
     return {
         **values,
         "interactive": True,
@@ -289,7 +289,8 @@ def _privilege_escalation(values: Values) -> bool | None:
     prevent, allow = values["prevent_privilege_escalation"], values["allow_privilege_escalation"]
     if prevent is not None and allow is not None and prevent == allow:
         raise UsageError(
-            "--prevent-privilege-escalation and --allow-privilege-escalation say the opposite: use one of them"
+            "--prevent-privilege-escalation and --allow-privilege-escalation exclude each other: give one "
+            "of them"
         )
     if prevent is not None:
         return not prevent
@@ -300,4 +301,4 @@ def _operating_system_user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError) as error:
-        raise UsageError("-u/--user is needed: this machine has no name for the current user") from error
+        raise UsageError("-u/--user is missing: this machine has no name for the current user") from error

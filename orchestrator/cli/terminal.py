@@ -32,7 +32,7 @@ def stdin_is_a_terminal() -> bool:
 def wants_terminal(*, stdin: bool, tty: bool) -> bool:
     """Whether a terminal can be had as it was asked for; says on stderr if not."""
     if tty and stdin and not stdin_is_a_terminal():
-        click.echo("Warning: no terminal is used, because the input is none", err=True)
+        click.echo("Warning: no terminal is used, because the input is not a terminal", err=True)
         return False
     return tty
 

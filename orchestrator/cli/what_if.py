@@ -134,5 +134,5 @@ def _quota(text: str) -> tuple[str, int]:
 
 def _known(project: str | None, what: str) -> str:
     if project is None:
-        raise UsageError(f"{what}: of which project? name it with -p")
+        raise UsageError(f"{what}: the project is missing; give it with -p")
     return project

@@ -46,7 +46,7 @@ def login() -> None:
     identity, access = run(_review)
     click.echo(
         f"You are {identity.user} at {access.server} (context {access.context}). "
-        "muster has no login of its own: the kubeconfig says who you are"
+        "muster has no login of its own: your user is that of the kubeconfig"
     )
 
 
@@ -64,7 +64,7 @@ async def _review(client: "AsyncClient") -> "tuple[Identity, Access]":
 
 
 def _lines(identity: "Identity", access: "Access") -> list[str]:
-    known = "" if identity.is_known else " (as the kubeconfig calls it: this server is too old to say)"
+    known = "" if identity.is_known else " (by the kubeconfig: this server is too old to report the user)"
     lines = [
         f"User: {identity.user}{known}",
         f"Logged in Id: {identity.uid or '-'}",

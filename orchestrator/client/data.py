@@ -127,8 +127,8 @@ class DataClient:
         origin = _volume(await self.volumes(scope), source, scope)
         if origin.status != datasets.BOUND:
             raise DatasetNotReady(
-                f"the volume {source} is {origin.status}: only a volume that is Bound can be cloned; "
-                "one that waits for its first pod is made when a job mounts it"
+                f"the volume {source} is {origin.status}: only a Bound volume can be cloned. If its class "
+                "binds late (WaitForFirstConsumer), let a job mount it first"
             )
         size_bytes = size_bytes or origin.size_bytes
         check_size(size_bytes, origin.size_bytes, f"the volume {source}")
@@ -148,7 +148,10 @@ class DataClient:
             return claim
         volume = await self.clone_of(scope, claim.clone_of, claim.clone_of)
         if volume.volume_mode != "Filesystem":
-            raise DatasetNotReady(f"the volume {claim.clone_of} is a block device, which no path can show")
+            raise DatasetNotReady(
+                f"the volume {claim.clone_of} is a block device; only a volume with "
+                "a file system can be mounted at a path"
+            )
         return replace(
             claim,
             size_bytes=volume.size_bytes,
@@ -179,7 +182,7 @@ class DataClient:
         origin = _volume(datasets.volumes(held), volume, scope)
         if origin.status != datasets.BOUND:
             raise DatasetNotReady(
-                f"the volume {volume} is {origin.status}: only a volume that is Bound has data to keep"
+                f"the volume {volume} is {origin.status}: only a Bound volume has data for a snapshot"
             )
         manifest = datasets.snapshot_manifest(name, volume, scope.namespace, snapshot_class)
         created = await self._create(VOLUME_SNAPSHOTS, manifest, scope)
@@ -193,7 +196,8 @@ class DataClient:
         snapshot = _snapshot(await self.snapshots(scope), name, scope)
         if snapshot.restored and not force:
             raise DatasetInUse(
-                f"the snapshot {name} is not deleted: volumes were made from it: {', '.join(snapshot.restored)}"
+                f"the snapshot {name} is not deleted: volumes were restored from it: "
+                f"{', '.join(snapshot.restored)}"
             )
         await self._transport.delete(VOLUME_SNAPSHOTS.path(scope.namespace, name), uid=snapshot.uid)
 
@@ -253,13 +257,13 @@ class DataClient:
         try:
             await self._create(CLAIMS, manifest, scope, params={"dryRun": "All"})
         except VolumeExists:
-            patience.report(f"the API server would take the new volume {new.name}")
+            patience.report(f"the API server accepts the new volume {new.name}")
         await self._transport.delete(CLAIMS.path(scope.namespace, old.name), uid=old.uid)
         wait = Wait(self._transport, patience.seconds or READY_SECONDS, patience.report)
         if not await wait.until_gone(scope.namespace, old.name, old.uid):
             raise HalfReplaced(
-                f"the volume {old.name} is being deleted, and something has begun to use it: "
-                f"when that has ended, run {by_hand}"
+                f"the volume {old.name} is being deleted, but a pod has begun to use it: when the pod has "
+                f"ended, run {by_hand}"
             )
         try:
             return await self.create_volume(scope, new, patience, replaces=old.uid)

@@ -27,8 +27,8 @@ def check_name(kind: str, name: str) -> None:
     """Raise InvalidField for what no object can be called."""
     if not is_object_name(name):
         raise InvalidField(
-            f"the {kind} name {{name!r}} is not possible: use lower case letters, digits, '-' and '.', at most 253 of "
-            "them, beginning and ending with a letter or digit",
+            f"the {kind} name {{name!r}} is not possible: use at most 253 lower case letters, digits, '-' "
+            f"and '.'. The first and the last must be a letter or digit",
             name=name,
         )
 

@@ -96,16 +96,18 @@ class Wait:
                     pause_seconds = min(pause_seconds * 1.5, _MAX_PAUSE_SECONDS)
         except asyncio.CancelledError:
             word = _word(resource)
-            self._say(f"{word} {name} is still being made: 'muster data {word} delete {name}' gives it up")
+            self._say(
+                f"{word} {name} is still being created; cancel it with 'muster data {word} delete {name}'"
+            )
             raise
         except TimeoutError as error:
             if not problem:
                 raise _still_pending(resource, name, self._patience_seconds) from error
         what = f"{_word(resource)} {name}"
         if not undo:
-            raise ProvisioningFailed(f"the storage cannot make {what}, and goes on trying: {problem}")
+            raise ProvisioningFailed(f"the storage cannot create {what}, and retries: {problem}")
         await self._transport.delete(resource.path(namespace, name), uid=uid)
-        raise ProvisioningFailed(f"the storage cannot make {what}, which is deleted again: {problem}")
+        raise ProvisioningFailed(f"the storage cannot create {what}, which was deleted again: {problem}")
 
     async def _events(self, namespace: str, uid: str) -> tuple[str, set[str]]:
         """Return the last warning about an object, "" where there is none, and the reasons of all its events."""
@@ -136,6 +138,6 @@ def _word(resource: Resource) -> str:
 def _still_pending(resource: Resource, name: str, seconds: float) -> StillPending:
     word = _word(resource)
     return StillPending(
-        f"{word} {name} is not ready after {seconds:g} seconds, and is still being made: "
-        f"'muster data {word} list' shows when it is, 'muster data {word} delete {name}' gives it up"
+        f"{word} {name} is not ready after {seconds:g} seconds, and is still being created; watch it with "
+        f"'muster data {word} list', or cancel it with 'muster data {word} delete {name}'"
     )

@@ -59,7 +59,7 @@ def _denied(error: Forbidden) -> str:
     who_may = (
         f"the role {role}{bound} allows it, ask an administrator for it"
         if role
-        else "none of muster's roles allows it, ask who administers Kubernetes"
+        else "none of muster's roles allows it, ask the administrator of the Kubernetes cluster"
     )
     advice = f"{who_may} ({reason})"
     return (

@@ -240,8 +240,8 @@ class WorkloadClient:
         for view in views:
             if view.name == name:
                 raise NotPossible(
-                    f"{name} is a {view.kind} that muster did not make: "
-                    f"it can be {done} with kubectl, in namespace {scope.namespace}"
+                    f"{name} is a {view.kind} that muster did not create: it can be {done} with kubectl, in "
+                    f"namespace {scope.namespace}"
                 )
 
     async def _change(self, owner: Job | StatefulSet, patch: dict[str, Any]) -> None:
@@ -346,7 +346,8 @@ class WorkloadClient:
         except ClusterError as error:
             name = workload["metadata"]["name"]
             raise HalfCreated(
-                f"{name} was created without all that it needs and could not be removed: use 'muster delete {name}'"
+                f"{name} was created without its other objects, and could not be removed: use 'muster "
+                f"delete {name}'"
             ) from error
 
     async def _delete_made(self, created: Manifest) -> None:

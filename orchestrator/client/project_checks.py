@@ -68,12 +68,13 @@ def _objection_to_parents(specs: Mapping[str, ProjectSpec], name: str) -> str:
     while parent is not None and parent in specs and parent not in above:
         above.append(parent)
         if parent == name:
-            return f"the departments of {name} would form a circle: {' > '.join([name, *above])}; choose another parent"
+            cycle = " > ".join([name, *above])
+            return f"the departments of {name} would form a cycle: {cycle}; choose another parent"
         parent = specs[parent].parent
     if len(above) > MAX_DEPARTMENTS:
         return (
-            f"{name} would have {len(above)} departments above it, and at most {MAX_DEPARTMENTS} are possible: "
-            "choose a parent nearer the top"
+            f"{name} would have {len(above)} departments above it, the maximum is {MAX_DEPARTMENTS}: choose "
+            f"a parent nearer the top"
         )
     return ""
 

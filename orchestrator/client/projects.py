@@ -127,14 +127,14 @@ class ProjectClient:
                     ):
                         is_reported = True
                         self._report(
-                            f"Waiting until the operator has made the namespace of project {project} …"
+                            f"Waiting until the operator creates the namespace of project {project} …"
                         )
                     await asyncio.sleep(pause_seconds)
                     pause_seconds = min(pause_seconds * 1.5, _MAX_PAUSE_SECONDS)
         except TimeoutError as error:
             raise OperatorSilent(
-                f"the project {project} has had no namespace for {self._patience_seconds:g} seconds: "
-                "the muster operator does not run, check its pods with 'kubectl -n muster-system get pods'"
+                f"the project {project} has no namespace after {self._patience_seconds:g} seconds: the "
+                f"muster operator does not run; check its pods with 'kubectl -n muster-system get pods'"
             ) from error
 
     async def create(self, name: str, spec: ProjectSpec) -> None:

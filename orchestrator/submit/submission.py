@@ -243,7 +243,7 @@ def _words_are_possible(submission: Submission) -> InvalidField | None:
 
 def _one_way_to_request_gpus(submission: Submission) -> InvalidField | None:
     if submission.gpu_milli and submission.gpu_memory_bytes:
-        return InvalidField("{gpu_milli} and {gpu_memory_bytes} both ask for GPUs: use one of them")
+        return InvalidField("{gpu_milli} and {gpu_memory_bytes} exclude each other: give one of them")
     if submission.gpu_devices is not None and not (submission.is_fraction or submission.gpu_memory_bytes):
         return InvalidField(
             "{gpu_devices} says of how many GPUs a part is wanted: give the part, "
@@ -356,7 +356,7 @@ def _devices_are_ours(submission: Submission) -> InvalidField | None:
 
 def _terminal_needs_input(submission: Submission) -> InvalidField | None:
     if submission.tty and not submission.stdin:
-        return InvalidField("{tty} needs {stdin}: a terminal is for typing")
+        return InvalidField("{tty} needs {stdin}: a terminal reads the standard input")
     return None
 
 

@@ -270,4 +270,4 @@ def test_a_value_that_is_misspelt_or_of_another_type_is_refused(chart: Path, val
 def test_a_release_in_the_namespace_that_the_chart_makes_is_refused(chart: Path) -> None:
     done = template(chart, {}, "--namespace", "muster-system")
     assert done.returncode != 0
-    assert "install the release into another one" in done.stderr
+    assert "install the release into another namespace" in done.stderr

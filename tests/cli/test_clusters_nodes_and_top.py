@@ -308,7 +308,7 @@ def test_what_no_decision_counts_with_is_listed(
     )
     assert muster("cluster", "status").lines == [
         NOT_IN_FORCE,
-        "Objects that no decision counts with, or otherwise than they say:",
+        "Objects that the scheduler skips or counts differently:",
         "KIND  NAMESPACE      NAME  SINCE                 REASON",
         "Pod   muster-team-a  odd   2026-11-22T10:00:00Z  its annotation is odd",
         "Node  -              n-1   2026-11-22T10:00:01Z  x",

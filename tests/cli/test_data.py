@@ -170,13 +170,13 @@ def test_a_clone_is_as_large_and_of_the_same_class_as_its_source(
             ("volume", "clone", "data", "copy", "--storage-class", "../../x"),
             "--storage-class '../../x' is not",
         ),
-        (("volume", "clone", "data", "c" * 254), "at most 253 of them"),
+        (("volume", "clone", "data", "c" * 254), "use at most 253 lower case"),
         (("volume", "create", "x", "--size", "1Gi", "--storage-class", "--"), "--storage-class '--' is not"),
         (("volume", "create", "x", "--size", "1Gi", "--storage-class", "none"), "is no storage class none"),
         (("volume", "create", "x", "--size", "0"), "--size '0' is not possible: it must be above 0"),
         (("volume", "create", "x", "--size", "ten"), "--size 'ten' is not an amount"),
         (("volume", "delete", "nowhere"), "has no volume nowhere"),
-        (("snapshot", "restore", "s"), "name the new volume, or say --replace"),
+        (("snapshot", "restore", "s"), "the new volume is missing: give its name, or --replace"),
         (("snapshot", "restore", "s", "x"), "has no snapshot s"),
         (("snapshot", "delete", "s"), "has no snapshot s"),
     ],
@@ -311,7 +311,7 @@ def test_a_snapshot_is_taken_and_restored_to_a_new_volume(muster: Muster, storag
     assert restored["spec"]["resources"]["requests"]["storage"] == "11Gi"
     assert restored["spec"]["accessModes"] == ["ReadWriteMany"]
     done = muster("data", "snapshot", "delete", "monday")
-    assert "volumes were made from it: back" in done.err
+    assert "volumes were restored from it: back" in done.err
     assert muster("data", "snapshot", "delete", "monday", "--force").code == 0
 
 
@@ -389,7 +389,7 @@ def test_what_the_driver_cannot_clone_is_not_left_half_done(muster: Muster, stor
     storage.admit = admit
     done = muster("data", "volume", "clone", "data", "copy")
     assert done.code == 1
-    assert "the storage cannot make volume copy, which is deleted again" in done.err
+    assert "the storage cannot create volume copy, which was deleted again" in done.err
     assert "CLONE_VOLUME" in done.err
     assert storage.find("persistentvolumeclaims", "copy", NAMESPACE) is None
 
@@ -411,7 +411,7 @@ def test_a_volume_that_waits_for_its_first_pod_is_not_waited_for(
 def test_what_takes_longer_stays_and_goes_on(muster: Muster, storage: MemoryApiServer) -> None:
     done = muster("data", "volume", "clone", "data", "copy", "--timeout", "1s")
     assert done.code == 1
-    assert "is not ready after 1 seconds, and is still being made" in done.err
+    assert "is not ready after 1 seconds, and is still being created" in done.err
     assert storage.find("persistentvolumeclaims", "copy", NAMESPACE) is not None
 
 
@@ -432,7 +432,7 @@ async def test_who_does_not_wait_to_the_end_is_told_how_to_give_it_up(
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-    assert lines[-1].endswith("'muster data volume delete slow' gives it up")
+    assert lines[-1].endswith("cancel it with 'muster data volume delete slow'")
     assert storage.find("persistentvolumeclaims", "slow", NAMESPACE) is not None
 
 

@@ -61,7 +61,7 @@ def test_a_server_too_old_to_say_who_asks_is_no_failure(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     server.refuse("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", 404, "NotFound")
-    assert muster("whoami").lines[0].startswith("User: lab (as the kubeconfig calls it")
+    assert muster("whoami").lines[0].startswith("User: lab (by the kubeconfig")
 
 
 def test_login_checks_the_credentials_and_logout_says_where_they_are(

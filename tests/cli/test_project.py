@@ -125,7 +125,7 @@ def test_departments_hold_the_quotas_of_their_projects(
     assert "nowhere" in muster("project", "create", "dogs", "-g", "1", "--parent", "nowhere").err
     outcome = muster("project", "update", "vision", "--parent", "cats")
     assert outcome.code != 0
-    assert "the departments of vision would form a circle: vision > cats > vision" in outcome.err
+    assert "the departments of vision would form a cycle: vision > cats > vision" in outcome.err
     assert muster("project", "delete", "vision").code == 1
 
 

@@ -172,9 +172,9 @@ def test_simulate_shows_evictions_by_rule_and_who_waits(muster: Muster, full: st
             ("what-if", "--from", "{full}", "--quota", "team-x=1"),
             "there is no project team-x; there are: team-a",
         ),
-        (("what-if", "--from", "{full}", "--delete", "b-1"), "of which project? name it with -p"),
+        (("what-if", "--from", "{full}", "--delete", "b-1"), "the project is missing; give it with -p"),
         (("what-if", "--from", "{full}", "--delete", "team-b/b-9"), "team-b has no workload b-9"),
-        (("what-if", "--from", "{full}", "--submit", "x -g 1"), "of which project?"),
+        (("what-if", "--from", "{full}", "--submit", "x -g 1"), "the project is missing"),
         (("what-if", "--from", "{full}", "--submit", "b-1 -g 1 -p team-b"), "has a workload b-1 already"),
         (("what-if", "--from", "{full}", "--submit", "x -g 1.5 -p team-b"), "-g/--gpu 1.5 is not possible"),
         (("what-if", "--from", "{full}", "--submit", "'x"), "cannot be read: No closing quotation"),
@@ -314,7 +314,7 @@ def test_explain_without_rights_to_the_cluster_says_what_the_operator_wrote(
     assert outcome.code == 0
     assert "Written by the operator: TooLarge: as written" in outcome.out
     assert "team-a   4      unlimited  0     0" in outcome.out
-    assert "with rights to read all nodes and pods" in outcome.out
+    assert "needs rights to read all nodes and pods" in outcome.out
 
 
 def test_explain_to_a_member_who_sees_no_projects_says_what_the_operator_wrote(
@@ -334,7 +334,7 @@ def test_explain_of_a_job_that_runs_or_has_no_pod_says_so(muster: Muster, cluste
     run_job(muster, cluster, "one", 2, node="dgx1-1")
     assert muster("explain", "one").lines[0] == "one of team-a runs on dgx1-1."
     muster("submit", "new", "-i", "image", "-g", "1")
-    assert "has no pod that waits or runs" in muster("explain", "new").out
+    assert "has no pending or running pod" in muster("explain", "new").out
     assert muster("explain", "nothing").code == 1
 
 

@@ -159,7 +159,7 @@ def test_dry_run_works_without_a_cluster_and_says_what_it_guessed(
     outcome = muster("submit", "hyper1", *IMAGE, "-p", "team-x", "--dry-run")
     assert outcome.code == 0
     assert yaml.safe_load(outcome.out)["metadata"]["namespace"] == "muster-team-x"
-    assert "guess" in outcome.err
+    assert "is assumed" in outcome.err
 
 
 @pytest.mark.parametrize(

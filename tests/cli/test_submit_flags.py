@@ -90,7 +90,7 @@ def test_run_as_user_means_who_submits(muster: Muster, server: MemoryApiServer) 
 REFUSED = [
     ("--gpu-memory 99M", "at least 100M"),
     ("--gpu-memory much", "--gpu-memory"),
-    ("--gpu-memory 4G -g 1", "use one of them"),
+    ("--gpu-memory 4G -g 1", "give one of them"),
     ("--gpu-devices 2", "--gpu-devices"),
     ("--gpu-devices 2 -g 1", "--gpu-devices"),
     ("--extended-resource nvidia.com/gpu=1", "use -g/--gpu"),
@@ -108,7 +108,7 @@ REFUSED = [
     ("--run-as-uid 4294967296", "number from 0"),
     ("--supplemental-groups 1,x", "--supplemental-groups"),
     ("--run-as-user --run-as-uid 1", "--run-as-user"),
-    ("--prevent-privilege-escalation --allow-privilege-escalation", "use one of them"),
+    ("--prevent-privilege-escalation --allow-privilege-escalation", "give one of them"),
     ("--add-capability net", "NET_ADMIN"),
     ("-l a", "KEY=VALUE"),
     ("-l a=b/c", "63 letters"),
@@ -358,7 +358,7 @@ def test_a_distributed_job_is_a_gang_with_an_index(
     ("words", "message"),
     [
         ("submit-mpi x --processes 0", "--processes"),
-        ("submit-mpi x --processes 2 --workers 2", "use one of them"),
+        ("submit-mpi x --processes 2 --workers 2", "give one of them"),
         ("submit-dist pytorch x --master-port 70000", "--master-port"),
         ("submit-dist horovod x", "pytorch"),
         ("submit-dist pytorch x --port 80", "--port"),

@@ -109,7 +109,4 @@ def test_a_directory_of_journals_without_a_site_is_refused(
     site: SiteUnderTest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["resume", "--state-dir", str(site.state), "--all"]) == 2
-    assert (
-        "--state-dir is where the journal of a site lies: name the site too, with -i"
-        in capsys.readouterr().err
-    )
+    assert "--state-dir needs a site: give the site with -i" in capsys.readouterr().err

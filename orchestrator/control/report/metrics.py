@@ -80,7 +80,7 @@ REQUEST_FAILURES: Final = Metric(
     ("reason",),
 )
 SKIPPED: Final = Metric(
-    "muster_operator_skipped_objects", "gauge", "Objects that no decision counts with, or not as they say."
+    "muster_operator_skipped_objects", "gauge", "Objects that the scheduler skips or counts differently."
 )
 PENDING_REASONS: Final = Metric(
     "muster_operator_pending_workloads", "gauge", "Workloads that wait, by the dominant reason.", ("reason",)
