@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from orchestrator.cli.cluster_names import completing
-from orchestrator.cli.data_output import in_scope, record
+from orchestrator.cli.data_output import in_scope, record, show_views
 from orchestrator.cli.message import say
 from orchestrator.cli.options import Command, Group
 from orchestrator.cli.outcome import json_option
-from orchestrator.cli.output import amount, document, no_headers_option, show
+from orchestrator.cli.output import amount, document, no_headers_option
 from orchestrator.cli.session import FLAGS, naming_flags
 from orchestrator.cli.workspace import workspace
 
@@ -134,14 +134,7 @@ def clone_volume(
 def list_volumes(*, no_headers: bool | None, as_json: bool | None) -> None:
     """List the volumes with their sizes, their sources and the pods that use them."""
     volumes, scope = in_scope(lambda client, scope: client.data.volumes(scope))
-    show(
-        VOLUME_HEADER,
-        list(map(_volume_row, volumes)),
-        output="json" if as_json else None,
-        no_headers=no_headers,
-        records=lambda: [record(volume, scope) for volume in volumes],
-        names=(),
-    )
+    show_views(volumes, scope, VOLUME_HEADER, _volume_row, no_headers=no_headers, as_json=as_json)
 
 
 @volume.command("delete", cls=Command, no_args_is_help=True)
@@ -176,10 +169,8 @@ def create_snapshot(
             scope, volume_name, name, wait, snapshot_class=snapshot_class
         )
     )
-    if as_json:
-        click.echo(document(record(taken, scope), "json"))
-    else:
-        click.echo(f"Snapshot {name} of volume {volume_name} has been created ({taken.status})")
+    text = f"Snapshot {name} of volume {volume_name} has been created ({taken.status})"
+    click.echo(document(record(taken, scope), "json") if as_json else text)
 
 
 @snapshot.command("restore", cls=Command, no_args_is_help=True)
@@ -232,14 +223,7 @@ def restore_snapshot(
 def list_snapshots(*, no_headers: bool | None, as_json: bool | None) -> None:
     """List the snapshots and the volumes that were restored from them."""
     snapshots, scope = in_scope(lambda client, scope: client.data.snapshots(scope))
-    show(
-        SNAPSHOT_HEADER,
-        list(map(_snapshot_row, snapshots)),
-        output="json" if as_json else None,
-        no_headers=no_headers,
-        records=lambda: [record(snapshot, scope) for snapshot in snapshots],
-        names=(),
-    )
+    show_views(snapshots, scope, SNAPSHOT_HEADER, _snapshot_row, no_headers=no_headers, as_json=as_json)
 
 
 @snapshot.command("delete", cls=Command, no_args_is_help=True)
@@ -272,10 +256,8 @@ def _patience(no_wait: bool | None, timeout: str | None) -> Patience:
 
 
 def _say_volume(volume: Volume, scope: Scope, done: str, as_json: bool | None) -> None:
-    if as_json:
-        click.echo(document(record(volume, scope), "json"))
-    else:
-        click.echo(f"Volume {volume.name} has been {done} ({amount(volume.size_bytes)}, {volume.status})")
+    text = f"Volume {volume.name} has been {done} ({amount(volume.size_bytes)}, {volume.status})"
+    click.echo(document(record(volume, scope), "json") if as_json else text)
 
 
 def _volume_row(volume: Volume) -> Sequence[str]:

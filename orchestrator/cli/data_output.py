@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.cli.output import show
 from orchestrator.cli.session import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from typing import TypeVar
 
     from orchestrator.client.aio import AsyncClient
     from orchestrator.client.jobs import Scope
     from orchestrator.client.workspaces import Workspace
     from orchestrator.submit.datasets import Snapshot, Volume
+
+    View = TypeVar("View", Volume, Snapshot, Workspace)
 
 
 def in_scope(action: Callable[[AsyncClient, Scope], Any]) -> tuple[Any, Scope]:
@@ -24,6 +28,26 @@ def in_scope(action: Callable[[AsyncClient, Scope], Any]) -> tuple[Any, Scope]:
         return await action(client, scope), scope
 
     return run(act)
+
+
+def show_views(
+    views: Sequence[View],
+    scope: Scope,
+    header: Sequence[str],
+    row: Callable[[View], Sequence[str]],
+    *,
+    no_headers: bool | None,
+    as_json: bool | None,
+) -> None:
+    """Print the volumes, snapshots or workspaces of a scope as a table or as JSON."""
+    show(
+        header,
+        list(map(row, views)),
+        output="json" if as_json else None,
+        no_headers=no_headers,
+        records=lambda: [record(view, scope) for view in views],
+        names=(),
+    )
 
 
 def record(view: Volume | Snapshot | Workspace, scope: Scope) -> dict[str, Any]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from orchestrator.cli.cluster_names import completing
-from orchestrator.cli.data_output import in_scope, record
+from orchestrator.cli.data_output import in_scope, show_views
 from orchestrator.cli.message import say
 from orchestrator.cli.options import Command, Group
 from orchestrator.cli.outcome import json_option
-from orchestrator.cli.output import no_headers_option, show
+from orchestrator.cli.output import no_headers_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.client.workspaces import Workspace
 
 WORKSPACE_HEADER: Final = ("NAME", "STATUS", "CLONE OF", "NODE", "SERVICE URL")
 NOTEBOOK_PATH: Final = "/home/jovyan/work"
@@ -74,14 +79,7 @@ def list_workspaces(*, no_headers: bool | None, as_json: bool | None) -> None:
     from orchestrator.client.workspaces import workspaces
 
     views, scope = in_scope(workspaces)
-    show(
-        WORKSPACE_HEADER,
-        [(view.name, view.status, view.clone_of, view.node, " ".join(view.urls)) for view in views],
-        output="json" if as_json else None,
-        no_headers=no_headers,
-        records=lambda: [record(view, scope) for view in views],
-        names=(),
-    )
+    show_views(views, scope, WORKSPACE_HEADER, _row, no_headers=no_headers, as_json=as_json)
 
 
 @workspace.command("delete", cls=Command, no_args_is_help=True)
@@ -92,3 +90,7 @@ def delete_workspace(*, name: str) -> None:
 
     in_scope(lambda client, scope: delete_workspace(client, scope, name))
     click.echo(f"Workspace {name} has been deleted")
+
+
+def _row(view: Workspace) -> Sequence[str]:
+    return view.name, view.status, view.clone_of, view.node, " ".join(view.urls)
