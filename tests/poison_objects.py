@@ -147,6 +147,11 @@ def rows(node: str) -> dict[str, Row]:
         "an affinity with two signs": Row(
             "muster-team-a/signs", "NoNodeMatches", (pod("signs", 1, **affinity(compared("Gt", "--5"))),)
         ),
+        "an affinity with an unknown operator": Row(
+            "muster-team-a/later",
+            "its expression on the label 'slot' has the operator 'Later'; use In, NotIn, Exists, DoesNotExist, Gt, Lt",
+            (pod("later", 1, **affinity(compared("Later", "5"), compared("Exists", ""))),),
+        ),
         "an affinity of 5000 digits": Row(
             "muster-team-a/digits", "NoNodeMatches", (pod("digits", 1, **affinity(compared("Lt", LONG))),)
         ),

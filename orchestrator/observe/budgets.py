@@ -3,14 +3,14 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from orchestrator.cluster.objects import (
-    FINISHED,
-    LabelSelector,
-    LabelSelectorRequirement,
-    Pod,
-    PodDisruptionBudget,
-)
+from orchestrator.cluster.objects import FINISHED, LabelSelector, Pod, PodDisruptionBudget
 from orchestrator.observe.unreadable import Boundary, SkippedObject, Unreadable
+from orchestrator.planner.labels import (
+    POD_OPERATORS,
+    LabelRequirement,
+    matches_requirement,
+    requirement_of,
+)
 from orchestrator.planner.model import Budget
 
 MAX_REQUIREMENTS: Final = 64
@@ -71,15 +71,22 @@ def planner_budgets(
 
 def _read(name: str, budget: PodDisruptionBudget, pods: Iterable[Pod], evicted: Collection[str]) -> Budget:
     selector = budget.spec.selector
-    if selector is not None:
-        _refuse_too_long(selector)
-    mine = tuple(sorted(pod.metadata.uid for pod in pods if _protects(budget, pod)))
+    requirements = None if selector is None else _requirements(selector)
+    mine = tuple(
+        sorted(
+            pod.metadata.uid
+            for pod in pods
+            if requirements is not None
+            and all(matches_requirement(pod.metadata.labels, requirement) for requirement in requirements)
+        )
+    )
     current = budget.status.observed_generation >= budget.metadata.generation
     allowed = budget.status.disruptions_allowed if current else 0
     return Budget(name, max(0, allowed - sum(uid in evicted for uid in mine)), mine)
 
 
-def _refuse_too_long(selector: LabelSelector) -> None:
+def _requirements(selector: LabelSelector) -> tuple[LabelRequirement, ...]:
+    """Return the expressions of a selector, all of which must match. Raises ValueError for one that is not known."""
     requirements = len(selector.match_labels) + len(selector.match_expressions)
     values = sum(len(expression.values) for expression in selector.match_expressions)
     for count, most, what in (
@@ -88,6 +95,13 @@ def _refuse_too_long(selector: LabelSelector) -> None:
     ):
         if count > most:
             raise ValueError(f"its selector has {count} {what}: at most {most} are read")
+    return (
+        *(LabelRequirement(key, "In", (value,)) for key, value in selector.match_labels.items()),
+        *(
+            requirement_of(expression.key, expression.operator, expression.values, POD_OPERATORS)
+            for expression in selector.match_expressions
+        ),
+    )
 
 
 def _bound_by_namespace(pods: Mapping[str, Pod], refused: Collection[str]) -> dict[str, list[Pod]]:
@@ -101,30 +115,3 @@ def _bound_by_namespace(pods: Mapping[str, Pod], refused: Collection[str]) -> di
         ):
             bound.setdefault(pod.metadata.namespace, []).append(pod)
     return bound
-
-
-def _protects(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    selector = budget.spec.selector
-    return selector is not None and selects(selector, pod.metadata.labels)
-
-
-def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Whether everything in the selector holds for the labels."""
-    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        _holds(expression, labels) for expression in selector.match_expressions
-    )
-
-
-def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return True  # what is not understood protects

@@ -5,7 +5,7 @@ from typing import Final
 
 from orchestrator.cluster.objects import NodeSelector
 from orchestrator.observe.unreadable import UnreadableRequest
-from orchestrator.planner.labels import LabelRequirement
+from orchestrator.planner.labels import LabelRequirement, requirement_of
 
 Terms = tuple[tuple[LabelRequirement, ...], ...]
 """Any of them must hold, with all its requirements; none at all: every node will do."""
@@ -22,7 +22,8 @@ _NO_NODE: Final = (LabelRequirement("metadata.name", "In", ()),)
 def terms_of(selector: NodeSelector | None) -> Terms:
     """What a selector of Kubernetes asks of a node; requirements on fields are matched like those on labels.
 
-    As in Kubernetes a term without requirements matches no node. Raises UnreadableRequest when there are too many.
+    As in Kubernetes a term without requirements matches no node. Raises ValueError if there are too many, or one has an
+    unknown operator.
     """
     if selector is None or not selector.node_selector_terms:
         return ()
@@ -31,7 +32,7 @@ def terms_of(selector: NodeSelector | None) -> Terms:
         raise UnreadableRequest(f"its node affinity has {len(listed)} terms: at most {MAX_TERMS} are read")
     terms = tuple(
         tuple(
-            LabelRequirement(expression.key, expression.operator, tuple(expression.values))
+            requirement_of(expression.key, expression.operator, expression.values)
             for expression in (*term.match_expressions, *term.match_fields)
         )
         for term in listed

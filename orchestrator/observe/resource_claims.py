@@ -35,7 +35,7 @@ from orchestrator.planner.devices.model import (
     ResultConfiguration,
 )
 from orchestrator.planner.devices.quantity import NotAQuantity, format_nano, parse_nano
-from orchestrator.planner.labels import LabelRequirement
+from orchestrator.planner.labels import LabelRequirement, requirement_of
 
 MAX_LISTED: Final = 64
 """Requests, constraints, selectors and configurations of one claim or class; the API has half of that."""
@@ -203,10 +203,11 @@ def _terms(selector: NodeSelector | None, where: str) -> tuple[NodeTerm, ...] | 
 
 
 def _requirements(listed: Sequence[NodeSelectorRequirement], where: str) -> tuple[LabelRequirement, ...]:
-    return tuple(
-        LabelRequirement(requirement.key, requirement.operator, tuple(requirement.values))
-        for requirement in _bounded(listed, MAX_NAMES, where)
-    )
+    bounded = _bounded(listed, MAX_NAMES, where)
+    try:
+        return tuple(requirement_of(each.key, each.operator, each.values) for each in bounded)
+    except ValueError as error:
+        raise UnreadableDevices(f"{where}: {error}") from error
 
 
 def _requirement_objects(listed: Sequence[LabelRequirement]) -> list[dict[str, Any]]:

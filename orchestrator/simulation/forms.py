@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from orchestrator.planner import model
+from orchestrator.planner.labels import Operator
 from orchestrator.simulation.extra_fields import completed
 
 API_VERSION: Final = "muster.dev/v1alpha1"
@@ -75,10 +76,10 @@ class TolerationForm(Form, frozen=True, kw_only=True):
 
 
 class RequirementForm(Form, frozen=True, kw_only=True):
-    """One expression on a node's labels: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """One expression on a node's labels."""
 
     key: str
-    operator: str
+    operator: Operator
     values: list[str] = []
 
 

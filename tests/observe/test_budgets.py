@@ -42,10 +42,6 @@ def budget(selector: dict[str, Any] | None, allowed: int, *, observed: int = 1) 
             {"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}], "matchLabels": {"app": "x"}},
             ("uid-a",),
         ),
-        (
-            {"matchExpressions": [{"key": "app", "operator": "Later", "values": []}]},
-            ("uid-a", "uid-b", "uid-c"),
-        ),
     ],
 )
 def test_a_budget_protects_the_bound_pods_of_its_selector(

@@ -207,23 +207,37 @@ def test_a_node_that_cannot_be_read_is_skipped_alone(allocatable: dict[str, str]
     assert [(each.kind, each.name) for each in reading.skipped] == [("Node", "odd")]
 
 
-def test_a_budget_that_cannot_be_read_lets_no_pod_of_its_namespace_be_evicted() -> None:
-    expressions = [{"key": f"k-{each}", "operator": "Exists"} for each in range(65)]
+@pytest.mark.parametrize(
+    ("expressions", "why"),
+    [
+        (
+            [{"key": f"k-{each}", "operator": "Exists"} for each in range(65)],
+            "its selector has 65 requirements: at most 64 are read",
+        ),
+        *(
+            (
+                [{"key": "app", "operator": "Exists"}, {"key": "app", "operator": operator, "values": ["1"]}],
+                f"its expression on the label 'app' has the operator '{operator}'; use In, NotIn, Exists, DoesNotExist",
+            )
+            for operator in ("Later", "Gt", "in", "")
+        ),
+    ],
+)
+def test_a_budget_that_cannot_be_read_lets_no_pod_of_its_namespace_be_evicted(
+    expressions: list[dict[str, Any]], why: str
+) -> None:
     budget = decoded(
         PodDisruptionBudget,
         metadata={"name": "b", "namespace": "muster-team-a", "uid": "b"},
         spec={"selector": {"matchExpressions": expressions}},
         status={"disruptionsAllowed": 5},
     )
-    running = pod("p", node="n-1", phase="Running")
+    running = pod("p", node="n-1", phase="Running")  # no label of it matches
     budgets = Budgets()
     (found,) = budgets.read([budget], {"uid-p": running}, frozenset(), {})
     assert (found.allowed, found.pods) == (0, ("uid-p",))
     (skipped,) = budgets.skipped
-    assert str(skipped) == (
-        "PodDisruptionBudget muster-team-a/b: its selector has 65 requirements: at most 64 are read; "
-        "no pod of its namespace is evicted"
-    )
+    assert str(skipped) == (f"PodDisruptionBudget muster-team-a/b: {why}; no pod of its namespace is evicted")
 
 
 def test_a_circle_of_departments_has_no_end_either() -> None:

@@ -15,7 +15,7 @@ from orchestrator.cluster.quantity import parse_time
 from orchestrator.errors import UsageError
 from orchestrator.planner import model
 from orchestrator.planner.devices import model as devices
-from orchestrator.planner.labels import LabelRequirement
+from orchestrator.planner.labels import LabelRequirement, Operator
 from orchestrator.simulation import forms
 from orchestrator.simulation.extra_fields import uncovered
 from orchestrator.simulation.reader import load
@@ -220,6 +220,10 @@ def test_a_mistake_is_named_with_file_and_line(
             "{name: w, project: team-a, pods: [{state: pending, on: dgx1-1}]}",
             "pending must not be `on` a node",
         ),
+        (
+            "{name: w, project: team-a, gpus: 1, nodeTerms: [[{key: zone, operator: Later}]]}",
+            "Invalid enum value 'Later'",
+        ),
         ("{name: w, project: team-a, created: yesterday}", "'yesterday' is no RFC 3339 timestamp"),
     ],
 )
@@ -335,7 +339,12 @@ def requests(draw: st.DrawFn) -> model.Request:
 
 @st.composite
 def constraints(draw: st.DrawFn) -> model.Constraints:
-    requirement = st.builds(LabelRequirement, TEXTS, TEXTS, st.lists(TEXTS, max_size=2).map(tuple))
+    requirement = st.builds(
+        LabelRequirement,
+        TEXTS,
+        st.sampled_from(typing.get_args(Operator)),
+        st.lists(TEXTS, max_size=2).map(tuple),
+    )
     term = st.lists(requirement, max_size=2).map(tuple)
     return model.Constraints(
         node_selector=tuple(sorted(draw(LABELS).items())),

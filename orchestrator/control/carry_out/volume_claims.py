@@ -23,7 +23,7 @@ from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.errors import MusterError
 from orchestrator.names import SELECTED_NODE_ANNOTATION
 from orchestrator.observe.volumes import WAITS_FOR_CONSUMER, Key, StorageObject, Volumes, claims_of
-from orchestrator.planner.placement.predicates import matches_requirement
+from orchestrator.planner.labels import matches_requirement
 
 logger = logging.getLogger(__name__)
 

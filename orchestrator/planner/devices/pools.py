@@ -13,7 +13,7 @@ from orchestrator.planner.devices.model import (
     PoolId,
     ResourceSlice,
 )
-from orchestrator.planner.placement.predicates import matches_requirement
+from orchestrator.planner.labels import matches_requirement
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,52 +1,7 @@
 """Whether a node may take a pod at all, whatever is free on it: a small pure function for each rule of Kubernetes."""
 
-from collections.abc import Mapping
-
-from orchestrator.planner.labels import LabelRequirement
+from orchestrator.planner.labels import matches_requirement
 from orchestrator.planner.model import Constraints, Node, Taint, Toleration
-
-_INT64_DIGITS = 19
-"""Of the longest 64 bit integer."""
-
-
-def matches_requirement(labels: Mapping[str, str], requirement: LabelRequirement) -> bool:
-    """One expression of a node selector term; an unknown operator matches nothing."""
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return _compares(value, requirement)
-        case _:
-            return False
-
-
-def _compares(value: str | None, requirement: LabelRequirement) -> bool:
-    """`Gt` or `Lt` as Kubernetes compares them: a label or value that is no 64 bit integer matches nothing."""
-    if value is None or len(requirement.values) != 1:
-        return False
-    actual, bound = _int64(value), _int64(requirement.values[0])
-    if actual is None or bound is None:
-        return False
-    return actual > bound if requirement.operator == "Gt" else actual < bound
-
-
-def _int64(text: str) -> int | None:
-    """What Go's strconv.ParseInt(text, 10, 64) reads: one sign at most, ASCII digits; None where it fails."""
-    sign, digits = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
-    if not (digits.isascii() and digits.isdecimal()):
-        return None
-    digits = digits.lstrip("0") or "0"
-    if len(digits) > _INT64_DIGITS:
-        return None
-    number = -int(digits) if sign == "-" else int(digits)
-    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -166,6 +166,25 @@ async def test_beside_every_row_a_healthy_pod_is_bound_and_the_culprit_is_named(
             assert await ready(health) == (200, "leading\n")
 
 
+async def test_a_budget_with_an_unknown_operator_is_named_and_a_healthy_pod_is_bound() -> None:
+    selector = {"matchExpressions": [{"key": "app", "operator": "Later", "values": ["a"]}]}
+    budget = {
+        "metadata": {"name": "keep", "namespace": NAMESPACE},
+        "spec": {"selector": selector},
+        "status": {"disruptionsAllowed": 5},
+    }
+    async with deciding({**lists_of(), "poddisruptionbudgets": [budget]}) as (said, health):
+        await until(lambda: HEALTHY in said.bound)
+        await until(lambda: f"{NAMESPACE}/keep" in listed(said))
+        why = listed(said)[f"{NAMESPACE}/keep"]
+        assert why == (
+            "its expression on the label 'app' has the operator 'Later'; use In, NotIn, Exists, DoesNotExist; "
+            "no pod of its namespace is evicted"
+        )
+        await until(lambda: f"PodDisruptionBudget keep: {why}" in " ".join(said.events))
+        assert why in (await ready(health))[1]
+
+
 async def test_with_all_rows_at_once_a_healthy_pod_is_bound_and_every_culprit_is_named() -> None:
     async with deciding(lists_of(*TABLE.values())) as (said, health):
         await until(lambda: HEALTHY in said.bound)

@@ -21,8 +21,8 @@ from tests.poison_objects import HEALTHY, NAMESPACE, Row
 
 pytestmark = pytest.mark.lab
 
-REFUSED = {"signs", "digits"}
-"""Pods that newer API servers do not accept: these values of an affinity are no values of labels."""
+REFUSED = {"signs", "digits", "later"}
+"""Pods that newer API servers do not accept: these affinities have values that no label has, or no known operator."""
 
 DEPARTMENTS = 100
 """Of the chain of 1,000 departments: enough to be too deep, and each gets a namespace."""

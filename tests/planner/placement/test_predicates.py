@@ -2,8 +2,7 @@
 
 import pytest
 
-from orchestrator.planner.labels import LabelRequirement
-from orchestrator.planner.placement.predicates import matches_requirement
+from orchestrator.planner.labels import LabelRequirement, Operator, matches_requirement
 
 LARGEST = str(2**63 - 1)
 
@@ -31,7 +30,9 @@ LARGEST = str(2**63 - 1)
         (f"-{2**63 + 1}", "Lt", "5", False),
     ],
 )
-def test_only_64_bit_integers_are_compared(label: str, operator: str, value: str, *, matches: bool) -> None:
+def test_only_64_bit_integers_are_compared(
+    label: str, operator: Operator, value: str, *, matches: bool
+) -> None:
     assert matches_requirement({"slot": label}, LabelRequirement("slot", operator, (value,))) is matches
 
 
