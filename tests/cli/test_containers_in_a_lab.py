@@ -268,6 +268,33 @@ def test_what_the_server_refuses_leaves_nothing_behind(config: Path) -> None:
     eventually(lambda: not [name for name in everything(config) if "half" in name], "it is gone")
 
 
+def test_a_notebook_waits_until_the_deleted_one_whose_quota_it_needs_has_ended(config: Path) -> None:
+    """The container of the first ends after SIGTERM when a file is there; other GPUs of the node are free."""
+    must(config, "project", "create", "team-q", "--gpu", "1")
+    slow = "trap 'until [ -e /tmp/end ]; do sleep 0.1; done; exit 0' TERM; while :; do sleep 0.1; done"
+    notebook = ("-i", "busybox", "-g", "1", "--interactive", "-p", "team-q")
+    must(config, "submit", "first", *notebook, "--", "sh", "-c", slow)
+    must(config, "exec", "first", "-p", "team-q", "true")
+    (first,) = [
+        each["metadata"]["name"] for each in objects(config, "pods", namespace="muster-team-q")["items"]
+    ]
+    must(config, "delete", "first", "-p", "team-q")
+    must(config, "submit", "second", *notebook, *FOREVER)
+
+    words = "quota of team-q: 1 GPU is still held by terminating pods"
+    eventually(lambda: words in must(config, "explain", "second", "-p", "team-q"), words)
+    pods = {
+        each["metadata"]["name"]: each for each in objects(config, "pods", namespace="muster-team-q")["items"]
+    }
+    assert "deletionTimestamp" in pods.pop(first)["metadata"]
+    ((second, waiting),) = pods.items()
+    assert "nodeName" not in waiting["spec"]
+    assert waiting["status"]["nominatedNodeName"]
+    kubectl(config, "exec", first, "--", "touch", "/tmp/end", namespace="muster-team-q")  # noqa: S108
+    must(config, "exec", "second", "-p", "team-q", "true")
+    assert objects(config, "pods", second, namespace="muster-team-q")["spec"]["nodeName"]
+
+
 def everything(config: Path) -> list[str]:
     """Return the names of all that a submission makes."""
     kinds = ("statefulsets", "persistentvolumeclaims", "services", "secrets", "ingresses")
@@ -281,22 +308,16 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
         assert time.monotonic() < deadline, f"not in time: {what}"
 
 
-def objects(config: Path, plural: str, *names: str) -> Any:
+def objects(config: Path, plural: str, *names: str, namespace: str = "muster-team-a") -> Any:
     """Read with kubectl, so that nothing of muster stands between."""
+    return json.loads(kubectl(config, "get", plural, *names, "-o", "json", namespace=namespace))
+
+
+def kubectl(config: Path, *arguments: str, namespace: str) -> bytes:
     cluster = musterlab.cluster.find("containers", state_dir=config.parents[1])
-    kubectl = cluster.kubectl_directory / "kubectl"
-    command = [
-        str(kubectl),
-        f"--kubeconfig={config}",
-        "-n",
-        "muster-team-a",
-        "get",
-        plural,
-        *names,
-        "-o",
-        "json",
-    ]
-    return json.loads(subprocess.run(command, capture_output=True, check=True, timeout=300).stdout)
+    program = cluster.kubectl_directory / "kubectl"
+    command = [str(program), f"--kubeconfig={config}", "-n", namespace, *arguments]
+    return subprocess.run(command, capture_output=True, check=True, timeout=300).stdout
 
 
 def pods_of(config: Path, name: str, count: int) -> list[Any]:
