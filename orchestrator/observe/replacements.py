@@ -12,8 +12,6 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.quantity import time_us
 from orchestrator.planner import model
 
-_SECOND_US = 1_000_000
-
 
 def with_replaced(pods: Sequence[tuple[Pod, model.Pod]]) -> Sequence[tuple[Pod, model.Pod]]:
     """The pods of one workload, those marked that leave and whose successors are there."""
@@ -56,4 +54,4 @@ def _removed_us(pod: Pod) -> int:
     """When the pod was deleted, 0 if it was not: its deletion timestamp is when its grace period is over."""
     metadata = pod.metadata
     over_us = time_us(metadata.deletion_timestamp or "")
-    return max(0, over_us - (metadata.deletion_grace_period_seconds or 0) * _SECOND_US)
+    return max(0, over_us - (metadata.deletion_grace_period_seconds or 0) * model.SECOND_US)

@@ -46,7 +46,6 @@ from orchestrator.observe.volumes import StorageObject
 from orchestrator.planner import model
 from orchestrator.planner.gangs import has_gang
 
-_SECOND_US = 1_000_000
 MAX_DEPARTMENTS = 64
 """Above one project. Organisations have three or four levels; the planner goes up from each project, and down."""
 
@@ -419,13 +418,13 @@ def created_at_us(owner: Object | None, first: Pod) -> int:
     metadata = first.metadata if owner is None else owner.metadata
     created = time_us(metadata.creation_timestamp)
     submitted = time_us(first.metadata.annotations.get(SUBMITTED_AT_ANNOTATION, ""))
-    return submitted if -_SECOND_US <= submitted - created < _SECOND_US else created
+    return submitted if -model.SECOND_US <= submitted - created < model.SECOND_US else created
 
 
 def _ends_by_us(pod: Pod) -> int:
     """When Kubernetes ends the pod at the latest, 0 when it may run for ever or has not started."""
     seconds, started_us = pod.spec.active_deadline_seconds, time_us(pod.status.start_time)
-    return 0 if seconds is None or not started_us else started_us + seconds * _SECOND_US
+    return 0 if seconds is None or not started_us else started_us + seconds * model.SECOND_US
 
 
 def _may_be_taken_back(together: Together) -> bool:

@@ -6,11 +6,9 @@ that is a chunk of its own. Giving up goes the other way: the surplus pod by pod
 
 from collections.abc import Collection, Sequence
 
-from orchestrator.planner.model import Amounts, Pod, PodState, SubGroup, Workload
+from orchestrator.planner.model import SECOND_US, Amounts, Pod, PodState, SubGroup, Workload
 
 Chunk = tuple[Pod, ...]
-
-_SECOND_US = 1_000_000
 
 
 def start_chunks(workload: Workload) -> list[Chunk]:
@@ -41,7 +39,7 @@ def is_stale(workload: Workload, now_us: int, grace_seconds: int) -> bool:
     grace = grace_seconds if workload.stale_grace_seconds is None else workload.stale_grace_seconds
     if not workload.stale_since_us or grace < 0:
         return False
-    return now_us - workload.stale_since_us >= grace * _SECOND_US
+    return now_us - workload.stale_since_us >= grace * SECOND_US
 
 
 def held_parts(workload: Workload) -> tuple[Chunk, list[Pod]]:

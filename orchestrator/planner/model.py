@@ -23,6 +23,9 @@ from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 DEVICE_MILLI = 1000
 """One whole GPU, in `gpu_milli`."""
 
+SECOND_US = 1_000_000
+"""One second, in the unit of every time of a snapshot."""
+
 UNLIMITED = 1 << 62
 """Stands for no limit wherever amounts are compared; larger than any sum that a cluster can reach."""
 

@@ -40,7 +40,7 @@ from orchestrator.observe.reader import Reader
 from orchestrator.observe.request import NODE_NAME_LABEL
 from orchestrator.observe.snapshot import Reading
 from orchestrator.planner import plan
-from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
+from orchestrator.planner.model import SECOND_US, Eviction, Plan, PodState, Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,6 @@ FORBIDDEN_SECONDS: Final = 30.0
 """So long a pod that the API server did not evict is not chosen again."""
 SLICE: Final = 500
 """Of so many workloads at most are read before anything else may run."""
-_SECOND_US: Final = 1_000_000
 
 
 class SchedulerLoop:
@@ -303,7 +302,7 @@ class SchedulerLoop:
 
     def now_us(self) -> int:
         """The time in microseconds since the epoch, by the loop's clock."""
-        return int((self._epoch + self._clock()) * _SECOND_US)
+        return int((self._epoch + self._clock()) * SECOND_US)
 
     def warn(self, pod: Pod, reason: str, message: str) -> None:
         """Make an Event on a pod that runs; the same words once for a pod."""

@@ -18,6 +18,7 @@ from orchestrator.cluster.objects import FINISHED, Pod
 from orchestrator.cluster.quantity import parse_time
 from orchestrator.names import GPU_MEMORY_LIMITS_ANNOTATION
 from orchestrator.observe.request import is_admitted
+from orchestrator.planner.model import SECOND_US
 from orchestrator.submit.memory_limits import ANY_DEVICE, limits_of
 from orchestrator.views.gpus import STALE_SECONDS
 
@@ -39,7 +40,6 @@ PAUSE_SECONDS: Final = 1.0
 """It looks once in this time, however often agents write."""
 MAX_EVICTIONS: Final = 8
 """So many pods are evicted in one look: what an agent says wrongly does not end all work at once."""
-_SECOND_US: Final = 1_000_000
 _MIB: Final = 1 << 20
 
 Key = tuple[str, str]
@@ -126,7 +126,7 @@ class MemoryWatch:
             since_us = self._since_us[use.key] = before.get(use.key, now_us)
             if use.key not in before and self._is_leader():
                 self._warn(use.pod, "GpuMemoryExceeded", self._warning(use))
-            if use.is_its_own and now_us - since_us >= GRACE_SECONDS * _SECOND_US:
+            if use.is_its_own and now_us - since_us >= GRACE_SECONDS * SECOND_US:
                 due.append(use)
         for use in due[:MAX_EVICTIONS] if self._is_leader() else ():
             self._evict(use.pod, RULE, f"evicted by the rule of {RULE}: {self._reason(use)}")
@@ -155,7 +155,7 @@ def _is_fresh(node: GpuNode, now_us: int) -> bool:
         observed_us = parse_time(node.spec.observed_at)
     except ValueError:
         return False
-    return now_us - observed_us < STALE_SECONDS * _SECOND_US
+    return now_us - observed_us < STALE_SECONDS * SECOND_US
 
 
 class _Owners:

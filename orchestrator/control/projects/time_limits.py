@@ -25,13 +25,13 @@ from orchestrator.names import (
     TYPE_LABEL,
 )
 from orchestrator.observe.namespaces import projects_by_namespace
+from orchestrator.planner.model import SECOND_US
 
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 5.0
 MAX_WARNING_SECONDS: Final = 900
 """The warning comes a tenth of the limit before its end, at most so long before."""
-_SECOND_US: Final = 1_000_000
 _OWNERS: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFUL_SETS, "Job": JOBS}
 
 
@@ -140,8 +140,8 @@ def limited(
             if started_us is None:
                 continue
             warning_seconds = min(MAX_WARNING_SECONDS, seconds // 10)
-            ends_at_us = started_us + seconds * _SECOND_US
-            yield Limited(pod, project, limit, ends_at_us - warning_seconds * _SECOND_US, ends_at_us)
+            ends_at_us = started_us + seconds * SECOND_US
+            yield Limited(pod, project, limit, ends_at_us - warning_seconds * SECOND_US, ends_at_us)
 
 
 def _started_us(pod: Pod) -> int | None:

@@ -17,11 +17,10 @@ from orchestrator.planner.preemption.candidates import Candidates
 from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.repacking import repack_for
 from orchestrator.planner.preemption.search import preempt_for
-from orchestrator.planner.preemption.victim_selection import VictimSelector
+from orchestrator.planner.preemption.victim_selection import MAX_NODES, VictimSelector
 from orchestrator.planner.session import Session
 
 _MAX_FAILURES = 16
-_MAX_NODES = 24
 _WORK_PERCENT = 5
 
 
@@ -63,7 +62,7 @@ class Consolidation:
     def __init__(self, session: Session) -> None:
         self._session = session
         policy = MovePolicy(session.snapshot.settings.max_consolidation_victims)
-        self._selector = VictimSelector(session, session.once(Candidates), policy, max_nodes=_MAX_NODES)
+        self._selector = VictimSelector(session, session.once(Candidates), policy, max_nodes=MAX_NODES)
         self._hopeless = Hopeless()
 
     @property

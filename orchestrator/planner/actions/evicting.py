@@ -176,7 +176,7 @@ def _move_elsewhere(session: Session, names: Collection[str], evicted: Collectio
         if len(victim.pods) == 1:  # nearly always
             parts[name] = deque((victim.pods,) if victim.pods[0].id in lost else ())
         else:
-            victims[name] = _as_it_ran(victim, lost)
+            victims[name] = as_it_ran(victim, lost)
             parts[name] = parts_of_victim(victims[name], lost)
     moved: dict[str, Placed] = {}
     for workload, chunk in by_claim(session, parts):
@@ -190,8 +190,8 @@ def _move_elsewhere(session: Session, names: Collection[str], evicted: Collectio
     return moved
 
 
-def _as_it_ran(workload: Workload, lost: Collection[str]) -> Workload:
-    """The workload with what it lost."""
+def as_it_ran(workload: Workload, lost: Collection[str]) -> Workload:
+    """Return the workload as it was before it lost these pods."""
     pods = (pod.in_state(PodState.ALLOCATED) if pod.id in lost else pod for pod in workload.pods)
     return workload.with_pods(tuple(pods))
 

@@ -17,11 +17,10 @@ from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.repacking import repack_for
 from orchestrator.planner.preemption.search import preempt_for
-from orchestrator.planner.preemption.victim_selection import Losses, VictimSelector
+from orchestrator.planner.preemption.victim_selection import MAX_NODES, Losses, VictimSelector
 from orchestrator.planner.session import Session
 
 _MAX_FAILURES = 8
-_MAX_NODES = 24
 
 
 def can_reclaim_for(session: Session, level: EntitlementTier) -> list[Workload]:
@@ -130,7 +129,7 @@ class MovesWithinQuota:
             return None
         chunk = session.next_chunk(workload)
         policy = MovePolicy(self._cap, ReclaimPolicy(session))
-        selector = VictimSelector(session, session.once(Candidates), policy, max_nodes=_MAX_NODES)
+        selector = VictimSelector(session, session.once(Candidates), policy, max_nodes=MAX_NODES)
         outcome = preempt_for(session, workload, chunk, selector)
         if outcome is None:
             outcome = repack_for(session, workload, chunk, selector)

@@ -14,11 +14,10 @@ from orchestrator.planner.model import PodState, Workload
 from orchestrator.planner.preemption.candidates import Candidates
 from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
-from orchestrator.planner.preemption.victim_selection import VictimSelector
+from orchestrator.planner.preemption.victim_selection import MAX_NODES, VictimSelector
 from orchestrator.planner.session import Session
 
 _WORK_PERCENT = 20
-_MAX_NODES = 24
 
 
 def remake_lost_nominations(session: Session) -> None:
@@ -57,7 +56,7 @@ def _remake(session: Session, workload: Workload, reclaim: VictimSelector) -> bo
     """By moves, by what others borrow, or by what is less urgent in its project, as the room was made before."""
     candidates = session.once(Candidates)
     cap = session.snapshot.settings.max_consolidation_victims
-    moves = VictimSelector(session, candidates, MovePolicy(cap), max_nodes=_MAX_NODES)
+    moves = VictimSelector(session, candidates, MovePolicy(cap), max_nodes=MAX_NODES)
     if workload.preemptible and cap != 0 and consolidate_for(session, workload, moves, Hopeless()):
         return True
     tier = session.tier(workload, session.next_chunk(workload), levels=1)

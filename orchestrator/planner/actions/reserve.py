@@ -23,6 +23,7 @@ from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, gi
 from orchestrator.planner.model import (
     CAPACITY_REASONS,
     DEVICE_MILLI,
+    SECOND_US,
     Amounts,
     Pod,
     PodState,
@@ -40,7 +41,6 @@ from orchestrator.planner.preemption.victims import EvictionReason, is_protected
 from orchestrator.planner.session import Session
 
 RULE = "reservation"
-_SECOND_US = 1_000_000
 _MAX_RESERVATIONS = 4
 _MAX_TRIES = 16
 
@@ -53,7 +53,7 @@ def starving_since_us(session: Session, workload: Workload) -> int:
     after = session.snapshot.settings.reservation_after_seconds
     if after is None or not session.snapshot.now_us:
         return 0
-    return (workload.waiting_since_us or workload.created_at_us) + after * _SECOND_US
+    return (workload.waiting_since_us or workload.created_at_us) + after * SECOND_US
 
 
 def reserve(session: Session) -> None:

@@ -6,7 +6,7 @@ more than that, so that somebody who was taken before need not go.
 
 from collections.abc import Callable, Collection, Mapping
 
-from orchestrator.planner.actions.evicting import by_claim, parts_of_victim
+from orchestrator.planner.actions.evicting import as_it_ran, by_claim, parts_of_victim
 from orchestrator.planner.actions.renominate import Renomination
 from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import PodState, Workload
@@ -42,7 +42,7 @@ def _spare_best_claims_first(
 ) -> bool:
     """Let pods that were to make way, by workload, stay where it can be done; tell whether any do."""
     parts = {
-        name: parts_of_victim(_as_it_ran(session.workload(name), evicted), evicted)
+        name: parts_of_victim(as_it_ran(session.workload(name), evicted), evicted)
         for name, evicted in victims.items()
     }
     explainer = Explainer(session)
@@ -65,11 +65,6 @@ def _could_stay(session: Session, workload: Workload, evicted: Collection[str]) 
         for pod in workload.pods
         if pod.id in evicted
     )
-
-
-def _as_it_ran(workload: Workload, evicted: Collection[str]) -> Workload:
-    pods = (pod.in_state(PodState.ALLOCATED) if pod.id in evicted else pod for pod in workload.pods)
-    return workload.with_pods(tuple(pods))
 
 
 def _runs(workload: Workload) -> bool:

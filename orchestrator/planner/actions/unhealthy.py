@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.actions.evicting import move_elsewhere, shape_of
 from orchestrator.planner.gangs import chunk_amounts, has_gang
-from orchestrator.planner.model import Eviction, Node, Pod, PodState, Workload
+from orchestrator.planner.model import SECOND_US, Eviction, Node, Pod, PodState, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.victims import EvictionReason
@@ -17,7 +17,6 @@ from orchestrator.planner.reasons.formatting import amounts_text
 from orchestrator.planner.session import Session
 
 RULE = "unhealthy"
-_SECOND_US = 1_000_000
 
 
 def move_off_unhealthy(session: Session) -> None:
@@ -35,7 +34,7 @@ def move_off_unhealthy(session: Session) -> None:
 def problem_of(node: Node, pod: Pod, now_us: int, grace_seconds: int) -> str:
     """What is wrong with what the pod runs on, as far as something has to be done about it; "" for nothing."""
     if node.unhealthy and (
-        not node.unhealthy_since_us or now_us >= node.unhealthy_since_us + grace_seconds * _SECOND_US
+        not node.unhealthy_since_us or now_us >= node.unhealthy_since_us + grace_seconds * SECOND_US
     ):
         return f"{node.name} is unhealthy ({node.unhealthy})"
     struck = sorted(set(pod.devices).intersection(node.unhealthy_gpus))

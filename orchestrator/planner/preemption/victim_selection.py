@@ -23,6 +23,8 @@ from orchestrator.planner.session import Session
 
 Losses = list[tuple[Victim, EvictionReason]]
 """What a search takes for one chunk: the victims, and the rule by which each may go."""
+MAX_NODES = 24
+"""Nodes that a search for moves or reclaims looks at for one shape of pods."""
 _FEW_NODES = 64
 """With more nodes than this, CPU and memory are rounded up so that similar pods share what is counted."""
 _WORK_OF_CHECK = 3

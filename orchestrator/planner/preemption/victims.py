@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
-from orchestrator.planner.model import Eviction, Pod, PodState, Workload
+from orchestrator.planner.model import SECOND_US, Eviction, Pod, PodState, Workload
 from orchestrator.planner.reasons.formatting import amounts_text
 from orchestrator.planner.session import Session
-
-_SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ def is_protected(workload: Workload, min_runtime_seconds: int, now_us: int) -> b
     """Whether the workload started too short a time ago to be given up as a whole."""
     return (
         bool(now_us and min_runtime_seconds)
-        and now_us < workload.started_at_us + min_runtime_seconds * _SECOND_US
+        and now_us < workload.started_at_us + min_runtime_seconds * SECOND_US
     )
 
 
