@@ -1,7 +1,6 @@
 """`muster web`: serves the pages until it is interrupted."""
 
 import ipaddress
-import logging
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from orchestrator.cli.options import Command
+from orchestrator.cli.serving import log_level_option, log_to_stderr
 from orchestrator.distribution import require_extra
 from orchestrator.errors import UsageError
 from orchestrator.manifests.web import PROMETHEUS_URL
@@ -133,13 +133,7 @@ class Listen(NamedTuple):
     metavar="URL",
     help="URL of the pages for browsers, as it is registered with the provider.  [default: where it listens]",
 )
-@click.option(
-    "--loglevel",
-    type=click.Choice(["debug", "info", "warn", "warning", "error"]),
-    default="warn",
-    show_default=True,
-    help="Log level on stderr.",
-)
+@log_level_option("warn")
 def web(
     *,
     listen: str,
@@ -189,10 +183,7 @@ def web(
     from musterweb.sights import Sights
     from orchestrator.cluster.kubeconfig import load_server
 
-    logging.basicConfig(
-        level={"warn": "WARNING"}.get(loglevel, loglevel.upper()),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-    )
+    log_to_stderr(loglevel)
     provider = provider_of(
         oidc_issuer,
         oidc_client_id,

@@ -1,23 +1,18 @@
 """`muster agent`: watches the GPUs of the node where it runs. The operator YAML has it as a DaemonSet."""
 
 import asyncio
-import logging
 import os
 from pathlib import Path
 
 import click
 
 from orchestrator.cli.options import Command
+from orchestrator.cli.serving import account_options, log_level_option, log_to_stderr
 from orchestrator.errors import ConfigurationError
 
 
 @click.command("agent", cls=Command)
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    help="The kubeconfig file to use. Default: in a pod, the account of the pod.",
-)
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
+@account_options
 @click.option("--node", metavar="NAME", help="Name of this node. Default: NODE_NAME of the environment.")
 @click.option(
     "--port",
@@ -47,13 +42,7 @@ from orchestrator.errors import ConfigurationError
     help="Install the library that limits GPU memory into this directory, for the containers of jobs, "
     "and exit.",
 )
-@click.option(
-    "--loglevel",
-    type=click.Choice(["debug", "info", "warn", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="How much to log to stderr.",
-)
+@log_level_option()
 def agent(
     *,
     kubeconfig: Path | None,
@@ -79,11 +68,7 @@ def agent(
         raise ConfigurationError(
             "the name of the node is missing: give --node, or set NODE_NAME in the environment"
         )
-    logging.basicConfig(
-        level={"warn": "WARNING"}.get(loglevel, loglevel.upper()),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        force=True,
-    )
+    log_to_stderr(loglevel)
     options = AgentOptions(
         name,
         pages_host=os.environ.get("POD_IP", "127.0.0.1"),

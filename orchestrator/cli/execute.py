@@ -65,9 +65,15 @@ def patience(text: str) -> int:
 
 
 async def running(
-    client: AsyncClient, name: str, pod: str | None, container: str | None, patience_seconds: int
+    client: AsyncClient,
+    name: str,
+    pod: str | None,
+    container: str | None,
+    patience_seconds: int,
+    *,
+    or_ended: bool = False,
 ) -> tuple[StreamClient, Target]:
-    """Return a container of a job as soon as it runs, and the client to talk to it."""
+    """Return a container of a job as soon as it runs, or has ended, and the client to talk to it."""
     target = await client.streams.running(
         await client.scope(),
         name,
@@ -75,6 +81,7 @@ async def running(
         container,
         patience_seconds=patience_seconds,
         report=terminal.report,
+        or_ended=or_ended,
     )
     return client.streams, target
 

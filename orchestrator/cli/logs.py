@@ -8,7 +8,7 @@ import click
 
 from orchestrator.cli import terminal
 from orchestrator.cli.cluster_names import completing
-from orchestrator.cli.execute import container_options, patience
+from orchestrator.cli.execute import container_options, patience, running
 from orchestrator.cli.options import Command
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
@@ -57,16 +57,8 @@ def logs(
     patience_seconds = patience(wait_timeout) if follow else 0
 
     async def show(client: AsyncClient) -> None:
-        target = await client.streams.running(
-            await client.scope(),
-            name,
-            pod,
-            container,
-            patience_seconds=patience_seconds,
-            report=terminal.report,
-            or_ended=True,
-        )
-        async with aclosing(client.streams.log(target, request)) as chunks:
+        streams, target = await running(client, name, pod, container, patience_seconds, or_ended=True)
+        async with aclosing(streams.log(target, request)) as chunks:
             async for chunk in chunks:
                 terminal.write_out(chunk)
 

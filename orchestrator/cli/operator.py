@@ -1,7 +1,6 @@
 """`muster operator-yaml` and `muster operator`: what a cluster needs, and the process that runs in it."""
 
 import asyncio
-import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import click
 
 from orchestrator.cli.operator_options import config_of, web_of, with_config_options, with_web_options
+from orchestrator.cli.serving import account_options, log_level_option, log_to_stderr
 from orchestrator.control.operator_config import MemoryLimitsMode, OperatorConfig
 from orchestrator.errors import UsageError
 from orchestrator.names import IMAGE_VARIABLE
@@ -124,25 +124,14 @@ def operator_manifests(
 
 
 @click.command("operator")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    help="The kubeconfig file to use. Default: in a pod, the account of the pod.",
-)
-@click.option("--context", metavar="NAME", help="Context of the kubeconfig.")
+@account_options
 @click.option(
     "--identity",
     metavar="NAME",
     help="Name of this replica in the leader election; a unique suffix is added. Default: the name of "
     "the pod.",
 )
-@click.option(
-    "--loglevel",
-    type=click.Choice(["debug", "info", "warn", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="How much to log to stderr.",
-)
+@log_level_option()
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
@@ -162,11 +151,7 @@ def operator(
     from orchestrator.cluster.kubeconfig import load_access
     from orchestrator.control.operator import default_name, operate
 
-    logging.basicConfig(
-        level={"warn": "WARNING"}.get(loglevel, loglevel.upper()),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        force=True,
-    )
+    log_to_stderr(loglevel)
     host = "" if health_port is None else os.environ.get("POD_IP", "127.0.0.1")
     access = load_access(kubeconfig, context)
     asyncio.run(
