@@ -81,6 +81,7 @@ def test_the_repository_is_that_of_the_release(deepops: Facts) -> None:
 def test_kubespray_is_where_deepops_pins_it(deepops: Facts, kubespray: Facts) -> None:
     assert VARIABLES["deepops_kubespray"] == KUBESPRAY
     assert KUBESPRAY in deepops["submodules"]
+    assert deepops["pinned"][KUBESPRAY] == kubespray["source"]["commit"]
     assert f"./{KUBESPRAY}/roles" in deepops["ansible_cfg"]["defaults"]["roles_path"].split(":")
     assert f"kubespray {kubespray['release']}" in ROW["source"]
 
@@ -220,6 +221,11 @@ def test_the_runtime_of_gpus_has_the_form_of_the_others(kubespray: Facts) -> Non
     assert known["containerd_additional_runtimes"] == []
     assert set(added["options"]) <= set(known["containerd_runc_runtime"]["options"])
     assert added["type"] == known["containerd_runc_runtime"]["type"]
+
+
+@pytest.mark.parametrize("name", sorted(found(r"(?<![\w.])(?:k8s_nfs_\w+|containerd_\w+)\b")))
+def test_a_variable_that_a_message_names_exists(deepops: Facts, kubespray: Facts, name: str) -> None:
+    assert name in defaults(deepops, kubespray)
 
 
 @pytest.mark.parametrize("name", EXTRA)

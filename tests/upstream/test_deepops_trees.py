@@ -9,7 +9,7 @@ import pytest
 
 from tests.upstream import facts
 from tests.upstream.conftest import RELEASE
-from tests.upstream.repository import git
+from tests.upstream.repository import KUBESPRAY, git
 from tests.upstream.stage import Done
 from tests.upstream.test_deepops_contract import ROW
 
@@ -25,6 +25,15 @@ def test_the_commit_of_the_matrix_is_that_of_the_tag(deepops: dict[str, object])
         == git(checkout, "rev-parse", f"{RELEASE}^{{commit}}")
         == ROW["commit"]
     )
+
+
+def test_the_release_pins_the_kubespray_of_the_checkout(
+    deepops: dict[str, object], kubespray: dict[str, object]
+) -> None:
+    outer, inner = facts.checkout("deepops"), facts.checkout("kubespray")
+    if not all((checkout / ".git").exists() for checkout in (outer, inner)):
+        pytest.skip(f"{outer} or {inner} is no git checkout")
+    assert git(outer, "rev-parse", f"HEAD:{KUBESPRAY}") == git(inner, "rev-parse", "HEAD")
 
 
 def test_every_playbook_is_read_with_the_variables_of_the_site(done: Done, programs: Path) -> None:

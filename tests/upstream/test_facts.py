@@ -7,6 +7,7 @@ import pytest
 
 from tests.upstream import facts
 from tests.upstream.facts import PROJECTS
+from tests.upstream.names import product
 
 
 def comparable(found: dict[str, Any]) -> dict[str, Any]:
@@ -35,3 +36,9 @@ def test_an_absent_source_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert facts.missing("trees", ["jobset"]) == [str(tmp_path / "extract"), str(tmp_path / "jobset-08dfbdf")]
     (tmp_path / "jobset.json").touch()
     assert facts.missing("facts", ["jobset"]) == []
+
+
+def test_no_program_of_muster_reads_the_facts() -> None:
+    """The product's own data files have the facts that it needs, with source and date."""
+    for words in (facts.FACTS_VARIABLE, "shared/facts"):
+        assert [path for path, text in product().items() if words in text] == []

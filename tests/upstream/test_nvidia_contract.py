@@ -12,7 +12,6 @@ import pytest
 
 from deployment.matrix import tables
 from musterlab.gpus import stack
-from musterlab.programs import DRA_DRIVER
 from orchestrator import names as muster_names
 from orchestrator.agent.failures import PROGRAMS_XIDS
 from tests.upstream import facts
@@ -131,16 +130,6 @@ def test_the_driver_reads_the_shares_of_the_role(dra_driver: Facts) -> None:
     assert "CONSUMABLE_SHARES" in plugin["env"]
     assert (
         dra_driver["flags"]["consumable-shares"]["default"] == DEFAULTS["dra_consumable_shares"] == "disabled"
-    )
-
-
-def test_the_lab_runs_the_driver_of_the_published_image(dra_driver: Facts) -> None:
-    image, folder = DRA_DRIVER.origin.removeprefix("image ").split(", ")
-    assert image == dra_driver["chart"]["values"]["image.repository"]
-    assert f"{folder}/{DRA_DRIVER.file}" in dra_driver["programs_of_image"]
-    assert (
-        f"{dra_driver['version'].removeprefix('v')} ({dra_driver['source']['commit'][:7]})"
-        in DRA_DRIVER.tried
     )
 
 

@@ -1,0 +1,69 @@
+"""The programs that a user provides are in the images that the lab names, in versions that were published."""
+
+import re
+from typing import Any
+
+import pytest
+
+from musterlab.programs import PROGRAMS, Program
+from tests.upstream.names import found
+
+Facts = dict[str, Any]
+
+
+@pytest.fixture
+def images(
+    dra_driver: Facts, mock_nvml: Facts, host_path: Facts, trident: Facts
+) -> dict[str, list[str] | None]:
+    """The images of each project, with the programs that are copied into them; None where the facts have no list."""
+    ((_, sources),) = trident["sources"].items()
+    deployed = [
+        each for folder in host_path["objects"].values() for group in folder.values() for each in group
+    ]
+    return {
+        **{
+            project["chart"]["values"]["image.repository"]: project["programs_of_image"]
+            for project in (dra_driver, mock_nvml)
+        },
+        **{
+            container["image"].partition(":")[0]: None
+            for each in deployed
+            for container in each.get("containers", [])
+        },
+        f"docker.io/netapp/{sources['constants']['OrchestratorName']}": None,
+    }
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: str(program.file))
+def test_a_program_is_in_its_image(images: dict[str, list[str] | None], program: Program) -> None:
+    image, folder = program.origin.removeprefix("image ").split(", ")
+    assert image in images
+    copied = images[image]
+    assert copied is None or {f"{folder}/{program.file}", f"{folder}/"} & set(copied)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: str(program.file))
+def test_a_program_was_tried_in_a_version_of_the_facts(
+    dra_driver: Facts, mock_nvml: Facts, host_path: Facts, trident: Facts, program: Program
+) -> None:
+    commits = [project["source"]["commit"][:7] for project in (dra_driver, mock_nvml, host_path)]
+    for tried in program.tried:
+        assert set(re.findall(r"[\w.]+", tried)) & {*commits, *trident["releases"]}, tried
+
+
+def test_an_image_of_these_projects_is_one_of_theirs(
+    images: dict[str, list[str] | None], trident: Facts
+) -> None:
+    """Wherever the product names one; images of containers that run in the lab are not of these projects."""
+    ((_, sources),) = trident["sources"].items()
+    constants = sources["constants"]
+    sidecars = {
+        f"{constants['KubernetesCSISidecarRegistry']}/{value.partition(':')[0]}"
+        for name, value in constants.items()
+        if name.endswith("ImageTag")
+    }
+    named = found(r"(?<![\w./-])(?:registry\.k8s\.io|ghcr\.io)/[\w./-]*\w")
+    assert named
+    # the chart is beside the image
+    charts = {name for name in named if "/charts/" in name}
+    assert named.keys() - charts <= sidecars | images.keys()
