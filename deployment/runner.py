@@ -25,8 +25,8 @@ from orchestrator.distribution import install_command
 from orchestrator.progress import Reporter
 
 COUNTED: Final = ("ok", "changed", "failures", "dark", "skipped", "rescued", "ignored")
-PROVED: Final = ("Say what is proved", "Say what is not proved")
-EFFECTS: Final = "Say what will change"
+PROVED: Final = ("Report the proved requirements", "Report the requirements that are not proved")
+EFFECTS: Final = "Report the changes"
 _HIDDEN: Final = "***"
 _LAUNCHERS: Final = Path(__file__).parent / "data" / "bin"
 _PROCESS: Final = "subreaper"

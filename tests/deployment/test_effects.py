@@ -41,7 +41,7 @@ def detect(folder: Path, running: str, no_ping: str = "", **variables: object) -
 
 
 def said(result: Result) -> str:
-    return next(str(task["msg"]) for name, _, task in result.tasks if name == "Say what will change")
+    return next(str(task["msg"]) for name, _, task in result.tasks if name == "Report the changes")
 
 
 def test_docker_in_use_is_taken_away_only_where_that_is_accepted(tmp_path: Path) -> None:

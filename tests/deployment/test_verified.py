@@ -78,7 +78,7 @@ def test_devices_are_those_of_claims_that_are_there(
 def test_who_does_not_renew_the_lease_does_not_lead(
     tmp_path: Path, age_seconds: int, holder: str, *, leads: bool
 ) -> None:
-    (task,) = tasks_of("orchestrator/tasks/verify.yml", "Refuse an operator that nobody leads")
+    (task,) = tasks_of("orchestrator/tasks/verify.yml", "Refuse an operator without a leader")
     renewed = (datetime.now(UTC) - timedelta(seconds=age_seconds)).strftime("%Y-%m-%dT%H:%M:%S.000000Z")
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
     judged = {
@@ -173,14 +173,14 @@ def test_a_volume_is_not_proved_on_nodes_that_are_cordoned_and_verify_says_so(tm
         }
     ]
     done = run(
-        tmp_path, [*chosen, *tasks_of("verify/tasks/storage.yml", "Say what is not proved")],
+        tmp_path, [*chosen, *tasks_of("verify/tasks/storage.yml", "Report the requirements that are not proved")],
         verify_found={"resources": nodes}, muster_hosts_left_out=["c"], verify_mount_seconds=60,
         verify_mount_image="busybox",
     )  # fmt: skip
     assert done.code == 0, done.output
     assert "no node has mounted a volume, for every node is cordoned" in done.output
     done = run(
-        tmp_path, tasks_of("verify/tasks/storage.yml", "Say what is not proved"),
+        tmp_path, tasks_of("verify/tasks/storage.yml", "Report the requirements that are not proved"),
         verify_mounted=["a"], verify_cordoned=["b"], verify_mount_seconds=60,
     )  # fmt: skip
     assert "storage: not proved on b, which is cordoned" in done.output

@@ -91,4 +91,4 @@ def test_docker_keeps_what_it_is_told_and_refuses_what_would_stop_it(boot: Boot)
     )
     cut_off = host.play("docker", docker_runtimes={"nvidia": {"path": "runc"}}, docker_daemon={})
     assert cut_off.code == 0, cut_off.failures
-    assert cut_off.changes == ["Look what runs", "Restart docker"]
+    assert cut_off.changes == ["Read the default runtime of the running Docker", "Restart docker"]
