@@ -42,8 +42,3 @@ def is_label_value(text: str) -> bool:
 def is_qualified_name(text: str) -> bool:
     """Whether it can be the key of a label, annotation, taint or resource: `[prefix/]name`."""
     return re.fullmatch(_QUALIFIED_NAME, text) is not None
-
-
-def is_domain(text: str) -> bool:
-    """Whether projects can have hosts under this domain."""
-    return len(text) <= MAX_DOMAIN_LENGTH and re.fullmatch(DOMAIN, text) is not None
