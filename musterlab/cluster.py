@@ -263,10 +263,7 @@ def _lab_spec(
     tool_paths = {**binaries.find(reporter, build.REAL_NODES).paths}
     profile = groups[0].profile
     if gpus is not None:
-        chosen = built.choose(gpus, reporter)
-        tool_paths |= chosen.paths
-        for role, program in chosen.roles.items():
-            reporter(f"{role}: {program}")
+        tool_paths |= built.choose(gpus, reporter)
         profile = gpus.equip(profile)
     tools = distribution.with_programs(tool_paths)
     return startup.LabSpec(

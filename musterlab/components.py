@@ -14,6 +14,9 @@ from musterlab.ports import LOOPBACK
 STAGES = Path(__file__).parent / "stages.yaml"
 MANAGED_ANNOTATION = "muster.dev/lab-node"
 KIND_LABEL = "muster.dev/lab-node"
+PROGRAMS_ANNOTATION = "muster.dev/lab-programs"
+"""Annotation of a real node: which program has which role for its GPUs."""
+
 """On a node: `simulated` or `real`. In a lab that has both, the simulated ones have a taint of that key."""
 
 ETCD = "etcd"

@@ -8,7 +8,6 @@ import hashlib
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -89,16 +88,8 @@ EXAMPLE_PROGRAMS: Final = Recipe(
 )
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The programs of a lab by name, and a line for each role that says which program has it."""
-
-    paths: Mapping[str, Path]
-    roles: Mapping[str, str]
-
-
-def choose(gpus: Gpus, reporter: Reporter) -> Chosen:
-    """Find or build the programs for the GPUs of a lab.
+def choose(gpus: Gpus, reporter: Reporter) -> dict[str, Path]:
+    """Find or build the programs for the GPUs of a lab, and report which program has which role.
 
     Raises:
         BinariesError: one is missing and cannot be built; names it and its origin.
@@ -109,7 +100,12 @@ def choose(gpus: Gpus, reporter: Reporter) -> Chosen:
         paths[programs.DRA_DRIVER.file] = programs.find(programs.DRA_DRIVER, gpus.program_folder)
     elif gpus.stack == "dra":
         paths |= binaries.find(reporter, EXAMPLE_PROGRAMS).paths
-    return Chosen(paths, roles(gpus))
+        reporter(
+            f"not here: NVIDIA's DRA driver; {programs.missing((programs.DRA_DRIVER,), gpus.program_folder)}"
+        )
+    for role, program in roles(gpus).items():
+        reporter(f"{role}: {program}")
+    return paths
 
 
 def roles(gpus: Gpus) -> dict[str, str]:
@@ -119,12 +115,12 @@ def roles(gpus: Gpus) -> dict[str, str]:
         version = _version("plugin", _PLUGIN_VERSION)
         chosen["device plugin"] = f"NVIDIA's {DEVICE_PLUGIN} {version}"
     elif gpus.has_nvidias_dra_driver:
-        found = programs.find(programs.DRA_DRIVER, gpus.program_folder)
-        chosen["DRA driver"] = f"NVIDIA's {programs.DRA_DRIVER.file}, {found}"
+        content = programs.find(programs.DRA_DRIVER, gpus.program_folder).read_bytes()
+        digest = hashlib.sha256(content).hexdigest()[:12]
+        chosen["DRA driver"] = f"NVIDIA's {programs.DRA_DRIVER.file}, sha256 {digest}"
     else:
-        why = programs.missing((programs.DRA_DRIVER,), gpus.program_folder)
         version = _version("exampledriver", _EXAMPLE_VERSION)
-        chosen["DRA driver"] = f"{EXAMPLE_DRIVER} {version} stands for NVIDIA's: {why}"
+        chosen["DRA driver"] = f"{EXAMPLE_DRIVER} {version} stands for NVIDIA's {programs.DRA_DRIVER.file}"
     return chosen
 
 

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from musterlab.components import KIND_LABEL
+from musterlab.components import KIND_LABEL, PROGRAMS_ANNOTATION
+from musterlab.gpus import built
 from musterlab.gpus.models import RESOURCE
 from musterlab.realnodes.plan import API_CLIENT_USER, NAMES_USER, RealNode
 from orchestrator.cluster.errors import NotFound
@@ -49,7 +50,13 @@ async def _equip(transport: Transport, node: RealNode) -> None:
     while not await _registered(transport, node.name):  # noqa: ASYNC110 - another process registers it
         await asyncio.sleep(_POLL_SECONDS)
     labels = {**node.profile.labels, KIND_LABEL: REAL}
-    await transport.patch(NODES.path(name=node.name), {"metadata": {"labels": labels}})
+    metadata: dict[str, Any] = {"labels": labels}
+    if node.gpus is not None:
+        roles = built.roles(node.gpus).items()
+        metadata["annotations"] = {
+            PROGRAMS_ANNOTATION: "; ".join(f"{role}: {program}" for role, program in roles)
+        }
+    await transport.patch(NODES.path(name=node.name), {"metadata": metadata})
     # a kubelet keeps the resources that an administrator added; what it measures itself it would overwrite
     added = {name: amount for name, amount in node.profile.capacity.items() if name not in _OF_THE_MACHINE}
     status = {"status": {"capacity": added, "allocatable": added}}

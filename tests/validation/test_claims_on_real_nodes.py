@@ -1,4 +1,4 @@
-"""The pod of Google's page, as it is printed, on real kubelets with NVIDIA's DRA driver or the example driver.
+"""The pod of Google's page, as it is printed, on real kubelets with NVIDIA's DRA driver.
 
 The images are stand-ins of CUDA's samples: they say PASSED without a GPU that could calculate.
 """
@@ -11,6 +11,7 @@ import pytest
 from musterlab.cluster import start
 from musterlab.gpus.models import Gpus
 from tests.control.operators import muster, prepare
+from tests.musterlab.gpu_labs import check_nvidias_dra_driver
 from tests.musterlab.gpu_pods import kube_scheduler_of
 from tests.validation.replay import assert_second_judge_agrees
 from tests.validation.witnessed_runs import operator
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.real_nodes, pytest.mark.rare]
 
 
 def test_the_pod_of_the_page_uses_the_gpu_of_its_claim(tmp_path: Path) -> None:
+    check_nvidias_dra_driver()  # `muster validate` counts no devices of the example driver as GPUs
     out = tmp_path / "r"
     options = ("--target", "cluster", "--profile", "current", "--scenario", "dra", "--size", "1x8")
     gpus = Gpus("v100", 8, "dra")

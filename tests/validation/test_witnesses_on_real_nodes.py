@@ -1,6 +1,7 @@
 """The acceptance test on real kubelets: NVIDIA's device plugin over the double of NVML, and an agent on each node."""
 
 import asyncio
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -54,6 +55,10 @@ def test_an_honest_run_is_confirmed_by_the_kubelets_and_the_driver(lab: Lab, tmp
         run = validate(lab.kubeconfig, tmp_path / "report")
     for invariant in ("kubelet-agrees", "processes-on-own-gpus", "gpu-capacity", "nothing-vanishes"):
         assert run.step(f"invariant/{invariant}") == ("PASS", ""), run.output
+    report = json.loads((tmp_path / "report/report.json").read_text())
+    assert report["target"]["programs"] == (
+        "NVML: muster's double of libnvidia-ml.so; device plugin: NVIDIA's nvidia-device-plugin v0.19.0"
+    )
     heard = {event.node for event in log.read_log(tmp_path / "report").events if isinstance(event, GpusSeen)}
     assert heard == set(NODES)
 

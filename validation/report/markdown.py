@@ -42,6 +42,8 @@ def _head(report: Report) -> list[str]:
     ]
     if "operator" in report.target:
         lines.append(f"- operator: {report.target['operator']}")
+    if "programs" in report.target:
+        lines.append(f"- programs of a lab: {report.target['programs']}")
     lines.append(f"- executed: {report.coverage.executed} of {report.coverage.required} checks")
     lines += [f"- image on {one.node}: {pulled_words(one)}" for one in report.volatile.images or ()]
     if report.interrupted:

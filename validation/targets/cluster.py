@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from musterlab.components import PROGRAMS_ANNOTATION
 from orchestrator.cluster.discovery import served_version
 from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.kubeconfig import load_access
@@ -55,6 +56,7 @@ class ClusterTarget:
         self._server = ""
         self._renewed: str | None = None
         self._killed = ""
+        self._programs: list[str] = []
 
     async def start(self, cluster: Cluster) -> bool:
         """Connect and check. The projects of the scenarios must not exist yet."""
@@ -137,7 +139,7 @@ class ClusterTarget:
 
     def describe(self) -> dict[str, Any]:
         """The cluster in the report. Its address is not part of it."""
-        return {"kind": self.kind}
+        return {"kind": self.kind, **({"programs": " | ".join(self._programs)} if self._programs else {})}
 
     def timings(self) -> dict[str, str]:
         """Nothing is waited for that is worth a word."""
@@ -182,6 +184,8 @@ class ClusterTarget:
 
     async def _check_size(self, cluster: Cluster) -> None:
         nodes = await self.transport.list(NODES.path(), Node)
+        said = {node.metadata.annotations.get(PROGRAMS_ANNOTATION, "") for node in nodes.items}
+        self._programs = sorted(text for text in said if text and text.isascii() and text.isprintable())
         published = await self._published_gpus()
         counted = {
             node.metadata.name: int(node.status.allocatable.get(GPU_RESOURCE, 0))
