@@ -2,13 +2,14 @@
 
 import ipaddress
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from orchestrator.cli.options import Command
-from orchestrator.cli.serving import log_level_option, log_to_stderr
+from orchestrator.cli.serving import Function, log_level_option, log_to_stderr
 from orchestrator.distribution import require_extra
 from orchestrator.errors import UsageError
 from orchestrator.manifests.web import PROMETHEUS_URL
@@ -39,6 +40,10 @@ class Listen(NamedTuple):
             return False
 
 
+def _file_option(name: str, text: str) -> Callable[[Function], Function]:
+    return click.option(name, metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help=text)
+
+
 @click.command("web", cls=Command)
 @click.option(
     "--listen",
@@ -48,18 +53,8 @@ class Listen(NamedTuple):
     help="Address to listen on. * is every address, port 0 takes a free port. Other addresses than "
     "loopback need a certificate.",
 )
-@click.option(
-    "--tls-certificate",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Certificate chain of the server in PEM.",
-)
-@click.option(
-    "--tls-key",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Private key of the certificate.",
-)
+@_file_option("--tls-certificate", "Certificate chain of the server in PEM.")
+@_file_option("--tls-key", "Private key of the certificate.")
 @click.option(
     "--kubeconfig",
     metavar="FILE",
@@ -72,17 +67,13 @@ class Listen(NamedTuple):
     metavar="URL",
     help="Prometheus with the rules of `muster monitoring`. The page Analytics reads the history from it.",
 )
-@click.option(
+@_file_option(
     "--history",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File for the history, instead of a Prometheus. It is created if it is missing; at most 1 GB.",
+    "File for the history, instead of a Prometheus. It is created if it is missing; at most 1 GB.",
 )
-@click.option(
+@_file_option(
     "--history-token",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Token of the recording account, which needs the role muster-viewer in the whole cluster.",
+    "Token of the recording account, which needs the role muster-viewer in the whole cluster.",
 )
 @click.option(
     "--history-seconds",
@@ -108,18 +99,10 @@ class Listen(NamedTuple):
     metavar="ID",
     help="Client id of the pages at the provider; the same as that of the API server.",
 )
-@click.option(
-    "--oidc-client-secret",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="File with the client secret. Without it the pages are a public client with PKCE.",
+@_file_option(
+    "--oidc-client-secret", "File with the client secret. Without it the pages are a public client with PKCE."
 )
-@click.option(
-    "--oidc-authority",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="CA certificate of the provider in PEM.  [default: the system's]",
-)
+@_file_option("--oidc-authority", "CA certificate of the provider in PEM.  [default: the system's]")
 @click.option(
     "--oidc-scope",
     "oidc_scopes",
