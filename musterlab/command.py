@@ -211,8 +211,9 @@ def env(name: str, state_dir: Path | None) -> None:
 def storage(name: str, state_dir: Path | None) -> None:
     """Serve volumes, clones and snapshots to the real nodes of a lab, until interrupted. Programs are built once.
 
-    By Kubernetes' own CSI driver for tests, on all nodes the same volumes; its class is the default. What was made
-    stays with the lab, and can be mounted while this runs.
+    The lab's own CSI driver makes the volumes, beside Kubernetes' external-provisioner and external-snapshotter. Its
+    class `lab` is the default class. All nodes share the volumes. The volumes stay with the lab. Pods can mount them
+    while this command runs.
     """
     from musterlab import cluster
     from musterlab.storage import serving

@@ -31,12 +31,12 @@ DRA_DRIVER: Final = Program(
 NVML_MOCK: Final = Program(
     "libnvidia-ml.so.550.163.01", "image ghcr.io/nvidia/nvml-mock, /usr/local/lib", ("0.3.0 (3b2b865)",)
 )
-HOST_PATH_DRIVER: Final = Program(
-    "hostpathplugin", "image registry.k8s.io/sig-storage/hostpathplugin, /", ("1f2b2e6",)
+TRIDENT: Final = Program(
+    "trident_orchestrator",
+    "image docker.io/netapp/trident, /",
+    ("26.06.0 (without the drivers for Google and Azure)",),
 )
-TRIDENT: Final = Program("trident_orchestrator", "image docker.io/netapp/trident, /", ("26.06.0",))
-TRIDENT_CONTROL: Final = Program("tridentctl", "image docker.io/netapp/trident, /bin", ("26.06.0",))
-PROGRAMS: Final = (DRA_DRIVER, NVML_MOCK, HOST_PATH_DRIVER, TRIDENT, TRIDENT_CONTROL)
+PROGRAMS: Final = (DRA_DRIVER, NVML_MOCK, TRIDENT)
 
 
 def folder(named: Path | None = None) -> Path | None:

@@ -1,7 +1,6 @@
 """Tells kubelets of a CSI driver on their node: `python -m musterlab.storage.registrar NAME ENDPOINT SOCKET...`.
 
-It says what Kubernetes' node-driver-registrar says, which the Go module proxy does not have: the messages of
-`k8s.io/kubelet/pkg/apis/pluginregistration/v1/api.proto` (Kubernetes 1.36), at one socket for each kubelet.
+It answers as Kubernetes' node-driver-registrar does, at one socket for each kubelet.
 """
 
 import asyncio
@@ -10,44 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpclib.const import Cardinality, Handler
 from grpclib.server import Server
 
+from musterlab.storage.messages import REGISTRATION, message_classes
+
 SUPPORTED_VERSIONS: Final = ("1.0.0",)
 _SERVICE: Final = "pluginregistration.Registration"
-_KIND: Final = descriptor_pb2.FieldDescriptorProto
-_FIELDS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
-    "InfoRequest": (),
-    "PluginInfo": (
-        ("type", _KIND.TYPE_STRING),
-        ("name", _KIND.TYPE_STRING),
-        ("endpoint", _KIND.TYPE_STRING),
-        ("supported_versions", _KIND.TYPE_STRING),
-    ),
-    "RegistrationStatus": (("plugin_registered", _KIND.TYPE_BOOL), ("error", _KIND.TYPE_STRING)),
-    "RegistrationStatusResponse": (),
-}
-"""By message the fields, numbered from 1."""
-
-
-def _message_classes() -> dict[str, Any]:
-    package = _SERVICE.partition(".")[0]
-    file = descriptor_pb2.FileDescriptorProto(name="registration.proto", package=package, syntax="proto3")
-    for message, fields in _FIELDS.items():
-        described = file.message_type.add(name=message)
-        for number, (name, kind) in enumerate(fields, 1):
-            label = _KIND.LABEL_REPEATED if name == "supported_versions" else _KIND.LABEL_OPTIONAL
-            described.field.add(name=name, number=number, type=kind, label=label)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
-        for name in _FIELDS
-    }
-
-
-MESSAGES: Final = _message_classes()
+MESSAGES: Final = message_classes(_SERVICE.partition(".")[0], REGISTRATION)
 
 
 class Registration:

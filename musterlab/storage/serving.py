@@ -1,19 +1,18 @@
-"""Serves volumes, clones and snapshots to the real nodes of a running lab, as long as somebody wants them.
+"""Serves volumes, clones and snapshots to the real nodes of a running lab for the length of a block.
 
-On each node runs Kubernetes' host path driver, with one folder of volumes for all nodes, so that a volume can be read
-on any. external-provisioner and external-snapshotter talk to the driver of the first node. A lab starts none of it by
-itself.
+One process of the lab's own CSI driver serves all nodes from one folder of volumes. Kubernetes' sidecars, which are
+external-provisioner and external-snapshotter, call it at the socket of the first node. A lab starts none by itself.
 """
 
 import asyncio
 import contextlib
-import json
+import fcntl
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +21,9 @@ import yaml
 from musterlab import binaries, components, pdeathsig_exec, pki
 from musterlab.cluster import Lab
 from musterlab.errors import LabError, StartError
-from musterlab.realnodes import machine, plan
-from musterlab.storage import recipe
+from musterlab.realnodes import plan
+from musterlab.storage import driver, recipe
+from musterlab.storage.nodes import check_visible, real_nodes
 from orchestrator.cluster.errors import NotFound
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import (
@@ -37,17 +37,13 @@ from orchestrator.cluster.resources import (
 from orchestrator.cluster.transport import Transport
 from orchestrator.progress import Reporter
 
-DRIVER: Final = "hostpath.csi.k8s.io"
-CLASS: Final = "hostpath"
+CLASS: Final = "lab"
 """Name of the StorageClass, which is the default, and of the VolumeSnapshotClass."""
 CSI_DRIVERS: Final = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
 CSI_NODES: Final = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
 
 _USER: Final = "muster-lab:storage"
 _FOLDER: Final = "storage"
-_KUBELET: Final = "/var/lib/kubelet"
-_SOCKET: Final = f"plugins/{DRIVER}/csi.sock"
-_REGISTRATION: Final = f"plugins_registry/{DRIVER}-reg.sock"
 _SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.1
 _READ: Final = ["get", "list", "watch"]
@@ -71,12 +67,12 @@ _RULES: Final[tuple[Mapping[str, list[str]], ...]] = (
     {"apiGroups": [_SNAPSHOT_GROUP], "resources": [*_CONTENTS, *_SNAPSHOTS], "verbs": [*_READ, *_WRITE]},
     {"apiGroups": [_GROUP_SNAPSHOT_GROUP], "resources": ["*"], "verbs": [*_READ, *_WRITE]},
 )
-"""As external-provisioner and external-snapshotter publish them, for what runs here."""
+"""Rights that external-provisioner and external-snapshotter publish for the features that are on here."""
 
 
 @contextlib.contextmanager
 def storage(lab: Lab, reporter: Reporter) -> Iterator[None]:
-    """Serve storage to the real nodes for the length of the block; what was made there stays in the lab's directory.
+    """Serve storage to the real nodes for the length of the block. The volumes stay in the lab's directory.
 
     Raises:
         BinariesError: a program is nowhere and cannot be built.
@@ -86,75 +82,48 @@ def storage(lab: Lab, reporter: Reporter) -> Iterator[None]:
     nodes = real_nodes(lab)
     programs = binaries.find(reporter, recipe.STORAGE_PROGRAMS)
     folder = lab.state_directory / _FOLDER
-    check_visible(folder, *programs.paths.values())
-    (folder / "volumes").mkdir(parents=True, exist_ok=True, mode=0o700)
-    asyncio.run(_prepare_cluster(lab, programs.directory / recipe.DEFINITIONS))
+    check_visible(folder)
     # the paths of sockets are short, those of labs may not be
-    with tempfile.TemporaryDirectory(prefix="muster-csi-") as links, contextlib.ExitStack() as stack:
+    with (
+        _alone(folder, lab),
+        tempfile.TemporaryDirectory(prefix="muster-csi-") as links,
+        contextlib.ExitStack() as stack,
+    ):
+        asyncio.run(_prepare_cluster(lab, programs.directory / recipe.DEFINITIONS))
         running: dict[str, subprocess.Popen[bytes]] = {}
         for name, command in _commands(lab, nodes, programs.paths, Path(links)):
             running[name] = stack.enter_context(bound_process(command, folder / f"{name}.log"))
-        asyncio.run(until_registered(lab, DRIVER, nodes, running, folder))
+        asyncio.run(until_registered(lab, driver.NAME, nodes, running, folder))
         reporter(f"storage class {CLASS!r} is served on {len(nodes)} nodes")
         yield
 
 
-def real_nodes(lab: Lab) -> dict[str, int]:
-    """The real nodes by name, with the number of the process that sees their files."""
-    folder = lab.state_directory / plan.FOLDER
-    processes = lab.status().processes
-    nodes = {
-        process.name: process.pid
-        for process in processes
-        if (folder / process.name / "specification.json").is_file() and process.state == "running"
-    }
-    if not nodes:
-        raise LabError(f"lab {lab.name!r} has no real node that runs: start it with 'lab up --real-nodes 1'")
-    return nodes
-
-
-def check_visible(*paths: Path) -> None:
-    """Raise LabError for a path that real nodes do not see."""
-    for path in paths:
-        top = path.resolve().parts[1]
-        if top in machine.OWN:
+@contextlib.contextmanager
+def _alone(folder: Path, lab: Lab) -> Iterator[None]:
+    """Hold the lock of a folder of volumes for the length of the block. Raises LabError if another process has it."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             raise LabError(
-                f"{path} cannot be seen on real nodes, which have a /{top} of their own: "
-                "give another --state-dir, or set XDG_CACHE_HOME"
-            )
+                f"storage of lab {lab.name!r} is served already: end the other process first"
+            ) from None
+        yield
 
 
 def _commands(
-    lab: Lab, nodes: Mapping[str, int], programs: Mapping[str, Path], links: Path
+    lab: Lab, nodes: Iterable[str], programs: Mapping[str, Path], links: Path
 ) -> Iterator[tuple[str, list[str]]]:
     """Give name and command of each program. `links` is an empty folder that gets a link for each node."""
     folder = lab.state_directory / _FOLDER
-    for node, process in nodes.items():
-        kubelet = lab.state_directory / plan.FOLDER / node / "kubelet"
-        (links / node).symlink_to(kubelet)
-        for name in (_SOCKET, _REGISTRATION):
-            (kubelet / name).parent.mkdir(parents=True, exist_ok=True)
-        specification = {
-            "node": process,
-            "command": [
-                str(programs[recipe.DRIVER]),
-                f"--drivername={DRIVER}",
-                f"--endpoint=unix://{_KUBELET}/{_SOCKET}",
-                f"--nodeid={node}",
-                f"--statedir={folder / 'volumes'}",
-                "--enable-topology=false",
-                "--v=4",
-            ],
-            "environment": {"PATH": os.defpath},
-        }
-        file = folder / f"{node}.json"
-        file.write_text(json.dumps(specification))
-        yield f"driver-{node}", plan.python("inside", file)
-    registrar = [sys.executable, "-P", "-m", "musterlab.storage.registrar", DRIVER]
-    registrations = [str(links / node / _REGISTRATION) for node in nodes]
-    yield "registrar", [*registrar, f"{_KUBELET}/{_SOCKET}", *registrations]
+    for node in nodes:
+        (links / node).symlink_to(lab.state_directory / plan.FOLDER / node / "kubelet")
+    python = [sys.executable, "-P", "-m", driver.__name__]
+    kubelets = [f"{node}={links / node}" for node in nodes]
+    yield "driver", [*python, str(lab.state_directory), str(folder / "volumes"), *kubelets]
     access = _access(lab, folder)
-    address = f"--csi-address={links / next(iter(nodes)) / _SOCKET}"
+    address = f"--csi-address={links / next(iter(nodes)) / driver.SOCKET}"
     yield recipe.PROVISIONER, [str(programs[recipe.PROVISIONER]), access, address]
     yield recipe.SNAPSHOTTER, [str(programs[recipe.SNAPSHOTTER]), access, address]
     yield recipe.SNAPSHOT_CONTROLLER, [str(programs[recipe.SNAPSHOT_CONTROLLER]), access]
@@ -183,7 +152,7 @@ def bound_process(command: list[str], log: Path) -> Iterator["subprocess.Popen[b
 
 
 async def _prepare_cluster(lab: Lab, definitions: Path) -> None:
-    """Apply definitions, rights and classes; what is there already stays."""
+    """Apply definitions, rights and classes."""
     role = {"kind": "ClusterRole", "apiGroup": CLUSTER_ROLES.group, "name": _USER}
     user = {"kind": "User", "apiGroup": CLUSTER_ROLES.group, "name": _USER}
     default = {"metadata": {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}
@@ -195,9 +164,13 @@ async def _prepare_cluster(lab: Lab, definitions: Path) -> None:
         for resource, name, content in (
             (CLUSTER_ROLES, _USER, {"rules": list(_RULES)}),
             (CLUSTER_ROLE_BINDINGS, _USER, {"roleRef": role, "subjects": [user]}),
-            (CSI_DRIVERS, DRIVER, {"spec": {"attachRequired": False, "podInfoOnMount": True}}),
-            (STORAGE_CLASSES, CLASS, {**default, "provisioner": DRIVER}),
-            (VOLUME_SNAPSHOT_CLASSES, CLASS, {**snapshots, "driver": DRIVER, "deletionPolicy": "Delete"}),
+            (CSI_DRIVERS, driver.NAME, {"spec": {"attachRequired": False, "podInfoOnMount": False}}),
+            (STORAGE_CLASSES, CLASS, {**default, "provisioner": driver.NAME}),
+            (
+                VOLUME_SNAPSHOT_CLASSES,
+                CLASS,
+                {**snapshots, "driver": driver.NAME, "deletionPolicy": "Delete"},
+            ),
         ):
             await _apply(transport, resource, name, content)
 
@@ -217,8 +190,8 @@ async def _apply(transport: Transport, resource: Resource, name: str, content: M
 
 async def until_registered(
     lab: Lab,
-    driver: str,
-    nodes: Mapping[str, int],
+    name: str,
+    nodes: Iterable[str],
     running: Mapping[str, "subprocess.Popen[bytes]"],
     folder: Path,
 ) -> None:
@@ -230,19 +203,17 @@ async def until_registered(
     deadline = time.monotonic() + _SECONDS
     async with Transport(load_access(lab.kubeconfig)) as transport:
         for node in nodes:
-            while not await _knows_driver(transport, driver, node):
-                for name, process in running.items():
+            while not await _knows_driver(transport, name, node):
+                for program, process in running.items():
                     if process.poll() is not None:
                         raise StartError(
-                            f"{name} ended with status {process.returncode}: see {folder}/{name}.log"
+                            f"{program} ended with status {process.returncode}: see {folder}/{program}.log"
                         )
                 if time.monotonic() > deadline:
-                    raise StartError(
-                        f"the kubelet of {node} does not know {driver}: see the logs in {folder}"
-                    )
+                    raise StartError(f"the kubelet of {node} does not know {name}: see the logs in {folder}")
                 await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _knows_driver(transport: Transport, driver: str, node: str) -> bool:
+async def _knows_driver(transport: Transport, name: str, node: str) -> bool:
     found: dict[str, Any] = await transport.get(CSI_NODES.path(None, node))
-    return any(known["name"] == driver for known in found["spec"].get("drivers") or ())
+    return any(known["name"] == name for known in found["spec"].get("drivers") or ())

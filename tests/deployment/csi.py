@@ -1,49 +1,18 @@
-"""A client of CSI controllers: the calls that Kubernetes' sidecars make, over the driver's socket.
-
-The messages are described as far as tests use them, with the numbers and types of the fields of `csi.proto`
-(container-storage-interface/spec v1.12.0).
-"""
+"""A client of CSI controllers: the calls that Kubernetes' sidecars make, over the driver's socket."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpclib.client import Channel, UnaryUnaryMethod
+
+from musterlab.storage.messages import CSI, message_classes
 
 _SECONDS = 180.0
 _MULTI_NODE_MULTI_WRITER = 5
-_KIND = descriptor_pb2.FieldDescriptorProto
-_SCALARS = {
-    "string": _KIND.TYPE_STRING,
-    "int64": _KIND.TYPE_INT64,
-    "int32": _KIND.TYPE_INT32,
-    "bool": _KIND.TYPE_BOOL,
-}
-_MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
-    "CapacityRange": {"required_bytes": (1, "int64")},
-    "MountVolume": {"fs_type": (1, "string"), "mount_flags": (2, "string*")},
-    "AccessMode": {"mode": (1, "int32")},
-    "VolumeCapability": {"mount": (2, "MountVolume"), "access_mode": (3, "AccessMode")},
-    "SnapshotSource": {"snapshot_id": (1, "string")},
-    "VolumeSource": {"volume_id": (1, "string")},
-    "VolumeContentSource": {"snapshot": (1, "SnapshotSource"), "volume": (2, "VolumeSource")},
-    "StringEntry": {"key": (1, "string"), "value": (2, "string")},
-    "Volume": {"capacity_bytes": (1, "int64"), "volume_id": (2, "string")},
-    "Snapshot": {"snapshot_id": (2, "string"), "ready_to_use": (5, "bool")},
-    "CreateVolumeRequest": {
-        "name": (1, "string"),
-        "capacity_range": (2, "CapacityRange"),
-        "volume_capabilities": (3, "VolumeCapability*"),
-        "parameters": (4, "StringEntry*"),
-        "volume_content_source": (6, "VolumeContentSource"),
-    },
-    "CreateVolumeResponse": {"volume": (1, "Volume")},
-    "DeleteVolumeRequest": {"volume_id": (1, "string")},
-    "CreateSnapshotRequest": {"source_volume_id": (1, "string"), "name": (2, "string")},
-    "CreateSnapshotResponse": {"snapshot": (1, "Snapshot")},
-    "DeleteSnapshotRequest": {"snapshot_id": (1, "string")},
+_MESSAGES = {
     "ControllerExpandVolumeRequest": {"volume_id": (1, "string"), "capacity_range": (2, "CapacityRange")},
     "ControllerExpandVolumeResponse": {"capacity_bytes": (1, "int64")},
     "ControllerPublishVolumeRequest": {
@@ -53,32 +22,27 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     },
     "ControllerPublishVolumeResponse": {"publish_context": (1, "StringEntry*")},
     "ControllerUnpublishVolumeRequest": {"volume_id": (1, "string"), "node_id": (2, "string")},
-    "Empty": {},
 }
-"""Fields by message: number and type; a star stands for many. On the wire a map is many entries, an enum a number."""
+"""Messages that the lab's own driver has no use for."""
+_CLASSES = message_classes("csi.v1", {**CSI, **_MESSAGES})
 
 
-def _classes() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(name="csi.proto", package="csi.v1", syntax="proto3")
-    for message, fields in _MESSAGES.items():
-        described = file.message_type.add(name=message)
-        for name, (number, written) in fields.items():
-            kind = written.removesuffix("*")
-            entry = described.field.add(name=name, number=number)
-            entry.label = _KIND.LABEL_OPTIONAL if kind == written else _KIND.LABEL_REPEATED
-            entry.type = _SCALARS.get(kind, _KIND.TYPE_MESSAGE)
-            if kind not in _SCALARS:
-                entry.type_name = f".csi.v1.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"csi.v1.{name}"))
-        for name in _MESSAGES
-    }
+async def call(socket: Path, name: str, request: Mapping[str, Any], answer: str = "Empty") -> Any:
+    """Call a driver, such as `Controller/CreateVolume`. Raises grpclib's GRPCError with what the driver says."""
+    message = _CLASSES[f"{name.rpartition('/')[2]}Request"]
+    channel = Channel(path=str(socket))
+    try:
+        method: UnaryUnaryMethod[Any, Any] = UnaryUnaryMethod(
+            channel, f"/csi.v1.{name}", message, _CLASSES[answer]
+        )
+        return await method(message(**request), timeout=_SECONDS)
+    finally:
+        channel.close()
 
 
-_CLASSES = _classes()
-_CAPABILITY = {"mount": {"fs_type": "nfs"}, "access_mode": {"mode": _MULTI_NODE_MULTI_WRITER}}
+def capability(fs_type: str = "") -> dict[str, Any]:
+    """What is asked of a volume that many nodes mount."""
+    return {"mount": {"fs_type": fs_type}, "access_mode": {"mode": _MULTI_NODE_MULTI_WRITER}}
 
 
 @dataclass(frozen=True)
@@ -86,12 +50,13 @@ class Controller:
     """A CSI controller that listens at a socket. Every call raises grpclib's GRPCError with what the driver says."""
 
     socket: Path
+    fs_type: str = ""
 
     async def create_volume(
         self,
         name: str,
         size_bytes: int,
-        parameters: Mapping[str, str],
+        parameters: Mapping[str, str] = MappingProxyType({}),
         *,
         snapshot: str = "",
         volume: str = "",
@@ -100,7 +65,7 @@ class Controller:
         request: dict[str, Any] = {
             "name": name,
             "capacity_range": {"required_bytes": size_bytes},
-            "volume_capabilities": [_CAPABILITY],
+            "volume_capabilities": [capability(self.fs_type)],
             "parameters": [{"key": key, "value": value} for key, value in parameters.items()],
         }
         if snapshot:
@@ -133,7 +98,7 @@ class Controller:
 
     async def publish_volume(self, volume: str, node: str) -> dict[str, str]:
         """Let a node mount a volume; return what the node is told of it."""
-        request = {"volume_id": volume, "node_id": node, "volume_capability": _CAPABILITY}
+        request = {"volume_id": volume, "node_id": node, "volume_capability": capability(self.fs_type)}
         answer = await self._call("ControllerPublishVolume", request, "ControllerPublishVolumeResponse")
         return {entry.key: entry.value for entry in answer.publish_context}
 
@@ -142,12 +107,4 @@ class Controller:
         await self._call("ControllerUnpublishVolume", {"volume_id": volume, "node_id": node})
 
     async def _call(self, name: str, request: dict[str, Any], answer: str = "Empty") -> Any:
-        message = _CLASSES[f"{name}Request"]
-        channel = Channel(path=str(self.socket))
-        try:
-            method: UnaryUnaryMethod[Any, Any] = UnaryUnaryMethod(
-                channel, f"/csi.v1.Controller/{name}", message, _CLASSES[answer]
-            )
-            return await method(message(**request), timeout=_SECONDS)
-        finally:
-            channel.close()
+        return await call(self.socket, f"Controller/{name}", request, answer)

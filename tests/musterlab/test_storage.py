@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from grpclib.client import Channel, UnaryUnaryMethod
 
-from musterlab.errors import BinariesError, LabError
-from musterlab.storage import recipe, serving
+from musterlab.errors import LabError
+from musterlab.storage.nodes import check_visible
 from musterlab.storage.registrar import MESSAGES, serve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 async def call(path: Path, name: str, request: Any, answer: str) -> Any:
@@ -49,19 +46,6 @@ async def test_kubelets_get_name_and_socket_and_a_refusal_ends_it(tmp_path: Path
 
 
 def test_what_a_node_has_of_its_own_is_no_place_for_volumes() -> None:
-    serving.check_visible(Path("/home/labs/storage"))
+    check_visible(Path("/home/labs/storage"))
     with pytest.raises(LabError, match="--state-dir"):
-        serving.check_visible(Path("/var/lib/labs/storage"))
-
-
-def test_sources_that_are_others_are_not_corrected() -> None:
-    whole = "".join(before for before, _ in recipe.CORRECTIONS)
-    assert recipe.corrected(whole) == "".join(after for _, after in recipe.CORRECTIONS)
-    changes: list[Callable[[str], str]] = [
-        lambda text: "",
-        lambda text: text + text,
-        lambda text: text.replace("sync.Mutex", "sync.RWMutex"),
-    ]
-    for change in changes:
-        with pytest.raises(BinariesError, match="not as expected"):
-            recipe.corrected(change(whole))
+        check_visible(Path("/var/lib/labs/storage"))

@@ -1,7 +1,7 @@
-"""Bytes that are cloned, kept and restored by `muster data`: Kubernetes' own CSI driver on the real nodes of a lab.
+"""Bytes that `muster data` clones, keeps and restores on the real nodes of a lab.
 
-Nothing of it is a double but the registrar, which the real kubelet takes at its word: the API server, the kubelets,
-external-provisioner, external-snapshotter and the host path driver are the programs of others, the operator is ours.
+The API server, the kubelets, external-provisioner and external-snapshotter are the programs of others. The CSI driver
+(`test_storage_driver.py` holds it against csi-sanity), the registrar and the operator are ours.
 """
 
 from __future__ import annotations

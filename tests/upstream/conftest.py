@@ -65,7 +65,7 @@ def _facts_of(project: str) -> Callable[..., dict[str, Any]]:
 
 deepops, kubespray, trident = (_facts_of(project) for project in ("deepops", "kubespray", "trident"))
 dra_driver, device_plugin = (_facts_of(project) for project in ("dra_driver", "device_plugin"))
-mock_nvml, jobset, host_path = (_facts_of(project) for project in ("mock_nvml", "jobset", "host_path"))
+mock_nvml, jobset = (_facts_of(project) for project in ("mock_nvml", "jobset"))
 
 
 @pytest.fixture(scope="session")

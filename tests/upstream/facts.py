@@ -55,7 +55,6 @@ PROJECTS = {
     "device_plugin": Project("nvidia.json", "k8s-device-plugin-1b826ac", "device_plugin", "device_plugin"),
     "mock_nvml": Project("nvidia.json", "k8s-test-infra-3b2b865", "test_infrastructure", "mock_nvml"),
     "jobset": Project("jobset.json", "jobset-08dfbdf", "jobset"),
-    "host_path": Project("csi-host-path.json", "csi-driver-host-path-1f2b2e6", "host_path"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The names of JobSet and of the CSI host path driver that muster uses exist there."""
+"""The names of JobSet that muster uses exist there."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -66,18 +66,3 @@ def test_an_order_of_starting_that_muster_knows_exists(jobset: Facts, policy: st
         in (ROOT / "orchestrator" / "observe" / "controllers.py").read_text()
         + (ROOT / "orchestrator" / "cluster" / "controller_objects.py").read_text()
     )
-
-
-def _objects(host_path: Facts) -> list[Facts]:
-    return [each for folder in host_path["objects"].values() for group in folder.values() for each in group]
-
-
-def test_the_csi_driver_of_the_lab_has_the_names_of_kubernetes_own(host_path: Facts) -> None:
-    """Driver and image of the host path driver, wherever the product names them."""
-    drivers = {each["name"] for each in _objects(host_path) if each["kind"] == "CSIDriver"}
-    images = {container["image"] for each in _objects(host_path) for container in each.get("containers", [])}
-    assert host_path["flags"]["drivername"]["default"] in drivers
-    assert found(r"\bhostpath\.csi\.[\w.]*\w").keys() <= drivers
-    assert found(r"\bregistry\.k8s\.io/sig-storage/hostpath\w*").keys() <= {
-        each.partition(":")[0] for each in images
-    }

@@ -12,23 +12,13 @@ Facts = dict[str, Any]
 
 
 @pytest.fixture
-def images(
-    dra_driver: Facts, mock_nvml: Facts, host_path: Facts, trident: Facts
-) -> dict[str, list[str] | None]:
+def images(dra_driver: Facts, mock_nvml: Facts, trident: Facts) -> dict[str, list[str] | None]:
     """The images of each project, with the programs that are copied into them; None where the facts have no list."""
     ((_, sources),) = trident["sources"].items()
-    deployed = [
-        each for folder in host_path["objects"].values() for group in folder.values() for each in group
-    ]
     return {
         **{
             project["chart"]["values"]["image.repository"]: project["programs_of_image"]
             for project in (dra_driver, mock_nvml)
-        },
-        **{
-            container["image"].partition(":")[0]: None
-            for each in deployed
-            for container in each.get("containers", [])
         },
         f"docker.io/netapp/{sources['constants']['OrchestratorName']}": None,
     }
@@ -44,9 +34,9 @@ def test_a_program_is_in_its_image(images: dict[str, list[str] | None], program:
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: str(program.file))
 def test_a_program_was_tried_in_a_version_of_the_facts(
-    dra_driver: Facts, mock_nvml: Facts, host_path: Facts, trident: Facts, program: Program
+    dra_driver: Facts, mock_nvml: Facts, trident: Facts, program: Program
 ) -> None:
-    commits = [project["source"]["commit"][:7] for project in (dra_driver, mock_nvml, host_path)]
+    commits = [project["source"]["commit"][:7] for project in (dra_driver, mock_nvml)]
     for tried in program.tried:
         assert set(re.findall(r"[\w.]+", tried)) & {*commits, *trident["releases"]}, tried
 

@@ -25,12 +25,11 @@ from orchestrator.cluster.transport import Transport
 from tests.cluster.certificates import Authority
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.deployment.conftest import SiteUnderTest
-from tests.deployment.ontap import nfs
+from tests.deployment.ontap import nfs, programs
 from tests.deployment.ontap.conftest import TRIDENT_PASSWORD
 from tests.deployment.ontap.double import Double
 from tests.deployment.ontap.trident_in_cluster import trident
 from tests.deployment.trident_double import OperatorDouble, archive, running
-from tests.upstream import trident_programs
 
 pytestmark = [pytest.mark.rare, pytest.mark.lab, pytest.mark.real_nodes]
 
@@ -86,8 +85,9 @@ vars:
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab whose two real nodes run Trident."""
-    trident_programs.program()
-    trident_programs.attacher()
+    programs.trident()
+    programs.manifests()
+    programs.attacher()
     nfs.programs()
     folder = tmp_path_factory.mktemp("t")
     started = musterlab.cluster.start(
@@ -97,7 +97,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         (folder / "trident").mkdir()
         with (
             trident(started, folder / "trident"),
-            running(OperatorDouble(started.kubeconfig, trident_programs.RELEASE)),
+            running(OperatorDouble(started.kubeconfig, programs.RELEASE)),
         ):
             yield started
     finally:

@@ -16,13 +16,12 @@ import pytest
 import yaml
 from grpclib.exceptions import GRPCError
 
-from tests.deployment.ontap import nfs, trident
+from tests.deployment.ontap import nfs, programs, trident
 from tests.deployment.ontap.conftest import TRIDENT_PASSWORD
 from tests.deployment.ontap.double import Double
 from tests.deployment.ontap.rights import endpoint
 from tests.deployment.ontap.test_ontap_rights import LIFE, privileges
 from tests.deployment.ontap.trident import Trident
-from tests.upstream import trident_programs
 
 pytestmark = [pytest.mark.lab, pytest.mark.rare]
 
@@ -61,7 +60,7 @@ def backend(cluster: Double, driver: str) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _program() -> None:
-    trident_programs.program()
+    programs.trident()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typing import Any
 
 from musterlab.ports import choose
 from tests.deployment.csi import Controller
-from tests.upstream import trident_programs
+from tests.deployment.ontap import programs
 
 _SECONDS = 180
 _READY_SECONDS = 60
@@ -63,11 +63,11 @@ class Trident:
 def running(folder: Path) -> Iterator[Trident]:
     """Run Trident as a CSI controller without Kubernetes, which keeps what it knows in memory."""
     (port,) = choose(1)
-    trident = Trident(port, Controller(folder / "csi.sock"), folder / "trident.log")
+    trident = Trident(port, Controller(folder / "csi.sock", fs_type="nfs"), folder / "trident.log")
     key = folder / "aes-key"
     key.write_bytes(os.urandom(32))
     command = [
-        str(trident_programs.program()),
+        str(programs.trident()),
         "--no_persistence",
         "--rest",
         f"--port={port}",

@@ -1,9 +1,9 @@
 """NetApp's Trident on the real nodes of a lab: CSI controller, a node plugin on each node, Kubernetes' sidecars.
 
-Everything is what Trident's operator installs, read from Trident's sources: definitions, accounts with their rights,
-the CSIDriver, the arguments of each container. In the place of images are programs: the controller and the plugins run
-on nodes as hostNetwork pods would, the sidecars beside the API server. Kubernetes' registrar is ours
-(`musterlab.storage`), and `mount.nfs` is `mount_nfs.py`, for this machine's kernel has no NFS client.
+A checkout of Trident has the objects that its operator installs: definitions, accounts with their rights, the
+CSIDriver, the arguments of each container. Programs replace the images. The controller and the plugins run on nodes as
+hostNetwork pods would, the sidecars beside the API server. The registrar is ours (`musterlab.storage`). `mount.nfs` is
+`mount_nfs.py`, because the kernel of this machine has no NFS client.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from musterlab import binaries, pki
 from musterlab.cluster import Lab
 from musterlab.realnodes import network, plan
 from musterlab.storage import recipe, serving
+from musterlab.storage.nodes import check_visible, real_nodes
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -37,8 +38,7 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.cluster.transport import Transport
 from orchestrator.progress import Reporter
-from tests.deployment.ontap import nfs
-from tests.upstream import trees, trident_programs
+from tests.deployment.ontap import nfs, programs
 
 if TYPE_CHECKING:
     import subprocess
@@ -80,10 +80,8 @@ class Manifests:
 
     @classmethod
     def read(cls) -> "Manifests":
-        """Read them from the archive of the sources."""
-        archive = trees.TRIDENT_SOURCES[trident_programs.RELEASE]
-        text = trees.read_file(archive, "cli/k8s_client/yaml_factory.go")
-        return cls(dict(re.findall(r"(?m)^const (\w+) = `([^`]*)`", text)))
+        """Read them from the checkout of Trident."""
+        return cls(dict(re.findall(r"(?m)^const (\w+) = `([^`]*)`", programs.manifests())))
 
     def definitions(self) -> list[dict[str, Any]]:
         """Return the definitions of Trident's objects."""
@@ -116,10 +114,10 @@ def trident(lab: Lab, folder: Path) -> Iterator[None]:
     Returns when the kubelet of each node knows the driver.
     """
     manifests = Manifests.read()
-    nodes = serving.real_nodes(lab)
+    nodes = real_nodes(lab)
     asyncio.run(_prepare_cluster(lab, manifests, folder))
     _write_certificates(lab, folder)
-    serving.check_visible(folder, _MOUNT_NFS, trident_programs.program())
+    check_visible(folder, _MOUNT_NFS, programs.trident())
     # the paths of sockets are short, those of labs may not be
     with tempfile.TemporaryDirectory(prefix="muster-csi-") as short, contextlib.ExitStack() as stack:
         running: dict[str, subprocess.Popen[bytes]] = {}
@@ -211,7 +209,7 @@ def _commands(
 ) -> Iterator[tuple[str, list[str]]]:
     """Give name and command of each program. `short` is an empty folder that takes what has a short path."""
     deployment, daemon_set = "csiDeployment120YAMLTemplate", "daemonSet120YAMLTemplateLinux"
-    program, flags = str(trident_programs.program()), _certificate_flags(lab, folder)
+    program, flags = str(programs.trident()), _certificate_flags(lab, folder)
     environment = {
         "KUBERNETES_SERVICE_HOST": network.API_SERVICE,
         "KUBERNETES_SERVICE_PORT": "443",
@@ -272,7 +270,7 @@ def _commands(
     ]
     for container, sidecar in (
         ("csi-provisioner", provisioner),
-        ("csi-attacher", trident_programs.attacher()),
+        ("csi-attacher", programs.attacher()),
     ):
         arguments = manifests.arguments(deployment, container, ADDRESS=str(socket))
         yield container, [str(sidecar), *arguments, f"--kubeconfig={folder / CONTROLLER / 'kubeconfig'}"]
