@@ -16,6 +16,7 @@ from musterlab.gpus import built, models
 from musterlab.gpus.command import gpu
 from musterlab.options import errors_as_lines, lab_options
 from musterlab.realnodes.requirements import MAXIMUM_NODES
+from orchestrator.errors import UsageError
 from orchestrator.progress import terminal_reporter
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def up(
     """Start a lab and leave it running. Programs that are missing are built first, once."""
     from musterlab import cluster
 
+    if program_folder is not None and gpus is None:
+        raise UsageError("--gpu-programs is for labs with GPUs: give --gpus, such as --gpus v100x8")
     devices = models.parse(gpus, gpu_stack, consumable_shares, program_folder) if gpus else None
     reporter = terminal_reporter()
     if nodes is None:

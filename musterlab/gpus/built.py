@@ -5,6 +5,7 @@ them. The double of NVML is muster's own, in C.
 """
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -97,7 +98,10 @@ def choose(gpus: Gpus, reporter: Reporter) -> dict[str, Path]:
     gpus.check_programs()
     paths = dict(binaries.find(reporter, GPU_PROGRAMS).paths)
     if gpus.has_nvidias_dra_driver:
-        paths[programs.DRA_DRIVER.file] = programs.find(programs.DRA_DRIVER, gpus.program_folder)
+        found = programs.find(programs.DRA_DRIVER, gpus.program_folder)
+        if not os.access(found, os.X_OK):
+            raise BinariesError(f"{found} is not executable; run: chmod +x {found}")
+        paths[programs.DRA_DRIVER.file] = found
     elif gpus.stack == "dra":
         paths |= binaries.find(reporter, EXAMPLE_PROGRAMS).paths
         reporter(

@@ -14,7 +14,8 @@ from musterlab.gpus import built, models, shown, stack
 from musterlab.gpus.built import CLibrary
 from musterlab.gpus.models import Gpus
 from orchestrator.errors import UsageError
-from tests.musterlab.conftest import World
+from orchestrator.progress import Reporter
+from tests.musterlab.conftest import World, write_programs
 
 MusterLab = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -168,6 +169,25 @@ def test_gpus_need_real_nodes(tmp_path: Path, muster_lab: MusterLab) -> None:
     assert result.returncode == 2
     assert "GPUs are for real nodes" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_programs_needs_gpus(tmp_path: Path, muster_lab: MusterLab) -> None:
+    result = muster_lab("up", "--gpu-programs", str(tmp_path), "--state-dir", str(tmp_path))
+    assert result.returncode == 2
+    assert "--gpu-programs is for labs with GPUs: give --gpus" in result.stderr
+
+
+def test_a_dra_driver_that_cannot_be_run_is_refused_before_the_lab_starts(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    built_before = tmp_path / "muster" / "lab" / build.cache_key(built.GPU_PROGRAMS)
+    write_programs(built_before, built.GPU_PROGRAMS.programs)
+    named = models.parse("v100x8", "dra", program_folder=folder)
+    with pytest.raises(BinariesError, match=r"gpu-kubelet-plugin is not executable; run: chmod \+x"):
+        built.choose(named, Reporter(lambda _line: None))
+    (folder / programs.DRA_DRIVER.file).chmod(0o755)
+    assert programs.DRA_DRIVER.file in built.choose(named, Reporter(lambda _line: None))
 
 
 class LabOnDisk:
