@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 ROLES = ROOT / "roles"
 _FOLDERS = (
     "deployment",
+    "docs",
     "inventories",
     "musterlab",
     "musterweb",
@@ -20,7 +21,7 @@ _FOLDERS = (
     "roles",
     "validation",
 )
-_SUFFIXES = {".j2", ".json", ".py", ".sh", ".yaml", ".yml"}
+_SUFFIXES = {".j2", ".json", ".md", ".py", ".sh", ".yaml", ".yml"}
 
 
 @cache

@@ -25,10 +25,19 @@ Facts = dict[str, Any]
 SCHEMA = json.loads((ROOT / "deployment" / "data" / "site.schema.json").read_text())
 ROW = deepops_row(RELEASE) or {}
 VARIABLES = role_file("deepops", "vars/main.yml")
-PLAYBOOKS = sorted(text for text in texts(VARIABLES) if re.fullmatch(r"[\w./-]+\.yml", text))
+PLAYBOOKS = sorted(
+    {
+        *(text for text in texts(VARIABLES) if re.fullmatch(r"[\w./-]+\.yml", text)),
+        *found(rf"(?<![\w./])(?:playbooks/k8s-cluster|{KUBESPRAY})/[\w./-]+\.yml"),
+    }
+)
 TEMPLATES = ROLES / "deepops" / "templates"
 SET = sorted(
-    {name for path in TEMPLATES.glob("*vars*") for name in re.findall(r"(?m)^([a-z_]+):", path.read_text())}
+    {
+        name
+        for path in TEMPLATES.glob("*vars*")
+        for name in re.findall(r"(?m)^([A-Za-z]\w*):", path.read_text())
+    }
 )
 GROUPS = sorted(
     set(re.findall(r"(?m)^\[([^\]]+)\]$", (TEMPLATES / "inventory.ini.j2").read_text())) - {"muster_gpu"}

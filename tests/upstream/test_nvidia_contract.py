@@ -171,10 +171,6 @@ def test_faults_of_programs_are_those_that_nvidia_ignores(dra_driver: Facts, dev
 
 
 LABELS = found(r"(?<![\w./-])nvidia\.com/[\w.-]*\w")
-_OURS = {
-    "nvidia.com/gpu.sharing-strategy": "feature discovery; the facts have it in what was observed alone",
-    "nvidia.com/gpu.memory": "the same",
-}
 
 
 @pytest.mark.parametrize("label", sorted(LABELS))
@@ -185,6 +181,7 @@ def test_a_name_under_nvidias_domain_is_one_of_nvidia(
     known = set(re.findall(r"nvidia\.com/[\w.-]*\w", text))
     resource = muster_names.GPU_RESOURCE
     known |= {f"{resource}.{suffix}" for suffix in device_plugin["suffixes_of_resource_labels"]}
+    known.add(resource + device_plugin["constants"]["DefaultSharedResourceNameSuffix"])
     known |= set(re.findall(r"(?m)^(nvidia\.com/[\w.-]*\w)=", facts.observed("gfd-labels.txt")))
     assert label in known or f"{label}." in text, f"{LABELS[label]} names {label}"
 
