@@ -40,7 +40,7 @@ def test_an_absent_source_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_no_program_of_muster_reads_the_facts() -> None:
     """The product's own data files have the facts that it needs, with source and date."""
-    for words in (facts.FACTS_VARIABLE, "shared/facts"):
+    for words in (facts.FACTS_VARIABLE, facts.TREES_VARIABLE, "shared/facts"):
         assert [
             path for path, text in product().items() if words in text and not path.startswith("docs/")
         ] == []
