@@ -149,6 +149,7 @@ def test_the_cache_key_changes_with_the_sources_of_the_double(tmp_path: Path) ->
     assert build.cache_key(copied) != build.cache_key(built.GPU_PROGRAMS)
 
 
+@pytest.mark.lab
 def test_c_that_does_not_compile_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "it.c").write_text("int f(void) { return unknown; }\n")
     with pytest.raises(BinariesError, match=r"it\.so cannot be compiled: .*unknown") as caught:

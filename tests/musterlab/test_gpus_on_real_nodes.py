@@ -3,7 +3,7 @@
 import asyncio
 import json
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -141,30 +141,36 @@ def test_the_cdi_specification_is_the_one_that_was_recorded(plugin_lab: Lab) -> 
     assert edits(json.loads(Path(path).read_text())) == recorded
 
 
-RECORDED_CHOICE: Final = "podresources-device-plugin.json"
+PAIRS: Final = tuple(f"pair-{number}" for number in range(4))
 
 
 @pytest.fixture(scope="module")
-def choices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab whose GPUs nobody has, with the pods of the recorded run."""
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A lab with four pods of two GPUs each, created one after the other."""
     for lab in lab_with(Gpus("v100", 8, "device-plugin"), tmp_path_factory.mktemp("labs")):
-        for name, count in (("smi1", 1), ("smi2", 2), ("smi4", 4)):
-            create(lab, pod(name, [{"limits": {"nvidia.com/gpu": str(count)}}], nodeName=NODE))
+        for name in PAIRS:
+            create(lab, pod(name, [{"limits": {"nvidia.com/gpu": "2"}}], nodeName=NODE))
             wait_until_ready(lab, name)
         yield lab
 
 
-def test_the_plugin_chooses_gpus_with_nvlinks_between_them_as_was_recorded(
-    choices: Lab, tmp_path: Path
-) -> None:
+def links_between(uuids: Iterable[str]) -> int:
+    """The number of NVLinks between two GPUs of a DGX-1."""
+    one, other = (int(uuid[-1]) for uuid in uuids)
+    links: list[int] = Gpus("v100", 8, "device-plugin").of_node(1)[one]["links"]
+    return links.count(other)
+
+
+def test_the_plugin_chooses_pairs_with_two_nvlinks_as_was_recorded(pairs: Lab, tmp_path: Path) -> None:
+    """Of several pairs with two links it may choose any, and of single GPUs as well."""
     recorded = {
-        entry["name"]: {device["device_ids"][0] for device in entry["containers"][0]["devices"]}
-        for entry in json.loads((facts_folder() / "observed" / RECORDED_CHOICE).read_text())
+        entry["name"]: [device["device_ids"][0] for device in entry["containers"][0]["devices"]]
+        for entry in json.loads((facts_folder() / "observed" / "podresources-device-plugin.json").read_text())
     }
-    chosen: dict[str, set[str]] = {}
-    for name, _, uuid in pod_resources(choices, tmp_path):
-        chosen.setdefault(name, set()).add(uuid)
-    assert chosen == recorded
+    chosen: dict[str, set[str]] = {name: set() for name in PAIRS}
+    for name, _, uuid in pod_resources(pairs, tmp_path):
+        chosen[name].add(uuid)
+    assert {links_between(uuids) for uuids in chosen.values()} == {links_between(recorded["smi2"])} == {2}
 
 
 def test_a_gpu_with_an_error_and_a_lost_one_are_no_longer_to_be_had(
