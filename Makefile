@@ -15,7 +15,7 @@ WEB_TESTS = tests/musterweb tests/chart tests/agent/test_metrics.py tests/client
 	$(addprefix tests/cli/,test_data.py test_data_in_a_lab.py test_grafana.py test_helm_chart.py test_monitoring.py) \
 	$(addprefix tests/control/,report/test_metrics.py test_prometheus_in_a_lab.py test_web_deployment.py) \
 	$(addprefix tests/control/projects/test_success_,snapshots.py snapshots_in_a_lab.py) \
-	$(addprefix tests/musterlab/test_,storage.py storage_in_a_lab.py ingress_in_a_lab.py)
+	$(addprefix tests/musterlab/test_,storage.py storage_driver.py storage_in_a_lab.py ingress_in_a_lab.py)
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
