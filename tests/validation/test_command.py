@@ -50,7 +50,9 @@ def verdicts(directory: Path) -> dict[str, str]:
 def test_the_plan_is_printed_without_running_anything(tmp_path: Path) -> None:
     done = validate("--collect-only", "--scenario", "tr4858-4.9", cwd=tmp_path)
     assert done.returncode == 0
-    assert "### tr4858-4.8/full\n\nThe cluster is full, 16 of 16 GPUs; nothing is queued\n" in done.stdout
+    assert (
+        "### tr4858-4.8/full\n\nThe cluster is full, 16 of 16 GPUs; no workload is pending\n" in done.stdout
+    )
     assert "- least evidence: 2 nodes, 16 gpus, 15 pods, 15 events" in done.stdout
     assert "- fairness.shares: Spare GPUs are divided in the ratio of the quotas." in done.stdout
     assert "[TR-4858 §4.10]: not in this run" in done.stdout

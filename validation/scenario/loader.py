@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import filter as filter_names
+from fractions import Fraction
 from pathlib import Path
 
 from validation.errors import ScenarioError
@@ -10,7 +11,7 @@ from validation.scenario.builder import Builder
 from validation.scenario.commands import Action
 from validation.scenario.document import Document
 from validation.scenario.loaded import SHIPPED, LoadedScenario
-from validation.scenario.scaling import Size, scale, size_of
+from validation.scenario.scaling import Size, scale, size_of, with_titles
 from validation.scenario.schema import Scenario
 
 SUFFIX = ".scenario.yaml"
@@ -132,11 +133,13 @@ def _scaled(
         first = documents[first.continues][1]
         earlier.insert(0, first)
     if size is None or first.cluster is None or size_of(first.cluster) == size:
-        return scenario, False
+        return with_titles(scenario, Fraction(1)), False
+    printed = size_of(first.cluster)
     try:
-        return scale(scenario, earlier, size_of(first.cluster), size), True
+        scaled = scale(scenario, earlier, printed, size)
     except ValueError as error:
         raise document.error((), f"cannot be scaled to {size} GPUs: {error}") from error
+    return with_titles(scaled, Fraction(size.gpus, printed.gpus)), True
 
 
 def _history(

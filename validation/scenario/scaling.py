@@ -21,6 +21,7 @@ from validation.scenario.schema import Cluster, Drain, Expect, Scenario, Step
 
 _SIZE = re.compile(r"([1-9]\d*)x([1-9]\d*)")
 _MAX_PARTS = 64
+_AMOUNT = re.compile(r"\{(\d+(?:\.\d+)?)\}")
 _DEVICES = re.compile(r"--num_devices=\d+")
 
 
@@ -80,6 +81,16 @@ def scale(scenario: Scenario, earlier: Sequence[Scenario], printed: Size, size: 
     )
     steps = [scaling.step(step) for step in scenario.steps]
     return msgspec.structs.replace(scenario, cluster=cluster, projects=projects, steps=steps)
+
+
+def with_titles(scenario: Scenario, ratio: Fraction) -> Scenario:
+    """Return the scenario with the amounts of GPUs in its titles: of `{16} GPUs` `16 GPUs`, times the ratio."""
+
+    def amount(match: re.Match[str]) -> str:
+        return f"{_decimal(Fraction(match[1]) * ratio):f}"
+
+    steps = [msgspec.structs.replace(step, title=_AMOUNT.sub(amount, step.title)) for step in scenario.steps]
+    return msgspec.structs.replace(scenario, steps=steps)
 
 
 class _Scaling:

@@ -81,6 +81,8 @@ class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="cam
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """Commands, then what an administrator does, then what both must lead to.
 
+    An amount of GPUs in the `title` is written `{16}`: it is scaled to the size of the site.
+
     `refused` are commands about projects that must fail, and change nothing. With `drain` nodes are drained, and with
     `uncordon` they take pods again; with `restartOperator` the operator is killed once somebody was evicted for the
     commands, and before the room is taken. `within` bounds the time to the expected state, `hold` is how long it must

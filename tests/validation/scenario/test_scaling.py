@@ -1,5 +1,6 @@
 """Scenarios for sites of other sizes: the same parts of them, agreed by the oracle and reached by the planner."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,29 @@ def test_the_record_of_a_run_as_printed_has_no_size(tmp_path: Path) -> None:
     run_command([VICTIM], Settings(out=tmp_path / "r", target="planner"))
     assert b'"size"' not in (tmp_path / "r/report.json").read_bytes()
     assert record.read(tmp_path / "r").verdict == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize(
+    ("size", "amounts"),
+    [(None, ("13", "16 of 16")), ("1x8", ("6.5", "8 of 8")), ("8x8", ("52", "64 of 64"))],
+)
+def test_titles_have_the_amounts_of_the_size(size: str | None, amounts: tuple[str, str]) -> None:
+    scenarios = load(find(), None if size is None else parse_size(size))
+    titles = {f"{one.id}/{step.id}": step.title for one in scenarios for step in one.steps}
+    idle, full = amounts
+    assert (
+        titles["muster-interactive/cap"]
+        == f"A second interactive workload is pending although {idle} GPUs are idle"
+    )
+    assert titles["tr4858-4.8/full"] == f"The cluster is full, {full} GPUs; no workload is pending"
+    assert not [title for title in titles.values() if "{" in title]
+
+
+def test_no_title_has_an_amount_that_is_not_scaled() -> None:
+    words = "two|three|four|six|eight|twelve|sixteen"
+    amount = re.compile(
+        rf"(?<![\w{{.-])(?:\d*\.?\d+|(?:{words}) (?:more |other )?(?:GPUs|nodes|pods))(?![\w}}])"
+    )
+    titles = [line for path in find() for line in path.read_text().splitlines() if "  title: " in line]
+    assert len(titles) > 60
+    assert [line for line in titles if amount.search(line)] == []
