@@ -77,7 +77,8 @@ def build(inventory: Path, mirrors: Path | None, key: Path | None, directory: Pa
         click.echo(f"to use it: --bundle {directory} --bundle-sha256 {digest}", err=True)
     if manifest.missing:
         raise BundleError(
-            f"{directory}: {len(manifest.missing)} things are missing; what came is kept, the same command goes on"
+            f"{directory}: {len(manifest.missing)} artifacts are missing; fetched files are kept, and the "
+            f"same command continues"
         )
 
 

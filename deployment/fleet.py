@@ -117,5 +117,5 @@ class Fleet:
                 )
             named |= members
         if not named:
-            raise UsageError("--limit names nobody: name hosts or groups, divided by commas, or leave it out")
+            raise UsageError("--limit has no host: give hosts or groups, separated by commas, or remove it")
         return named

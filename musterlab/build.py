@@ -59,7 +59,10 @@ _CAUSES: tuple[tuple[str, str], ...] = (
         r"C compiler .* not found",
         "there is no C compiler, which NVIDIA's device plugin needs (Debian: gcc and libc6-dev)",
     ),
-    (r"SECURITY ERROR|checksum mismatch", "a module differs from what go.sum pins: do not use this proxy"),
+    (
+        r"SECURITY ERROR|checksum mismatch",
+        "a module differs from its checksum in go.sum: do not use this proxy",
+    ),
     (r"signal: killed|cannot allocate memory", "the compiler ran out of memory: the build needs 5 GiB"),
 )
 

@@ -44,7 +44,7 @@ def lab() -> None:
 )
 @click.option(
     "--profile",
-    help=f"What the nodes are: a profile's name, or a YAML file.  [default: {profiles.DEFAULT_PROFILE}, "
+    help=f"Profile of the nodes: a name or a YAML file.  [default: {profiles.DEFAULT_PROFILE}, "
     "or the one with the GPUs]",
 )
 @click.option(
@@ -76,7 +76,8 @@ def lab() -> None:
 )
 @click.option(
     "--consumable-shares",
-    help="What NVIDIA's DRA driver lets claims share of a GPU: memory, unlimited, disabled, or a number of shares.  "
+    help="Shares of a GPU that NVIDIA's DRA driver offers to claims: memory, unlimited, disabled, or "
+    "a number."
     "[default: memory; disabled with the example driver]",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Port of the API server.  [default: a free one]")
@@ -129,8 +130,8 @@ def up(
 @click.option(
     "--lowest-kubernetes",
     is_flag=True,
-    help="A control plane of the lowest Kubernetes that muster runs with as well. KUBEBUILDER_ASSETS names its "
-    "directory to whoever starts a lab with it.",
+    help="A control plane of the lowest Kubernetes that muster runs with as well. To start a lab with "
+    "it, set KUBEBUILDER_ASSETS to its directory.",
 )
 @errors_as_lines
 def build(*, real_nodes: bool, gpus: bool, lowest_kubernetes: bool) -> None:
@@ -200,7 +201,7 @@ def status(name: str, state_dir: Path | None, as_json: bool) -> None:
 @lab_options
 @errors_as_lines
 def env(name: str, state_dir: Path | None) -> None:
-    """Print what a shell needs to use a lab: eval "$(muster lab env)"."""
+    """Print the environment of a lab for a shell: eval "$(muster lab env)"."""
     from musterlab import cluster
 
     existing = cluster.find(name, state_dir)

@@ -47,7 +47,7 @@ OVER_TIME_HEADER: Final = (
 )  # fmt: skip
 EVICTIONS_HEADER: Final = ("AT", "PROJECT", "JOB", "GPUs", "RULE", "FOR", "NODE", "MESSAGE")
 NO_HISTORY: Final = (
-    "Nothing is kept of what was: start muster web with --prometheus URL, or with --history FILE and "
+    "No history is recorded: start muster web with --prometheus URL, or with --history FILE and "
     "--history-token FILE."
 )
 _HOUR: Final = 3600

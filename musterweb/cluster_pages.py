@@ -81,7 +81,7 @@ async def overview(visit: Visit) -> Page:
         _jobs_table(
             visit, "waiting", "Who waits", waiting[:first], WAITING_COLUMNS,
             csv=address("/jobs.csv", status="Pending"),
-            empty="No job waits.", note=_more(len(waiting), first),
+            empty="No job is pending.", note=_more(len(waiting), first),
         ),
         _jobs_table(
             visit, "holding", "Who holds GPUs", holding[:first], HOLDING_COLUMNS, csv="/holding.csv",

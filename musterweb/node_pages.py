@@ -109,7 +109,7 @@ def _gpus_table(visit: Visit, view: NodeView) -> Table:
     return Table(
         f"node-{view.name}", view.name, GPU_COLUMNS,
         [columns(GPU_HEADER, gpu_row(gpu), GPU_COLUMNS) for gpu in view.gpus],
-        empty="Nobody says what its GPUs do: no agent of muster has written of this node.",
+        empty="The use of its GPUs is unknown: no agent of muster reports this node.",
         note=_node_line(nodes.row(view, wide=True), old_time(view.gpus, visit.now_us)),
     )  # fmt: skip
 

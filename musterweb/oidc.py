@@ -230,7 +230,7 @@ class Provider:
         parties = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
         party = claims.get("azp", self.settings.client_id if len(parties) == 1 else None)
         if party != self.settings.client_id:
-            raise SignInNeeded("the identity provider's token is for somebody else (azp)")
+            raise SignInNeeded("the identity provider's token is for another client (azp)")
         return Tokens(answer.id_token, answer.refresh_token or "", str(claims["sub"]), float(claims["exp"]))
 
     async def _verified(self, id_token: str) -> jwt.Token:

@@ -438,7 +438,7 @@ async def sign_in(access: Access, token: Callable[[], str], project: str | None,
         if user is None:
             raise SignInNeeded("this API server cannot say whose token it is (Kubernetes 1.28 or newer can)")
         if not user.username or user.username == "system:anonymous":
-            raise SignInNeeded("this token is nobody's")
+            raise SignInNeeded("this token belongs to no user")
         if project is not None:
             try:
                 await client.scope(project)

@@ -38,7 +38,7 @@ class Field:
 
 FIELDS: Final = (
     Field("gpu", "-g/--gpu", "Quota", "GPUs that it is guaranteed: 4, 0.5", lambda spec: spec.gpu.quota),
-    Field("limit", "--limit", "Limit", "at most so many GPUs; empty: no limit", lambda spec: spec.gpu.limit),
+    Field("limit", "--limit", "Limit", "maximum number of GPUs; empty: no limit", lambda spec: spec.gpu.limit),
     Field(
         "over_quota_weight", "--over-quota-weight", "Over-quota weight", "share of idle GPUs; empty: the quota",
         lambda spec: spec.gpu.over_quota_weight,
@@ -46,9 +46,9 @@ FIELDS: Final = (
     Field("parent", "--parent", "Department", "the project above it, if any", lambda spec: spec.parent),
     Field("priority", "--priority", "Priority", "higher ones are served first", lambda spec: spec.priority),
     Field("cpu", "--cpu", "CPU quota", "CPUs that it is guaranteed; empty: not managed", lambda spec: spec.cpu.quota),
-    Field("cpu_limit", "--cpu-limit", "CPU limit", "at most so many CPUs", lambda spec: spec.cpu.limit),
+    Field("cpu_limit", "--cpu-limit", "CPU limit", "maximum number of CPUs", lambda spec: spec.cpu.limit),
     Field("memory", "--memory", "Memory quota", "such as 512Gi; empty: not managed", lambda spec: spec.memory.quota),
-    Field("memory_limit", "--memory-limit", "Memory limit", "at most so much", lambda spec: spec.memory.limit),
+    Field("memory_limit", "--memory-limit", "Memory limit", "maximum amount", lambda spec: spec.memory.limit),
     Field(
         "interactive_time_limit", "--interactive-time-limit", "Time limit of interactive jobs", "such as 12h",
         lambda spec: spec.interactive_time_limit,
@@ -150,7 +150,7 @@ async def take_form(visit: Visit, form: Mapping[str, str]) -> Page | str:
     )
     try:
         if before is not None and version_of(before) != shown.version:
-            raise UsageError("somebody else changed the project meanwhile: open it anew")
+            raise UsageError("the project was changed meanwhile: open the form again")
         if step == "delete":
             await client.delete_project(name)
             return "/projects"
@@ -208,7 +208,7 @@ async def _preview(
     try:
         captured = await capture(client.transport)
     except Forbidden as error:
-        note = f"What would follow cannot be said: {client.with_hint(error)}"
+        note = f"The effect of the change is unknown: {client.with_hint(error)}"
         return {"changes": changes, "tables": [], "notes": [note]}
     result, decisions_before = await compute(lambda: compare(captured.snapshot, change))
     tables = [

@@ -176,7 +176,7 @@ class PrometheusHistory:
         try:
             value = float(result[0]["value"][1])
         except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
-            raise HistoryAway(f"{self.source} answered what is no figure") from error
+            raise HistoryAway(f"{self.source} answered with no number") from error
         return value if 0 <= value <= _LATEST else None
 
     async def _query(self, call: str, words: Mapping[str, str], kind: str) -> list[Any]:
@@ -271,7 +271,7 @@ def _series(series: Any, source: str) -> tuple[str, list[tuple[int | None, objec
         project = str(series["metric"].get("project", ""))
         pairs = [(float(at), value) for at, value in series["values"]]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise HistoryAway(f"{source} answered what is no series") from error
+        raise HistoryAway(f"{source} answered with no series") from error
     return project, [(int(at) if at.is_integer() else None, value) for at, value in pairs]
 
 

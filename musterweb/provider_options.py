@@ -24,7 +24,7 @@ def provider_of(
             raise UsageError("options --oidc-… need an OpenID Connect provider: give --oidc-issuer too")
         return None
     if not client_id:
-        raise UsageError("--oidc-issuer needs --oidc-client-id: who the pages are to the provider")
+        raise UsageError("--oidc-issuer needs --oidc-client-id, the client id of the pages at the provider")
     if not is_safe_url(issuer) or urlsplit(issuer).query:
         raise UsageError(
             f"--oidc-issuer {issuer!r} is not possible: give its URL, which begins with https://"

@@ -37,7 +37,7 @@ def require_extra(*extras: str) -> None:
     missing = sorted(set().union(*map(_missing_distributions, extras)))
     if missing:
         raise ConfigurationError(
-            f"this needs what is not installed: {', '.join(missing)}; install it with {install_command(*extras)}"
+            f"a package is missing: {', '.join(missing)}; install it with {install_command(*extras)}"
         )
 
 

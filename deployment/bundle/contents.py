@@ -217,13 +217,13 @@ class Derivation:
             Checkout("deepops", url, self.site.versions["deepops"], commit, "deepops_repository")
         )
         contents.gaps.append(
-            "what kubespray downloads (kubeadm, kubelet, etcd, CNI plugins, their images): make it with kubespray's "
-            "contrib/offline and name it under bundle.files and bundle.images"
+            "the downloads of kubespray (kubeadm, kubelet, etcd, CNI plugins, their images): create them "
+            "with kubespray's contrib/offline and name them under bundle.files and bundle.images"
         )
         if not dra.comes(self.site):
             contents.gaps.append(
-                "what DeepOps' playbooks for the device plugin fetch on the first host of the control plane (charts of "
-                "NVIDIA, the Python package openshift): nobody mirrors them; take the DRA driver there"
+                "the downloads of DeepOps' device plugin playbooks on the first control plane host (charts "
+                "of NVIDIA, the Python package openshift): they have no mirror; use the DRA driver instead"
             )
 
     def _trident(self, contents: Contents) -> None:

@@ -256,7 +256,8 @@ def _copy(url: str, source: Path, target: Path) -> None:
 def _disk_error(error: OSError, target: Path) -> Exception:
     if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         return DiskFull(
-            f"{target}: {error.strerror}: make room and run the same command again; what is there stays"
+            f"{target}: {error.strerror}: free some space and run the same command again; fetched files are "
+            f"kept"
         )
     return FetchFailed(f"{target}: {error.strerror}")
 

@@ -185,6 +185,6 @@ def _git(words: list[str], checkout: Checkout, protocol: str = "") -> str:
     if done.returncode:
         message = " ".join(done.stderr.split()) or f"git {words[0]} failed"
         if "No space left" in message:
-            raise DiskFull(f"{checkout.url}: {message}: make room and run the same command again")
+            raise DiskFull(f"{checkout.url}: {message}: free some space and run the same command again")
         raise FetchFailed(f"{checkout.url} {checkout.release or checkout.commit}: {message}")
     return done.stdout

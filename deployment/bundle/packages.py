@@ -266,7 +266,7 @@ def _parse_uris(output: str, root: Path) -> Iterator[tuple[str, tuple[str, str]]
     for line in output.splitlines():
         match = _CHOSEN.match(line)
         if match is None:
-            raise BundleError(f"apt-get says what muster does not understand: {line}")
+            raise BundleError(f"the output of apt-get has an unknown format: {line}")
         path = Path(unquote(match["url"].removeprefix("file:")))
         yield str(path.relative_to(root.absolute())), (unquote(match["name"]), match["sha256"])
 

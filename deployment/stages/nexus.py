@@ -55,7 +55,7 @@ class Nexus(StageDefinition):
         vlans = ", ".join(str(vlan["id"]) for vlan in self.value(site, "nexus_vlans")) or "none"
         roce = ", RoCE without loss" if self.value(site, "nexus_roce") else ""
         pushed = self.value(site, "nexus_push")
-        sent = "show what differs and send it" if pushed else "nothing is sent to a switch"
+        sent = "show the differences and send the configuration" if pushed else "nothing is sent to a switch"
         names = ", ".join(switch["name"] for switch in self.value(site, "nexus_switches"))
         return (
             f"render the configuration of {names} (VLANs {vlans}, MTU {self.value(site, 'nexus_mtu')}{roce}) beside "
@@ -102,9 +102,7 @@ def _of_links(site: Site) -> Iterator[Finding]:
             for vlan in sorted(set(link["vlans"]) - known):
                 yield Finding(place, f"VLAN {vlan} is not in network.vlans")
             if "channel" in link and not vpc:
-                yield Finding(
-                    place, f"channel {link['channel']} goes over two switches: network.vpc is missing"
-                )
+                yield Finding(place, f"channel {link['channel']} uses two switches: network.vpc is missing")
             elif "channel" in link and any(link["channel"] not in numbers for numbers in channels.values()):
                 yield Finding(
                     place, f"channel {link['channel']} is on {name} alone: give the other switch its half"

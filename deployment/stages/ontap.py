@@ -13,7 +13,7 @@ from deployment.stages.steps import Step, component_steps
 from deployment.stages.words import count
 
 _NEEDED_ENTRIES: Final = {
-    "aggregates": "without aggregates the SVM has no room",
+    "aggregates": "the SVM needs aggregates for its volumes",
     "data_lifs": "without an interface no node can mount",
     "svm_management_lif": "the account of Trident lives in the SVM, and the cluster's management LIF does not know it",
     "trident_password": "the account of Trident gets it",
@@ -113,7 +113,7 @@ class Ontap(StageDefinition):
     def removal_sentence(self, site: Site) -> str:
         svm = site.get("storage", "ontap", "svm")
         if not self.value(site, "ontap_uninstall_svm"):
-            return f"the account of Trident goes; SVM {svm} and its volumes are kept"
+            return f"the account of Trident is deleted; SVM {svm} and its volumes are kept"
         if not self.value(site, "ontap_uninstall_data"):
             return f"SVM {svm} is deleted if it has no volumes; else this is refused"
         return f"SVM {svm} IS DELETED WITH ALL ITS VOLUMES, as ontap_uninstall_data says"

@@ -31,7 +31,8 @@ class Verify(StageDefinition):
 
     def sentence(self, site: Site) -> str:
         volume = (
-            ", exactly one default class, and every node writes to a volume of it and reads what another wrote"
+            ", exactly one default class, and every node writes to a volume of it and reads the file of "
+            "another node"
             if trident.STAGE.is_in(site)
             else ""
         )

@@ -39,7 +39,7 @@ _GPU = click.argument("gpu", metavar="GPU")
 
 @click.group()
 def gpu() -> None:
-    """Change what the GPUs of real nodes do. A GPU is its index, its UUID, or 'all'.
+    """Change the state of the GPUs of real nodes. A GPU is its index, its UUID, or 'all'.
 
     Every process that asks the driver's library sees the change: device plugin, DRA driver, agents, containers.
     """
@@ -49,7 +49,7 @@ def gpu() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @_on_a_node
 def status(gpus: "NodeGpus", *, as_json: bool) -> None:
-    """Show the GPUs of a node, and what was changed of them."""
+    """Show the GPUs of a node and their changes."""
     states = gpus.states()
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(state) for state in states]))

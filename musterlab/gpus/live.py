@@ -52,7 +52,7 @@ class NodeGpus:
         """
         nodes = sorted(path.parent.name for path in (lab.state_directory / plan.FOLDER).glob("*/gpus/"))
         if not nodes:
-            raise UsageError(f"lab {lab.name!r} was not started with --gpus: nothing asks what its GPUs do")
+            raise UsageError(f"lab {lab.name!r} was not started with --gpus: its GPUs have no state")
         if node is None and len(nodes) > 1:
             raise UsageError(
                 f"lab {lab.name!r} has several nodes with GPUs: give --node, one of {', '.join(nodes)}"

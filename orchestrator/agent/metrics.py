@@ -32,7 +32,7 @@ SAMPLES: Final = Metric("muster_agent_samples_total", "counter", "Rounds over al
 WRITES: Final = Metric(
     "muster_agent_writes_total",
     "counter",
-    "Writes to the API server, by what was written and how that ended.",
+    "Writes to the API server, by object and result.",
     ("object", "result"),
 )
 
@@ -41,7 +41,7 @@ def _of_a_gpu(name: str, text: str, *labels: str, kind: Kind = "gauge") -> Metri
     return Metric(f"muster_gpu_{name}", kind, text, (*_GPU, *labels))
 
 
-INFO: Final = _of_a_gpu("info", "Always 1; says what the GPU is.", "model", "bus_id")
+INFO: Final = _of_a_gpu("info", "Always 1; the labels describe the GPU.", "model", "bus_id")
 HEALTHY: Final = _of_a_gpu("healthy", "1 if the GPU may be used, 0 if not.")
 MEMORY_TOTAL: Final = _of_a_gpu("memory_total_bytes", "Memory that the GPU has.")
 MEMORY_USED: Final = _of_a_gpu("memory_used_bytes", "Memory in use.")

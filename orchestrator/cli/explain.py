@@ -278,7 +278,9 @@ def _after_decision(result: "Diagnosis") -> str:
         for verb, names in (("starts", result.starts_others), ("evicts", result.evicts_from))
         if names
     ]
-    return f"That is after the next decision, which {' and '.join(changes)}; what follows is of now."
+    return (
+        f"That is after the next decision, which {' and '.join(changes)}; the rest shows the present state."
+    )
 
 
 def _first_of(names: Sequence[str]) -> str:

@@ -123,7 +123,7 @@ def create(*, name: str, no_wait: bool | None, **values: Any) -> None:
 @click.option("-g", "--gpu", metavar="QUOTA", help="Quota of GPUs.")
 @_with_spec_options
 def update(*, name: str, **values: Any) -> None:
-    """Change a project; what is not named stays as it is. An empty text removes a value."""
+    """Change the given values of a project. An empty text removes a value."""
 
     async def change(client: "AsyncClient") -> None:
         before = (await client.get_project(name)).spec

@@ -78,7 +78,7 @@ def what_if(
 
 def unsettled(decisions: int) -> str:
     """Return what to say of a cluster that so many decisions would change before anything is changed in it."""
-    return f"Note: the cluster is not at rest; compared with what {decisions} more decisions make of it"
+    return f"Note: the cluster is not at rest; compared with the result of {decisions} more decisions"
 
 
 def _snapshot(file: Path | None) -> "tuple[Snapshot, str | None]":

@@ -51,4 +51,4 @@ def check_closed(socket: aiohttp.ClientWebSocketResponse) -> None:
 
 
 def _lost() -> StreamBroken:
-    return StreamBroken("the connection to the container was lost; what runs there may still run")
+    return StreamBroken("the connection to the container was lost; its process may still run")

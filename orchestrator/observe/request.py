@@ -270,7 +270,7 @@ def _gpu_memory_mib(annotations: Mapping[str, str]) -> int:
         )
     if mib > MAX_AMOUNT // _MIB:
         raise UnreadableRequest(
-            f"its annotation {GPU_MEMORY_ANNOTATION} is {shortened(text)}: no GPU has so much"
+            f"its annotation {GPU_MEMORY_ANNOTATION} is {shortened(text)}: no GPU has that much memory"
         )
     return mib
 

@@ -276,7 +276,8 @@ def _add_context(kubeconfig: Path) -> None:
 
 
 NOT_IN_FORCE = (
-    "The policies are NOT in force: this cluster has none of them: apply what 'muster operator-yaml' writes."
+    "The policies are NOT in force: this cluster has none of them: apply the output of 'muster "
+    "operator-yaml'."
 )
 
 

@@ -287,7 +287,9 @@ workloads:
     )
     lines = muster("explain", "big", "--from", str(path)).lines
     assert "0 of 4 are free" in lines[1]
-    assert lines[2] == "That is after the next decision, which starts guest/g2; what follows is of now."
+    assert lines[2] == (
+        "That is after the next decision, which starts guest/g2; the rest shows the present state."
+    )
     assert "Free now: 2 of 4 GPUs. The others are held by" in lines
     answer = muster("explain", "big", "--from", str(path), "--json").json
     assert (answer["gpusFree"], answer["gpusFreeAfterDecision"]) == ("2", "0")

@@ -187,7 +187,7 @@ def test_progress_counts_packages(world: World, monkeypatch: pytest.MonkeyPatch)
         ("go: dial tcp: lookup proxy.example.org: no such host", "the network and GOPROXY"),
         ("write /tmp/x: no space left on device", "the disk is full"),
         ("go: go.mod requires go >= 1.26.0 (running go 1.22.1; GOTOOLCHAIN=local)", "Go is too old"),
-        ("verifying module: checksum mismatch", "go.sum pins"),
+        ("verifying module: checksum mismatch", "checksum in go.sum"),
         ('cgo: C compiler "gcc" not found: exec: "gcc": not on PATH', "no C compiler"),
         ("compile: signal: killed", "ran out of memory"),
     ],

@@ -81,7 +81,7 @@ def test_what_somebody_else_changed_meanwhile_is_not_overwritten(site: Site) -> 
     hidden = {name: page.field(name) for name in ("form_token", "version")}
     site.server.find("projects", "team-b")["spec"]["gpu"] = {"quota": 1}  # type: ignore[index]
     answer = browser.post("/projects/team-b", {**hidden, "gpu": "4", "step": "save"})
-    assert "somebody else changed" in answer.words
+    assert "the project was changed meanwhile" in answer.words
     assert spec(site, "team-b")["gpu"] == {"quota": 1}
 
 

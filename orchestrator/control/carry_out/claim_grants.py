@@ -278,7 +278,7 @@ class ClaimGrants:
         users = [consumer for consumer in status.reserved_for if consumer.uid != pod.metadata.uid]
         if status.allocation is not None:
             if grant is not None and not _is_same(claim, grant.allocation):
-                raise _conflict(f"somebody else allocated the claim {path}")
+                raise _conflict(f"another allocator allocated the claim {path}")
             if len(users) < len(status.reserved_for):
                 self._written[f"{metadata.namespace}/{metadata.name}"] = metadata.resource_version
                 return
@@ -331,7 +331,7 @@ class ClaimGrants:
             claim = await self._transport.get(path, ResourceClaim)
             owner = claim.metadata.controller
             if owner is None or owner.uid != pod.metadata.uid:
-                raise _conflict(f"the claim {path} belongs to somebody else") from None
+                raise _conflict(f"the claim {path} has another owner") from None
         if claim.status.allocation is None or not claim.status.reserved_for:
             try:
                 await self._reserve_as_it_is(path, claim, pod, grant)

@@ -41,9 +41,7 @@ NOT_RESERVED: Final = "GpuNotReserved"
 READY_SECONDS: Final = 60.0
 """How long kubelet and agent may take; as long a GPU stands idle for it."""
 POLL_SECONDS: Final = 1.0
-_NO_AGENT: Final = (
-    "no agent has written a GpuNode of node {node}, so nobody can say which of its GPUs it has a part of"
-)
+_NO_AGENT: Final = "no agent has written a GpuNode of node {node}, so the GPU of its fraction is unknown"
 
 
 class Reservations:
@@ -215,7 +213,7 @@ class Reservations:
         if not is_there:
             self._by_uid.pop(metadata.uid, None)
             if reservation is not None:
-                reservation.problem = f"the pod {metadata.name} that was to hold a GPU of it is gone"
+                reservation.problem = f"the pod {metadata.name} that reserves a GPU of it was deleted"
                 del self._pods.by_name[metadata.name]
             return
         if reservation is None:

@@ -140,7 +140,7 @@ class MemoryWatch:
 
     def _warning(self, use: Use) -> str:
         if not use.is_its_own:
-            end = "ask who administers the cluster how it came to that"
+            end = "ask the administrator of the cluster for the cause"
         else:
             end = f"it is evicted unless that ends within {GRACE_SECONDS} s"
         return f"its processes have {use}: {end}"

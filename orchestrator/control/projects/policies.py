@@ -17,7 +17,7 @@ from orchestrator.manifests.render import documents, render
 
 _OURS: Final = {"labelSelector": "app.kubernetes.io/part-of=muster"}
 _TOO_OLD: Final = "this API server has no ValidatingAdmissionPolicies: Kubernetes has them from 1.30 on"
-_NONE: Final = "this cluster has none of them: apply what 'muster operator-yaml' writes"
+_NONE: Final = "this cluster has none of them: apply the output of 'muster operator-yaml'"
 
 
 class PolicyReport(msgspec.Struct, frozen=True, rename="camel"):
@@ -84,5 +84,5 @@ def _problems(
         elif name not in denying:
             answer.append(f"the policy {name} only warns or records, it denies nothing")
         elif rules[name].spec.failure_policy != "Fail":
-            answer.append(f"the policy {name} lets pass what it cannot judge")
+            answer.append(f"the policy {name} accepts objects that it cannot judge")
     return answer

@@ -189,7 +189,7 @@ class Audit:
             try:
                 raw: dict[str, Any] = await self._transport.get(path)
             except NotFound:
-                logger.debug("%s has gone: who evicted it is not known", path)
+                logger.debug("%s was deleted; its evictor is unknown", path)
             except _PASSING as error:
                 logger.warning("evictions of the leader before are to be recorded later: %s", error)
                 return False
@@ -263,7 +263,7 @@ class Audit:
                 async with self._slots:
                     await self._transport.delete(path, uid=stored.metadata.uid)
             except NotFound:
-                logger.debug("%s has gone already", path)
+                logger.debug("%s was already deleted", path)
 
     async def _tell(self, namespace: str, record: EvictionRecord) -> None:
         """Create the Event. Its name is made of the pod's uid, so that doing it again does nothing."""

@@ -144,12 +144,12 @@ class ConditionWriter:
             await self._transport.patch(path, body, content_type=STRATEGIC_MERGE_PATCH)
         except (NotFound, Conflict, Invalid) as error:
             self._overtaken |= isinstance(error, Conflict)
-            logger.debug("%s changed before it was told why it waits: %s", path, error)
+            logger.debug("%s changed before its pending reason was written: %s", path, error)
         except Forbidden as error:  # the binding in its namespace is new, or was deleted and is written again
             self._refused = True
-            logger.info("cannot tell %s yet why it waits: %s", path, error)
+            logger.info("cannot write the pending reason of %s yet: %s", path, error)
         except ClusterError as error:
-            logger.warning("cannot tell %s why it waits: %s", path, error)
+            logger.warning("cannot write the pending reason of %s: %s", path, error)
         else:
             self._written[uid] = (message, self._clock())
             if _code(_said(pod) or "") != _code(message):

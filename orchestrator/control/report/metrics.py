@@ -83,7 +83,7 @@ SKIPPED: Final = Metric(
     "muster_operator_skipped_objects", "gauge", "Objects that the scheduler skips or counts differently."
 )
 PENDING_REASONS: Final = Metric(
-    "muster_operator_pending_workloads", "gauge", "Workloads that wait, by the dominant reason.", ("reason",)
+    "muster_operator_pending_workloads", "gauge", "Pending workloads, by the dominant reason.", ("reason",)
 )
 CLUSTER_GPUS: Final = Metric(
     "muster_cluster_gpus", "gauge", "GPUs of all nodes, those that cannot be used included."
@@ -119,16 +119,16 @@ PROJECT_INFO: Final = Metric(
     "Always 1; says in which namespace the project is, and in which department.",
     ("project", "namespace", "department"),
 )
-PROJECT_QUOTA: Final = _of_a_project("quota_gpus", "GPUs promised to the project; none where unlimited.")
+PROJECT_QUOTA: Final = _of_a_project("quota_gpus", "Quota of the project in GPUs; absent if unlimited.")
 PROJECT_LIMIT: Final = _of_a_project(
     "limit_gpus", "GPUs that the project may hold at most; none where unlimited."
 )
 PROJECT_ALLOCATED: Final = _of_a_project("allocated_gpus", "GPUs that the project's pods hold.")
 PROJECT_SHARE: Final = _of_a_project(
-    "fair_share_gpus", "GPUs that the project is entitled to now: quota, and its part of what is left over."
+    "fair_share_gpus", "Present fair share of the project in GPUs: its quota, and its share of unused GPUs."
 )
 PROJECT_PENDING_GPUS: Final = _of_a_project("pending_gpus", "GPUs that waiting pods of the project ask for.")
-PROJECT_PENDING: Final = _of_a_project("pending_workloads", "Workloads of the project that wait.")
+PROJECT_PENDING: Final = _of_a_project("pending_workloads", "Pending workloads of the project.")
 PROJECT_OLDEST_WAIT: Final = _of_a_project(
     "oldest_pending_seconds", "How long the workload that has waited longest has; 0 if none waits."
 )
@@ -139,7 +139,7 @@ PROJECT_WAIT: Final = Metric(
     ("project",),
     WAIT_BUCKETS,
 )
-DEPARTMENT_QUOTA: Final = _of_a_department("quota_gpus", "GPUs promised to the department.")
+DEPARTMENT_QUOTA: Final = _of_a_department("quota_gpus", "Quota of the department in GPUs.")
 DEPARTMENT_ALLOCATED: Final = _of_a_department("allocated_gpus", "GPUs that its projects' pods hold.")
 DEPARTMENT_SHARE: Final = _of_a_department("fair_share_gpus", "GPUs that the department is entitled to now.")
 METRICS: Final = (

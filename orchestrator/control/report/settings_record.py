@@ -65,7 +65,7 @@ class SettingsRecord:
         if known == self._data or not self._is_leader():
             return
         if known is not None:
-            logger.warning("the ConfigMap %s was changed by somebody; restored", SETTINGS_CONFIG_MAP)
+            logger.warning("the ConfigMap %s was changed by another client; restored", SETTINGS_CONFIG_MAP)
             restored = {"data": {**dict.fromkeys(known), **self._data}}
             await self._transport.patch(PATH, restored, content_type=MERGE_PATCH)
             return

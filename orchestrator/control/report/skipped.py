@@ -140,12 +140,12 @@ class SkippedRecord:
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._changed.wait()
             except TimeoutError:
-                logger.debug("what is skipped is written down again")
+                logger.debug("the skipped objects are recorded again")
             self._changed.clear()
             try:
                 await self.write()
             except ClusterError as error:
-                logger.warning("what is skipped is not written down yet: %s", error)
+                logger.warning("the skipped objects are not recorded yet: %s", error)
                 self._changed.set()
             await self._sleep(WRITE_SECONDS)
 
@@ -177,7 +177,7 @@ async def recorded(transport: Transport) -> Record:
             f"{SYSTEM_NAMESPACE}/{SKIPPED_CONFIG_MAP}"
         ) from error
     except Forbidden as error:
-        raise NoRecord(f"what the operator skips is for administrators: {error.message}") from error
+        raise NoRecord(f"the list of skipped objects is for administrators: {error.message}") from error
     except (KeyError, msgspec.DecodeError) as error:
         raise NoRecord(
             f"the ConfigMap {SYSTEM_NAMESPACE}/{SKIPPED_CONFIG_MAP} cannot be read: {error}"

@@ -40,7 +40,10 @@ BOUND = [binding(name) for name in SHIPPED]
         (
             page(),
             page(*BOUND),
-            "The policies are NOT in force: this cluster has none of them: apply what 'muster operator-yaml' writes.",
+            (
+                "The policies are NOT in force: this cluster has none of them: apply the output of 'muster "
+                "operator-yaml'."
+            ),
         ),
         (
             page(BOTH[0]),
@@ -56,7 +59,8 @@ BOUND = [binding(name) for name in SHIPPED]
             page(policy("muster-pods", "Ignore"), BOTH[1]),
             page(BOUND[0], binding("muster-services", "Warn", "Audit")),
             (
-                "The policies are NOT in force: the policy muster-pods lets pass what it cannot judge; "
+                "The policies are NOT in force: the policy muster-pods accepts objects that it cannot "
+                "judge; "
                 "the policy muster-services only warns or records, it denies nothing."
             ),
         ),

@@ -328,7 +328,7 @@ def test_a_full_disk_keeps_what_is_there(world: World) -> None:
         preexec_fn=_small_files, capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert limited.returncode == 1
-    assert "make room and run the same command again" in limited.stderr
+    assert "free some space and run the same command again" in limited.stderr
     assert "Traceback" not in limited.stderr
     assert world.build().returncode == 0
     assert world.muster("verify", world.bundle).returncode == 0
@@ -385,7 +385,7 @@ def test_an_installation_takes_a_bundle_that_holds_and_no_other(complete: World,
     taken = plan("--bundle-sha256", digest)
     assert taken.returncode == 0, taken.stderr
     assert {each["stage"] for each in json.loads(taken.stdout)["stages"]} == set(ROLES)
-    assert "not in the bundle: what kubespray downloads" in taken.stderr
+    assert "not in the bundle: the downloads of kubespray" in taken.stderr
     next(complete.bundle.glob("charts/*")).write_bytes(b"")
     refused = plan("--bundle-sha256", digest)
     assert refused.returncode == 1
