@@ -23,7 +23,6 @@ from orchestrator.errors import MusterError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-PLUGIN_GROUP: Final = "muster.commands"
 INTERRUPTED: Final = 130
 EXIT_CODES: Final = {
     0: "done",
@@ -34,8 +33,7 @@ EXIT_CODES: Final = {
     "any": "`exec`, `bash` and `attach`: that of the command in the container",
 }
 
-COMMANDS: Final = {
-    "agent": ("orchestrator.cli.agent:agent", "Watch the GPUs of this node."),
+RESEARCHER: Final = {
     "attach": ("orchestrator.cli.execute:attach", "Attach to the process of a job's container."),
     "bash": ("orchestrator.cli.execute:bash", "Open a shell in a container of a job."),
     "cluster": ("orchestrator.cli.cluster:cluster", "List the clusters of the kubeconfig and choose one."),
@@ -51,20 +49,8 @@ COMMANDS: Final = {
     "login": ("orchestrator.cli.whoami:login", "Check the credentials of the kubeconfig."),
     "logout": ("orchestrator.cli.whoami:logout", "Explain how to remove the credentials of the kubeconfig."),
     "logs": ("orchestrator.cli.logs:logs", "Print the log of a job."),
-    "monitoring": (
-        "orchestrator.cli.monitoring:monitoring",
-        "Write dashboards and alert rules to a directory.",
-    ),
-    "operator": ("orchestrator.cli.operator:operator", "Run the operator: scheduler and controllers."),
-    "operator-yaml": (
-        "orchestrator.cli.operator:operator_yaml",
-        "Print the manifests of the operator, or write a Helm chart.",
-    ),
     "port-forward": ("orchestrator.cli.port_forward:port_forward", "Forward local ports to a job."),
-    "project": ("orchestrator.cli.project:project", "Create, list, change and delete projects."),
     "resume": ("orchestrator.cli.batch:resume", "Return suspended jobs to the queue."),
-    "simulate": ("orchestrator.cli.simulate:simulate", "Run the scheduler on a snapshot file."),
-    "snapshot": ("orchestrator.cli.simulate:snapshot", "Print the input of the scheduler as YAML."),
     "submit": ("orchestrator.cli.submit:submit", "Submit a job."),
     "submit-dist": (
         "orchestrator.cli.submit:submit_dist",
@@ -78,10 +64,33 @@ COMMANDS: Final = {
     "template": ("orchestrator.cli.template:template", "List, show, create and delete templates for submit."),
     "top": ("orchestrator.cli.top:top", "Show the GPUs that nodes and jobs hold, and their use."),
     "version": ("orchestrator.cli.version:version", "Print the version."),
-    "what-if": ("orchestrator.cli.what_if:what_if", "Show the effect of a change of jobs or quotas."),
     "whoami": ("orchestrator.cli.whoami:whoami", "Show your user, groups and rights in the cluster."),
     "why-evicted": ("orchestrator.cli.why_evicted:why_evicted", "Explain the evictions of a job."),
 }
+ADMINISTRATOR: Final = {
+    "agent": ("orchestrator.cli.agent:agent", "Watch the GPUs of this node."),
+    "monitoring": (
+        "orchestrator.cli.monitoring:monitoring",
+        "Write dashboards and alert rules to a directory.",
+    ),
+    "operator": ("orchestrator.cli.operator:operator", "Run the operator: scheduler and controllers."),
+    "operator-yaml": (
+        "orchestrator.cli.operator:operator_yaml",
+        "Print the manifests of the operator, or write a Helm chart.",
+    ),
+    "project": ("orchestrator.cli.project:project", "Create, list, change and delete projects."),
+    "simulate": ("orchestrator.cli.simulate:simulate", "Run the scheduler on a snapshot file."),
+    "snapshot": ("orchestrator.cli.simulate:snapshot", "Print the input of the scheduler as YAML."),
+    "what-if": ("orchestrator.cli.what_if:what_if", "Show the effect of a change of jobs or quotas."),
+}
+COMMANDS: Final = RESEARCHER | ADMINISTRATOR
+GROUPS: Final = {
+    "researcher": ("Researcher (jobs and their data)", RESEARCHER),
+    "administrator": ("Administrator (projects and the operator)", ADMINISTRATOR),
+    "site": ("Site (installation and upgrades)", {}),
+    "proof": ("Proof (acceptance test)", {}),
+}
+"""Sections of the help: title and built-in commands. Plugins come from the entry points `muster.commands.GROUP`."""
 
 
 class LazyGroup(click.Group):
@@ -89,7 +98,7 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names of all commands."""
-        return sorted({*COMMANDS, *_plugins()})
+        return sorted({*COMMANDS, *(name for plugins in _plugins().values() for name in plugins)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Import and return the command, or None if there is none of that name."""
@@ -99,24 +108,41 @@ class LazyGroup(click.Group):
             if not any(param.name == "kubeconfig" for param in command.params):
                 add_common_options(command)
             return command
-        plugin = _plugins().get(cmd_name)
+        plugin = next((found[cmd_name] for found in _plugins().values() if cmd_name in found), None)
         if plugin is None:
             return None
         loaded = plugin.load()
         return loaded if isinstance(loaded, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """Write the list of commands without importing any."""
-        plugins = {name: _first_line(plugin) for name, plugin in _plugins().items()}
-        helps = plugins | {name: text for name, (_, text) in COMMANDS.items()}
-        with formatter.section("Commands"):
-            formatter.write_dl(sorted(helps.items()))
+        """Write the commands of each group without importing any."""
+        sections = command_sections()
+        width = max(len(name) for rows in sections.values() for name in rows)
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in rows.items()])
 
 
-def _plugins() -> "dict[str, EntryPoint]":
+def command_sections() -> dict[str, dict[str, str]]:
+    """Return the one-line helps of all commands by title and name."""
+    sections: dict[str, dict[str, str]] = {}
+    for group, (title, commands) in GROUPS.items():
+        rows = {name: text for name, (_, text) in commands.items()}
+        rows |= {name: _first_line(plugin) for name, plugin in _plugins()[group].items()}
+        sections[title] = dict(sorted(rows.items()))
+    return sections
+
+
+@cache
+def _plugins() -> "Mapping[str, Mapping[str, EntryPoint]]":
+    """Return the commands that installed packages add, by group and name; none of them is imported."""
     from importlib.metadata import entry_points
 
-    return {entry_point.name: entry_point for entry_point in entry_points(group=PLUGIN_GROUP)}
+    installed = entry_points()
+    return {
+        group: {plugin.name: plugin for plugin in installed.select(group=f"muster.commands.{group}")}
+        for group in GROUPS
+    }
 
 
 def _first_line(plugin: "EntryPoint") -> str:

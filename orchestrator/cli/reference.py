@@ -2,13 +2,13 @@
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 import click
 
-from orchestrator.cli.main import EXIT_CODES, muster
+from orchestrator.cli.main import EXIT_CODES, command_sections, muster
 from orchestrator.cli.options import Group, common_options
 
 _INTRODUCTION: Final = """\
@@ -58,13 +58,19 @@ def reference() -> str:
         _exit_codes(),
         _STATUSES,
         f"## Common options\n\n{_options(common_options(), root)}\n",
-        "## Commands\n\n" + "\n".join(f"- [`muster {name}`](#{_anchor(f'muster {name}')})" for name in names),
+        "## Commands",
+        *(_index(title, rows) for title, rows in command_sections().items()),
     ]
     for name in names:
         command = muster.get_command(root, name)
         if command is not None:
             sections += _command(command, click.Context(command, info_name=name, parent=root), "##")
     return "\n".join(section.rstrip() + "\n" for section in sections)
+
+
+def _index(title: str, names: Iterable[str]) -> str:
+    """Return links to the commands of a section of `muster --help`."""
+    return f"{title}:\n\n" + "\n".join(f"- [`muster {name}`](#{_anchor(f'muster {name}')})" for name in names)
 
 
 def _command(command: click.Command, ctx: click.Context, level: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -162,3 +163,26 @@ def test_help_says_what_the_commands_of_other_packages_do(muster: Callable[..., 
     assert "control plane" in lines["lab"]
     assert "requirements" in lines["validate"]
     assert "From " not in "".join(lines[each] for each in ("lab", "validate", "install", "matrix"))
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_help_groups_every_command_and_imports_no_module_of_another_package(columns: str) -> None:
+    script = """
+import sys
+from orchestrator.cli.main import main, muster
+main(["--help"])
+print(*muster.list_commands(None))
+print(*(name for name in sys.modules if name.startswith(("deployment.", "musterlab.", "musterweb.", "validation."))))
+"""
+    text = _python(script, env={**os.environ, "COLUMNS": columns}).stdout
+    help_text, names, imported = text.removesuffix("\n").rsplit("\n", 2)
+    sections = help_text.split("\n\n")[-4:]
+    assert [section.split()[0] for section in sections] == ["Researcher", "Administrator", "Site", "Proof"]
+    listed = [re.findall(r"^  (\S+) ", section, re.MULTILINE) for section in sections]
+    assert all(rows == sorted(rows) for rows in listed)
+    assert sorted(name for rows in listed for name in rows) == names.split()
+    for rows, name in zip(listed, ["submit", "project", "install", "validate"], strict=True):
+        assert name in rows
+    assert "web" in listed[1]
+    assert imported == ""
+    assert max(map(len, help_text.splitlines())) <= int(columns)
