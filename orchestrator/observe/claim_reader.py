@@ -62,7 +62,9 @@ class ClaimReader:
         self._keys_on: dict[str, dict[str, str]] = {}
         self._holders: dict[dra.DeviceId, dict[str, str]] = {}
         self._keys_of: dict[str, tuple[str, ...]] = {}
-        self._assumed: Mapping[str, dra.ObservedClaim] = {}
+        self._assumed: dict[str, dra.ObservedClaim] = {}
+        self._changed: set[str] = set()
+        self.assumed: Mapping[str, dra.ObservedClaim] = MappingProxyType(self._assumed)
         self._slices_of: dict[dra.PoolId, dict[str, dra.ResourceSlice]] = {}
         self._pools_of: dict[str, dict[dra.PoolId, None]] = {}
         self._gpus: dict[str, PublishedGpus] = {}
@@ -98,17 +100,25 @@ class ClaimReader:
         put(self._keys_of, uid, keys or None)
         return {other for key in (*before, *keys) for other in self._users.get(key, _NOBODY)} - {uid}
 
-    def assume(self, claims: Mapping[str, dra.ObservedClaim]) -> set[str]:
-        """Take what is being written on claims; return the uids of the pods that it may concern."""
-        changed = {
-            key for key in claims.keys() | self._assumed.keys() if claims.get(key) != self._assumed.get(key)
-        }
-        if not changed:
+    def assume(self, key: str, claim: dra.ObservedClaim) -> None:
+        """Assume that the claim has what is being written on it, until `forget`."""
+        self._assumed[key] = claim
+        self._changed.add(key)
+
+    def forget(self, key: str) -> None:
+        """Assume nothing about the claim: it counts as the watch shows it."""
+        self._assumed.pop(key, None)
+        self._changed.add(key)
+
+    def settle(self) -> set[str]:
+        """Return the uids of the pods that assumptions since the last call may concern."""
+        if not self._changed:
             return set()
-        self._assumed = dict(claims)
         self._dynamic = None
-        owners = {uid for uid, key in self._made_of.items() if key in changed}
-        return {uid for key in changed for uid in self._users.get(key, _NOBODY)} | owners
+        owners = {uid for uid, key in self._made_of.items() if key in self._changed}
+        users = {uid for key in self._changed for uid in self._users.get(key, _NOBODY)}
+        self._changed.clear()
+        return users | owners
 
     @property
     def gpu_class(self) -> str | None:

@@ -8,7 +8,7 @@ A device plugin gives a pod so many GPUs, and chooses itself which. Where an age
 first, whoever bound the pod; what muster wrote on it counts until then, as far as nobody else has that GPU.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from orchestrator.cluster.objects import FINISHED, Node, Pod
@@ -20,18 +20,16 @@ from orchestrator.observe.health import gpu_memory_mib, node_health
 from orchestrator.observe.holdings import NO_GPUS, GpuNode, NodeDevices
 from orchestrator.observe.nominations import nomination_of
 from orchestrator.observe.request import concerns_gpus, devices_of, gpu_request, is_admitted
-from orchestrator.observe.snapshot import Assumption
 from orchestrator.observe.unreadable import SkippedObject
 from orchestrator.planner.model import Request
 
 _NOTHING: Final[Mapping[str, "Tenant"]] = {}
-_NO_PLACES: Final[Mapping[str, tuple[Request, tuple[int, ...]]]] = {}
+_NO_NOMINATIONS: Final[Mapping[str, tuple[Request, tuple[int, ...]]]] = {}
 _NOTHING_GIVEN: Final["Given"] = {}
 _NO_GPU_NODE: Final = GpuNode(0)
 
-PodOf = Callable[[str], Pod | None]
-Places = dict[str, dict[str, tuple[Request, tuple[int, ...]]]]
-"""By node and uid, what a pod asks for and the devices that it is to have."""
+NominatedDevices = dict[str, dict[str, tuple[Request, tuple[int, ...]]]]
+"""By node and uid, what a pod asks for and the devices that it is nominated to."""
 
 
 Given = Mapping[tuple[str, str], tuple[int, ...]]
@@ -64,8 +62,7 @@ class DeviceReader:
         self._nominated: dict[str, Pod] = {}
         self._devices: dict[str, tuple[int, ...]] = {}
         self._given: dict[str, Given] = {}
-        self._assumed: Places = {}
-        self._nominated_places: Places = {}
+        self._nominated_devices: NominatedDevices = {}
         self._touched: set[str] = set()
         self._miscounted: dict[str, tuple[Miscounted, ...]] = {}
 
@@ -113,18 +110,10 @@ class DeviceReader:
         held = (self._devices.get(uid, NO_GPUS) for uid, tenant in tenants.items() if tenant.is_foreign)
         return tuple(sorted(device for devices in held for device in devices))
 
-    def read(
-        self,
-        pod_of: PodOf,
-        assumed: Mapping[str, Assumption],
-        nominated: Mapping[str, Assumption | None],
-    ) -> Iterator[Tenant]:
-        """Work out what changed, and yield the pods that hold other devices than before.
-
-        `pod_of` has the pods that muster is to bind by uid, `assumed` and `nominated` the places that it has for them.
-        """
+    def read(self) -> Iterator[Tenant]:
+        """Work out what changed, and yield the pods that hold other devices than before."""
         if self._others:
-            self._take_places(pod_of, assumed, nominated)
+            self._take_nominations()
         for name in self._touched:
             tenants = self._others.get(name, _NOTHING)
             assigned = _assigned(tenants, self._given.get(name, _NOTHING_GIVEN))
@@ -152,31 +141,18 @@ class DeviceReader:
                     why = _why(tenant, devices)
                     yield SkippedObject("Pod", metadata.namespace, metadata.name, uid, why)
 
-    def _take_places(
-        self,
-        pod_of: PodOf,
-        assumed: Mapping[str, Assumption],
-        nominated: Mapping[str, Assumption | None],
-    ) -> None:
-        """Remember what is being bound, and what is kept for pods that wait."""
-        binding: Places = {}
-        for uid, place in assumed.items():
-            pod = pod_of(uid)
-            if pod is not None and not pod.spec.node_name:
-                binding.setdefault(place.node, {})[uid] = (gpu_request(pod), place.devices)
-        nominated_places: Places = {}
-        for uid in self._nominated.keys() | nominated.keys():
-            pod = pod_of(uid)
-            if pod is None or pod.spec.node_name or uid in assumed:
-                continue
-            nomination = nominated[uid] if uid in nominated else nomination_of(pod)
+    def _take_nominations(self) -> None:
+        """Remember the devices of nominated pods, and touch the nodes on which they changed."""
+        before = self._nominated_devices
+        after: NominatedDevices = {}
+        for uid, pod in self._nominated.items():
+            nomination = nomination_of(pod)
             if nomination is not None:
-                nominated_places.setdefault(nomination.node, {})[uid] = (gpu_request(pod), nomination.devices)
-        for before, after in ((self._assumed, binding), (self._nominated_places, nominated_places)):
-            self._touched.update(
-                name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
-            )
-        self._assumed, self._nominated_places = binding, nominated_places
+                after.setdefault(nomination.node, {})[uid] = (gpu_request(pod), nomination.devices)
+        self._touched.update(
+            name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+        )
+        self._nominated_devices = after
 
     def _work_out(
         self, name: str, tenants: Mapping[str, Tenant], assigned: dict[str, tuple[int, ...]]
@@ -187,15 +163,16 @@ class DeviceReader:
             node.occupy(tenants[uid].request, devices)
         for tenant in self._admitted.get(name, _NOTHING).values():
             node.occupy(tenant.request, devices_of(tenant.pod))
-        for request, devices in self._assumed.get(name, _NO_PLACES).values():
-            node.occupy(request, devices)
         in_order = [
             tenants[uid] for uid in sorted(tenants, key=lambda uid: _age(tenants[uid])) if uid not in assigned
         ]
-        held = assigned | _settle(node, (tenant for tenant in in_order if _is_as_muster_writes(tenant)))
+        admitted = [tenant for tenant in in_order if _is_as_muster_writes(tenant)]
+        # parts first: a reservation holds that very GPU, while the kubelet may give any others as whole ones
+        admitted.sort(key=lambda tenant: not tenant.request.is_shared)
+        held = assigned | _settle(node, admitted)
         in_order = [tenant for tenant in in_order if tenant.pod.metadata.uid not in held]
         held |= _settle(node, (tenant for tenant in in_order if _is_there(tenant)))
-        for request, devices in self._nominated_places.get(name, _NO_PLACES).values():
+        for request, devices in self._nominated_devices.get(name, _NO_NOMINATIONS).values():
             node.occupy(request, devices)
         return held | _settle(node, (tenant for tenant in in_order if not _is_there(tenant)))
 

@@ -21,3 +21,15 @@ def grace_seconds(pod: Pod, max_seconds: int) -> int | None:
         return min(whole_number(text[:MAX_DIGITS]) or 0, max_seconds)
     own_seconds = pod.spec.termination_grace_period_seconds
     return None if own_seconds is None else min(own_seconds, max_seconds)
+
+
+def is_leaving(pod: Pod, max_checkpoint_grace_seconds: int) -> bool:
+    """Whether a bound pod was deleted and gives back what it has.
+
+    One that was deleted with more grace than an eviction leaves it stays, and counts, until it is evicted as well.
+    """
+    metadata = pod.metadata
+    return (
+        metadata.deletion_timestamp is not None
+        and (metadata.deletion_grace_period_seconds or 0) <= max_checkpoint_grace_seconds
+    )

@@ -7,11 +7,12 @@ People who submit work choose the annotations of their pods, but neither their s
 annotation counts beside what only the API server's own and the operator's account can have written.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from orchestrator.cluster.objects import FINISHED, Pod
+from orchestrator.cluster.objects import FINISHED, Condition, Pod
 from orchestrator.cluster.wire import has_condition
 from orchestrator.names import (
     DISRUPTED_CONDITION,
@@ -20,14 +21,24 @@ from orchestrator.names import (
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
 from orchestrator.observe.request import devices_text
-from orchestrator.observe.snapshot import Assumption
 
 MAX_NOMINATED_DEVICES: Final = 64
 _MAX_DIGITS: Final = 4
 _MAX_CHARACTERS: Final = MAX_NOMINATED_DEVICES * (_MAX_DIGITS + 1)
 
 
-def nomination_of(pod: Pod) -> Assumption | None:
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A node and the indices of its devices."""
+
+    node: str
+    devices: tuple[int, ...]
+
+
+_EVICTED: Final = Condition(type=DISRUPTED_CONDITION, status="True", reason=EVICTION_REASON)
+
+
+def nomination_of(pod: Pod) -> Placement | None:
     """The place that is kept for an unbound pod, or for the successor of one that is evicted; None: no readable one.
 
     Neither the node nor the devices need exist: that is for whoever knows the nodes to look at.
@@ -40,7 +51,7 @@ def nomination_of(pod: Pod) -> Assumption | None:
         node = pod.status.nominated_node_name
         text = pod.metadata.annotations.get(NOMINATED_DEVICES_ANNOTATION, "")
     devices = _devices(text)
-    return None if devices is None or not node else Assumption(node, devices)
+    return None if devices is None or not node else Placement(node, devices)
 
 
 def shows_nomination(pod: Pod) -> bool:
@@ -53,19 +64,19 @@ def shows_nomination(pod: Pod) -> bool:
     return leaves and SUCCESSOR_NOMINATION_ANNOTATION in pod.metadata.annotations and _is_evicted(pod)
 
 
-def waiting_annotations(place: Assumption | None) -> dict[str, str | None]:
+def waiting_annotations(place: Placement | None) -> dict[str, str | None]:
     """The annotations of an unbound pod, beside its nominated node; None for those that are to go."""
     return {NOMINATED_DEVICES_ANNOTATION: devices_text(place.devices) if place and place.devices else None}
 
 
-def leaving_annotations(place: Assumption | None) -> dict[str, str | None]:
+def leaving_annotations(place: Placement | None) -> dict[str, str | None]:
     """The annotations of a pod that is evicted, for its successor; None for those that are to go."""
     if place is None:
         return {SUCCESSOR_NOMINATION_ANNOTATION: None}
     return {SUCCESSOR_NOMINATION_ANNOTATION: f"{place.node}:{devices_text(place.devices)}"}
 
 
-def bound_annotations(pod: Pod, place: Assumption | None) -> dict[str, str]:
+def bound_annotations(pod: Pod, place: Placement | None) -> dict[str, str]:
     """What to write when the pod, nominated for that place, is bound: a binding can empty an annotation, not remove it.
 
     The API server itself takes the nominated node off, from Kubernetes 1.35; before, the kubelet with its first report.
@@ -74,18 +85,25 @@ def bound_annotations(pod: Pod, place: Assumption | None) -> dict[str, str]:
     return {NOMINATED_DEVICES_ANNOTATION: ""} if is_written else {}
 
 
-def with_nomination(pod: Pod, place: Assumption | None) -> Pod:
-    """The pod, unbound, as it looks with that nomination and no other; the very same object if it does already."""
-    if nomination_of(pod) == place:
+def with_nomination(pod: Pod, place: Placement | None) -> Pod:
+    """Return the pod with that nomination and no other; the same object if nothing about it changes.
+
+    A pod with a node carries a nomination only for its successor, once it is evicted.
+    """
+    waits, leaves = not pod.spec.node_name, pod.metadata.deletion_timestamp is not None
+    if nomination_of(pod) == place or not (waits or leaves):
         return pod
-    written = waiting_annotations(place)
+    written = waiting_annotations(place) if waits else leaving_annotations(place)
     annotations = {key: text for key, text in pod.metadata.annotations.items() if key not in written}
     annotations |= {key: text for key, text in written.items() if text is not None}
     metadata: dict[str, Any] = {"annotations": annotations}
+    status: dict[str, Any] = {"conditions": [_EVICTED, *pod.status.conditions]}
+    if waits:
+        status = {"nominated_node_name": place.node if place else ""}
     return msgspec.structs.replace(
         pod,
         metadata=msgspec.structs.replace(pod.metadata, **metadata),
-        status=msgspec.structs.replace(pod.status, nominated_node_name=place.node if place else ""),
+        status=msgspec.structs.replace(pod.status, **status),
     )
 
 

@@ -37,7 +37,6 @@ class OutsiderReader:
         self._project_of = project_of
         self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._pods: dict[str, Pod] = {}
-        self._evicted: frozenset[str] = frozenset()
         self._made: dict[str, model.Workload] = {}
         self._touched: set[str] = set()
         self._sorted: tuple[model.Workload, ...] = ()
@@ -56,10 +55,8 @@ class OutsiderReader:
         """Read these again, if they are among the pods: they hold other devices."""
         self._touched.update(uid for uid in uids if uid in self._pods)
 
-    def read(self, evicted: frozenset[str]) -> tuple[model.Workload, ...]:
-        """Read what changed, and return the workloads by id. `evicted` are pods whose eviction is under way."""
-        self.touch(self._evicted ^ evicted)
-        self._evicted = evicted
+    def read(self) -> tuple[model.Workload, ...]:
+        """Read what changed, and return the workloads by id."""
         changed = False
         for uid in self._touched:
             pod = self._pods.get(uid)
@@ -79,7 +76,6 @@ class OutsiderReader:
             pod,
             devices=self._devices.devices(metadata.uid),
             claims=self._claims.read_pod(pod, readable_request(pod), pod.spec.node_name),
-            evicted=metadata.uid in self._evicted,
             max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
         )
         return model.Workload(

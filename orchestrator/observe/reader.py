@@ -1,19 +1,18 @@
 """Snapshots one after the other, at a cost that follows what changed between them.
 
-    changes of the caches ──> note ──> what is touched: workloads, nodes ──> read ──> snapshot
-                                        ^
-    bindings and evictions under way ───┘
+    changes of the caches ──────────> note ──> what is touched: workloads, nodes ──> read ──> snapshot
+                                       ^
+    requests under way ──> PodCache ───┘
 
 What a change touches is read again when the next snapshot is asked for, and nothing else is. What comes out as it was
 stays the very same object, by which the planner knows that it need not look: a pod whose status alone changed, a
 node's heartbeat.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from operator import attrgetter
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from orchestrator.cluster.gpu_nodes import GpuNode, given_gpus
 from orchestrator.cluster.objects import FINISHED, Namespace, Node, Pod, Project
@@ -33,23 +32,17 @@ from orchestrator.observe.namespaces import NamespaceOwners
 from orchestrator.observe.node_reader import NodeReader
 from orchestrator.observe.outsider_reader import OutsiderReader
 from orchestrator.observe.owners import KindState
+from orchestrator.observe.pod_cache import PodCache
 from orchestrator.observe.project_reader import ProjectReader
 from orchestrator.observe.request import concerns_gpus
-from orchestrator.observe.snapshot import Assumption, Observed, Reading
+from orchestrator.observe.snapshot import NO_HINTS, Hints, Observed, Reading
 from orchestrator.observe.unreadable import Boundary
 from orchestrator.observe.volumes import StorageObject, Volumes
 from orchestrator.observe.workload_reader import WorkloadReader
 from orchestrator.planner import model
-from orchestrator.planner.devices.model import ObservedClaim
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 
 Workloads = tuple[model.Workload, ...]
-
-_NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
-_NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
-_NO_ASSUMPTIONS: Final[Mapping[str, Assumption]] = MappingProxyType({})
-_NO_NOMINATIONS: Final[Mapping[str, Assumption | None]] = MappingProxyType({})
-_NO_CLAIMS: Final[Mapping[str, ObservedClaim]] = MappingProxyType({})
 
 
 def read(observed: Observed, settings: Settings = DEFAULT_SETTINGS) -> Reading:
@@ -66,17 +59,15 @@ def read(observed: Observed, settings: Settings = DEFAULT_SETTINGS) -> Reading:
     ):
         reader.note(Change("added", observed_object))
     return reader.read(
-        assumed=observed.assumed,
-        evicted=observed.evicted,
-        nominated=observed.nominated,
         now_us=observed.now_us,
-        budgets=planner_budgets(observed.budgets.values(), observed.pods, observed.evicted, {}),
+        budgets=planner_budgets(observed.budgets.values(), observed.pods, (), {}),
     )
 
 
 class Reader:
     """Builds snapshots of the cluster, kept current by changes. `volumes` are the claims, volumes and storage classes.
 
+    In `pods` and `claims` the executor assumes what it has begun: snapshots show pods and claims as they will be.
     Kubernetes does not keep when a gang lost a member, so the first reading that shows it sets `stale_since_us`.
     """
 
@@ -88,6 +79,7 @@ class Reader:
     ) -> None:
         self._settings = settings
         boundary = Boundary()
+        self.pods = PodCache(self._note_pod, max_checkpoint_grace_seconds=max_checkpoint_grace_seconds)
         self._namespaces = NamespaceOwners()
         self._others: dict[str, Pod] = {}
         self._merged: tuple[Workloads, Workloads, Workloads] = ((), (), ())
@@ -124,6 +116,7 @@ class Reader:
 
     def read_ahead(self, most: int, *, now_us: int = 0) -> None:
         """Read so many of the workloads that were touched, at most: the next snapshot has to read the others only."""
+        self._settle()
         self._workloads.read_touched(now_us, most)
 
     def note(self, change: Change[Any]) -> None:
@@ -133,7 +126,7 @@ class Reader:
         """
         changed, is_there = change.object, change.type != "deleted"
         if isinstance(changed, Pod):
-            self._note_pod(changed, is_there=is_there)
+            self.pods.note(change)
         elif isinstance(changed, Node):
             self._nodes.note(changed, is_there=is_there)
             self._devices.note_node(changed, is_there=is_there)
@@ -158,31 +151,20 @@ class Reader:
     def read(
         self,
         *,
-        assumed: Mapping[str, Assumption] = _NO_ASSUMPTIONS,
-        evicted: frozenset[str] = frozenset(),
-        placeholders: Mapping[str, Pod] = _NO_PODS,
-        unschedulable: Mapping[str, str] = _NOBODY,
-        nominated: Mapping[str, Assumption | None] = _NO_NOMINATIONS,
-        avoided: Mapping[str, str] = _NOBODY,
         now_us: int = 0,
         budgets: tuple[model.Budget, ...] = (),
-        left_over: tuple[str, ...] = (),
-        assumed_claims: Mapping[str, ObservedClaim] = _NO_CLAIMS,
+        hints: Hints = NO_HINTS,
     ) -> Reading:
         """Build the planner's snapshot. What cannot be read is left out and named.
 
-        `assumed`, `evicted` and `nominated` are bindings, evictions and nominations, by pod uid, that the caches do not
-        show yet; a nomination of None has ended. `placeholders` are pods that are to come; `unschedulable` has, by uid,
-        why pods wait for something else than the planner, `avoided` the nodes that they are not to get. `now_us` is the
-        time of the decision; 0: rules about time do not apply. `budgets` are the budgets for disruption, `left_over`
-        the workloads that the last decision did not reach. `assumed_claims` are claims, by key, as they are once what
-        is under way is written.
+        `now_us` is the time of the decision; 0: rules about time do not apply. `budgets` are the budgets for
+        disruption.
         """
-        self._touch((), self.claims.assume(assumed_claims))
-        self._workloads.overlay(assumed, evicted, placeholders, unschedulable, nominated, avoided=avoided)
-        self._read_devices(assumed, nominated)
+        self._settle()
+        self._workloads.take(hints)
+        self._read_devices()
         workloads = self._workloads.read(now_us)
-        outsiders = self._outsiders.read(evicted)
+        outsiders = self._outsiders.read()
         if outsiders:
             workloads = self._merge(workloads, outsiders)
         snapshot = model.Snapshot(
@@ -192,7 +174,7 @@ class Reader:
             now_us=now_us,
             settings=self._settings,
             budgets=budgets,
-            left_over=left_over,
+            left_over=hints.left_over,
             dynamic=self.claims.dynamic(),
         )
         unreadable = self._workloads.unreadable(now_us)
@@ -205,11 +187,14 @@ class Reader:
         )
         return Reading(snapshot, unreadable, self._projects.unreadable(), tuple(sorted(skipped)))
 
-    def _read_devices(
-        self, assumed: Mapping[str, Assumption], nominated: Mapping[str, Assumption | None]
-    ) -> None:
+    def _settle(self) -> None:
+        """Take what was assumed or forgotten since the last time."""
+        self.pods.settle()
+        self._touch((), self.claims.settle())
+
+    def _read_devices(self) -> None:
         """Have what pods hold that muster did not bind worked out before these are read."""
-        for tenant in self._devices.read(self._workloads.pod, assumed, nominated):
+        for tenant in self._devices.read():
             if tenant.is_foreign:
                 self._nodes.touch(tenant.pod.spec.node_name)
             else:
@@ -224,7 +209,7 @@ class Reader:
             self._merged = known
         return known[2]
 
-    def _note_pod(self, pod: Pod, *, is_there: bool) -> None:
+    def _note_pod(self, pod: Pod, is_there: bool) -> None:
         is_ours = is_there and pod.spec.scheduler_name == SCHEDULER_NAME
         runs_elsewhere = bool(
             is_there and not is_ours and pod.spec.node_name and pod.status.phase not in FINISHED
@@ -268,4 +253,4 @@ class Reader:
         """The namespace went to another project, with all that is in it."""
         self._workloads.note_namespace(namespace)
         for pod in [pod for pod in self._others.values() if pod.metadata.namespace == namespace]:
-            self._note_pod(pod, is_there=True)
+            self._note_pod(pod, True)

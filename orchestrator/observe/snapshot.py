@@ -7,6 +7,7 @@ within about the same second are put in order by the time that `submit` wrote do
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
@@ -23,10 +24,11 @@ from orchestrator.names import (
 )
 from orchestrator.observe.claim_reader import DynamicObject, PodClaims
 from orchestrator.observe.gangs import required
-from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS
+from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS, is_leaving
 from orchestrator.observe.health import gives_gpus_twice, gpu_memory_mib, node_health, refuses_pods
 from orchestrator.observe.holdings import held_request
 from orchestrator.observe.node_terms import Terms, both
+from orchestrator.observe.nominations import nomination_of
 from orchestrator.observe.owners import Chain
 from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import (
@@ -51,16 +53,8 @@ MAX_DEPARTMENTS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Assumption:
-    """A binding or nomination that was made but has not been seen on the watch yet."""
-
-    node: str
-    devices: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Observed:
-    """What the caches hold, by uid, and what is known beyond them: bindings, evictions and nominations, by pod uid.
+    """What the caches hold, by uid.
 
     `now_us` is the time of the decision; 0: rules about time do not apply.
     """
@@ -70,13 +64,26 @@ class Observed:
     namespaces: Mapping[str, Namespace]
     projects: Mapping[str, Project]
     owners: Sequence[Mapping[str, Object]] = ()
-    assumed: Mapping[str, Assumption] = field(default_factory=dict)
-    evicted: frozenset[str] = frozenset()
-    nominated: Mapping[str, Assumption | None] = field(default_factory=dict)
     now_us: int = 0
     budgets: Mapping[str, PodDisruptionBudget] = field(default_factory=dict)
     storage: Sequence[StorageObject] = ()
     dynamic: Sequence[DynamicObject] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """Results of earlier decisions and requests that no object shows.
+
+    `put_off` has, by uid, why a pod is not decided on for now, `avoided` the node that a pod does not get this time.
+    `left_over` are the workloads that the last decision did not reach.
+    """
+
+    put_off: Mapping[str, str] = field(default_factory=dict)
+    avoided: Mapping[str, str] = field(default_factory=dict)
+    left_over: tuple[str, ...] = ()
+
+
+NO_HINTS: Final = Hints()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,9 +233,9 @@ def _sum(amounts: Iterable[int | None], everything: int) -> int:
     return sum(everything if amount is None else amount for amount in amounts)
 
 
-def belongs(pod: Pod, assumed: Mapping[str, Assumption]) -> bool:
+def belongs(pod: Pod) -> bool:
     """Whether the pod waits for a node or holds one; a pending pod that is deleted or gated does neither."""
-    if pod.spec.node_name or pod.metadata.uid in assumed:
+    if pod.spec.node_name:
         return True
     return pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
 
@@ -236,10 +243,7 @@ def belongs(pod: Pod, assumed: Mapping[str, Assumption]) -> bool:
 def planner_pod(
     pod: Pod,
     request: model.Request,
-    assumed: Assumption | None = None,
     *,
-    evicted: bool = False,
-    nominated: Assumption | None = None,
     levels: tuple[str, ...] = (),
     volumes: Terms = (),
     part: str = "",
@@ -247,30 +251,26 @@ def planner_pod(
     claims: PodClaims | None = None,
     max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
-    """The pod in the planner's terms, with a binding or an eviction that is under way. Raises UnreadableRequest.
+    """The pod in the planner's terms. Raises UnreadableRequest.
 
-    `request` is what it asks for beside its claims. `nominated` is the place that is kept for it or, if it leaves, for
-    its successor; a pod that stays has none. `levels` are the cluster's levels of topology, `volumes` what the pod's
-    volumes ask of its node, `part` its part of the gang that its controller implies. `devices` are what it holds of its
-    node's GPUs, whatever its annotation says; None: that counts. `claims` is what its resource claims are.
+    `request` is what it asks for beside its claims. `levels` are the cluster's levels of topology, `volumes` what the
+    pod's volumes ask of its node, `part` its part of the gang that its controller implies. `devices` are what it holds
+    of its node's GPUs, whatever its annotation says; None: that counts. `claims` is what its resource claims are.
     """
-    node = pod.spec.node_name or (assumed.node if assumed else None)
+    node = pod.spec.node_name or None
     state = model.PodState.PENDING
     request = request if claims is None else claims.request
     terms = volumes if claims is None else both(volumes, claims.terms)
     held: tuple[int, ...] = ()
     if node:
-        state = _state(pod, max_checkpoint_grace_seconds, evicted=evicted)
-        if assumed and not pod.spec.node_name:
-            held = assumed.devices
-        elif claims is not None and claims.keys and not has_gpus_of_plugin(pod):
+        state = _state(pod, max_checkpoint_grace_seconds)
+        if claims is not None and claims.keys and not has_gpus_of_plugin(pod):
             held = claims.devices
         elif devices is not None:
             held, request = devices, held_request(request, devices)
         elif request.gpu_count or request.is_shared:
             held = gpu_devices(pod)
-    if state is model.PodState.ALLOCATED:
-        nominated = None
+    nominated = None if state is model.PodState.ALLOCATED else nomination_of(pod)
     return model.Pod(
         id=pod.metadata.uid,
         name=pod.metadata.name,
@@ -291,18 +291,16 @@ def planner_pod(
 
 def held_pod(
     pod: Pod,
-    assumed: Assumption | None = None,
     *,
     devices: tuple[int, ...] | None = None,
     claims: PodClaims | None = None,
-    evicted: bool = False,
     max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
     """What a bound pod holds, without all that a decision about it would look at, whether it can be read or not.
 
     `devices` and `claims` as for `planner_pod`.
     """
-    held = assumed.devices if assumed and not pod.spec.node_name else devices
+    held = devices
     if claims is not None and not has_gpus_of_plugin(pod):
         held = claims.devices
     elif held is None:
@@ -312,30 +310,15 @@ def held_pod(
         name=pod.metadata.name,
         request=held_request(readable_request(pod), held) if claims is None else claims.request,
         claims=() if claims is None else claims.keys,
-        state=_state(pod, max_checkpoint_grace_seconds, evicted=evicted),
-        node=pod.spec.node_name or (assumed.node if assumed else None),
+        state=_state(pod, max_checkpoint_grace_seconds),
+        node=pod.spec.node_name or None,
         devices=held,
     )
 
 
-def _state(pod: Pod, max_checkpoint_grace_seconds: int, *, evicted: bool) -> model.PodState:
-    return (
-        model.PodState.RELEASING
-        if evicted or is_leaving(pod, max_checkpoint_grace_seconds)
-        else model.PodState.ALLOCATED
-    )
-
-
-def is_leaving(pod: Pod, max_checkpoint_grace_seconds: int) -> bool:
-    """Whether a bound pod was deleted and gives back what it has.
-
-    One that was deleted with more grace than an eviction leaves it stays, and counts, until it is evicted as well.
-    """
-    metadata = pod.metadata
-    return (
-        metadata.deletion_timestamp is not None
-        and (metadata.deletion_grace_period_seconds or 0) <= max_checkpoint_grace_seconds
-    )
+def _state(pod: Pod, max_checkpoint_grace_seconds: int) -> model.PodState:
+    leaves = is_leaving(pod, max_checkpoint_grace_seconds)
+    return model.PodState.RELEASING if leaves else model.PodState.ALLOCATED
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from orchestrator.observe.controllers import Gang
 from orchestrator.observe.device_reader import DeviceReader
 from orchestrator.observe.dict_ops import discard, put
 from orchestrator.observe.node_terms import Terms, both, not_on
-from orchestrator.observe.nominations import nomination_of
 from orchestrator.observe.owners import Chain, KindState, Membership
 from orchestrator.observe.replacements import with_replaced
 from orchestrator.observe.request import pod_request, readable_request
 from orchestrator.observe.snapshot import (
-    Assumption,
+    NO_HINTS,
+    Hints,
     Together,
     belongs,
     held_pod,
@@ -32,11 +32,9 @@ from orchestrator.observe.unreadable import Boundary, SkippedObject, Unreadable
 from orchestrator.observe.volumes import Key, Volumes, claims_of
 from orchestrator.planner import model
 
-_Known = tuple[
-    Assumption | None, bool, Assumption | None, Terms, str, tuple[int, ...] | None, PodClaims | None
-]
-"""Of a pod, beyond itself: its binding, whether it is evicted, its nomination, what its volumes ask of its node, its
-part of the gang, the devices that it holds whatever its annotation says, its resource claims."""
+_Known = tuple[Terms, str, tuple[int, ...] | None, PodClaims | None]
+"""Of a pod, beyond itself: what its volumes ask of its node, its part of the gang, the devices that it holds whatever
+its annotation says, its resource claims."""
 
 
 class _ReadPod(NamedTuple):
@@ -88,12 +86,7 @@ class WorkloadReader:
         self._succeeded: dict[str, dict[str, Pod]] = {}
         self._membership = Membership(self._pods)
         self._waits_since_us: dict[str, int] = {}
-        self._assumed: Mapping[str, Assumption] = {}
-        self._evicted: frozenset[str] = frozenset()
-        self._placeholders: Mapping[str, Pod] = {}
-        self._unschedulable: Mapping[str, str] = {}
-        self._avoided: Mapping[str, str] = {}
-        self._nominated: Mapping[str, Assumption | None] = {}
+        self._hints = NO_HINTS
         self._users: dict[Key, dict[str, Pod]] = {}
         self._read_pods: dict[str, _ReadPod] = {}
         self._unreadable: dict[str, dict[str, str]] = {}
@@ -162,28 +155,11 @@ class WorkloadReader:
             if any(pod.metadata.namespace == name for pod in pods.values())
         )
 
-    def overlay(
-        self,
-        assumed: Mapping[str, Assumption],
-        evicted: frozenset[str],
-        placeholders: Mapping[str, Pod],
-        unschedulable: Mapping[str, str],
-        nominated: Mapping[str, Assumption | None],
-        *,
-        avoided: Mapping[str, str],
-    ) -> None:
-        """Replace what is known beyond the caches; what differs from the last time is touched."""
-        for uid in _different(self._placeholders, placeholders):
-            pod = placeholders.get(uid)
-            self.note_pod(self._placeholders[uid] if pod is None else pod, is_there=pod is not None)
-        changed = _different(self._assumed, assumed) + _different(self._unschedulable, unschedulable)
-        changed += _different(self._nominated, nominated) + _different(self._avoided, avoided)
-        for uid in chain(changed, self._evicted ^ evicted):
-            if uid in self._pods:
-                self._touched.add(self._membership.id_of(uid))
-        self._assumed, self._evicted, self._placeholders = dict(assumed), evicted, dict(placeholders)
-        self._unschedulable, self._nominated = dict(unschedulable), dict(nominated)
-        self._avoided = dict(avoided)
+    def take(self, hints: Hints) -> None:
+        """Replace the hints of the last decision, and touch the workloads for which they differ."""
+        before, self._hints = self._hints, hints
+        self.touch(_different(before.put_off, hints.put_off))
+        self.touch(_different(before.avoided, hints.avoided))
 
     def unreadable(self, now_us: int) -> dict[str, str]:
         """By uid, why pods could not be read; an owner is waited for a while without a word."""
@@ -209,7 +185,7 @@ class WorkloadReader:
     def skipped(self, unreadable: Mapping[str, str]) -> Iterator[SkippedObject]:
         """Yield the pods that could not be read, but for those that wait for something else than the planner."""
         for uid, why in unreadable.items():
-            if uid not in self._unschedulable and uid in self._pods:
+            if uid not in self._hints.put_off and uid in self._pods:
                 metadata = self._pods[uid].metadata
                 yield SkippedObject("Pod", metadata.namespace, metadata.name, uid, why)
 
@@ -221,7 +197,7 @@ class WorkloadReader:
     def read(self, now_us: int) -> tuple[model.Workload, ...]:
         """Read what was touched, and return all workloads by id."""
         self.read_touched(now_us, len(self._touched))
-        for uid in self._read_since:  # what was read ahead may have lacked what `overlay` knows
+        for uid in self._read_since:  # what was read ahead may have lacked what the next decision knows
             planned = self._made.get(uid)
             put(self._stale_since_us, uid, (planned.stale_since_us or None) if planned else None)
         self._read_since.clear()
@@ -257,21 +233,21 @@ class WorkloadReader:
         owners = self._owners_of(pods)
         is_borrowed = any(map(is_preemptible, pods))
         for pod in pods:
-            if not belongs(pod, self._assumed):
+            if not belongs(pod):
                 self._waits_since_us.pop(pod.metadata.uid, None)
                 continue
             if self._waits_for_owner(pod, now_us):
                 continue
-            if pod.metadata.uid in self._unschedulable:
-                unreadable[pod.metadata.uid] = self._unschedulable[pod.metadata.uid]
+            if pod.metadata.uid in self._hints.put_off:
+                unreadable[pod.metadata.uid] = self._hints.put_off[pod.metadata.uid]
                 continue
-            if is_borrowed and not is_preemptible(pod) and self._node_of(pod) is None:
+            if is_borrowed and not is_preemptible(pod) and not pod.spec.node_name:
                 unreadable[pod.metadata.uid] = _MIXED
                 continue
             planned = self._boundary.read(_path(pod), lambda: self._read_pod(pod, owners.gang))  # noqa: B023 - called at once
             if isinstance(planned, Unreadable):
                 unreadable[pod.metadata.uid] = planned.why
-                holds_unread = holds_unread or self._node_of(pod) is not None
+                holds_unread = holds_unread or bool(pod.spec.node_name)
             else:
                 readable.append((pod, planned))
         workload: model.Workload | Unreadable | None = None
@@ -306,7 +282,7 @@ class WorkloadReader:
         held = [(pod, planned) for pod, planned in readable if planned.node is not None]
         unread = [self._pods[planned] for planned in unreadable]
         unreadable.update((pod.metadata.uid, why) for pod, _ in readable)
-        held += [(pod, self._held_pod(pod)) for pod in unread if self._node_of(pod) is not None]
+        held += [(pod, self._held_pod(pod)) for pod in unread if pod.spec.node_name]
         held.sort(key=lambda pair: _age(pair[0]))
         return held
 
@@ -314,10 +290,8 @@ class WorkloadReader:
         uid = pod.metadata.uid
         return held_pod(
             pod,
-            self._assumed.get(uid),
             devices=self._devices.devices(uid),
-            claims=self._claims.read_pod(pod, readable_request(pod), self._node_of(pod)),
-            evicted=uid in self._evicted,
+            claims=self._claims.read_pod(pod, readable_request(pod), pod.spec.node_name or None),
             max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
         )
 
@@ -331,31 +305,22 @@ class WorkloadReader:
             stale_since_us=self._stale_since_us.get(uid, now_us),
         )
 
-    def _node_of(self, pod: Pod) -> str | None:
-        assumed = self._assumed.get(pod.metadata.uid)
-        return pod.spec.node_name or (None if assumed is None else assumed.node)
-
     def _read_pod(self, pod: Pod, gang: Gang | None) -> model.Pod:
         uid = pod.metadata.uid
-        assumed, evicted = self._assumed.get(uid), uid in self._evicted
-        nominated = self._nominated[uid] if uid in self._nominated else nomination_of(pod)
         part = "" if gang is None else gang.part_of(pod.metadata.labels)
         devices = self._devices.devices(uid)
         known = self._read_pods.get(uid)
         current = known if known is not None and known.pod is pod else None
         request = pod_request(pod) if current is None else current.request
         siblings = self._members.get(self._membership.id_of(uid))
-        claims = self._claims.read_pod(pod, request, self._node_of(pod), siblings)
-        terms = both(self._volumes.terms(pod), not_on(self._avoided.get(uid)))
-        around: _Known = (assumed, evicted, nominated, terms, part, devices, claims)
+        claims = self._claims.read_pod(pod, request, pod.spec.node_name or None, siblings)
+        terms = both(self._volumes.terms(pod), not_on(self._hints.avoided.get(uid)))
+        around: _Known = (terms, part, devices, claims)
         if current is not None and current.around == around:
             return current.planned
         planned = planner_pod(
             pod,
             request,
-            assumed,
-            evicted=evicted,
-            nominated=nominated,
             levels=self._levels,
             volumes=terms,
             part=part,
@@ -371,7 +336,7 @@ class WorkloadReader:
     def _waits_for_owner(self, pod: Pod, now_us: int) -> bool:
         """Whether the pod has no node, and its gang is not known before an owner has been read."""
         uid = pod.metadata.uid
-        waits = not (self._membership.chain_of(uid).complete or pod.spec.node_name or uid in self._assumed)
+        waits = not (self._membership.chain_of(uid).complete or pod.spec.node_name)
         put(self._waits_since_us, uid, self._waits_since_us.get(uid, now_us) if waits else None)
         return waits
 

@@ -202,7 +202,7 @@ def node_views(
             on_node.setdefault(pod.spec.node_name, []).append(pod)
             is_foreign = pod.spec.scheduler_name != names.SCHEDULER_NAME
             devices.note_pod(pod, is_there=not gets_gpus_by_claims(pod), is_foreign=is_foreign)
-    for _ in devices.read(lambda _uid: None, {}, {}):
+    for _ in devices.read():
         pass
     measured, by_driver = summaries or {}, published or {}
     views = (

@@ -12,6 +12,7 @@ from orchestrator.cluster.reflector import Change
 from orchestrator.names import NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION
 from orchestrator.observe.nominations import (
     MAX_NOMINATED_DEVICES,
+    Placement,
     bound_annotations,
     leaving_annotations,
     nomination_of,
@@ -19,14 +20,14 @@ from orchestrator.observe.nominations import (
     waiting_annotations,
     with_nomination,
 )
-from orchestrator.observe.reader import Reader, read
-from orchestrator.observe.snapshot import Assumption, Observed
+from orchestrator.observe.reader import Reader
 from orchestrator.planner import model
-from tests.observe.objects import by_uid, decoded, namespace, pod, project
+from tests.observe.assuming import assume
+from tests.observe.objects import decoded, namespace, pod, project
 
 DELETED = "2026-11-21T11:00:30Z"
 EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
-PLACE = Assumption("n2", (0, 1))
+PLACE = Placement("n2", (0, 1))
 
 
 def status(each: Pod, **fields: Any) -> Pod:
@@ -49,22 +50,19 @@ def leaving(
     return status(each, conditions=[EVICTED]) if evicted else each
 
 
-def snapshot_pod(each: Pod, **known: Any) -> model.Pod:
+def snapshot_pod(each: Pod, **assumed: Any) -> model.Pod:
     """What the planner reads of the pod."""
-    observed = Observed(
-        nodes={},
-        pods=by_uid(each),
-        namespaces=by_uid(namespace("muster-team-a", "team-a")),
-        projects=by_uid(project("team-a", quota=4)),
-        **known,
-    )
-    ((workload,), unreadable) = (read(observed).snapshot.workloads, read(observed).unreadable_pods)
-    assert not unreadable
-    return workload.pods[0]
+    reader = Reader()
+    for seen in (namespace("muster-team-a", "team-a"), project("team-a", quota=4), each):
+        reader.note(Change("added", seen))
+    assume(reader.pods, **assumed)
+    reading = reader.read()
+    assert not reading.unreadable_pods
+    return reading.snapshot.workloads[0].pods[0]
 
 
-def place_read(each: Pod, **known: Any) -> tuple[str | None, tuple[int, ...]]:
-    read_pod = snapshot_pod(each, **known)
+def place_read(each: Pod, **assumed: Any) -> tuple[str | None, tuple[int, ...]]:
+    read_pod = snapshot_pod(each, **assumed)
     return read_pod.nominated_node, read_pod.nominated_devices
 
 
@@ -141,7 +139,7 @@ def test_whatever_stands_there_is_read_or_ignored(text: str, node: str) -> None:
     st.lists(st.integers(0, 9999), unique=True, max_size=MAX_NOMINATED_DEVICES),
 )
 def test_what_is_written_is_read_again(node: str, devices: list[int]) -> None:
-    place = Assumption(node, tuple(devices))
+    place = Placement(node, tuple(devices))
     (text,) = leaving_annotations(place).values()
     assert nomination_of(leaving(text)) == place
     each = with_nomination(pod("job"), place)
@@ -157,13 +155,13 @@ def test_what_is_written_is_read_again(node: str, devices: list[int]) -> None:
 
 def test_what_was_begun_counts_before_the_watch_shows_it() -> None:
     each = status(pod("job", annotations={NOMINATED_DEVICES_ANNOTATION: "0,1"}), nominatedNodeName="n2")
-    assert place_read(each, nominated={"uid-job": Assumption("n3", (7,))}) == ("n3", (7,))
-    assert place_read(each, nominated={"uid-job": None}) == (None, ())
+    assert place_read(each, nominations={"uid-job": Placement("n3", (7,))}) == ("n3", (7,))
+    assert place_read(each, nominations={"uid-job": None}) == (None, ())
     running = pod("job", node="n1", phase="Running")
-    assert place_read(running, nominated={"uid-job": PLACE}) == (None, ()), "it stays where it is"
-    evicted = {"nominated": {"uid-job": PLACE}, "evicted": frozenset({"uid-job"})}
+    assert place_read(running, nominations={"uid-job": PLACE}) == (None, ()), "it stays where it is"
+    evicted = {"nominations": {"uid-job": PLACE}, "evictions": ("uid-job",)}
     assert place_read(running, **evicted) == ("n2", (0, 1))
-    assert place_read(each, assumed={"uid-job": PLACE}) == (None, ()), "it is being bound"
+    assert place_read(each, bindings={"uid-job": PLACE}) == (None, ()), "it is being bound"
 
 
 def test_a_reader_notices_that_a_nomination_begins_and_ends() -> None:
@@ -172,8 +170,9 @@ def test_a_reader_notices_that_a_nomination_begins_and_ends() -> None:
     each = status(pod("job", annotations={NOMINATED_DEVICES_ANNOTATION: "0"}), nominatedNodeName="n2")
     reader.note(Change("added", pod("job")))
 
-    def node(nominated: dict[str, Assumption | None]) -> str | None:
-        (workload,) = reader.read(nominated=nominated).snapshot.workloads
+    def node(nominated: dict[str, Placement | None]) -> str | None:
+        assume(reader.pods, nominations=nominated)
+        (workload,) = reader.read().snapshot.workloads
         return workload.pods[0].nominated_node
 
     assert [node({}), node({"uid-job": PLACE}), node({})] == [None, "n2", None]
@@ -186,4 +185,4 @@ def test_a_binding_empties_what_was_written_for_the_time_before() -> None:
     assert bound_annotations(pod("job"), PLACE) == {NOMINATED_DEVICES_ANNOTATION: ""}
     written = pod("job", annotations={NOMINATED_DEVICES_ANNOTATION: "0"})
     assert bound_annotations(written, None) == {NOMINATED_DEVICES_ANNOTATION: ""}
-    assert bound_annotations(pod("job"), Assumption("n2", ())) == {}
+    assert bound_annotations(pod("job"), Placement("n2", ())) == {}

@@ -7,10 +7,12 @@ import pytest
 
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
+from orchestrator.observe.nominations import Placement
 from orchestrator.observe.reader import Reader
-from orchestrator.observe.snapshot import Assumption, Reading
+from orchestrator.observe.snapshot import Reading
 from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, PodState, Snapshot
+from tests.observe.assuming import assume
 from tests.observe.objects import namespace, node, pod, project
 
 STARTED = "2026-11-21T10:00:10Z"
@@ -182,21 +184,19 @@ def test_who_is_bound_by_hand_to_a_room_that_is_kept_does_not_get_it() -> None:
     mine, claim = admitted("mine", "0,1,2,3"), waiting("claim", 4)
     late = bound("late", 4, started="", phase="Pending")
     reader = reader_of(mine, claim, late)
-    nominated = {"uid-claim": Assumption("n-1", (4, 5, 6, 7))}
-    reading = reader.read(nominated=nominated)
+    reader.pods.nominate("uid-claim", Placement("n-1", (4, 5, 6, 7)))
+    reading = reader.read()
     assert held(reading.snapshot)["late"] == ()
     assert [each.pod for each in decided(reading).bindings] == ["uid-claim"]
     reader.note(Change("modified", bound("late", 4)))
-    assert held(reader.read(nominated=nominated).snapshot)["late"] == (4, 5, 6, 7), (
-        "its kubelet has taken it in"
-    )
+    assert held(reader.read().snapshot)["late"] == (4, 5, 6, 7), "its kubelet has taken it in"
 
 
 def test_a_binding_that_is_under_way_comes_before_what_is_bound_by_hand() -> None:
     reader = reader_of(waiting("claim", 6), bound("x", 4))
     assert held(reader.read().snapshot) == {"x": (4, 5, 6, 7)}
-    snapshot = reader.read(assumed={"uid-claim": Assumption("n-1", (2, 3, 4, 5, 6, 7))}).snapshot
-    assert held(snapshot) == {"x": (0, 1), "claim": (2, 3, 4, 5, 6, 7)}
+    reader.pods.bind("uid-claim", Placement("n-1", (2, 3, 4, 5, 6, 7)))
+    assert held(reader.read().snapshot) == {"x": (0, 1), "claim": (2, 3, 4, 5, 6, 7)}
 
 
 def test_nothing_but_eviction_is_decided_for_a_pod_of_another_scheduler() -> None:
@@ -226,7 +226,8 @@ def test_whoever_is_deleted_with_a_year_of_grace_counts_until_it_is_evicted(
     reader = reader_of(admitted("mine", "0,1", team="a", **leaving), bound("x", 2, spec=ELSEWHERE, **leaving))
     states = {each.name: each.pods[0].state for each in reader.read().snapshot.workloads}
     assert states == {"mine": state, "x": state}
-    after = reader.read(evicted=frozenset({"uid-mine", "uid-x"})).snapshot
+    assume(reader.pods, evictions=("uid-mine", "uid-x"))
+    after = reader.read().snapshot
     assert {each.pods[0].state for each in after.workloads} == {PodState.RELEASING}
 
 

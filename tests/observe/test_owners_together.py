@@ -6,10 +6,11 @@ from typing import Any
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
 from orchestrator.control.decide.requeue_holds import RequeueHolds
+from orchestrator.observe.nominations import Placement
 from orchestrator.observe.owners import KindState
 from orchestrator.observe.owners import Reading as KindReading
 from orchestrator.observe.reader import Reader
-from orchestrator.observe.snapshot import Assumption, Reading
+from orchestrator.observe.snapshot import Reading
 from orchestrator.planner import plan
 from orchestrator.planner.model import Binding, Plan, PodState
 from tests.observe.bringing import controller, metadata_of, reference, replicated_job
@@ -94,7 +95,8 @@ def test_a_stand_in_is_in_the_workload_of_its_jobset_with_the_place_that_is_kept
     requeue_holds.take(replace(NOTHING, nominations=(Binding(uid, "JobSet/js", "n-1", (3,)),)), ())
     running = member("d", "driver", node="n-1", annotations={GPU_DEVICES: "0"})
     reader = reader_of(controller("JobSet", "js", JOBSET), *JOBS, running)
-    reading = reader.read(placeholders=requeue_holds.placeholders(by_uid(*JOBS)))
+    reader.pods.expect(requeue_holds.placeholders(by_uid(*JOBS)), {})
+    reading = reader.read()
     jobset = next(each for each in reading.snapshot.workloads if each.name == "js")
     pods = {each.id: each for each in jobset.pods}
     assert set(pods) == {"uid-d", uid}
@@ -103,9 +105,10 @@ def test_a_stand_in_is_in_the_workload_of_its_jobset_with_the_place_that_is_kept
     successor = member("w-0b", "workers")
     requeue_holds.see(Change("added", successor))
     assert requeue_holds.placeholders(by_uid(*JOBS)) == {}
-    assert requeue_holds.inherited == {"uid-w-0b": Assumption("n-1", (3,))}
+    assert requeue_holds.inherited == {"uid-w-0b": Placement("n-1", (3,))}
     reader.note(Change("added", successor))
-    reading = reader.read(nominated=requeue_holds.inherited)
+    reader.pods.expect({}, requeue_holds.inherited)
+    reading = reader.read()
     assert {
         each.name: each.nominated_node
         for one in reading.snapshot.workloads

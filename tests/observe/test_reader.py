@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from orchestrator.cluster.reflector import Change
-from orchestrator.observe.reader import Reader, read
-from orchestrator.observe.snapshot import Assumption, Observed, Reading
+from orchestrator.observe.nominations import Placement
+from orchestrator.observe.reader import Reader
+from orchestrator.observe.snapshot import Reading
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Snapshot, Workload
+from tests.observe.assuming import assume
 from tests.observe.objects import by_uid, decoded, job, namespace, node, pod, project
 
 MOMENTS = st.sampled_from(["2026-11-21T10:00:00Z", "2026-11-21T10:00:01Z"])
@@ -28,7 +30,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
-        self.assumed: dict[str, Assumption] = {}
+        self.assumed: dict[str, Placement] = {}
         self.evicted: frozenset[str] = frozenset()
         self.placeholders: dict[str, Any] = {}
         self.now_us = 0
@@ -49,26 +51,21 @@ class Cluster:
     def read(self) -> Reading:
         self.now_us += 1
         self._reader.read_ahead(self.now_us % 3, now_us=self.now_us)
-        return self._reader.read(
-            assumed=self.assumed, evicted=self.evicted, placeholders=self.placeholders, now_us=self.now_us
-        )
+        self._assume(self._reader)
+        return self._reader.read(now_us=self.now_us)
+
+    def _assume(self, reader: Reader) -> None:
+        assume(reader.pods, bindings=self.assumed, evictions=self.evicted)
+        reader.pods.expect(self.placeholders, {})
 
     def read_from_scratch(self) -> Reading:
         """As if seen for the first time, but for the age of what was seen to be stale."""
         objects = self.objects
-        reading = read(
-            Observed(
-                nodes=objects.get("nodes", {}),
-                pods={**objects.get("pods", {}), **self.placeholders},
-                namespaces=objects.get("namespaces", {}),
-                projects=objects.get("projects", {}),
-                owners=(objects.get("jobs", {}), objects.get("sets", {})),
-                dynamic=tuple(objects.get("classes", {}).values()),
-                assumed=self.assumed,
-                evicted=self.evicted,
-                now_us=self.now_us,
-            )
-        )
+        reader = Reader()
+        self._assume(reader)
+        for kind in ("namespaces", "projects", "nodes", "classes", "jobs", "pods"):
+            feed(reader, *objects.get(kind, {}).values())
+        reading = reader.read(now_us=self.now_us)
         stale = {each.id for each in reading.snapshot.workloads if each.stale_since_us}
         self._since = {uid: self._since.get(uid, self.now_us) for uid in stale}
         aged = tuple(_since(each, self._since.get(each.id, 0)) for each in reading.snapshot.workloads)
@@ -156,7 +153,7 @@ STEPS = st.one_of(
     st.tuples(st.just("drop jobs"), st.sampled_from(["job-0", "job-1"])),
     st.tuples(
         st.just("assume"),
-        st.dictionaries(UIDS, st.builds(Assumption, st.sampled_from(["n-0", "n-1"]), st.just((0,)))),
+        st.dictionaries(UIDS, st.builds(Placement, st.sampled_from(["n-0", "n-1"]), st.just((0,)))),
     ),
     st.tuples(st.just("evict"), st.frozensets(UIDS)),
     st.tuples(st.just("expect"), st.booleans()),
@@ -220,7 +217,8 @@ def test_what_is_read_ahead_of_a_decision_does_not_end_that_a_gang_is_stale() ->
     assert reader.read(now_us=1).snapshot.workloads[0].stale_since_us == 1
     feed(reader, *gang("runs", "runs", "runs"))
     reader.read_ahead(10, now_us=2)  # it does not know yet that a member is being evicted
-    found = reader.read(evicted=frozenset({"uid-g-2"}), now_us=2)
+    reader.pods.evict("uid-g-2")
+    found = reader.read(now_us=2)
     assert found.snapshot.workloads[0].stale_since_us == 1
 
 

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from orchestrator.cluster.objects import Project
+from orchestrator.observe.nominations import Placement
+from orchestrator.observe.pod_cache import bound, evicted
 from orchestrator.observe.reader import read
-from orchestrator.observe.snapshot import Assumption, Observed
+from orchestrator.observe.snapshot import Observed
 from orchestrator.planner.model import PodState, Workload
 from tests.observe.objects import by_uid, decoded, job, namespace, node, pod, project
 
@@ -95,12 +97,12 @@ def test_a_pod_is_pending_allocated_or_releasing(
 
 
 def test_a_binding_that_the_watch_has_not_shown_yet_counts() -> None:
-    (found,) = workloads(pod("p", gpus=2), assumed={"uid-p": Assumption("dgx1-2", (0, 1))})["p"].pods
+    (found,) = workloads(bound(pod("p", gpus=2), Placement("dgx1-2", (0, 1))))["p"].pods
     assert (found.state, found.node, found.devices) == (PodState.ALLOCATED, "dgx1-2", (0, 1))
 
 
 def test_an_eviction_that_the_watch_has_not_shown_yet_counts() -> None:
-    (found,) = workloads(pod("p", gpus=2, node="dgx1-2"), evicted=frozenset({"uid-p"}))["p"].pods
+    (found,) = workloads(evicted(pod("p", gpus=2, node="dgx1-2")))["p"].pods
     assert found.state is PodState.RELEASING
 
 

@@ -6,6 +6,7 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
 from orchestrator.observe.node_terms import Terms, both
 from orchestrator.observe.reader import Reader
+from orchestrator.observe.snapshot import Hints
 from orchestrator.observe.volumes import StorageObject, Volumes, claims_of
 from orchestrator.planner import plan
 from orchestrator.planner.labels import LabelRequirement
@@ -125,7 +126,7 @@ def test_a_pod_that_is_skipped_is_not_decided_on_and_says_why() -> None:
     for each in (node("n-1"), namespace("muster-team-a", "team-a"), project("team-a", quota=4)):
         reader.note(Change("added", each))
     reader.note(Change("added", pod("job", gpus=1)))
-    reading = reader.read(unschedulable={"uid-job": "no volume"})
+    reading = reader.read(hints=Hints(put_off={"uid-job": "no volume"}))
     assert reading.snapshot.workloads == ()
     assert reading.unreadable_pods == {"uid-job": "no volume"}
     reading = reader.read()

@@ -42,7 +42,7 @@ CONDITIONS_SECONDS: Final = 600.0
 
 
 class ClaimGrants:
-    """Writes what claims get. `assumed` are the claims as they are once what was begun has been written, by key."""
+    """Writes what claims get. Until the watch shows it, the cache of claims in `reader` assumes that it is written."""
 
     def __init__(
         self,
@@ -60,21 +60,15 @@ class ClaimGrants:
         self._sleep = sleep
         self._seen: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
         """By key, who is woken when the claim has changed: hundreds may wait, each for claims of its own."""
-        self._assumed: dict[str, ObservedClaim] = {}
         self._writing: dict[str, int] = {}
         self._written: dict[str, str] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-
-    @property
-    def assumed(self) -> Mapping[str, ObservedClaim]:
-        """Claims whose allocation was begun and has not been seen on the watch yet."""
-        return dict(self._assumed)
 
     def is_echo(self, claim: object) -> bool:
         """Whether it is this process that changes the claim."""
         if not isinstance(claim, ResourceClaim):
             return False
-        return f"{claim.metadata.namespace}/{claim.metadata.name}" in self._assumed
+        return f"{claim.metadata.namespace}/{claim.metadata.name}" in self._reader.assumed
 
     def see(self, change: Change[Any]) -> None:
         """Take a change of the caches, after the reader has taken it."""
@@ -89,13 +83,13 @@ class ClaimGrants:
 
         A watch that has not come as far as what was written says nothing of it.
         """
-        for key in list(self._assumed):
+        for key in list(self._reader.assumed):
             if self._is_overtaken(key, pods):
-                del self._assumed[key]
+                self._reader.forget(key)
                 self._written.pop(key, None)
 
     def _is_overtaken(self, key: str, pods: Mapping[str, Pod]) -> bool:
-        shown, assumed = self._reader.shown(key), self._assumed[key]
+        shown, assumed = self._reader.shown(key), self._reader.assumed[key]
         if shown is not None and shown.status.allocation is not None:
             return True
         if key in self._writing:
@@ -109,16 +103,16 @@ class ClaimGrants:
         granted = _granted(pod, binding)
         for key, grant in granted.items():
             self._writing[key] = self._writing.get(key, 0) + 1
-            known = self._assumed.get(key)
+            known = self._reader.assumed.get(key)
             users = known.reserved_for if known else ()
-            self._assumed[key] = ObservedClaim(grant.claim, grant.allocation, (*users, pod.metadata.uid))
+            self._reader.assume(key, ObservedClaim(grant.claim, grant.allocation, (*users, pod.metadata.uid)))
         return tuple(granted)
 
     async def end(self, keys: Iterable[str], *, is_bound: bool) -> None:
         """The pod was bound, or will not be; then the API server is asked what became of its claims."""
         for key in keys:
             if not is_bound and not await self._is_allocated(key) and self._writing.get(key) == 1:
-                self._assumed.pop(key, None)
+                self._reader.forget(key)
                 self._written.pop(key, None)
             count = self._writing.pop(key, 0) - 1
             if count > 0:

@@ -26,15 +26,14 @@ from orchestrator.control.carry_out.requests import Requests, Task, keep
 from orchestrator.control.carry_out.reservations import Reservations
 from orchestrator.control.carry_out.volume_claims import ClaimNotReady, Claims
 from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
-from orchestrator.names import ADMITTED_ANNOTATION, EVICTION_REASON_ANNOTATION, GPU_DEVICES_ANNOTATION
+from orchestrator.names import EVICTION_REASON_ANNOTATION
 from orchestrator.observe.device_reader import Miscounted
-from orchestrator.observe.gpu_shares import share_annotations, without_shares
+from orchestrator.observe.gpu_shares import share_annotations
 from orchestrator.observe.grace_periods import grace_seconds
-from orchestrator.observe.nominations import bound_annotations, leaving_annotations
+from orchestrator.observe.nominations import Placement, bound_annotations, leaving_annotations
+from orchestrator.observe.pod_cache import PodCache, binding_annotations
 from orchestrator.observe.request import devices_text
-from orchestrator.observe.snapshot import Assumption, is_leaving
 from orchestrator.observe.volumes import claims_of
-from orchestrator.planner.devices.model import ObservedClaim
 from orchestrator.planner.model import Binding, Eviction
 
 logger = logging.getLogger(__name__)
@@ -43,7 +42,7 @@ logger = logging.getLogger(__name__)
 class Executor:
     """Binds, evicts and nominates in the background, as an async context manager that ends what is under way.
 
-    `assumed`, `evicted` and `nominated` are what was begun and has not been seen on the watch yet. `on_refused` is
+    In `pods` it assumes what it has begun, until the watch shows it or the API server refuses it. `on_refused` is
     called when something was refused for good: it has to be decided again; `on_evicted` when an eviction went through,
     `on_forbidden`, with the API server's words, when a disruption budget did not allow it; `on_bound`, with the uid,
     when a binding was answered; `on_failure`, in a word, when a request failed.
@@ -57,6 +56,7 @@ class Executor:
     def __init__(
         self,
         transport: Transport,
+        pods: PodCache,
         *,
         is_leader: Callable[[], bool],
         on_refused: Callable[[], None],
@@ -74,6 +74,7 @@ class Executor:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
+        self._pods = pods
         self._is_leader = is_leader
         self._on_refused = on_refused
         self._on_evicted = on_evicted
@@ -88,10 +89,8 @@ class Executor:
         self._requests = Requests(
             is_leader=is_leader, request_seconds=request_seconds, sleep=sleep, on_failure=on_failure
         )
-        self._nominations = Nominations(transport, self._requests)
+        self._nominations = Nominations(transport, pods, self._requests)
         self._corrections = Corrections(transport, self._requests)
-        self._assumed: dict[str, Assumption] = {}
-        self._evicted: set[str] = set()
         self._preparing: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "Executor":
@@ -108,27 +107,7 @@ class Executor:
         if self._reservations is not None:
             await self._reservations.close()
 
-    @property
-    def assumed(self) -> Mapping[str, Assumption]:
-        """Bindings that the watch has not shown yet, by pod uid."""
-        return dict(self._assumed)
-
-    @property
-    def assumed_claims(self) -> Mapping[str, ObservedClaim]:
-        """Claims that hold devices of which the watch does not show that yet, by key."""
-        return {} if self._grants is None else self._grants.assumed
-
-    @property
-    def evicted(self) -> frozenset[str]:
-        """Uids of pods whose eviction the watch has not shown yet."""
-        return frozenset(self._evicted)
-
-    @property
-    def nominated(self) -> Mapping[str, Assumption | None]:
-        """By pod uid, the places that are kept, or (None) no longer, of which the watch does not show that yet."""
-        return self._nominations.assumed
-
-    def nomination_of(self, pod: Pod) -> Assumption | None:
+    def nomination_of(self, pod: Pod) -> Placement | None:
         """The place that is kept for the pod, or for its successor, shown by the watch or not."""
         return self._nominations.of(pod)
 
@@ -138,7 +117,7 @@ class Executor:
 
     def is_evicting(self, uid: str) -> bool:
         """Whether the pod's eviction was begun and has not been seen on the watch yet."""
-        return uid in self._evicted
+        return uid in self._pods.evictions
 
     @property
     def is_busy(self) -> bool:
@@ -147,8 +126,8 @@ class Executor:
 
     def is_assumed_on(self, uid: str, node: str) -> bool:
         """Whether this executor is binding, or has just bound, the pod to that node."""
-        assumption = self._assumed.get(uid)
-        return assumption is not None and assumption.node == node
+        placement = self._pods.bindings.get(uid)
+        return placement is not None and placement.node == node
 
     def see(self, change: Change[Any]) -> None:
         """Take a change of the caches."""
@@ -160,20 +139,15 @@ class Executor:
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
         """Forget what the watch shows by now: pods that are bound, leaving or gone, and their nominations."""
-        for uid in list(self._assumed):
-            pod = pods.get(uid)
-            if pod is None or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
-                del self._assumed[uid]
-        for uid in list(self._evicted):
-            pod = pods.get(uid)
-            if pod is None or is_leaving(pod, self._config.max_checkpoint_grace_seconds):
-                self._evicted.discard(uid)
-        self._nominations.confirm(pods, self._evicted)
+        self._pods.confirm(pods)
+        self._nominations.confirm(pods)
         if self._grants is not None:
             self._grants.confirm(pods)
         if self._reservations is not None:
-            being_bound = {uid: (pods[uid], place) for uid, place in self._assumed.items()}
-            self._assumed.update(self._reservations.confirm(being_bound))
+            being_bound = {uid: (pods[uid], placement) for uid, placement in self._pods.bindings.items()}
+            for uid, placement in self._reservations.confirm(being_bound).items():
+                if placement != self._pods.bindings[uid]:
+                    self._pods.bind(uid, placement)
 
     def begin(
         self,
@@ -190,7 +164,7 @@ class Executor:
         `nominations` are all that are in force; whatever pods say beyond them is taken away. Nobody is evicted before
         those who get the room say so: an operator that dies in between would make it for somebody else.
         """
-        places = {place.pod: Assumption(place.node, place.devices) for place in nominations}
+        places = {place.pod: Placement(place.node, place.devices) for place in nominations}
         evicting = [eviction for eviction in evictions if eviction.pod in pods]
         requests = [
             self._eviction(pods[eviction.pod], eviction, places.get(eviction.pod)) for eviction in evicting
@@ -198,7 +172,7 @@ class Executor:
         bound = [self._binding(pods[binding.pod], binding) for binding in bindings if binding.pod in pods]
         gaining = _gaining(evicting, nominations)
         urgent = {uid for uids in gaining.values() for uid in uids}
-        self._nominations.begin(places, pods, urgent=urgent, except_for=self._assumed.keys())
+        self._nominations.begin(places, pods, urgent=urgent, except_for=self._pods.bindings)
         for eviction, request in zip(evicting, requests, strict=True):
             others = gaining.get(eviction.beneficiary, ())
             self._requests.put(request, after=self._nominations.under_way(others))
@@ -242,17 +216,11 @@ class Executor:
     def _binding(self, pod: Pod, binding: Binding) -> tuple[Task, Callable[[], Awaitable[None]] | None]:
         """The request, and what has to be waited for before; that raises ClaimNotReady when it is not to be sent."""
         uid = pod.metadata.uid
-        self._assumed[uid] = Assumption(binding.node, binding.devices)
-        emptied = bound_annotations(pod, self._nominations.of(pod))
-        self._nominations.forget(uid)
-        # the devices always: what a template carries there is not to stay
+        self._pods.bind(uid, Placement(binding.node, binding.devices))
+        annotations = bound_annotations(pod, self._nominations.of(pod))
+        annotations |= binding_annotations(pod, binding.devices)
         devices = devices_text(binding.devices)
-        annotations = {
-            **emptied,
-            **without_shares(pod),
-            GPU_DEVICES_ANNOTATION: devices,
-            ADMITTED_ANNOTATION: uid,
-        }
+        self._pods.forget_nomination(uid)
         limits, problem = self._limits_of(pod, binding)
         annotations |= limits
         reservations, problem = self._reserving(pod, binding, problem)
@@ -270,7 +238,7 @@ class Executor:
                 reservations.end(uid)
 
         def refused() -> None:
-            self._assumed.pop(uid, None)
+            self._pods.forget_binding(uid)
             self._on_refused()
             over()
 
@@ -294,7 +262,7 @@ class Executor:
         task = Task(
             what=f"bind {pod.metadata.namespace}/{pod.metadata.name} to {binding.node} devices [{devices}]",
             call=send,
-            is_due=lambda: uid in self._assumed,
+            is_due=lambda: uid in self._pods.bindings,
             refused=refused,
             done=lambda: self._on_bound(uid),
             put_off=lambda why: self._on_unready(pod, binding.node, why),
@@ -326,12 +294,12 @@ class Executor:
     async def _reserve(self, pod: Pod, binding: Binding, reservations: Reservations) -> dict[str, str]:
         """Wait until the pod's GPUs are held, and return what is written on it: they may be others than decided on."""
         uid = pod.metadata.uid
-        shares = await reservations.ready(pod, binding.node, lambda: uid in self._assumed)
+        shares = await reservations.ready(pod, binding.node, lambda: uid in self._pods.bindings)
         if not shares:
             return {}
         devices = tuple(sorted(share.index for share in shares))
-        if uid in self._assumed:
-            self._assumed[uid] = Assumption(binding.node, devices)
+        if uid in self._pods.bindings:
+            self._pods.bind(uid, Placement(binding.node, devices))
         limits, problem = self._limits_of(pod, replace(binding, devices=devices))
         if problem is not None:
             raise problem
@@ -381,15 +349,17 @@ class Executor:
         if problem is not None:
             raise problem
         if claims is not None:
-            await claims.ready(pod, binding.node, lambda: uid in self._assumed)
+            await claims.ready(pod, binding.node, lambda: uid in self._pods.bindings)
         if grants is not None:
-            await grants.wait_for_conditions(pod, binding, lambda: uid in self._assumed and self._is_leader())
+            await grants.wait_for_conditions(
+                pod, binding, lambda: uid in self._pods.bindings and self._is_leader()
+            )
             if not self._is_leader():
                 raise ClaimNotReady("another replica decides by now")
 
     def _deallocate(self, key: str, pods: Mapping[str, Pod]) -> None:
         def is_waiting(uid: str) -> bool:
-            return uid in pods and not pods[uid].spec.node_name and uid not in self._assumed
+            return uid in pods and not pods[uid].spec.node_name and uid not in self._pods.bindings
 
         call = None if self._grants is None else self._grants.deallocation(key, is_waiting)
         if call is None:
@@ -403,10 +373,10 @@ class Executor:
             )
         )
 
-    def _eviction(self, pod: Pod, eviction: Eviction, place: Assumption | None) -> Task:
+    def _eviction(self, pod: Pod, eviction: Eviction, place: Placement | None) -> Task:
         """The request; it says on the pod which place is kept for its successor, as that stands when it is sent."""
         uid = pod.metadata.uid
-        self._evicted.add(uid)
+        self._pods.evict(uid)
         self._nominations.carry(uid, place)
         written = place
 
@@ -423,14 +393,14 @@ class Executor:
             )
 
         def refused() -> None:
-            self._nominations.forget(uid)
-            self._evicted.discard(uid)
+            self._pods.forget_nomination(uid)
+            self._pods.forget_eviction(uid)
             self._on_refused()
 
         return Task(
             what=f"evict {pod.metadata.namespace}/{pod.metadata.name}: {eviction.message}",
             call=send,
-            is_due=lambda: uid in self._evicted,
+            is_due=lambda: self.is_evicting(uid),
             refused=refused,
             done=lambda: self._on_evicted(pod, eviction),
             put_off=lambda why: self._on_forbidden(pod, why),

@@ -17,39 +17,35 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.control.carry_out.requests import Requests, Task
 from orchestrator.names import SCHEDULER_NAME
 from orchestrator.observe.nominations import (
+    Placement,
     leaving_annotations,
     nomination_of,
     shows_nomination,
     waiting_annotations,
 )
-from orchestrator.observe.snapshot import Assumption
+from orchestrator.observe.pod_cache import PodCache
 
 
 class Nominations:
-    """Writes nominations through `requests`. `assumed` is what was begun and has not been seen on the watch yet."""
+    """Writes nominations through `requests`. Until the watch shows one, `pods` assumes that it is written."""
 
-    def __init__(self, transport: Transport, requests: Requests) -> None:
+    def __init__(self, transport: Transport, pods: PodCache, requests: Requests) -> None:
         self._transport = transport
+        self._pods = pods
         self._requests = requests
-        self._shown: dict[str, Assumption | None] = {}
-        self._assumed: dict[str, Assumption | None] = {}
+        self._shown: dict[str, Placement | None] = {}
         self._under_way: dict[str, asyncio.Future[None]] = {}
         self._unauthorized: set[str] = set()
 
-    @property
-    def assumed(self) -> Mapping[str, Assumption | None]:
-        """By pod uid, the place of which the watch does not show yet that it is kept; None: that it no longer is."""
-        return dict(self._assumed)
-
-    def of(self, pod: Pod) -> Assumption | None:
+    def of(self, pod: Pod) -> Placement | None:
         """The place that is kept for the pod, or for its successor."""
         uid = pod.metadata.uid
-        return self._assumed[uid] if uid in self._assumed else nomination_of(pod)
+        return self._pods.nominations[uid] if uid in self._pods.nominations else nomination_of(pod)
 
     def is_echo(self, pod: Pod) -> bool:
         """Whether what the pod shows is what this process writes."""
         uid = pod.metadata.uid
-        return uid in self._assumed and _says(pod, self._assumed[uid])
+        return uid in self._pods.nominations and _says(pod, self._pods.nominations[uid])
 
     def see(self, change: Change[Any]) -> None:
         """Take a change of the caches."""
@@ -61,23 +57,19 @@ class Nominations:
         else:
             self._shown.pop(pod.metadata.uid, None)
 
-    def confirm(self, pods: Mapping[str, Pod], evicted: Container[str]) -> None:
+    def confirm(self, pods: Mapping[str, Pod]) -> None:
         """Forget what the watch shows by now, and pods that are gone, or bound and not among those being evicted."""
-        for uid, place in list(self._assumed.items()):
+        for uid, place in list(self._pods.nominations.items()):
             pod = pods.get(uid)
-            is_bound = pod is not None and _runs_on(pod) and uid not in evicted
+            is_bound = pod is not None and _runs_on(pod) and uid not in self._pods.evictions
             is_shown = pod is not None and uid not in self._under_way and _says(pod, place)
             if pod is None or is_bound or is_shown:
-                del self._assumed[uid]
-        self._unauthorized &= self._assumed.keys()
-
-    def forget(self, uid: str) -> None:
-        """What is not sent yet need not be: the pod is being bound, or stays."""
-        self._assumed.pop(uid, None)
+                self._pods.forget_nomination(uid)
+        self._unauthorized &= self._pods.nominations.keys()
 
     def begin(
         self,
-        places: Mapping[str, Assumption],
+        places: Mapping[str, Placement],
         pods: Mapping[str, Pod],
         *,
         urgent: Container[str] = (),
@@ -91,45 +83,48 @@ class Nominations:
             if uid in pods and uid not in except_for and not self._is_written(uid, place):
                 self._write(pods[uid], place, urgent=uid in urgent)
         set_first = [future for uid, future in self._under_way.items() if uid in places]
-        for uid in [*self._shown, *(self._assumed.keys() - self._shown.keys())]:
+        assumed = self._pods.nominations
+        for uid in [*self._shown, *(assumed.keys() - self._shown.keys())]:
             ends = uid in pods and uid not in places and uid not in except_for
-            if ends and not (uid in self._assumed and self._is_written(uid, None)):
+            if ends and not (uid in assumed and self._is_written(uid, None)):
                 self._write(pods[uid], None, urgent=False, after=set_first)
 
     def under_way(self, uids: Collection[str]) -> list[asyncio.Future[None]]:
         """What ends when the requests for these pods are answered."""
         return [self._under_way[uid] for uid in uids if uid in self._under_way]
 
-    def carry(self, uid: str, place: Assumption | None) -> None:
+    def carry(self, uid: str, place: Placement | None) -> None:
         """Leave it to the pod's eviction to write what `of` says when that is sent, and to `settle` it at its end."""
-        if place is not None or uid in self._assumed:
-            self._assumed[uid] = place
+        if place is not None or uid in self._pods.nominations:
+            self._pods.nominate(uid, place)
         self._under_way[uid] = asyncio.get_running_loop().create_future()
 
-    def settle(self, pod: Pod, written: Assumption | None) -> None:
+    def settle(self, pod: Pod, written: Placement | None) -> None:
         """The request for the pod is over; what was decided since is written now."""
         uid = pod.metadata.uid
         future = self._under_way.pop(uid, None)
         if future is not None:
             future.set_result(None)
-        if uid in self._assumed and self._assumed[uid] != written:
-            self._write(pod, self._assumed[uid], urgent=False)
+        assumed = self._pods.nominations
+        if uid in assumed and assumed[uid] != written:
+            self._write(pod, assumed[uid], urgent=False)
 
-    def _is_written(self, uid: str, place: Assumption | None) -> bool:
+    def _is_written(self, uid: str, place: Placement | None) -> bool:
         """Whether that is what the pod says or will say. What was not allowed is tried again by the next decision."""
-        current = self._assumed[uid] if uid in self._assumed else self._shown.get(uid)
+        assumed = self._pods.nominations
+        current = assumed[uid] if uid in assumed else self._shown.get(uid)
         return current == place and uid not in self._unauthorized
 
     def _write(
         self,
         pod: Pod,
-        place: Assumption | None,
+        place: Placement | None,
         *,
         urgent: bool,
         after: Collection[asyncio.Future[None]] = (),
     ) -> None:
         uid = pod.metadata.uid
-        self._assumed[uid] = place
+        self._pods.nominate(uid, place)
         self._unauthorized.discard(uid)
         if uid in self._under_way:
             return
@@ -138,14 +133,14 @@ class Nominations:
 
         async def send() -> None:
             nonlocal sent
-            sent = self._assumed.get(uid)
+            sent = self._pods.nominations.get(uid)
             await self._send(pod, sent)
 
         self._requests.put(
             Task(
                 what=f"nominate {pod.metadata.namespace}/{pod.metadata.name}: {_words(place)}",
                 call=send,
-                is_due=lambda: uid in self._assumed,
+                is_due=lambda: uid in self._pods.nominations,
                 refused=lambda: None,  # it goes on without: the next decision rests on what is known here
                 unauthorized=lambda: self._unauthorized.add(uid),
                 over=lambda: self.settle(pod, sent),
@@ -154,7 +149,7 @@ class Nominations:
             after=after,
         )
 
-    async def _send(self, pod: Pod, place: Assumption | None) -> None:
+    async def _send(self, pod: Pod, place: Placement | None) -> None:
         metadata = pod.metadata
         whom = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
         if pod.spec.node_name:
@@ -168,9 +163,9 @@ def _runs_on(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and pod.metadata.deletion_timestamp is None
 
 
-def _says(pod: Pod, place: Assumption | None) -> bool:
+def _says(pod: Pod, place: Placement | None) -> bool:
     return nomination_of(pod) == place and shows_nomination(pod) is (place is not None)
 
 
-def _words(place: Assumption | None) -> str:
+def _words(place: Placement | None) -> str:
     return "no longer" if place is None else f"{place.node} devices {list(place.devices)}"

@@ -28,9 +28,9 @@ from orchestrator.observe.gpu_shares import (
     gpu_of_reservation,
     shares_of,
 )
+from orchestrator.observe.nominations import Placement
 from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import gpu_request, is_reservation
-from orchestrator.observe.snapshot import Assumption
 from orchestrator.planner.model import DEVICE_MILLI, Binding
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Reservations:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def confirm(self, being_bound: Mapping[str, tuple[Pod, Assumption]]) -> dict[str, Assumption]:
+    def confirm(self, being_bound: Mapping[str, tuple[Pod, Placement]]) -> dict[str, Placement]:
         """The next decision knows of all pods that are bound by now, with the GPUs that they have.
 
         Returns where others count from now on that are being bound, by uid: on the GPUs that they got, and on idle ones
@@ -125,7 +125,7 @@ class Reservations:
                 index = moved[reservation.node].get(reservation.index, reservation.index)
                 reservation.index = reservation.decided = index
         places = {
-            uid: Assumption(
+            uid: Placement(
                 place.node, tuple(sorted(moved[place.node].get(one, one) for one in place.devices))
             )
             for uid, (_, place) in whole.items()
@@ -133,7 +133,7 @@ class Reservations:
         }
         for uid in self._attached.keys() & being_bound.keys():
             attached = self._attached[uid]
-            places[uid] = Assumption(attached[0].node, tuple(sorted(one.index for one in attached)))
+            places[uid] = Placement(attached[0].node, tuple(sorted(one.index for one in attached)))
         return places
 
     def begin(self, pod: Pod, binding: Binding) -> bool:

@@ -41,8 +41,8 @@ from orchestrator.names import (
     SCHEDULER_NAME,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
-from orchestrator.observe.nominations import nomination_of, with_nomination
-from orchestrator.observe.snapshot import Assumption, owner_uid
+from orchestrator.observe.nominations import Placement, nomination_of, with_nomination
+from orchestrator.observe.snapshot import owner_uid
 from orchestrator.planner.model import Plan
 
 PATIENCE_SECONDS: Final = 30.0
@@ -80,13 +80,13 @@ class RequeueHolds:
         self,
         clock: Callable[[], float],
         is_evicting: Callable[[str], bool],
-        nomination_of: Callable[[Pod], Assumption | None] = nomination_of,
+        nomination_of: Callable[[Pod], Placement | None] = nomination_of,
     ) -> None:
         self._clock = clock
         self._is_evicting = is_evicting
         self._nomination_of = nomination_of
         self._expected: dict[str, _Expected] = {}
-        self._inherited: dict[str, Assumption] = {}
+        self._inherited: dict[str, Placement] = {}
 
     def recall(self, pods: Iterable[Pod]) -> None:
         """Take what the caches of a new leader show: pods that are being deleted, and successors of them."""
@@ -139,7 +139,7 @@ class RequeueHolds:
         }
 
     @property
-    def inherited(self) -> dict[str, Assumption]:
+    def inherited(self) -> dict[str, Placement]:
         """By uid of a successor, the place that was kept for it and that no decision knows of yet."""
         return dict(self._inherited)
 
@@ -149,7 +149,7 @@ class RequeueHolds:
             self._inherited.pop(uid, None)
         if self._expected:
             bindings = (*decision.nominations, *decision.bindings)
-            places = {binding.pod: Assumption(binding.node, binding.devices) for binding in bindings}
+            places = {binding.pod: Placement(binding.node, binding.devices) for binding in bindings}
             for uid, expected in self._expected.items():
                 place = places.get(expected.placeholder.metadata.uid, places.get(uid))
                 expected.placeholder = with_nomination(expected.placeholder, place)
@@ -196,7 +196,7 @@ def _role(pod: Pod) -> str | None:
     return pod.metadata.annotations.get(COMPLETION_INDEX_ANNOTATION)
 
 
-def _placeholder(pod: Pod, place: Assumption | None) -> Pod:
+def _placeholder(pod: Pod, place: Placement | None) -> Pod:
     """The pod as its successor will be: without a node, not being deleted, and with the place that is kept for it."""
     annotations = {
         key: text for key, text in pod.metadata.annotations.items() if key not in _OF_THIS_POD_ALONE

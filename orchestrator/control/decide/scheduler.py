@@ -38,7 +38,7 @@ from orchestrator.observe.budgets import Budgets
 from orchestrator.observe.health import labelled_memory_mib
 from orchestrator.observe.reader import Reader
 from orchestrator.observe.request import NODE_NAME_LABEL
-from orchestrator.observe.snapshot import Reading
+from orchestrator.observe.snapshot import Hints, Reading
 from orchestrator.planner import plan
 from orchestrator.planner.model import SECOND_US, Eviction, Plan, PodState, Snapshot
 
@@ -122,6 +122,7 @@ class SchedulerLoop:
         self._latest: Reading | None = None
         self._executor = Executor(
             transport,
+            self._reader.pods,
             is_leader=is_leader,
             on_refused=self._decide_again_soon,
             on_evicted=self._note_eviction,
@@ -222,22 +223,22 @@ class SchedulerLoop:
         started, busy_before = self._clock(), time.process_time()
         pods = self._observer.pods.objects
         self._executor.confirm(pods)
-        unschedulable, avoided = self._unready.read(lambda uid: uid in pods and not pods[uid].spec.node_name)
+        put_off, avoided = self._unready.read(lambda uid: uid in pods and not pods[uid].spec.node_name)
         inherited = self._requeue_holds.inherited
-        reading = self._reader.read(
-            assumed=self._executor.assumed,
-            evicted=self._executor.evicted,
-            placeholders=self._requeue_holds.placeholders(
+        self._reader.pods.expect(
+            self._requeue_holds.placeholders(
                 self._observer.jobs.objects, self._observer.stateful_sets.objects
             ),
-            unschedulable=unschedulable,
-            nominated={**inherited, **self._executor.nominated},
-            avoided=avoided,
+            inherited,
+        )
+        reading = self._reader.read(
             now_us=self.now_us(),
-            left_over=self._left_over,
-            assumed_claims=self._executor.assumed_claims,
+            hints=Hints(put_off, avoided, self._left_over),
             budgets=self._budgets.read(
-                self._observer.budgets.objects.values(), pods, self._executor.evicted, self._refused_now()
+                self._observer.budgets.objects.values(),
+                pods,
+                self._reader.pods.evictions,
+                self._refused_now(),
             ),
         )
         decided = await asyncio.to_thread(self._quarantine.decide, reading.snapshot)
@@ -253,7 +254,7 @@ class SchedulerLoop:
         self._requeue_holds.take(decision, inherited)
         self._left_over = decision.left_over
         undecided = reasons(decided, reading.snapshot)
-        self._conditions.want(_reasons(reading, decision, unschedulable, undecided))
+        self._conditions.want(_reasons(reading, decision, put_off, undecided))
         if avoided or decided.undecided or decision.left_over:
             self._decide_again_soon()
         self._announce_endangered(reading, decision, pods)
@@ -378,15 +379,15 @@ class SchedulerLoop:
 
 
 def _reasons(
-    reading: Reading, decision: Plan, unschedulable: Mapping[str, str], undecided: Mapping[str, str]
+    reading: Reading, decision: Plan, put_off: Mapping[str, str], undecided: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
     """By pod uid, why it waits.
 
-    `unschedulable` says so of pods whose volumes are not ready, `undecided` of those that the planner cannot decide on.
+    `put_off` says so of pods whose volumes are not ready, `undecided` of those that the planner cannot decide on.
     """
     bound = {binding.pod for binding in decision.bindings}
     known = {
-        uid: ("VolumeNotReady" if uid in unschedulable else "Unreadable", message)
+        uid: ("VolumeNotReady" if uid in put_off else "Unreadable", message)
         for uid, message in reading.unreadable_pods.items()
     }
     for workload in reading.snapshot.workloads if decision.pending else ():

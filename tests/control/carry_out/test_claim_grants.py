@@ -17,6 +17,7 @@ from orchestrator.control.carry_out.claim_grants import ClaimGrants
 from orchestrator.control.carry_out.executor import Executor
 from orchestrator.observe.claim_reader import ClaimReader
 from orchestrator.observe.extended_claims import claim_name, part_claim
+from orchestrator.observe.pod_cache import PodCache
 from orchestrator.observe.request import pod_request
 from orchestrator.observe.resource_claims import allocation_object
 from orchestrator.observe.unreadable import Boundary
@@ -198,8 +199,10 @@ class World:
         self.leads = True
         self.refused = 0
         self.unready: list[str] = []
+        self.cache = PodCache()
         self.executor = Executor(
             transport,
+            self.cache,
             is_leader=lambda: self.leads,
             on_refused=self._refuse,
             on_unready=lambda _pod, _node, why: self.unready.append(why),
@@ -225,7 +228,7 @@ class World:
     def held(self) -> list[str]:
         return [
             result.device_id[2]
-            for listed in self.grants.assumed.values()
+            for listed in self.reader.assumed.values()
             for result in (listed.allocation.results if listed.allocation else ())
         ]
 

@@ -14,6 +14,7 @@ from orchestrator.control.carry_out.executor import Executor
 from orchestrator.control.carry_out.requests import FORBIDDEN_ATTEMPTS, REQUESTS_IN_FLIGHT
 from orchestrator.control.operator import LIMITS
 from orchestrator.observe.device_reader import Miscounted
+from orchestrator.observe.pod_cache import PodCache
 from orchestrator.planner.model import Binding, Eviction
 from tests.cluster.fake_api_server import (
     CUT,
@@ -47,8 +48,10 @@ class World:
         self.leads = True
         self.refused = 0
         self.forbidden: list[tuple[str, str]] = []
+        self.cache = PodCache()
         self.executor = Executor(
             transport,
+            self.cache,
             is_leader=lambda: self.leads,
             on_refused=self._refuse,
             on_forbidden=lambda pod, why: self.forbidden.append((pod.metadata.uid, why)),
@@ -82,13 +85,13 @@ async def world() -> AsyncIterator[World]:
 async def test_a_binding_counts_as_done_from_its_beginning_until_the_watch_shows_it(world: World) -> None:
     world.server.on("POST", BIND, Answer(code=201))
     world.begin()
-    assert world.executor.assumed["uid-job"].devices == (0, 3)
+    assert world.cache.bindings["uid-job"].devices == (0, 3)
     await world.settled()
     world.executor.confirm({"uid-job": JOB})
-    assert "uid-job" in world.executor.assumed
+    assert "uid-job" in world.cache.bindings
     assert world.executor.is_assumed_on("uid-job", "node-1")
     world.executor.confirm({"uid-job": BOUND})
-    assert not world.executor.assumed
+    assert not world.cache.bindings
 
 
 @pytest.mark.parametrize(
@@ -107,12 +110,12 @@ async def test_a_binding_without_an_answer_is_repeated_as_it_was_and_its_gpus_st
     world.server.on("POST", BIND, failure, failure, Answer(code=201))
     world.begin()
     await until(lambda: len(world.server.requests_of("POST", BIND)) >= 2)
-    assert "uid-job" in world.executor.assumed
+    assert "uid-job" in world.cache.bindings
     await world.settled()
     bodies = [request.body for request in world.server.requests_of("POST", BIND)]
     assert len(bodies) == 3
     assert all(body == bodies[0] for body in bodies)
-    assert "uid-job" in world.executor.assumed
+    assert "uid-job" in world.cache.bindings
     assert world.refused == 0
 
 
@@ -124,7 +127,7 @@ async def test_a_binding_that_happened_although_its_answer_was_lost_is_found_to_
     world.begin()
     await world.settled()
     assert world.refused == 0
-    assert "uid-job" in world.executor.assumed
+    assert "uid-job" in world.cache.bindings
 
 
 @pytest.mark.parametrize(("devices", "text"), [((0, 3), "0,3"), ((), "")])
@@ -148,7 +151,7 @@ async def test_a_binding_that_is_refused_is_forgotten_and_decided_again(world: W
     world.server.on("POST", BIND, error_answer(code))
     world.begin()
     await world.settled()
-    assert not world.executor.assumed
+    assert not world.cache.bindings
     assert world.refused == 1
     assert len(world.server.requests_of("POST", BIND)) == 1
 
@@ -160,7 +163,7 @@ async def test_what_the_operator_may_not_do_yet_is_repeated_until_it_may(world: 
     await world.settled()
     assert len(world.server.requests_of("POST", BIND)) == 3
     assert world.refused == 0
-    assert "uid-job" in world.executor.assumed
+    assert "uid-job" in world.cache.bindings
 
 
 async def test_an_eviction_that_is_not_allowed_yet_is_repeated(world: World) -> None:
@@ -170,7 +173,7 @@ async def test_an_eviction_that_is_not_allowed_yet_is_repeated(world: World) -> 
     await world.settled()
     assert len(world.server.requests_of("POST", EVICT)) == 2
     assert world.refused == 0
-    assert world.executor.evicted == {"uid-job"}
+    assert world.cache.evictions == {"uid-job"}
 
 
 async def test_what_stays_forbidden_is_given_up_after_so_many_times_and_decided_again(
@@ -180,7 +183,7 @@ async def test_what_stays_forbidden_is_given_up_after_so_many_times_and_decided_
     world.begin()
     await world.settled()
     assert len(world.server.requests_of("POST", BIND)) == FORBIDDEN_ATTEMPTS
-    assert not world.executor.assumed
+    assert not world.cache.bindings
     assert world.refused == 1
     first, last = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "to be repeated" in first
@@ -212,12 +215,12 @@ async def test_an_eviction_without_an_answer_is_repeated_until_the_pod_is_gone(w
     world.server.on("POST", EVICT, Watch(CUT), error_answer(404, "NotFound"))
     world.begin(evict=True)
     await until(lambda: world.server.requests_of("POST", EVICT))
-    assert "uid-job" in world.executor.evicted
+    assert "uid-job" in world.cache.evictions
     await world.settled()
     assert len(world.server.requests_of("POST", EVICT)) == 2
-    assert world.executor.evicted == {"uid-job"}
+    assert world.cache.evictions == {"uid-job"}
     world.executor.confirm({})
-    assert not world.executor.evicted
+    assert not world.cache.evictions
 
 
 async def test_an_eviction_that_a_budget_forbids_is_not_repeated_but_decided_again(world: World) -> None:
@@ -227,7 +230,7 @@ async def test_an_eviction_that_a_budget_forbids_is_not_repeated_but_decided_aga
     await world.settled()
     assert len(world.server.requests_of("POST", EVICT)) == 1
     assert world.refused == 1
-    assert not world.executor.evicted
+    assert not world.cache.evictions
     ((uid, why),) = world.forbidden
     assert uid == "uid-job"
     assert "disruption budget" in why
@@ -294,12 +297,13 @@ class HeldTransport(Transport):
 
 
 @asynccontextmanager
-async def executing(transport: Transport) -> AsyncIterator[Executor]:
+async def executing(transport: Transport, cache: PodCache | None = None) -> AsyncIterator[Executor]:
     """An executor of a leader, which waits for answers as long as the test does and whose pauses pass at once."""
     async with (
         asyncio.timeout(DEADLINE_SECONDS),
         Executor(
             transport,
+            cache or PodCache(),
             is_leader=lambda: True,
             on_refused=lambda: None,
             request_seconds=DEADLINE_SECONDS,
@@ -336,10 +340,11 @@ async def test_a_mistake_of_ours_in_one_request_holds_up_no_other_and_frees_no_g
     transport = Mistaken()
     transport.gate.set()
     pods, bindings = jobs(REQUESTS_IN_FLIGHT + 1)
-    async with executing(transport) as executor:
+    cache = PodCache()
+    async with executing(transport, cache) as executor:
         executor.begin([], bindings, pods)
         await executor.idle()
-        assert set(executor.assumed) == set(pods)
+        assert set(cache.bindings) == set(pods)
     assert len(transport.paths) == 2 * REQUESTS_IN_FLIGHT + 1
     assert "RuntimeError: a mistake" in caplog.text
 

@@ -10,6 +10,7 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.carry_out.executor import Executor
 from orchestrator.control.carry_out.memory_limits import MemoryLimits
+from orchestrator.observe.pod_cache import PodCache
 from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.planner.model import Binding
 from tests.cluster.fake_api_server import Answer, FakeApiServer, access_to, serving
@@ -58,8 +59,10 @@ class World:
             labels=lambda _name: self.labels,
             warn=lambda _pod, reason, message: self.warned.append((reason, message)),
         )
+        self.cache = PodCache()
         self.executor = Executor(
             transport,
+            self.cache,
             is_leader=lambda: True,
             on_refused=lambda: None,
             on_unready=lambda _pod, _node, why: self.unready.append(why),
@@ -109,7 +112,7 @@ async def test_where_nobody_knows_the_memory_the_pod_is_not_bound_and_told_why(w
     world.executor.begin([], [Binding("uid-job", "w", "node-1", (1,))], {"uid-job": job})
     await until(lambda: world.unready)
     assert "GPUs of node node-1" in world.unready[0]
-    assert not world.executor.assumed
+    assert not world.cache.bindings
     assert not world.server.requests
 
 

@@ -17,8 +17,8 @@ from orchestrator.control.carry_out.requests import (
     UNHURRIED_IN_FLIGHT,
 )
 from orchestrator.names import NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION
-from orchestrator.observe.nominations import with_nomination
-from orchestrator.observe.snapshot import Assumption
+from orchestrator.observe.nominations import Placement, with_nomination
+from orchestrator.observe.pod_cache import PodCache
 from orchestrator.planner.model import Binding, Eviction
 from tests.cluster.fake_api_server import (
     CUT,
@@ -45,7 +45,7 @@ OLD = f"{PODS}/old"
 EVICT = f"{OLD}/eviction"
 WAITS = pod("new", gpus=2)
 RUNS = pod("old", gpus=2, node="n1", phase="Running")
-PLACE = Assumption("n1", (0, 1))
+PLACE = Placement("n1", (0, 1))
 NOMINATED = with_nomination(WAITS, PLACE)
 NOMINATION = Binding("uid-new", "new", "n1", (0, 1))
 MOVED = Binding("uid-old", "old", "n2", (6, 7))
@@ -63,8 +63,10 @@ class World:
         self.leads = True
         self.pods: dict[str, Pod] = {}
         self.script: dict[str, list[Any]] = {}
+        self.cache = PodCache()
         self.executor = Executor(
             transport,
+            self.cache,
             is_leader=lambda: self.leads,
             on_refused=self._refuse,
             request_seconds=request_seconds,
@@ -150,11 +152,11 @@ async def hasty() -> AsyncIterator[World]:
 async def test_a_nomination_is_written_once_and_counts_until_the_watch_shows_it(world: World) -> None:
     for _ in range(3):
         await world.decide(NOMINATION)
-        assert world.executor.nominated == {"uid-new": PLACE}
+        assert world.cache.nominations == {"uid-new": PLACE}
     world.show(NOMINATED)
     await world.decide(NOMINATION)
     assert world.places() == [("n1", "0,1")]
-    assert not world.executor.nominated
+    assert not world.cache.nominations
 
 
 async def test_what_a_leader_before_wrote_is_neither_written_again_nor_forgotten_when_it_ends(
@@ -165,15 +167,15 @@ async def test_what_a_leader_before_wrote_is_neither_written_again_nor_forgotten
     assert world.places() == []
     await world.decide()
     assert world.places() == [(None, None)]
-    assert world.executor.nominated == {"uid-new": None}
+    assert world.cache.nominations == {"uid-new": None}
     world.show(WAITS)
     await world.decide()
-    assert not world.executor.nominated
+    assert not world.cache.nominations
     assert len(world.places()) == 1
 
 
 async def test_a_nomination_that_cannot_be_read_is_taken_away(world: World) -> None:
-    world.show(with_nomination(WAITS, Assumption("n1", (0, 0))))
+    world.show(with_nomination(WAITS, Placement("n1", (0, 0))))
     await world.decide()
     await world.decide()
     assert world.places() == [(None, None)]
@@ -195,10 +197,10 @@ async def test_the_place_of_a_moved_pods_successor_is_in_the_evictions_own_patch
     await world.decide(NOMINATION, MOVED, evict=(EVICTION,))
     assert world.paths() == [STATUS, OLD, EVICT]
     assert world.successors() == ["n2:6,7"]
-    assert world.executor.nominated["uid-old"] == Assumption("n2", (6, 7))
+    assert world.cache.nominations["uid-old"] == Placement("n2", (6, 7))
     world.show(leaving("n2:6,7", name="old"))
     await world.decide(NOMINATION, MOVED)
-    assert "uid-old" not in world.executor.nominated
+    assert "uid-old" not in world.cache.nominations
     assert world.successors() == ["n2:6,7"]
 
 
@@ -243,7 +245,7 @@ async def test_an_eviction_that_a_budget_forbids_leaves_no_place_behind(world: W
     world.script[EVICT] = [eviction_blocked()]
     await world.decide(NOMINATION, MOVED, evict=(EVICTION,))
     assert world.successors() == ["n2:6,7", None]
-    assert "uid-old" not in world.executor.nominated
+    assert "uid-old" not in world.cache.nominations
     assert world.refused == 1
 
 
@@ -268,7 +270,7 @@ async def test_a_binding_empties_a_nomination_that_the_watch_has_not_shown(world
     await world.decide(bind=(NOMINATION,))
     (request,) = world.server.requests_of("POST", BIND)
     assert request.body["metadata"]["annotations"][NOMINATED_DEVICES_ANNOTATION] == ""
-    assert not world.executor.nominated
+    assert not world.cache.nominations
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ async def test_a_nomination_that_stays_forbidden_is_tried_again_by_the_next_deci
     world.script[STATUS] = [error_answer(403)] * FORBIDDEN_ATTEMPTS
     await world.decide(NOMINATION)
     assert len(world.places()) == FORBIDDEN_ATTEMPTS
-    assert world.executor.nominated == {"uid-new": PLACE}
+    assert world.cache.nominations == {"uid-new": PLACE}
     await world.decide(NOMINATION)
     await world.decide(NOMINATION)
     assert len(world.places()) == FORBIDDEN_ATTEMPTS + 1
@@ -316,7 +318,7 @@ async def test_a_nomination_that_is_refused_still_counts_here_and_is_not_asked_f
     await world.decide(NOMINATION)
     await world.decide(NOMINATION)
     assert len(world.places()) == 1
-    assert world.executor.nominated == {"uid-new": PLACE}
+    assert world.cache.nominations == {"uid-new": PLACE}
     assert world.refused == 0
 
 
@@ -333,7 +335,7 @@ async def test_a_nomination_ends_with_its_pods_wait(world: World, now: Pod | Non
     else:
         world.show(now)
     await world.decide()
-    assert not world.executor.nominated
+    assert not world.cache.nominations
     assert len(world.places()) == 1
 
 
@@ -401,12 +403,13 @@ async def test_nominations_that_nobody_waits_for_give_way_to_bindings() -> None:
 async def test_what_is_decided_while_a_nomination_is_written_is_written_after_it() -> None:
     transport = HeldTransport()
     pods = {"uid-new": WAITS}
-    async with executing(transport) as executor:
+    cache = PodCache()
+    async with executing(transport, cache) as executor:
         executor.begin([], [], pods, [NOMINATION])
         await until(lambda: transport.paths)
         for node in ("n2", "n3"):
             executor.begin([], [], pods, [Binding("uid-new", "new", node, (4, 5))])
-        assert executor.nominated == {"uid-new": Assumption("n3", (4, 5))}
+        assert cache.nominations == {"uid-new": Placement("n3", (4, 5))}
         assert len(transport.paths) == 1
         transport.patches.set()
         await executor.idle()

@@ -33,12 +33,12 @@ from orchestrator.names import (
     TYPE_LABEL,
 )
 from orchestrator.observe.nominations import (
+    Placement,
     bound_annotations,
     leaving_annotations,
     nomination_of,
     waiting_annotations,
 )
-from orchestrator.observe.snapshot import Assumption
 from tests.cluster.waiting import DEADLINE_SECONDS, running, until
 from tests.control.operators import operator, prepare
 
@@ -77,12 +77,12 @@ def bare(name: str, **annotations: str) -> dict[str, Any]:
 async def test_the_api_server_takes_node_and_devices_in_one_write_and_ends_both_with_the_binding(
     own_lab: Lab,
 ) -> None:
-    place = Assumption(NODE, (4, 5))
+    place = Placement(NODE, (4, 5))
     async with Transport(load_access(own_lab.kubeconfig)) as transport:
         made = await transport.create(PODS.path("default"), bare("job"), Pod)
         whom = {"namespace": "default", "name": "job", "uid": made.metadata.uid}
 
-        async def write(node: str | None, place: Assumption | None, **other: str) -> Pod:
+        async def write(node: str | None, place: Placement | None, **other: str) -> Pod:
             await nominate(transport, **{**whom, **other}, node=node, annotations=waiting_annotations(place))
             return await transport.get(PODS.path("default", "job"), Pod)
 
@@ -107,7 +107,7 @@ async def test_the_api_server_takes_node_and_devices_in_one_write_and_ends_both_
 async def test_the_place_of_a_successor_is_read_off_a_pod_that_was_evicted_and_off_no_other(
     own_lab: Lab,
 ) -> None:
-    place = Assumption("dgx1-9", (6, 7))
+    place = Placement("dgx1-9", (6, 7))
     async with Transport(load_access(own_lab.kubeconfig)) as transport:
         for name in ("evicted", "deleted"):
             made = await transport.create(PODS.path("default"), bare(name, **GOES_ON), Pod)
@@ -280,7 +280,7 @@ async def test_room_that_is_made_for_a_job_is_its_own_whenever_the_operator_is_k
         await until(lambda: site.leaves("borrows") and site.nominated["owns"][-1] == NODE)
         (waits,) = site.of("owns")
         assert _nominated_node(site.lab, "muster-owner", waits.metadata.name) == NODE
-        assert nomination_of(waits) == Assumption(NODE, tuple(range(8)))
+        assert nomination_of(waits) == Placement(NODE, tuple(range(8)))
         second.kill()
         await asyncio.to_thread(second.wait, DEADLINE_SECONDS)
     await site.end("borrows")

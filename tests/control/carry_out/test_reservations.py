@@ -16,6 +16,7 @@ from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.carry_out.executor import Executor
 from orchestrator.control.carry_out.reservations import NOT_RESERVED, RULE, Reservations
+from orchestrator.observe.pod_cache import PodCache
 from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.planner.model import Binding
 from tests.cluster.fake_api_server import CUT, Answer, FakeApiServer, Hang, access_to, error_answer, serving
@@ -216,8 +217,10 @@ class Leader:
             sleep=clock.sleep,
             **{"ready_seconds": 3600.0, **options},
         )
+        self.cache = PodCache()
         self.executor = Executor(
             transport,
+            self.cache,
             is_leader=lambda: True,
             on_refused=lambda: None,
             on_unready=lambda pod, _node, why: self.unready.update({pod.metadata.name: why}),
@@ -251,7 +254,7 @@ class Leader:
             for pod in self._seen.values()
             if pod.metadata.name in self.decided
             and not pod.spec.node_name
-            and pod.metadata.uid not in self.executor.assumed
+            and pod.metadata.uid not in self.cache.bindings
             and pod.metadata.name not in self.unready
         ]
         bindings = [
@@ -325,7 +328,7 @@ async def test_what_was_learned_of_the_gpu_counts_before_the_pod_is_bound(leader
     leader.add("job", 0, 1)
     leader.cluster.agent_sees = False
     await leader.goes_on_until(lambda: leader.cluster.made == 2)
-    assert leader.executor.assumed["uid-job"].devices == (0, 1)
+    assert leader.cache.bindings["uid-job"].devices == (0, 1)
     leader.cluster.agent_sees = True
     await leader.goes_on_until(lambda: leader.is_bound("job"))
     assert leader.seen_by("job") == f"{uuid(2)},{uuid(3)}"
@@ -344,7 +347,7 @@ async def test_who_is_being_bound_counts_on_a_gpu_that_nobody_else_got(leader: L
     cluster.gpus["theirs"] = 0
     cluster.agent_sees = True
     leader.show()
-    assumed = leader.executor.assumed
+    assumed = leader.cache.bindings
     assert [assumed[f"uid-{name}"].devices for name in ("left", "right")] == [(1,), (1,)]
     leader.add("later", 1, part="0.25")  # a decision that knows of them there shares it
     leader.tick()
@@ -360,11 +363,11 @@ async def test_a_whole_gpu_that_is_being_bound_counts_on_one_that_nobody_else_go
     leader.cluster.remove("part")  # until its reservation is gone no whole one is bound
     leader.add("whole", 1, part="")
     leader.tick()
-    assert leader.executor.assumed["uid-whole"].devices == (1,)
+    assert leader.cache.bindings["uid-whole"].devices == (1,)
     leader.cluster.add(leader.server, "theirs", part="")
     leader.cluster.gpus["theirs"] = 1
     leader.show()
-    assert leader.executor.assumed["uid-whole"].devices == (0,)
+    assert leader.cache.bindings["uid-whole"].devices == (0,)
     await leader.goes_on_until(lambda: leader.is_bound("whole"))
 
 
@@ -449,7 +452,7 @@ async def test_a_whole_gpu_waits_until_a_reservation_that_nobody_uses_is_gone(le
     for _ in range(5):
         leader.tick()
         await leader.executor.idle()
-    assert "uid-whole" in leader.executor.assumed
+    assert "uid-whole" in leader.cache.bindings
     assert not leader.is_bound("whole")
     leader.cluster.remove(name)
     await leader.goes_on_until(lambda: leader.is_bound("whole"))
@@ -490,7 +493,7 @@ async def test_a_kubelet_without_a_gpu_puts_the_pod_off_and_nothing_stays(leader
     await leader.goes_on_until(lambda: "job" in leader.unready)
     assert "Allocate failed" in leader.unready["job"]
     await leader.goes_on_until(lambda: not leader.cluster.reservations())
-    assert not leader.executor.assumed
+    assert not leader.cache.bindings
 
 
 async def test_an_agent_that_names_no_gpu_is_not_waited_for_for_ever() -> None:
@@ -540,4 +543,4 @@ async def test_a_right_that_is_missing_is_named(leader: Leader) -> None:
     await leader.goes_on_until(lambda: "job" in leader.unready)
     assert "apply its operator YAML again" in leader.unready["job"]
     leader.tick()
-    assert not leader.executor.assumed
+    assert not leader.cache.bindings

@@ -13,6 +13,7 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.control.carry_out.executor import Executor
 from orchestrator.control.carry_out.volume_claims import Claims
 from orchestrator.names import SELECTED_NODE_ANNOTATION
+from orchestrator.observe.pod_cache import PodCache
 from orchestrator.observe.volumes import StorageObject, Volumes
 from orchestrator.planner.model import Binding
 from tests.cluster.fake_api_server import Answer, FakeApiServer, Request, access_to, error_answer, serving
@@ -43,8 +44,10 @@ class World:
             missing_seconds=seconds / 2,
             poll_seconds=0.01,
         )
+        self.cache = PodCache()
         self.executor = Executor(
             transport,
+            self.cache,
             is_leader=lambda: self.leads,
             on_refused=self._refuse,
             on_unready=lambda pod, _node, why: self.unready.append((pod.metadata.name, why)),
@@ -118,7 +121,7 @@ async def test_the_pod_is_bound_when_the_claim_is_and_others_do_not_wait(world: 
     world.show(DISK, waiting())
     world.begin()
     await until(lambda: world.selected() == ["n-1"])
-    assert "uid-job" in world.executor.assumed, "its GPUs are kept"
+    assert "uid-job" in world.cache.bindings, "its GPUs are kept"
     async with asyncio.timeout(DEADLINE_SECONDS):
         await world.executor.idle()
     world.begin(pod("other", gpus=1))
@@ -185,7 +188,7 @@ async def test_two_pods_of_one_claim_do_not_pull_it_to_and_fro(world: World) -> 
     assert world.selected() == ["n-1"]
     assert world.bound() == ["job"]
     assert world.unready == [("second", "the volume of the claim data cannot be reached from n-2")]
-    assert set(world.executor.assumed) == {"uid-job"}
+    assert set(world.cache.bindings) == {"uid-job"}
 
 
 async def test_a_claim_that_takes_too_long_is_given_up_with_its_node(hasty: World) -> None:
@@ -197,7 +200,7 @@ async def test_a_claim_that_takes_too_long_is_given_up_with_its_node(hasty: Worl
     assert hasty.selected() == ["n-1", None]
     assert hasty.unready == [("job", "the claim data has no volume on n-1 after 0 s")]
     assert hasty.refused == 1
-    assert not hasty.executor.assumed, "its GPUs are free"
+    assert not hasty.cache.bindings, "its GPUs are free"
 
 
 async def test_a_node_that_the_provisioner_gives_back_is_given_up_at_once(world: World) -> None:

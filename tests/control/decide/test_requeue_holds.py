@@ -17,12 +17,13 @@ from orchestrator.names import (
     GPU_DEVICES_ANNOTATION,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
-from orchestrator.observe.nominations import nomination_of
+from orchestrator.observe.nominations import Placement, nomination_of
 from orchestrator.observe.reader import Reader, read
-from orchestrator.observe.snapshot import Assumption, Observed
+from orchestrator.observe.snapshot import Observed
 from orchestrator.planner import plan
 from orchestrator.planner.model import Binding, Plan, PodState
 from tests.cluster.waiting import ManualClock
+from tests.observe.assuming import assume
 from tests.observe.objects import by_uid, decoded, job, namespace, node, pod, project
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 JOBS = by_uid(job("train", "2026-11-21T09:00:00Z"), job("young", "2026-11-21T10:30:00Z"))
 DELETED = "2026-11-21T11:00:30Z"
-PLACE = Assumption("dgx1-2", (6, 7))
+PLACE = Placement("dgx1-2", (6, 7))
 
 
 def running(name: str, owner: str = "train") -> Pod:
@@ -90,7 +91,7 @@ class Stream:
     def waited_for(self) -> list[str]:
         return [each.metadata.name for each in self.requeue_holds.placeholders(JOBS).values()]
 
-    def places(self) -> list[Assumption | None]:
+    def places(self) -> list[Placement | None]:
         """The places that are kept for the pods that are waited for."""
         return [nomination_of(each) for each in self.requeue_holds.placeholders(JOBS).values()]
 
@@ -275,10 +276,10 @@ def test_a_place_goes_to_the_pod_of_the_same_name_of_a_stateful_set() -> None:
         going = member(moved(f"train-{number}", f"dgx1-2:{number}"))
         stream.show(going, ended(going))
         stream.drop(ended(going))
-    assert stream.places() == [Assumption("dgx1-2", (0,)), Assumption("dgx1-2", (1,))]
+    assert stream.places() == [Placement("dgx1-2", (0,)), Placement("dgx1-2", (1,))]
     stream.show(member(pod("train-1", uid="uid-again")))
-    assert stream.requeue_holds.inherited == {"uid-again": Assumption("dgx1-2", (1,))}
-    assert stream.places() == [Assumption("dgx1-2", (0,))]
+    assert stream.requeue_holds.inherited == {"uid-again": Placement("dgx1-2", (1,))}
+    assert stream.places() == [Placement("dgx1-2", (0,))]
 
 
 def test_a_decision_changes_and_ends_the_place_of_a_pod_that_is_to_come() -> None:
@@ -286,10 +287,10 @@ def test_a_decision_changes_and_ends_the_place_of_a_pod_that_is_to_come() -> Non
     stream.show(running("train-1"), moved("train-1"))
     stream.decide(place_for("uid-train-1", "dgx1-3", 1, 2))
     stream.show(ended(moved("train-1")))
-    assert stream.places() == [Assumption("dgx1-3", (1, 2))]
+    assert stream.places() == [Placement("dgx1-3", (1, 2))]
     placeholder = "uid-train-1/returning"
     stream.decide(bind=(place_for(placeholder, "dgx1-1", 4, 5),))
-    assert stream.places() == [Assumption("dgx1-1", (4, 5))], "what is free for it is kept for it too"
+    assert stream.places() == [Placement("dgx1-1", (4, 5))], "what is free for it is kept for it too"
     before = stream.requeue_holds.placeholders(JOBS)[placeholder]
     stream.decide(place_for(placeholder, "dgx1-1", 4, 5))
     assert stream.requeue_holds.placeholders(JOBS)[placeholder] is before
@@ -410,9 +411,9 @@ class Story:
         shown = self.stream.pods.get("uid-train-1")
         if shown is None or shown.metadata.deletion_timestamp is not None:
             self.stream.evicting.clear()
-        reading = self.reader.read(
-            evicted=frozenset(self.stream.evicting), placeholders=self.stream.requeue_holds.placeholders(JOBS)
-        )
+        assume(self.reader.pods, evictions=self.stream.evicting)
+        self.reader.pods.expect(self.stream.requeue_holds.placeholders(JOBS), {})
+        reading = self.reader.read()
         by_id = {each.id: each for each in reading.snapshot.workloads}
         ours = by_id["train"]
         assert len(ours.pods) == 1, "it is in the queue, or holds what it has, once"
