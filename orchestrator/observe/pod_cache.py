@@ -183,7 +183,6 @@ def bound(pod: Pod, placement: Placement) -> Pod:
         pod,
         metadata=msgspec.structs.replace(pod.metadata, **metadata),
         spec=msgspec.structs.replace(pod.spec, node_name=placement.node),
-        status=msgspec.structs.replace(pod.status, nominated_node_name=""),
     )
 
 

@@ -16,7 +16,7 @@ from orchestrator.observe.dict_ops import discard, put
 from orchestrator.observe.node_terms import Terms, both, not_on
 from orchestrator.observe.owners import Chain, KindState, Membership
 from orchestrator.observe.replacements import with_replaced
-from orchestrator.observe.request import pod_request, readable_request
+from orchestrator.observe.request import asks_the_same, pod_request, readable_request
 from orchestrator.observe.snapshot import (
     NO_HINTS,
     Hints,
@@ -311,7 +311,8 @@ class WorkloadReader:
         devices = self._devices.devices(uid)
         known = self._read_pods.get(uid)
         current = known if known is not None and known.pod is pod else None
-        request = pod_request(pod) if current is None else current.request
+        is_known = known is not None and (current is not None or asks_the_same(known.pod, pod))
+        request = known.request if known is not None and is_known else pod_request(pod)
         siblings = self._members.get(self._membership.id_of(uid))
         claims = self._claims.read_pod(pod, request, pod.spec.node_name or None, siblings)
         terms = both(self._volumes.terms(pod), not_on(self._hints.avoided.get(uid)))
