@@ -23,10 +23,10 @@ def grace_seconds(pod: Pod, max_seconds: int) -> int | None:
     return None if own_seconds is None else min(own_seconds, max_seconds)
 
 
-def is_leaving(pod: Pod, max_checkpoint_grace_seconds: int) -> bool:
-    """Whether a bound pod was deleted and gives back what it has.
+def terminates(pod: Pod, max_checkpoint_grace_seconds: int) -> bool:
+    """Return whether a bound pod terminates within the longest grace period of an eviction.
 
-    One that was deleted with more grace than an eviction leaves it stays, and counts, until it is evicted as well.
+    A pod that its owner deleted with a longer grace period counts as running until it is evicted as well.
     """
     metadata = pod.metadata
     return (

@@ -21,7 +21,7 @@ from orchestrator.names import (
     GPU_DEVICES_ANNOTATION,
 )
 from orchestrator.observe.gpu_shares import without_shares
-from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS, grace_seconds, is_leaving
+from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS, grace_seconds, terminates
 from orchestrator.observe.nominations import Placement, with_nomination
 from orchestrator.observe.request import devices_text
 
@@ -124,11 +124,11 @@ class PodCache:
                 self.forget_binding(uid)
         for uid in list(self._evictions):
             pod = pods.get(uid)
-            if pod is None or is_leaving(pod, self._max_checkpoint_grace_seconds):
+            if pod is None or terminates(pod, self._max_checkpoint_grace_seconds):
                 self.forget_eviction(uid)
 
     def settle(self) -> None:
-        """Tell the pods about which something was assumed or forgotten since the last call."""
+        """Tell the pods of which an assumption began or ended since the last call."""
         for uid in self._changed:
             shown = self._shown.get(uid)
             if shown is not None:
@@ -188,7 +188,7 @@ def bound(pod: Pod, placement: Placement) -> Pod:
 
 def evicted(pod: Pod, max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS) -> Pod:
     """Return the pod, which has a node, as the API server has it after the eviction."""
-    if is_leaving(pod, max_checkpoint_grace_seconds):
+    if terminates(pod, max_checkpoint_grace_seconds):
         return pod
     metadata: dict[str, Any] = {
         "deletion_timestamp": _NOT_YET,

@@ -67,7 +67,7 @@ def read(observed: Observed, settings: Settings = DEFAULT_SETTINGS) -> Reading:
 class Reader:
     """Builds snapshots of the cluster, kept current by changes. `volumes` are the claims, volumes and storage classes.
 
-    In `pods` and `claims` the executor assumes what it has begun: snapshots show pods and claims as they will be.
+    In `pods` and `claims` the executor assumes its requests: snapshots show pods and claims as they will be.
     Kubernetes does not keep when a gang lost a member, so the first reading that shows it sets `stale_since_us`.
     """
 
@@ -188,12 +188,12 @@ class Reader:
         return Reading(snapshot, unreadable, self._projects.unreadable(), tuple(sorted(skipped)))
 
     def _settle(self) -> None:
-        """Take what was assumed or forgotten since the last time."""
+        """Take the assumptions that began or ended since the last call."""
         self.pods.settle()
         self._touch((), self.claims.settle())
 
     def _read_devices(self) -> None:
-        """Have what pods hold that muster did not bind worked out before these are read."""
+        """Work out the devices of the pods that muster did not bind, before these pods are read."""
         for tenant in self._devices.read():
             if tenant.is_foreign:
                 self._nodes.touch(tenant.pod.spec.node_name)

@@ -24,7 +24,7 @@ from orchestrator.names import (
 )
 from orchestrator.observe.claim_reader import DynamicObject, PodClaims
 from orchestrator.observe.gangs import required
-from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS, is_leaving
+from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS, terminates
 from orchestrator.observe.health import gives_gpus_twice, gpu_memory_mib, node_health, refuses_pods
 from orchestrator.observe.holdings import held_request
 from orchestrator.observe.node_terms import Terms, both
@@ -317,7 +317,7 @@ def held_pod(
 
 
 def _state(pod: Pod, max_checkpoint_grace_seconds: int) -> model.PodState:
-    leaves = is_leaving(pod, max_checkpoint_grace_seconds)
+    leaves = terminates(pod, max_checkpoint_grace_seconds)
     return model.PodState.RELEASING if leaves else model.PodState.ALLOCATED
 
 

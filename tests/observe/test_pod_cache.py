@@ -159,7 +159,7 @@ def test_an_assumption_counts_for_a_pod_that_the_watch_shows_later() -> None:
     assert workload.pods[0].state is PodState.ALLOCATED
 
 
-def test_a_deleted_pod_stays_deleted_whatever_is_assumed_or_forgotten_of_it() -> None:
+def test_no_assumption_brings_a_deleted_pod_back() -> None:
     reader = reader_of(WAITS)
     reader.pods.bind("uid-train-0", ON_N1)
     reader.note(Change("deleted", WAITS, WAITS))
@@ -184,13 +184,13 @@ def test_a_pod_that_was_refused_its_binding_after_its_eviction_began_waits() -> 
 
 
 def test_a_nomination_of_the_executor_comes_before_an_inherited_one() -> None:
-    told: dict[str, Pod] = {}
-    cache = PodCache(lambda pod, _is_there: told.update({pod.metadata.uid: pod}))
+    read: dict[str, Pod] = {}
+    cache = PodCache(lambda pod, _is_there: read.update({pod.metadata.uid: pod}))
     cache.note(Change("added", WAITS))
 
     def nominated() -> Placement | None:
         cache.settle()
-        return nomination_of(told["uid-train-0"])
+        return nomination_of(read["uid-train-0"])
 
     inherited = Placement("n-2", (0, 1))
     cache.expect({}, {"uid-train-0": inherited})
@@ -203,32 +203,32 @@ def test_a_nomination_of_the_executor_comes_before_an_inherited_one() -> None:
     assert nominated() == inherited
     cache.expect({}, {})
     assert nominated() is None
-    assert told["uid-train-0"] is WAITS
+    assert read["uid-train-0"] is WAITS
 
 
 def test_a_request_that_is_shown_before_the_next_decision_is_read_once() -> None:
-    told: list[Pod] = []
-    cache = PodCache(lambda pod, _is_there: told.append(pod))
+    read: list[Pod] = []
+    cache = PodCache(lambda pod, _is_there: read.append(pod))
     cache.note(Change("added", WAITS))
     cache.bind("uid-train-0", ON_N1)
     cache.note(Change("modified", BOUND, WAITS))
     cache.confirm({"uid-train-0": BOUND})
     cache.settle()
-    assert told == [WAITS, BOUND]
+    assert read == [WAITS, BOUND]
 
 
-def test_a_template_cannot_carry_what_a_binding_writes() -> None:
+def test_a_binding_replaces_the_annotations_of_the_template() -> None:
     forged = {
         GPU_RESERVATIONS_ANNOTATION: "uid-of-another",
         GPU_UUIDS_ANNOTATION: "GPU-0",
         GPU_DEVICES_ANNOTATION: "0",
     }
-    told: dict[str, Pod] = {}
-    cache = PodCache(lambda pod, _is_there: told.update({pod.metadata.uid: pod}))
+    read: dict[str, Pod] = {}
+    cache = PodCache(lambda pod, _is_there: read.update({pod.metadata.uid: pod}))
     cache.note(Change("added", Pod(metadata=Metadata(name="job", uid="uid-job", annotations=forged))))
     cache.bind("uid-job", ON_N1)
     cache.settle()
-    annotations = told["uid-job"].metadata.annotations
+    annotations = read["uid-job"].metadata.annotations
     assert annotations[GPU_RESERVATIONS_ANNOTATION] == ""
     assert annotations[GPU_UUIDS_ANNOTATION] == ""
     assert annotations[GPU_DEVICES_ANNOTATION] == "2,3"
