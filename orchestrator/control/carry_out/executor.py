@@ -6,37 +6,30 @@ leaving), so that its GPUs are given to nobody else, however long the API server
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
-from orchestrator.cluster.binding import bind
 from orchestrator.cluster.eviction import evict
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.carry_out.bindings import Bindings, PodBinding
 from orchestrator.control.carry_out.claim_grants import ClaimGrants
 from orchestrator.control.carry_out.corrections import Corrections
-from orchestrator.control.carry_out.memory_limits import MemoryLimits, MemoryUnknown
+from orchestrator.control.carry_out.memory_limits import MemoryLimits
 from orchestrator.control.carry_out.nominations import Nominations
-from orchestrator.control.carry_out.requests import Requests, Task, keep
+from orchestrator.control.carry_out.requests import Requests, Task
 from orchestrator.control.carry_out.reservations import Reservations
-from orchestrator.control.carry_out.volume_claims import ClaimNotReady, Claims
+from orchestrator.control.carry_out.volume_claims import Claims
 from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
 from orchestrator.names import EVICTION_REASON_ANNOTATION
 from orchestrator.observe.device_reader import Miscounted
-from orchestrator.observe.gpu_shares import share_annotations
 from orchestrator.observe.grace_periods import grace_seconds
 from orchestrator.observe.nominations import Placement, bound_annotations, leaving_annotations
-from orchestrator.observe.pod_cache import PodCache, binding_annotations
-from orchestrator.observe.request import devices_text
-from orchestrator.observe.volumes import claims_of
+from orchestrator.observe.pod_cache import PodCache
 from orchestrator.planner.model import Binding, Eviction
-
-logger = logging.getLogger(__name__)
 
 
 class Executor:
@@ -75,15 +68,10 @@ class Executor:
     ) -> None:
         self._transport = transport
         self._pods = pods
-        self._is_leader = is_leader
         self._on_refused = on_refused
         self._on_evicted = on_evicted
         self._on_forbidden = on_forbidden
-        self._on_bound = on_bound
-        self._on_unready = on_unready
-        self._claims = claims
         self._grants = grants
-        self._limits = limits
         self._reservations = reservations
         self._config = config
         self._requests = Requests(
@@ -91,7 +79,19 @@ class Executor:
         )
         self._nominations = Nominations(transport, pods, self._requests)
         self._corrections = Corrections(transport, self._requests)
-        self._preparing: set[asyncio.Task[None]] = set()
+        self._bindings = Bindings(
+            transport,
+            pods,
+            self._requests,
+            is_leader=is_leader,
+            on_refused=on_refused,
+            on_bound=on_bound,
+            on_unready=on_unready,
+            claims=claims,
+            grants=grants,
+            limits=limits,
+            reservations=reservations,
+        )
 
     async def __aenter__(self) -> "Executor":
         return self
@@ -99,13 +99,9 @@ class Executor:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        running = list(self._preparing)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self._bindings.cancel()
         await self._requests.close()
-        if self._reservations is not None:
-            await self._reservations.close()
+        await self._bindings.close()
 
     def nomination_of(self, pod: Pod) -> Placement | None:
         """The place that is kept for the pod, or for its successor, shown by the watch or not."""
@@ -122,7 +118,7 @@ class Executor:
     @property
     def is_busy(self) -> bool:
         """Whether something is under way or waits for its turn."""
-        return self._requests.is_busy or bool(self._preparing)
+        return self._requests.is_busy or self._bindings.is_preparing
 
     def is_assumed_on(self, uid: str, node: str) -> bool:
         """Whether this executor is binding, or has just bound, the pod to that node."""
@@ -132,22 +128,13 @@ class Executor:
     def see(self, change: Change[Any]) -> None:
         """Take a change of the caches."""
         self._nominations.see(change)
-        if self._grants is not None:
-            self._grants.see(change)
-        if self._reservations is not None:
-            self._reservations.see(change)
+        self._bindings.see(change)
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
         """Forget what the watch shows by now: pods that are bound, leaving or gone, and their nominations."""
         self._pods.confirm(pods)
         self._nominations.confirm(pods)
-        if self._grants is not None:
-            self._grants.confirm(pods)
-        if self._reservations is not None:
-            being_bound = {uid: (pods[uid], placement) for uid, placement in self._pods.bindings.items()}
-            for uid, placement in self._reservations.confirm(being_bound).items():
-                if placement != self._pods.bindings[uid]:
-                    self._pods.bind(uid, placement)
+        self._bindings.confirm(pods)
 
     def begin(
         self,
@@ -169,15 +156,15 @@ class Executor:
         requests = [
             self._eviction(pods[eviction.pod], eviction, places.get(eviction.pod)) for eviction in evicting
         ]
-        bound = [self._binding(pods[binding.pod], binding) for binding in bindings if binding.pod in pods]
+        bound = [self._assume(pods[binding.pod], binding) for binding in bindings if binding.pod in pods]
         gaining = _gaining(evicting, nominations)
         urgent = {uid for uids in gaining.values() for uid in uids}
         self._nominations.begin(places, pods, urgent=urgent, except_for=self._pods.bindings)
         for eviction, request in zip(evicting, requests, strict=True):
             others = gaining.get(eviction.beneficiary, ())
             self._requests.put(request, after=self._nominations.under_way(others))
-        for task, prepare in bound:
-            self._start(task, prepare)
+        for binding in bound:
+            self._bindings.start(binding)
         for key in deallocations:
             self._deallocate(key, pods)
         if self._reservations is not None:
@@ -196,166 +183,10 @@ class Executor:
         """Wait until nothing is under way, whatever else waits for its volumes."""
         await self._requests.idle()
 
-    def _start(self, task: Task, prepare: Callable[[], Awaitable[None]] | None) -> None:
-        if prepare is None:
-            self._requests.put(task)
-        else:
-            keep(self._preparing, self._prepare(task, prepare))
-
-    async def _prepare(self, task: Task, prepare: Callable[[], Awaitable[None]]) -> None:
-        """Send it when its volumes are ready, however long that takes."""
-        try:
-            await prepare()
-        except ClaimNotReady as error:
-            logger.info("%s: not begun: %s", task.what, error)
-            task.refused()
-            task.put_off(str(error))
-        else:
-            self._requests.put(task)
-
-    def _binding(self, pod: Pod, binding: Binding) -> tuple[Task, Callable[[], Awaitable[None]] | None]:
-        """The request, and what has to be waited for before; that raises ClaimNotReady when it is not to be sent."""
-        uid = pod.metadata.uid
-        self._pods.bind(uid, Placement(binding.node, binding.devices))
-        annotations = bound_annotations(pod, self._nominations.of(pod))
-        annotations |= binding_annotations(pod, binding.devices)
-        devices = devices_text(binding.devices)
-        self._pods.forget_nomination(uid)
-        limits, problem = self._limits_of(pod, binding)
-        annotations |= limits
-        reservations, problem = self._reserving(pod, binding, problem)
-        claims = self._claims if pod.spec.volumes and claims_of(pod) else None
-        grants = self._grants if self._grants and self._grants.concern(pod, binding) else None
-        writing = list(grants.begin(pod, binding)) if grants else []
-        is_bound = False
-
-        def over() -> None:
-            keys = tuple(writing)
-            writing.clear()
-            if grants is not None and keys:
-                keep(self._preparing, grants.end(keys, is_bound=is_bound))
-            if reservations is not None and not is_bound:
-                reservations.end(uid)
-
-        def refused() -> None:
-            self._pods.forget_binding(uid)
-            self._on_refused()
-            over()
-
-        async def send() -> None:
-            nonlocal is_bound
-            if grants is not None:
-                await grants.give_way(pod, binding)
-            await bind_pod()
-            is_bound = True
-
-        def bind_pod() -> Awaitable[None]:
-            return bind(
-                self._transport,
-                namespace=pod.metadata.namespace,
-                name=pod.metadata.name,
-                uid=uid,
-                node=binding.node,
-                annotations=annotations,
-            )
-
-        task = Task(
-            what=f"bind {pod.metadata.namespace}/{pod.metadata.name} to {binding.node} devices [{devices}]",
-            call=send,
-            is_due=lambda: uid in self._pods.bindings,
-            refused=refused,
-            done=lambda: self._on_bound(uid),
-            put_off=lambda why: self._on_unready(pod, binding.node, why),
-            over=over,
-        )
-        waits_for_devices = grants if grants is not None and grants.has_conditions(pod, binding) else None
-        first = task if grants is None else self._granting(pod, binding, grants, task)
-        if not any((claims, waits_for_devices, reservations, problem)):
-            return first, None
-
-        async def prepare() -> None:
-            await self._wait_for(pod, binding, claims, waits_for_devices, problem)
-            if reservations is not None:
-                annotations.update(await self._reserve(pod, binding, reservations))
-
-        return first, prepare
-
-    def _reserving(
-        self, pod: Pod, binding: Binding, problem: ClaimNotReady | None
-    ) -> tuple[Reservations | None, ClaimNotReady | None]:
-        """What holds the pod's GPUs, if that has to be waited for, and why the pod is not to be bound so."""
-        if self._reservations is None or problem is not None:
-            return None, problem
-        try:
-            return (self._reservations if self._reservations.begin(pod, binding) else None), None
-        except ClaimNotReady as error:
-            return None, error
-
-    async def _reserve(self, pod: Pod, binding: Binding, reservations: Reservations) -> dict[str, str]:
-        """Wait until the pod's GPUs are held, and return what is written on it: they may be others than decided on."""
-        uid = pod.metadata.uid
-        shares = await reservations.ready(pod, binding.node, lambda: uid in self._pods.bindings)
-        if not shares:
-            return {}
-        devices = tuple(sorted(share.index for share in shares))
-        if uid in self._pods.bindings:
-            self._pods.bind(uid, Placement(binding.node, devices))
-        limits, problem = self._limits_of(pod, replace(binding, devices=devices))
-        if problem is not None:
-            raise problem
-        return share_annotations(shares) | limits
-
-    def _limits_of(self, pod: Pod, binding: Binding) -> tuple[dict[str, str], ClaimNotReady | None]:
-        """What is written of the pod's part of GPUs' memory, or why that is not known."""
-        try:
-            return self._limits.annotations(pod, binding) if self._limits else {}, None
-        except MemoryUnknown as error:
-            return {}, error
-
-    def _granting(self, pod: Pod, binding: Binding, grants: ClaimGrants, bind_task: Task) -> Task:
-        """The request before the binding: what the pod's claims get, and then to wait until the watch shows that.
-
-        What waits holds up no other request, and no request takes longer than a former leader's may.
-        """
-        is_written = False
-
-        async def bind_later() -> None:
-            await grants.wait_until_shown(pod, binding)
-            self._requests.put(bind_task)
-
-        def written() -> None:
-            nonlocal is_written
-            is_written = True
-            keep(self._preparing, bind_later())
-
-        return replace(
-            bind_task,
-            what=f"allocate the claims of {pod.metadata.namespace}/{pod.metadata.name} on {binding.node}",
-            call=lambda: grants.write(pod, binding),
-            done=written,
-            over=lambda: None if is_written else bind_task.over(),
-        )
-
-    async def _wait_for(
-        self,
-        pod: Pod,
-        binding: Binding,
-        claims: Claims | None,
-        grants: ClaimGrants | None,
-        problem: ClaimNotReady | None,
-    ) -> None:
-        """Return when the pod can be bound. Raises ClaimNotReady when it is not to be."""
-        uid = pod.metadata.uid
-        if problem is not None:
-            raise problem
-        if claims is not None:
-            await claims.ready(pod, binding.node, lambda: uid in self._pods.bindings)
-        if grants is not None:
-            await grants.wait_for_conditions(
-                pod, binding, lambda: uid in self._pods.bindings and self._is_leader()
-            )
-            if not self._is_leader():
-                raise ClaimNotReady("another replica decides by now")
+    def _assume(self, pod: Pod, binding: Binding) -> PodBinding:
+        emptied = bound_annotations(pod, self._nominations.of(pod))
+        self._pods.forget_nomination(pod.metadata.uid)
+        return self._bindings.assume(pod, binding, emptied)
 
     def _deallocate(self, key: str, pods: Mapping[str, Pod]) -> None:
         def is_waiting(uid: str) -> bool:
