@@ -94,7 +94,7 @@ class NodeReader:
 
     def skipped(self) -> Iterator[SkippedObject]:
         """Yield what decisions do not count with."""
-        for name, published in self._claims.gpus().items():
+        for name, published in self._claims.slices.gpus().items():
             node = self._nodes.get(name)
             if node is not None and gives_gpus_twice(node, published):
                 why = f"{TWICE}; no pod is placed there"
@@ -113,7 +113,7 @@ class NodeReader:
 
     def _read(self, name: str) -> model.Node | Unreadable | None:
         node = self._nodes.get(name)
-        published = self._claims.gpus().get(name)
+        published = self._claims.slices.gpus().get(name)
         put(self._refusing, name, (refuses_pods(node, published) or None) if node else None)
         if node is None:
             return None

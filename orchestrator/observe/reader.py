@@ -229,13 +229,13 @@ class Reader:
         if has_claims:
             is_active = is_there and pod.status.phase not in FINISHED
             self._touch(self.claims.nodes_of(pod), self.claims.note_pod(pod, is_there=is_active))
-        elif self.claims.has_made_one_for(pod.metadata.uid):
+        elif self.claims.cache.key_made_for(pod.metadata.uid):
             self._touch(self.claims.nodes_of(pod), ())
 
     def _note_dynamic(self, changed: DynamicObject, *, is_there: bool) -> None:
-        gpu_class = self.claims.gpu_class
+        gpu_class = self.claims.slices.gpu_class
         self._touch(*self.claims.note(changed, is_there=is_there))
-        if self.claims.gpu_class != gpu_class:  # it concerns pods that have no claims as well
+        if self.claims.slices.gpu_class != gpu_class:  # it concerns pods that have no claims as well
             self._workloads.touch_all()
 
     def _is_ours(self, uid: str) -> bool:

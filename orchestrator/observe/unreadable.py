@@ -7,9 +7,11 @@ read ──> readable ───────────────────�
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
+
+from orchestrator.cluster.objects import Metadata
 
 logger = logging.getLogger(__name__)
 
@@ -72,3 +74,29 @@ class Boundary:
             if len(self._logged) > MAX_REMEMBERED:
                 del self._logged[next(iter(self._logged))]
             logger.exception("%s; it is skipped", message)
+
+
+class ReadObjects:
+    """Reads objects of some kinds, and remembers those that cannot be read."""
+
+    def __init__(self, boundary: Boundary) -> None:
+        self._boundary = boundary
+        self._skipped: dict[str, SkippedObject] = {}
+
+    def read(self, kind: str, metadata: Metadata, read: Callable[[], T]) -> T | Unreadable:
+        """Return what `read` returns for the object, or why it could not."""
+        path = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+        outcome = self._boundary.read(f"{kind} {path}", read)
+        self.forget(metadata)
+        if isinstance(outcome, Unreadable):
+            entry = SkippedObject(kind, metadata.namespace, metadata.name, metadata.uid, outcome.why)
+            self._skipped[metadata.uid] = entry
+        return outcome
+
+    def forget(self, metadata: Metadata) -> None:
+        """Forget a deleted object."""
+        self._skipped.pop(metadata.uid, None)
+
+    def skipped(self) -> Iterable[SkippedObject]:
+        """The objects that cannot be read."""
+        return self._skipped.values()

@@ -103,9 +103,9 @@ def test_a_gpu_of_which_others_took_too_much_has_another_holder() -> None:
     assert allocation is not None
     for claim, other in zip((mine, *others), (None, None, "team/one"), strict=True):
         known.note(claim, is_there=True)
-        assert known.other_holder("team/mine", allocation) == other
+        assert known.cache.other_holder("team/mine", allocation) == other
     known.note(others[0], is_there=False)
-    assert known.other_holder("team/mine", allocation) is None
+    assert known.cache.other_holder("team/mine", allocation) is None
 
 
 def test_a_part_counts_the_same_before_and_after_its_claim_was_made() -> None:

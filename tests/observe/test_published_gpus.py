@@ -130,5 +130,5 @@ def test_slices_that_come_and_go_leave_what_all_of_them_together_say() -> None:
     for listed, is_there, count in ((first, True, 8), (newer, True, 4), (newer, False, 8), (first, False, 0)):
         nodes, _ = reader.note(msgspec.convert(listed, wire.ResourceSlice), is_there=is_there)
         assert nodes == {"dgx1"}
-        known = reader.gpus().get("dgx1")
+        known = reader.slices.gpus().get("dgx1")
         assert (0 if known is None else len(known.ids)) == count

@@ -25,7 +25,8 @@ from orchestrator.cluster.resources import PODS, RESOURCE_CLAIMS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.carry_out.volume_claims import ClaimNotReady
 from orchestrator.names import CLAIM_FINALIZER
-from orchestrator.observe.claim_reader import ClaimReader, named_claims
+from orchestrator.observe.claim_cache import ClaimCache
+from orchestrator.observe.claim_reader import named_claims
 from orchestrator.observe.extended_claims import claim_name, claim_object, request_mappings
 from orchestrator.observe.resource_claims import UnreadableDevices, allocation_object, read_allocation
 from orchestrator.planner.devices.model import MAX_USERS, Allocation, ObservedClaim
@@ -42,19 +43,19 @@ CONDITIONS_SECONDS: Final = 600.0
 
 
 class ClaimGrants:
-    """Writes what claims get. Until the watch shows it, the cache of claims in `reader` assumes that it is written."""
+    """Writes what claims get. Until the watch shows it, `cache` assumes that it is written."""
 
     def __init__(
         self,
         transport: Transport,
-        reader: ClaimReader,
+        cache: ClaimCache,
         *,
         version: str | None,
         shown_seconds: float = SHOWN_SECONDS,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._transport = transport
-        self._reader = reader
+        self._cache = cache
         self._claims = replace(RESOURCE_CLAIMS, version=version or RESOURCE_CLAIMS.version)
         self._shown_seconds = shown_seconds
         self._sleep = sleep
@@ -68,7 +69,7 @@ class ClaimGrants:
         """Whether it is this process that changes the claim."""
         if not isinstance(claim, ResourceClaim):
             return False
-        return f"{claim.metadata.namespace}/{claim.metadata.name}" in self._reader.assumed
+        return f"{claim.metadata.namespace}/{claim.metadata.name}" in self._cache.assumed
 
     def see(self, change: Change[Any]) -> None:
         """Take a change of the caches, after the reader has taken it."""
@@ -83,13 +84,13 @@ class ClaimGrants:
 
         A watch that has not come as far as what was written says nothing of it.
         """
-        for key in list(self._reader.assumed):
+        for key in list(self._cache.assumed):
             if self._is_overtaken(key, pods):
-                self._reader.forget(key)
+                self._cache.forget(key)
                 self._written.pop(key, None)
 
     def _is_overtaken(self, key: str, pods: Mapping[str, Pod]) -> bool:
-        shown, assumed = self._reader.shown(key), self._reader.assumed[key]
+        shown, assumed = self._cache.shown(key), self._cache.assumed[key]
         if shown is not None and shown.status.allocation is not None:
             return True
         if key in self._writing:
@@ -103,16 +104,16 @@ class ClaimGrants:
         granted = _granted(pod, binding)
         for key, grant in granted.items():
             self._writing[key] = self._writing.get(key, 0) + 1
-            known = self._reader.assumed.get(key)
+            known = self._cache.assumed.get(key)
             users = known.reserved_for if known else ()
-            self._reader.assume(key, ObservedClaim(grant.claim, grant.allocation, (*users, pod.metadata.uid)))
+            self._cache.assume(key, ObservedClaim(grant.claim, grant.allocation, (*users, pod.metadata.uid)))
         return tuple(granted)
 
     async def end(self, keys: Iterable[str], *, is_bound: bool) -> None:
         """The pod was bound, or will not be; then the API server is asked what became of its claims."""
         for key in keys:
             if not is_bound and not await self._is_allocated(key) and self._writing.get(key) == 1:
-                self._reader.forget(key)
+                self._cache.forget(key)
                 self._written.pop(key, None)
             count = self._writing.pop(key, 0) - 1
             if count > 0:
@@ -120,13 +121,13 @@ class ClaimGrants:
 
     def concern(self, pod: Pod, binding: Binding) -> bool:
         """Whether there is something to write on claims before the pod is bound."""
-        return bool(pod.spec.resource_claims or binding.grants or self._reader.made_for(pod))
+        return bool(pod.spec.resource_claims or binding.grants or self._cache.made_for(pod))
 
     async def write(self, pod: Pod, binding: Binding) -> None:
         """Allocate and reserve all claims of the pod. Raises Conflict when somebody was faster, and other leaves."""
         granted = _granted(pod, binding)
         extended = [grant for grant in granted.values() if grant.extended]
-        made = None if extended else self._reader.made_for(pod)
+        made = None if extended else self._cache.made_for(pod)
         for key in (*named_claims(pod), *([made] if made else ())):
             async with self._lock(key):  # pods that share a claim would only be in each other's way
                 await self._reserve(key, pod, granted.get(key))
@@ -144,7 +145,7 @@ class ClaimGrants:
             async with asyncio.timeout(self._shown_seconds):
                 for key in _granted(pod, binding):
                     seen = self._seen.setdefault(key, asyncio.Event())
-                    while (shown := self._reader.shown(key)) is None or shown.status.allocation is None:
+                    while (shown := self._cache.shown(key)) is None or shown.status.allocation is None:
                         seen.clear()
                         await seen.wait()
 
@@ -155,9 +156,9 @@ class ClaimGrants:
         planner.
         """
         for key, grant in _granted(pod, binding).items():
-            other = self._reader.other_holder(key, grant.allocation)
+            other = self._cache.other_holder(key, grant.allocation)
             if other is not None:
-                shown = self._reader.shown(key)
+                shown = self._cache.shown(key)
                 if shown is not None:
                     await self._clear(shown)
                 raise _conflict(f"another scheduler gave a device of the claim {key} to the claim {other}")
@@ -200,9 +201,9 @@ class ClaimGrants:
 
     def _given(self, pod: Pod, binding: Binding) -> dict[str, Allocation]:
         """What the claims of the pod hold once it is bound, by key."""
-        made = self._reader.made_for(pod)
+        made = self._cache.made_for(pod)
         keys = (*named_claims(pod), *([made] if made else ()))
-        held = {key: listed.allocation for key in keys if (listed := self._reader.claim(key))}
+        held = {key: listed.allocation for key in keys if (listed := self._cache.claim(key))}
         given = {key: allocation for key, allocation in held.items() if allocation is not None}
         return given | {key: grant.allocation for key, grant in _granted(pod, binding).items()}
 
@@ -223,7 +224,7 @@ class ClaimGrants:
 
         It goes for the claim as it is now: repeated later, it does not take what the claim was given meanwhile.
         """
-        shown = self._reader.shown(key)
+        shown = self._cache.shown(key)
         if shown is None or shown.status.allocation is None or key in self._writing:
             return None
         users = [consumer.uid for consumer in shown.status.reserved_for]
@@ -250,7 +251,7 @@ class ClaimGrants:
     async def _reserve(self, key: str, pod: Pod, grant: ClaimGrant | None) -> None:
         namespace, _, name = key.partition("/")
         path = self._claims.path(namespace, name)
-        claim = self._reader.shown(key)
+        claim = self._cache.shown(key)
         for attempt in range(ATTEMPTS):
             # with nothing to write, nobody would notice that its devices were taken back meanwhile
             if claim is None or attempt or _is_user(claim, pod):

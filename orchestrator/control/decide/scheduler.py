@@ -101,10 +101,10 @@ class SchedulerLoop:
         self._announcer = Announcer(transport)
         self._lag = WatchLag(loop.time)
         self._claims = Claims(transport, self._reader.volumes, self._labels_of, is_leader=is_leader)
-        self._grants = ClaimGrants(transport, self._reader.claims, version=dra_version)
+        self._grants = ClaimGrants(transport, self._reader.claims.cache, version=dra_version)
         memory_limits = MemoryLimits(
             gpu_node=observer.gpu_nodes.get,
-            published=self._reader.claims.gpus,
+            published=self._reader.claims.slices.gpus,
             labels=self._labels_of,
             warn=self.warn,
         )
@@ -112,7 +112,7 @@ class SchedulerLoop:
             transport,
             image=image or default_image(),
             gpu_node=observer.gpu_nodes.get,
-            published=self._reader.claims.gpus,
+            published=self._reader.claims.slices.gpus,
             memory_mib=lambda node: labelled_memory_mib(self._labels_of(node)),
             is_leader=is_leader,
             warn=self.warn,

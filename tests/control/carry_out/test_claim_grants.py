@@ -195,7 +195,9 @@ class World:
     def __init__(self, server: FakeApiServer, transport: Transport, clock: ManualClock) -> None:
         self.api = ClaimServer(server)
         self.reader = ClaimReader(Boundary())
-        self.grants = ClaimGrants(transport, self.reader, version="v1", shown_seconds=0, sleep=clock.sleep)
+        self.grants = ClaimGrants(
+            transport, self.reader.cache, version="v1", shown_seconds=0, sleep=clock.sleep
+        )
         self.leads = True
         self.refused = 0
         self.unready: list[str] = []
@@ -228,7 +230,7 @@ class World:
     def held(self) -> list[str]:
         return [
             result.device_id[2]
-            for listed in self.reader.assumed.values()
+            for listed in self.reader.cache.assumed.values()
             for result in (listed.allocation.results if listed.allocation else ())
         ]
 
