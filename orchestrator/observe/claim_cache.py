@@ -57,7 +57,7 @@ class ClaimCache:
         return nodes
 
     def assume(self, key: str, claim: dra.ObservedClaim) -> None:
-        """Assume that the claim has what is being written on it, until `forget`."""
+        """Assume until `forget` that the allocation under way is written."""
         self._assumed[key] = claim
         self._changed.add(key)
 
@@ -146,7 +146,7 @@ class ClaimCache:
                 discard(self._keys_on, name, key)
 
     def _is_overfull(self, device_id: dra.DeviceId) -> bool:
-        """Whether the claims that hold parts of the device have more of it than there is."""
+        """Whether the claims that share the device have more of it than there is."""
         consumed: dict[str, int] = {}
         claims = (self._claims.get(key) for key in self._holders.get(device_id, ()))
         for listed in claims:
@@ -156,7 +156,7 @@ class ClaimCache:
                 if result.device_id != device_id or result.admin_access:
                     continue
                 if not result.share_id:
-                    return True  # somebody has all of it
+                    return True  # one claim has all of it
                 for name, nano in result.consumed:
                     consumed[name] = consumed.get(name, 0) + nano
         return self._slices.is_overfull(device_id, consumed)

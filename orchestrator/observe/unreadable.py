@@ -84,7 +84,7 @@ class ReadObjects:
         self._skipped: dict[str, SkippedObject] = {}
 
     def read(self, kind: str, metadata: Metadata, read: Callable[[], T]) -> T | Unreadable:
-        """Return what `read` returns for the object, or why it could not."""
+        """Return the object as `read` returns it, or why it could not."""
         path = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
         outcome = self._boundary.read(f"{kind} {path}", read)
         self.forget(metadata)

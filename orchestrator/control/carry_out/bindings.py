@@ -1,4 +1,4 @@
-"""Binds pods, each once its volumes, claims and parts of GPUs are ready on its node.
+"""Binds pods, each once its volumes, claims and GPU fractions are ready on its node.
 
     assume ──> claims allocated ──> shown on the watch ──┐
                                                          ├──> bound
@@ -270,5 +270,5 @@ class Bindings:
         return share_annotations(shares) | limits
 
     def _limits_of(self, pod: Pod, binding: model.Binding) -> dict[str, str]:
-        """Return the annotations of the pod's part of GPU memory. Raises MemoryUnknown."""
+        """Return the annotations of the pod's bound of GPU memory. Raises MemoryUnknown."""
         return {} if self._limits is None else self._limits.annotations(pod, binding)
