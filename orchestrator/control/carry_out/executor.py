@@ -176,8 +176,11 @@ class Executor:
             self._requests.put(self._eviction(pod, eviction, None))
 
     def correct(self, pods: Iterable[Miscounted]) -> None:
-        """Write on these pods, and on no others, which GPUs their kubelets gave them, in the background."""
-        self._corrections.begin(pods)
+        """Write on these pods, and on no others, which GPUs their kubelets gave them, in the background.
+
+        A pod is corrected once the watch shows its binding: a binding that is repeated compares its own annotations.
+        """
+        self._corrections.begin(entry for entry in pods if entry.pod.metadata.uid not in self._pods.bindings)
 
     async def idle(self) -> None:
         """Wait until nothing is under way, whatever else waits for its volumes."""

@@ -399,3 +399,17 @@ async def test_what_the_kubelet_gave_a_pod_is_written_on_it_once(world: World) -
     world.executor.correct([Miscounted(BOUND, (4, 7))])
     await world.settled()
     assert len(world.server.requests_of("PATCH", POD)) == 3, "the kubelet said something else"
+
+
+async def test_a_pod_is_corrected_only_once_the_watch_shows_its_binding(world: World) -> None:
+    """The agent may name the GPUs before the answer to the binding is there."""
+    world.server.on("POST", BIND, Answer(code=201))
+    world.server.on("PATCH", POD, Answer(pod("job")))
+    world.begin()
+    world.executor.correct([Miscounted(BOUND, (5, 7))])
+    await world.settled()
+    assert world.server.requests_of("PATCH", POD) == []
+    world.executor.confirm({"uid-job": BOUND})
+    world.executor.correct([Miscounted(BOUND, (5, 7))])
+    await world.settled()
+    assert len(world.server.requests_of("PATCH", POD)) == 1
