@@ -195,6 +195,9 @@ SETTINGS_CONFIG_MAP: Final = "muster-settings"
 SKIPPED_CONFIG_MAP: Final = "muster-skipped"
 """The ConfigMap in the operator's namespace in which the leader lists the objects that no decision counts with."""
 
+FIRST_DECISIONS_CONFIG_MAP: Final = "muster-first-decisions"
+"""The ConfigMap in the operator's namespace that lists workloads of which no decision has returned yet."""
+
 MEMBERS_BINDING: Final = "muster-members"
 """The RoleBinding in a project's namespace that gives its members the role of researcher."""
 

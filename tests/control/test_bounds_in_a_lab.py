@@ -404,7 +404,15 @@ async def test_a_project_has_at_most_as_many_jobs_as_its_limit_and_the_default_o
     with operator(account, tmp_path / "operator.log", "operator-0"):
         async with asyncio.timeout(DEADLINE_SECONDS):
             quota: dict[str, Any] = {}
-            while quota.get("hard") != {"count/jobs.batch": "1", "count/pods": "10k"} or "used" not in quota:
+            while (
+                quota.get("hard")
+                != {
+                    "count/jobs.batch": "1",
+                    "count/pods": "10k",
+                    "count/resourceclaims.resource.k8s.io": "20k",
+                }
+                or "used" not in quota
+            ):
                 body: dict[str, Any] = await site.admin.get(RESOURCE_QUOTAS.path(OURS, OBJECTS_QUOTA))
                 quota = body.get("status", {})
     jobs = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template, "suspend": True}}

@@ -68,11 +68,13 @@ class Decided:
     """A decision, and the objects that it leaves out.
 
     `undecided` are ids of workloads that it leaves out as well, because it is not known yet whether they are culprits.
+    `excluded` are ids of workloads that `first_decisions` has set aside.
     """
 
     plan: Plan
     quarantined: tuple[Culprit, ...] = ()
     undecided: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -103,6 +105,10 @@ class Quarantine:
         except Exception as error:
             logger.exception("the planner raised; looking for the object that it cannot decide on")
             return self._find(snapshot, quarantined, error)
+
+    def without(self, snapshot: Snapshot, workloads: Iterable[str]) -> Snapshot:
+        """Return the snapshot without these workloads (ids); their running pods keep their devices."""
+        return self._without(snapshot, (), workloads)
 
     def _in_force(self, snapshot: Snapshot) -> list[Culprit]:
         """The culprits that are in the snapshot as they were, and whose time is not over."""

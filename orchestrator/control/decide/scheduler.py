@@ -19,6 +19,7 @@ from orchestrator.control.carry_out.executor import Executor
 from orchestrator.control.carry_out.memory_limits import MemoryLimits
 from orchestrator.control.carry_out.reservations import Reservations
 from orchestrator.control.carry_out.volume_claims import Claims
+from orchestrator.control.decide.first_decisions import FirstDecisions
 from orchestrator.control.decide.observer import Observer
 from orchestrator.control.decide.quarantine import PROJECT, Decided, Quarantine
 from orchestrator.control.decide.requeue_holds import RequeueHolds
@@ -87,6 +88,7 @@ class SchedulerLoop:
         self._on_plan = on_plan
         self._is_leader = is_leader
         self._quarantine = Quarantine(planner, loop.time)
+        self._first = FirstDecisions(transport, is_leader=is_leader, clock=loop.time)
         self._budgets = Budgets()
         self._skipped = SkippedRecord(transport, is_leader=is_leader)
         self._clock = loop.time
@@ -183,6 +185,8 @@ class SchedulerLoop:
             group.create_task(self._audit.run())
             group.create_task(self._announcer.run())
             group.create_task(self._skipped.run())
+            await self._first.recall()
+            group.create_task(self._first.run())
             while True:
                 await self._wait_for_change(TICK_SECONDS)
                 if not self._is_leader():
@@ -241,7 +245,7 @@ class SchedulerLoop:
                 self._refused_now(),
             ),
         )
-        decided = await asyncio.to_thread(self._quarantine.decide, reading.snapshot)
+        decided = await self._plan(reading.snapshot, pods)
         decision = decided.plan
         reading = self._name(reading, decided, pods)
         self._latest = reading
@@ -270,6 +274,18 @@ class SchedulerLoop:
             len(decision.pending),
             len(decision.left_over),
         )
+
+    async def _plan(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> Decided:
+        """Let the planner decide, without the workloads with which an operator ended before."""
+        left_out = await self._first.begin(snapshot, pods)
+        reduced = self._quarantine.without(snapshot, (*left_out.untried, *left_out.excluded))
+        try:
+            decided = await asyncio.to_thread(self._quarantine.decide, reduced)
+        except Exception:
+            self._first.returned(snapshot)
+            raise
+        self._first.returned(snapshot)
+        return replace(decided, undecided=(*decided.undecided, *left_out.untried), excluded=left_out.excluded)
 
     def _name(self, reading: Reading, decided: Decided, pods: Mapping[str, Pod]) -> Reading:
         """Say what the decision does without, and return the reading with the projects among them."""

@@ -12,12 +12,18 @@ _UNDECIDED: Final = (
     "muster found no decision with it yet, because another object stops the planner; it is tried again"
 )
 
+_EXCLUDED: Final = (
+    "the operator ended each time it decided on it, so it is set aside; delete it and create it differently, "
+    "or ask an administrator"
+)
+
 
 def quarantined(decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[SkippedObject]:
     """The objects that the planner could not decide on, and those that were left out with them."""
     workloads = {workload.id: workload for workload in snapshot.workloads}
     whys = [(culprit.kind, culprit.id, undecidable(culprit.why)) for culprit in decided.quarantined]
     whys += [(WORKLOAD, workload_id, _UNDECIDED) for workload_id in decided.undecided]
+    whys += [(WORKLOAD, workload_id, _EXCLUDED) for workload_id in decided.excluded]
     answer = []
     for kind, name, why in whys:
         workload = workloads.get(name) if kind == WORKLOAD else None
@@ -32,10 +38,11 @@ def quarantined(decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -
 
 def reasons(decided: Decided, snapshot: Snapshot) -> dict[str, str]:
     """By uid of a pod that waits, why nothing is decided for its workload."""
-    if not decided.quarantined and not decided.undecided:
+    if not (decided.quarantined or decided.undecided or decided.excluded):
         return {}
     whys = {culprit.key: undecidable(culprit.why) for culprit in decided.quarantined}
     whys |= {(WORKLOAD, workload_id): _UNDECIDED for workload_id in decided.undecided}
+    whys |= {(WORKLOAD, workload_id): _EXCLUDED for workload_id in decided.excluded}
     answer = {}
     for workload in snapshot.workloads:
         why = whys.get((WORKLOAD, workload.id))

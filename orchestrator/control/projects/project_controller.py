@@ -57,6 +57,8 @@ FIELD_MANAGER = "muster-projects"
 RETRY_SECONDS = 5.0
 REFUSED_SECONDS = 0.2
 """The API server learns of a new role binding by a watch of its own: so soon what it refused is tried again."""
+CLAIMS_PER_POD: Final = 2
+"""Maximum number of ResourceClaims of a project for each pod that it may have."""
 STATUS_SECONDS = 1.0
 """A project's figures are written at most once in this time, however often decisions change them."""
 
@@ -272,6 +274,7 @@ class ProjectController:
             name: str(MAX_PROJECT_OBJECTS if count is None else count)
             for name, count in (("count/pods", counts.pods), ("count/jobs.batch", counts.jobs))
         }
+        hard["count/resourceclaims.resource.k8s.io"] = str(CLAIMS_PER_POD * int(hard["count/pods"]))
         if project.spec.storage is not None:
             hard["requests.storage"] = str(project.spec.storage)
         if self._written.get(key) == hard:

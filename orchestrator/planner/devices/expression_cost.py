@@ -134,11 +134,12 @@ class Cost:
 
 def estimate(tree: Tree) -> Cost:
     """Return the upper bound of the cost of an evaluation. Raises Refused."""
-    low, high = (
-        _BASE_NS + _visit(tree, {**_TYPE_NAMES, "device": _device(list_length)})[1]
-        for list_length in (1, MAX_LIST)
-    )
+    low, high = (_total(*_visit(tree, {**_TYPE_NAMES, "device": _device(count)})) for count in (1, MAX_LIST))
     return Cost(low, high)
+
+
+def _total(result: _Value, cost: int) -> int:
+    return _BASE_NS + cost + _COPY_NS * result.weight
 
 
 def _visit(tree: Tree, scope: _Scope) -> _Cost:

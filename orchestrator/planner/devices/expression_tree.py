@@ -91,6 +91,71 @@ def decode(serialized: bytes) -> Tree:
     return _tree(_message(parsed, _PARSED_EXPRESSION))
 
 
+Use = tuple[str, ...]
+"""A property of a device that an expression reads: `(driver,)`, or `(attributes, gpu.nvidia.com, model)`."""
+
+
+def uses(tree: Tree) -> frozenset[Use] | None:
+    """Return the parts of `device` that the expression reads, None if they cannot be told from the tree.
+
+    `device.attributes["gpu.nvidia.com"].model` is one. `device.attributes.all(d, …)` reads all domains, hence None.
+    """
+    found: set[Use] = set()
+    pending: list[Tree] = [tree]
+    while pending:
+        part = pending.pop()
+        use = _use(part)
+        if use is not None:
+            found.add(use)
+        elif part == _DEVICE:
+            return None
+        else:
+            pending += _parts(part)
+    return frozenset(found)
+
+
+_DEVICE: Final = Name("device")
+
+
+def _use(tree: Tree) -> Use | None:
+    if isinstance(tree, Field) and tree.operand == _DEVICE and not tree.is_test:
+        return (tree.name,) if tree.name in {"driver", "allowMultipleAllocations"} else None
+    match tree:
+        case Field(
+            operand=Call(function="_[_]", arguments=(Field(operand=operand, name=kind), domain)), name=name
+        ):
+            pass
+        case Call(
+            function="_[_]",
+            arguments=(
+                Call(function="_[_]", arguments=(Field(operand=operand, name=kind), domain)),
+                Constant(text=str(name)),
+            ),
+        ):
+            pass
+        case _:
+            return None
+    if operand == _DEVICE and isinstance(domain, Constant) and domain.text is not None:
+        return kind, domain.text, name
+    return None
+
+
+def _parts(tree: Tree) -> tuple[Tree, ...]:
+    match tree:
+        case Field(operand=operand):
+            return (operand,)
+        case Call(arguments=arguments):
+            return arguments
+        case Listed(elements=elements):
+            return elements
+        case Mapped(keys=keys, values=values):
+            return (*keys, *values)
+        case Loop():
+            return tree.over, tree.start, tree.condition, tree.step, tree.result
+        case _:
+            return ()
+
+
 def _tree(fields: _Fields) -> Tree:
     for number, build in _KINDS.items():
         if number in fields:

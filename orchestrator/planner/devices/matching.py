@@ -1,6 +1,7 @@
 """The devices that the selectors of a request accept, and the cost of selectors that a project may cause.
 
-An expression is compiled once and evaluated once for each device, also if several claims contain it. The outcomes are
+An expression is compiled once, also if several claims contain it. It is evaluated once for all devices that are equal
+in the parts that it reads: `device.driver == "gpu.nvidia.com"` once for all GPUs of that driver. The outcomes are
 remembered up to a total size; the expression that was used least recently is forgotten first.
 """
 
@@ -11,7 +12,7 @@ from typing import Final
 
 from orchestrator.planner.devices.model import Device, Features, Request, ResourceSlice
 from orchestrator.planner.devices.pools import Candidate
-from orchestrator.planner.devices.selectors import DeviceView, Program, SelectorFailed, Selectors
+from orchestrator.planner.devices.selectors import Content, DeviceView, Program, SelectorFailed, Selectors
 
 MAX_BYTES: Final = 48 * 1024 * 1024
 """Approximate maximum size of all remembered expressions and outcomes."""
@@ -37,15 +38,20 @@ class SelectorWorkExceeded(Exception):
 
 @dataclass(slots=True)
 class _Known:
-    """A compiled expression or the reason of its failure, and its outcomes on devices."""
+    """A compiled expression or the reason of its failure, and its outcomes on devices and on equal content of them."""
 
     program: Program | SelectorFailed
     length: int
     outcomes: dict[Device, Outcome] = field(default_factory=dict)
+    by_content: dict[Content, Outcome] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        return _PROGRAM_BYTES + _CHARACTER_BYTES * self.length + _OUTCOME_BYTES * len(self.outcomes)
+        return (
+            _PROGRAM_BYTES
+            + _CHARACTER_BYTES * self.length
+            + _OUTCOME_BYTES * (len(self.outcomes) + len(self.by_content))
+        )
 
 
 class Matches:
@@ -61,6 +67,8 @@ class Matches:
         self._size = 0
         self._credit: dict[str, int] = {}
         self._short: set[str] = set()
+        self._viewed: Device | None = None
+        self._view: DeviceView | None = None
         self.work = 0
         self.evaluated = 0
 
@@ -100,20 +108,31 @@ class Matches:
 
     def _evaluate(self, candidate: Candidate, expression: str, project: str) -> Outcome:
         known = self._compiled(expression, project)
-        view = DeviceView(candidate.device_id[0], candidate.device)
         if isinstance(known.program, SelectorFailed):
             return known.program
-        cost_ns = known.program.cost.on(view.max_list_length()) + _VALUE_NS * view.value_count()
-        self._spend(project, cost_ns // 1000)
-        self.evaluated += 1
-        outcome: Outcome
-        try:
-            outcome = self._selectors.evaluate(known.program, view)
-        except SelectorFailed as failure:
-            outcome = failure
+        view = self._view
+        if view is None or self._viewed is not candidate.device:
+            self._viewed = candidate.device
+            view = self._view = DeviceView(candidate.device_id[0], candidate.device)
+        content = self._selectors.content(known.program, view)
+        outcome = None if content is None else known.by_content.get(content)
+        if outcome is None:
+            outcome = self._evaluate_anew(known.program, view, project)
+            if content is not None:
+                known.by_content[content] = outcome
+                self._grow(_OUTCOME_BYTES)
         known.outcomes[candidate.device] = outcome
         self._grow(_OUTCOME_BYTES)
         return outcome
+
+    def _evaluate_anew(self, program: Program, view: DeviceView, project: str) -> Outcome:
+        cost_ns = program.cost.on(view.max_list_length) + _VALUE_NS * view.value_count
+        self._spend(project, cost_ns // 1000)
+        self.evaluated += 1
+        try:
+            return self._selectors.evaluate(program, view)
+        except SelectorFailed as failure:
+            return failure
 
     def _compiled(self, expression: str, project: str) -> _Known:
         known = self._known.get(expression)

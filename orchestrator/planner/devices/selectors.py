@@ -17,7 +17,7 @@ from cel_expr_python.ext.ext_optional import ExtOptional
 from cel_expr_python.ext.ext_strings import ExtStrings
 
 from orchestrator.planner.devices.expression_cost import Cost, estimate
-from orchestrator.planner.devices.expression_tree import decode
+from orchestrator.planner.devices.expression_tree import Use, decode, uses
 from orchestrator.planner.devices.model import Attribute, Device, Features
 from orchestrator.planner.devices.quantity import NANO, NotAQuantity, parse_nano
 from orchestrator.planner.devices.version import NotAVersion, VersionKey, normalized, version_key
@@ -44,6 +44,8 @@ _PLAIN: Final = frozenset({"int", "bool", "string"})
 _NO_DOMAINS: Final[frozenset[str]] = frozenset()
 
 Value = Mapping[str, str]
+Content = tuple[object, ...]
+"""The values of a device that an expression reads."""
 
 
 class SelectorFailed(ValueError):
@@ -57,23 +59,43 @@ class _Compiled(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled expression. `domains` are the text literals that may be domains of attributes."""
+    """A compiled expression. `domains` are the text literals that may be domains of attributes.
+
+    `uses` are the properties of a device that it reads, sorted; None if they are not known.
+    """
 
     compiled: _Compiled
     domains: frozenset[str]
     cost: Cost
+    uses: tuple[Use, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
 class DeviceView:
-    """A device as expressions see it."""
+    """A device as expressions see it.
 
-    driver: str
-    device: Device
+    `max_list_length` is the number of values of its longest list, `value_count` that of all its values.
+    """
+
+    __slots__ = ("_device", "_driver", "_plain", "max_list_length", "value_count")
+
+    def __init__(self, driver: str, device: Device) -> None:
+        self._driver = driver
+        self._device = device
+        self._plain: dict[str, object] | None = None
+        lengths = [len(attribute.values) for attribute in device.attributes.values()]
+        self.max_list_length = max(lengths, default=1)
+        self.value_count = len(device.capacity) + sum(lengths)
 
     def values(self, features: Features, domains: frozenset[str]) -> dict[str, object]:
         """Return the device for an evaluation, with empty maps for those of the domains that it has nothing of."""
-        device = self.device
+        if domains:
+            return self._built(features, domains)
+        if self._plain is None:
+            self._plain = self._built(features, domains)
+        return self._plain
+
+    def _built(self, features: Features, domains: frozenset[str]) -> dict[str, object]:
+        device = self._device
         attributes: dict[str, dict[str, object]] = {domain: {} for domain in domains}
         for name, attribute in device.attributes.items():
             domain, own_name = self._split(name)
@@ -83,7 +105,7 @@ class DeviceView:
             domain, own_name = self._split(name)
             capacity.setdefault(domain, {})[own_name] = _quantity(amount.value_nano)
         values: dict[str, object] = {
-            "driver": self.driver,
+            "driver": self._driver,
             "attributes": attributes,
             "capacity": capacity,
         }
@@ -91,19 +113,9 @@ class DeviceView:
             values["allowMultipleAllocations"] = device.shareable
         return values
 
-    def max_list_length(self) -> int:
-        """Return the number of values of the longest list among the attributes; at least 1."""
-        return max((len(attribute.values) for attribute in self.device.attributes.values()), default=1)
-
-    def value_count(self) -> int:
-        """Return the number of values that the library has to be given."""
-        return len(self.device.capacity) + sum(
-            map(len, (one.values for one in self.device.attributes.values()))
-        )
-
     def _split(self, name: str) -> tuple[str, str]:
         domain, slash, own_name = name.partition("/")
-        return (domain, own_name) if slash else (self.driver, name)
+        return (domain, own_name) if slash else (self._driver, name)
 
 
 class Selectors:
@@ -125,22 +137,38 @@ class Selectors:
             # The API server has checked the types. The type checker of the library takes exponential time for
             # `cel.bind(a, {1: 1}, cel.bind(b, {a: a}, cel.bind(c, {b: b}, …`.
             compiled = self._environment.compile(expression, disable_check=True)
-            cost = estimate(decode(compiled.serialize()))
+            tree = decode(compiled.serialize())
+            cost, parts = estimate(tree), uses(tree)
         except (RuntimeError, ValueError) as error:
             raise SelectorFailed(_one_line("CEL compile error", error)) from None
-        return Program(compiled, frozenset(match[2] for match in _LITERAL.finditer(expression)), cost)
+        domains = frozenset(match[2] for match in _LITERAL.finditer(expression))
+        return Program(compiled, domains, cost, None if parts is None else tuple(sorted(parts)))
+
+    def content(self, program: Program, view: DeviceView) -> Content | None:
+        """Return a key that is equal for devices on which the program has the same outcome; None if there is none."""
+        if program.uses is None:
+            return None
+        try:
+            values = view.values(self._features, _NO_DOMAINS)
+        except SelectorFailed:
+            return None
+        return tuple([_part(values, use) for use in program.uses])
 
     def evaluate(self, program: Program, view: DeviceView) -> bool:
         """Return whether the expression is true for the device. Raises SelectorFailed."""
         value = self._value(program, view, _NO_DOMAINS)
+        result = value.plain_value()
+        if result is True or result is False:
+            return result
         if program.domains and value.type() == cel.Type.ERROR:
             # In Kubernetes a domain that the device has nothing of is an empty map, but is not `in` the device.
             value = self._value(program, view, program.domains)
+            result = value.plain_value()
+        if isinstance(result, bool):
+            return result
         kind = value.type()
-        if kind == cel.Type.BOOL:
-            return bool(value.plain_value())
         if kind in (cel.Type.ERROR, cel.Type.UNKNOWN):
-            raise SelectorFailed(_one_line("CEL runtime error", value.plain_value()))
+            raise SelectorFailed(_one_line("CEL runtime error", result))
         raise SelectorFailed(f"CEL result of type {kind.name()} is not a bool")
 
     def _value(self, program: Program, view: DeviceView, domains: frozenset[str]) -> Any:
@@ -150,6 +178,22 @@ class Selectors:
             return program.compiled.eval(activation)
         except (RuntimeError, ValueError, OverflowError, MemoryError) as error:
             raise SelectorFailed(_one_line("CEL runtime error", error)) from None
+
+
+def _part(values: Mapping[str, Any], use: Use) -> object:
+    if len(use) == 1:
+        return values.get(use[0])
+    kind, domain, name = use
+    inside = values.get(kind, {}).get(domain)
+    return inside is not None and _hashable(inside.get(name))
+
+
+def _hashable(value: object) -> object:
+    if isinstance(value, dict):
+        return tuple(value.items())
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    return type(value), value
 
 
 def _one_line(kind: str, error: object) -> str:

@@ -13,6 +13,7 @@ from orchestrator.cluster.objects import Object, Pod
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import JOBS as JOBS_RESOURCE
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.decide.first_decisions import PATH as FIRST_DECISIONS
 from orchestrator.control.decide.observer import Observer
 from orchestrator.control.decide.owner_watches import MAX_KINDS, OwnerWatches
 from orchestrator.control.decide.scheduler import SchedulerLoop
@@ -90,6 +91,7 @@ async def cluster(**lists: list[JSON]) -> AsyncIterator[FakeApiServer]:
     async with serving() as server:
         for path in LISTS:
             server.on("GET", path, page(*held.get(path, [])))
+        server.on("PATCH", FIRST_DECISIONS, Answer({}))
         yield server
 
 

@@ -92,7 +92,12 @@ async def test_a_new_project_gets_its_namespace_and_what_protects_it_before_its_
         "muster-system",
     )
     assert (members["roleRef"]["name"], members["subjects"][0]["name"]) == ("muster-researcher", "ada")
-    hard = {"count/pods": "10000", "count/jobs.batch": "5", "requests.storage": "10Ti"}
+    hard = {
+        "count/pods": "10000",
+        "count/jobs.batch": "5",
+        "count/resourceclaims.resource.k8s.io": "20000",
+        "requests.storage": "10Ti",
+    }
     assert quota["spec"]["hard"] == hard
     assert status["status"]["conditions"][0]["status"] == "True"
 
@@ -100,9 +105,22 @@ async def test_a_new_project_gets_its_namespace_and_what_protects_it_before_its_
 @pytest.mark.parametrize(
     ("objects", "hard"),
     [
-        ({}, {"count/pods": "10000", "count/jobs.batch": "10000"}),
-        ({"pods": 7}, {"count/pods": "7", "count/jobs.batch": "10000"}),
-        ({"pods": 3, "jobs": 0}, {"count/pods": "3", "count/jobs.batch": "0"}),
+        (
+            {},
+            {
+                "count/pods": "10000",
+                "count/jobs.batch": "10000",
+                "count/resourceclaims.resource.k8s.io": "20000",
+            },
+        ),
+        (
+            {"pods": 7},
+            {"count/pods": "7", "count/jobs.batch": "10000", "count/resourceclaims.resource.k8s.io": "14"},
+        ),
+        (
+            {"pods": 3, "jobs": 0},
+            {"count/pods": "3", "count/jobs.batch": "0", "count/resourceclaims.resource.k8s.io": "6"},
+        ),
     ],
 )
 async def test_limits_of_a_project_replace_the_default(

@@ -287,11 +287,12 @@ def test_devices_that_are_as_good_as_each_other_are_not_tried_one_by_one() -> No
 def test_slices_that_change_are_evaluated_again_and_others_are_not() -> None:
     one, two = resource_slice(device("gpu-0")), resource_slice(device("gpu-1"), pool="other")
     devices = allocator(one, two)
-    take(devices, claim(exactly(count=2)))
+    selectors = ("cel.bind(own, device, own.driver != '')",)
+    take(devices, claim(exactly(count=2, selectors=selectors)))
     before = devices._matches.evaluated
     changed = resource_slice(device("gpu-2"), pool="other")
     devices.observe([one, changed], {"gpu": CLASS})
-    assert names(allocate(devices, claim(exactly()))) == [["gpu-2"]]
+    assert names(allocate(devices, claim(exactly(selectors=selectors)))) == [["gpu-2"]]
     assert devices._matches.evaluated == before + 1
 
 

@@ -19,7 +19,12 @@ def candidates(count: int) -> Sequence[Candidate]:
 
 def expensive(number: int) -> str:
     numbers = ",".join(str(number * 100 + index) for index in range(15))
-    return f"[{numbers}].all(a, [{numbers}].all(b, [{numbers}].all(c, a + b + c >= 0)))"
+    return each(f"[{numbers}].all(a, [{numbers}].all(b, [{numbers}].all(c, a + b + c >= 0)))")
+
+
+def each(expression: str) -> str:
+    """Return an expression whose outcome may be different on each device."""
+    return f"cel.bind(own, device, own.driver != '') && {expression}"
 
 
 def evaluated(matches: Matches, listed: Sequence[Candidate], expressions: Sequence[str], project: str) -> int:
@@ -35,8 +40,46 @@ def evaluated(matches: Matches, listed: Sequence[Candidate], expressions: Sequen
 
 def test_an_expression_is_evaluated_once_for_each_device_of_all_projects() -> None:
     matches, listed = Matches(Features()), candidates(4)
-    assert evaluated(matches, listed, ["1 == 1", "2 == 2"], "team-a") == 8
-    assert evaluated(matches, listed, ["2 == 2", "1 == 1"], "team-b") == 0
+    assert evaluated(matches, listed, [each("1 == 1"), each("2 == 2")], "team-a") == 8
+    assert evaluated(matches, listed, [each("2 == 2"), each("1 == 1")], "team-b") == 0
+
+
+LIKE = "device.attributes['gpu.example.com']"
+
+
+@pytest.mark.parametrize(
+    ("expression", "evaluations"),
+    [
+        ("device.driver == 'gpu.example.com'", 1),
+        ("1 == 1", 1),
+        (f"has({LIKE}.rack) ? {LIKE}.rack == 1 : true", 2),
+        (f"{LIKE}['index'] >= 0", 6),
+        (f"has({LIKE}.flag) && {LIKE}.flag == true || true", 3),
+        ("has(device.attributes['other'].rack) || 'other' in device.attributes || true", 6),
+        ("device.capacity['gpu.example.com'].memory.isGreaterThan(quantity('1'))", 2),
+        (f"{LIKE}.all(name, name != '')", 6),
+        ("device.attributes.exists(device, device == 'gpu.example.com')", 6),
+        (f"{LIKE}[device.driver == '' ? 'rack' : 'index'] >= 0", 6),
+    ],
+)
+def test_devices_with_equal_values_of_the_attributes_that_are_read_share_an_evaluation(
+    expression: str, evaluations: int
+) -> None:
+    matches = Matches(Features())
+    inventory = Inventory(Features())
+    attributes: list[dict[str, int | bool]] = [{}, {"rack": 1}, {"flag": True}, {"flag": 1}, {}, {"rack": 1}]
+    devices = [
+        device(f"gpu-{index}", memory="1Gi" if index % 2 else "2Gi", attributes={"index": index, **more})
+        for index, more in enumerate(attributes)
+    ]
+    inventory.replace([resource_slice(*devices)])
+    shared = [matches.accepts(each, [expression], "team-a") for each in inventory.on_node(NODE).candidates]
+    alone = [
+        Matches(Features()).accepts(each, [expression], "team-a")
+        for each in inventory.on_node(NODE).candidates
+    ]
+    assert shared == alone
+    assert matches.evaluated == evaluations
 
 
 def test_the_expression_that_was_used_least_recently_is_forgotten_first() -> None:
@@ -52,7 +95,7 @@ def test_the_expression_that_was_used_least_recently_is_forgotten_first() -> Non
 def test_outcomes_count_for_the_size_that_is_remembered() -> None:
     matches, listed = Matches(Features(), max_bytes=200_000), candidates(500)
     for number in range(20):
-        assert evaluated(matches, listed, [f"{number} == {number}"], f"team-{number}") == 500
+        assert evaluated(matches, listed, [each(f"{number} == {number}")], f"team-{number}") == 500
     assert matches._size == sum(known.size for known in matches._known.values()) <= 200_000
 
 
@@ -64,7 +107,7 @@ def test_a_project_has_a_credit_in_each_decision_and_continues_in_the_next() -> 
     assert 0 < first < 8 * 40
     assert MAX_CREDIT <= matches.work < MAX_CREDIT + 20_000
     assert evaluated(matches, listed, expressions, "team-a") == 0
-    assert evaluated(matches, listed, ["1 == 1"], "team-b") == 8, "the other project pays for it"
+    assert evaluated(matches, listed, [each("1 == 1")], "team-b") == 8, "the other project pays for it"
     total, decisions = first, 1
     while total < 8 * 40:
         before = matches.work

@@ -1,0 +1,268 @@
+"""The guard against objects that end the process: workloads of which no decision has returned yet are written down.
+
+A decision that fills the memory, or that ends in a fault of a library, raises no error that `quarantine` could catch.
+Before the leader decides on a workload for the first time it writes the workload's id into the ConfigMap
+`muster-first-decisions`. After the decision has returned, the leader clears the list.
+
+    leader ends during a decision ──> the next leader finds the ids: they are suspects
+        decides without them first, so that all others get their GPUs
+        then tries them: one part of several, or each alone
+    leader ends with one suspect alone, for the second time ──> that workload is set aside by name
+
+Details and alternatives: docs/decisions/first-decisions.md.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from orchestrator.cluster.errors import ClusterError, NotFound
+from orchestrator.cluster.objects import ConfigMap, Pod
+from orchestrator.cluster.resources import CONFIG_MAPS
+from orchestrator.cluster.transport import Transport
+from orchestrator.names import FIRST_DECISIONS_CONFIG_MAP, SYSTEM_NAMESPACE
+from orchestrator.planner.model import PodState, Snapshot, Workload
+
+logger = logging.getLogger(__name__)
+
+FIELD_MANAGER: Final = "muster-first-decisions"
+PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, FIRST_DECISIONS_CONFIG_MAP)
+KEY: Final = "record.json"
+MAX_DEATHS: Final = 2
+"""A workload with which alone the process ended is set aside after this number of deaths in all."""
+PARTS: Final = 16
+"""Several suspects are tried in this number of parts."""
+TRIAL_SECONDS: Final = 5.0
+"""A new leader tries no suspect for this time: the bindings of all others come first."""
+WRITE_SECONDS: Final = 2.0
+"""Maximum time that a decision waits for the record."""
+CLEAR_SECONDS: Final = 1.0
+_NO_OUTCOME: Final = ("Skipped:", "Unreadable:")
+"""Conditions of pods that were in no decision."""
+MAX_LISTED: Final = 20_000
+"""Maximum number of ids in the record: a ConfigMap holds 1 MiB."""
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel"):
+    """The ConfigMap's content. The values of `trying` and `suspects` are the deaths of a process with that workload.
+
+    `starting`: the first decision of the leader has not returned yet.
+    """
+
+    trying: dict[str, int] = {}
+    suspects: dict[str, int] = {}
+    excluded: tuple[str, ...] = ()
+    starting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Workloads (ids) that a decision leaves out: `untried` until they are tried, `excluded` until they are deleted."""
+
+    untried: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
+class FirstDecisions:
+    """Writes down the workloads of a decision that are new, and finds those with which the process ended.
+
+    `clock` is monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        is_leader: Callable[[], bool],
+        clock: Callable[[], float],
+        trial_seconds: float = TRIAL_SECONDS,
+    ) -> None:
+        self._transport = transport
+        self._is_leader = is_leader
+        self._clock = clock
+        self._trial_seconds = trial_seconds
+        self._began = clock()
+        self._returned: dict[str, Workload] = {}
+        self._trying: dict[str, int] = {}
+        self._fresh: list[Workload] = []
+        self._suspects: dict[str, int] = {}
+        self._excluded: dict[str, None] = {}
+        self._starting = True
+        self._all_are_suspects = False
+        self._was_trial = False
+        self._is_failing = False
+        self._written = Record()
+        self._changed = asyncio.Event()
+
+    async def recall(self) -> None:
+        """Read the record of the leader before."""
+        try:
+            found = await self._transport.get(PATH, ConfigMap)
+            record = msgspec.json.decode(found.data[KEY], type=Record)
+        except NotFound:
+            return
+        except (ClusterError, KeyError, msgspec.DecodeError) as error:
+            logger.warning("the first decisions of the leader before are not known: %s", error)
+            return
+        self._written = record
+        self._excluded = dict.fromkeys(record.excluded)
+        self._suspects = dict(record.suspects)
+        died = {name: deaths + 1 for name, deaths in record.trying.items()}
+        if len(died) == 1 and max(died.values()) >= MAX_DEATHS:
+            self._excluded |= dict.fromkeys(died)
+            logger.error("workload %s is set excluded: the operator ended %d times with it", *died.popitem())
+        self._suspects |= died
+        if self._suspects:
+            logger.warning(
+                "the leader before ended during a decision; %d workloads wait for a trial",
+                len(self._suspects),
+            )
+        self._all_are_suspects = record.starting and not record.trying
+
+    async def begin(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> LeftOut:
+        """Write down the workloads that the decision tries, and return those that it must leave out."""
+        fresh = self._find_fresh(snapshot, pods)
+        self._forget_deleted(snapshot)
+        trial = self._next_trial()
+        self._was_trial = bool(trial)
+        self._fresh = [] if trial else fresh
+        self._trying = trial or {workload.id: 0 for workload in fresh[:MAX_LISTED]}
+        if self._trying or self._starting:
+            await self._write_in_time()
+        elif self._must_be_written():
+            self._changed.set()
+        untried = [name for name in self._suspects if name not in trial]
+        untried += [workload.id for workload in fresh] if trial else []
+        return LeftOut(tuple(untried), tuple(self._excluded))
+
+    def returned(self, snapshot: Snapshot) -> None:
+        """Note that the decision has returned: nothing that it tried ended the process."""
+        self._returned |= {workload.id: workload for workload in self._fresh}
+        if self._was_trial:
+            self._returned |= {
+                workload.id: workload for workload in snapshot.workloads if workload.id in self._trying
+            }
+        for name in self._trying:
+            self._suspects.pop(name, None)
+        self._trying, self._fresh, self._starting = {}, [], False
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Clear the record after decisions, until cancelled."""
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(CLEAR_SECONDS)
+            self._changed.clear()
+            if not self._trying and self._must_be_written():
+                await self._write_in_time()
+
+    def _find_fresh(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[Workload]:
+        """Return the workloads of which no decision is known to have returned."""
+        returned = self._returned
+        changed = [workload for workload in snapshot.workloads if returned.get(workload.id) is not workload]
+        if self._all_are_suspects:
+            self._suspects |= {
+                workload.id: 1
+                for workload in changed
+                if _is_pending(workload) and workload.id not in self._excluded
+            }
+            self._all_are_suspects = False
+        fresh = []
+        for workload in changed:
+            if workload.id in self._suspects or workload.id in self._excluded:
+                continue
+            before = returned.get(workload.id)
+            if before is None:
+                is_fresh = _is_pending(workload) and not _was_decided(workload, pods)
+            else:
+                is_fresh = _specs(before) != _specs(workload)
+            if is_fresh:
+                fresh.append(workload)
+            else:
+                returned[workload.id] = workload
+        return fresh
+
+    def _forget_deleted(self, snapshot: Snapshot) -> None:
+        if (
+            not self._suspects
+            and not self._excluded
+            and len(self._returned) < 2 * len(snapshot.workloads) + 1000
+        ):
+            return
+        there = {workload.id for workload in snapshot.workloads}
+        self._suspects = {name: deaths for name, deaths in self._suspects.items() if name in there}
+        self._excluded = {name: None for name in self._excluded if name in there}
+        self._returned = {name: workload for name, workload in self._returned.items() if name in there}
+
+    def _next_trial(self) -> dict[str, int]:
+        """Return a part of those suspects with which most processes ended.
+
+        Other new workloads have every second decision.
+        """
+        if not self._suspects or self._was_trial or self._starting:
+            return {}
+        if self._clock() < self._began + self._trial_seconds:
+            return {}
+        most = max(self._suspects.values())
+        likely = {name: deaths for name, deaths in self._suspects.items() if deaths == most}
+        return dict(islice(likely.items(), -(-len(likely) // PARTS)))
+
+    def _record(self) -> Record:
+        return Record(self._trying, self._suspects, tuple(self._excluded), self._starting)
+
+    def _must_be_written(self) -> bool:
+        return self._record() != self._written
+
+    async def _write_in_time(self) -> None:
+        """Write the record. A decision is made without it if that fails: it would be carried out by no one."""
+        if not self._is_leader():
+            return
+        record = self._record()
+        body = {
+            "apiVersion": CONFIG_MAPS.api_version,
+            "kind": CONFIG_MAPS.kind,
+            "metadata": {
+                "name": FIRST_DECISIONS_CONFIG_MAP,
+                "namespace": SYSTEM_NAMESPACE,
+                "labels": {"app.kubernetes.io/part-of": "muster"},
+            },
+            "data": {KEY: msgspec.json.encode(record).decode()},
+        }
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await self._transport.apply(PATH, body, field_manager=FIELD_MANAGER)
+        except (ClusterError, TimeoutError) as error:
+            level = logging.DEBUG if self._is_failing else logging.WARNING
+            logger.log(level, "new workloads are decided on without a record of them: %r", error)
+            self._is_failing = True
+        else:
+            self._written = record
+            self._is_failing = False
+
+
+def _is_pending(workload: Workload) -> bool:
+    return any(pod.state is PodState.PENDING for pod in workload.pods)
+
+
+def _specs(workload: Workload) -> tuple[object, ...]:
+    """Return the specifications of the claims. A claim can come after its pod."""
+    return tuple(pod.request.claim_specs for pod in workload.pods if pod.request.claim_specs)
+
+
+def _was_decided(workload: Workload, pods: Mapping[str, Pod]) -> bool:
+    """Whether an operator has written the outcome of a decision on each pending pod."""
+    if _specs(workload):
+        return False
+    return all(pod.state is not PodState.PENDING or _has_outcome(pods.get(pod.id)) for pod in workload.pods)
+
+
+def _has_outcome(pod: Pod | None) -> bool:
+    return pod is not None and any(
+        condition.type == "PodScheduled" and not condition.message.startswith(_NO_OUTCOME)
+        for condition in pod.status.conditions
+    )
