@@ -198,8 +198,8 @@ def test_what_is_a_possible_provider_here_is_one_for_the_command(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--web-history",), "give --web too"),
-        (("--web-prometheus", "http://p:9090"), "give --web too"),
+        (("--web-history",), "give it too"),
+        (("--web-prometheus", "http://p:9090"), "give it too"),
         (("--web", "--web-history-claim", "kept"), "give both"),
         (("--web", "--web-history", "--web-prometheus", "http://p:9090"), "give one"),
         (("--web", "--web-prometheus", "p:9090"), "give a URL"),
@@ -207,7 +207,7 @@ def test_what_is_a_possible_provider_here_is_one_for_the_command(
         (("--web", "--web-certificate", "A b"), "the name of an object"),
         (("--web", "--web-certificate", ""), "the name of an object"),
         (("--web", "--web-history", "--web-history-claim", "../x"), "the name of an object"),
-        (PROVIDER, "give --web too"),
+        (PROVIDER, "give it too"),
         (("--web", *PROVIDER[1:]), "give --web-oidc-issuer too"),
         (("--web", "--web-oidc-authority=a"), "give --web-oidc-issuer too"),
         (("--web", PROVIDER[0], PROVIDER[1]), "needs --web-public-url"),
