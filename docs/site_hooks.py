@@ -35,7 +35,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     source = page.file.src_uri
     for line in glued_lines(markdown):
         logger.warning("%s: a list or table needs an empty line before it: %r", source, line)
-    directory = ROOT if source in ROOT_DOCUMENTS.values() else ROOT / "docs"
+    directory = ROOT if source in ROOT_DOCUMENTS.values() else (ROOT / "docs" / source).parent
     return LINK.sub(lambda link: site_link(link, directory, source), markdown)
 
 
@@ -47,7 +47,7 @@ def site_link(link: re.Match[str], directory: Path, source: str) -> str:
     anchor = link["anchor"] or ""
     path = (directory / target).resolve()
     if path.is_relative_to(ROOT) and (page := ROOT_DOCUMENTS.get(str(path.relative_to(ROOT)))):
-        return f"[{link['text']}]({page}{anchor})"
+        return f"[{link['text']}]({'../' * source.count('/')}{page}{anchor})"
     if path.is_relative_to(ROOT / "docs") or (directory == ROOT and (ROOT / "docs" / target).is_file()):
         return link[0]
     if not path.exists():
