@@ -104,12 +104,6 @@ class SchedulerLoop:
         self._lag = WatchLag(loop.time)
         self._claims = Claims(transport, self._reader.volumes, self._labels_of, is_leader=is_leader)
         self._grants = ClaimGrants(transport, self._reader.claims.cache, version=dra_version)
-        memory_limits = MemoryLimits(
-            gpu_node=observer.gpu_nodes.get,
-            published=self._reader.claims.slices.gpus,
-            labels=self._labels_of,
-            warn=self.warn,
-        )
         reservations = Reservations(
             transport,
             image=image or default_image(),
@@ -134,7 +128,7 @@ class SchedulerLoop:
             on_unready=self._note_unready,
             claims=self._claims,
             grants=self._grants,
-            limits=memory_limits if config.gpu_memory_limits is MemoryLimitsMode.ENFORCE else None,
+            limits=self._memory_limits(config),
             reservations=reservations,
             config=config,
         )
@@ -158,6 +152,16 @@ class SchedulerLoop:
         observer.expect(self._is_echo, self._executor.is_nominating, self._grants.is_echo)
         observer.listen(self._requeue_holds.see)
         observer.listen(self._claims.see)
+
+    def _memory_limits(self, config: OperatorConfig) -> MemoryLimits | None:
+        if config.gpu_memory_limits is not MemoryLimitsMode.ENFORCE:
+            return None
+        return MemoryLimits(
+            gpu_node=self._observer.gpu_nodes.get,
+            published=self._reader.claims.slices.gpus,
+            labels=self._labels_of,
+            warn=self.warn,
+        )
 
     async def run(self) -> None:
         """Decide until cancelled. A decision that fails is logged, shown by `health`, and made again later."""
