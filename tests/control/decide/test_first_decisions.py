@@ -171,6 +171,8 @@ async def test_a_claim_that_comes_after_its_pod_makes_the_workload_new() -> None
         await leader.decide(job)
         await leader.decide(job)
         assert store.writes == 1
+        await leader.decide(*jobs(2))
+        assert list(store.record["trying"]) == ["job-1"]
         claimed = job.with_pods(
             tuple(
                 replace(pod, request=replace(pod.request, claim_specs=(ClaimSpec(()),))) for pod in job.pods
