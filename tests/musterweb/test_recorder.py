@@ -113,7 +113,7 @@ def test_why_nothing_is_recorded_is_on_the_page(site: Site, token_file: Path, to
         (("--history", "file"), "give both"),
         (
             ("--history", "f", "--history-token", "t", "--prometheus", "http://h:9090"),
-            "two places for the same",
+            "exclude each other",
         ),
         (("--prometheus", "prometheus:9090"), "give a URL such as"),
         (("--prometheus", "http://user:word@host:9090"), "give a URL such as"),

@@ -46,10 +46,12 @@ def settings(out: Path, target: Callable[[], Any] = FakeTarget, **more: Any) -> 
     return Settings(out=out, open_target=target, open_recorder=SimulatedRecorder, **more)
 
 
-def run_command(paths: Sequence[Path], chosen: Settings, pattern: str = "*") -> tuple[int, Report | None]:
+def run_command(paths: Sequence[Path], chosen: Settings, *patterns: str) -> tuple[int, Report | None]:
     """What `muster validate` does with files and settings; how it ends."""
     try:
-        scenarios = acceptance_of(chosen).select(select(load(find(list(paths)), chosen.size), pattern))
+        scenarios = acceptance_of(chosen).select(
+            select(load(find(list(paths)), chosen.size), patterns or ("*",))
+        )
         report, _ = pytest_run.run([str(scenario.path) for scenario in scenarios], chosen)
     except MusterError as error:
         return error.exit_code, None
