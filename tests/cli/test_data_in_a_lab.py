@@ -235,7 +235,7 @@ async def test_a_dataset_is_cloned_kept_and_restored_as_the_real_api_server_has_
 
     message = await site.refused("volume", "delete", "data")
     assert "it has clones: copy; it has snapshots: monday" in message
-    assert "volumes were made from it: back" in await site.refused("snapshot", "delete", "monday")
+    assert "volumes were restored from it: back" in await site.refused("snapshot", "delete", "monday")
     for words in (
         ("volume", "delete", "back"),
         ("snapshot", "delete", "monday"),

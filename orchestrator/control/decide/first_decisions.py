@@ -4,7 +4,9 @@ A decision that fills the memory, or that ends in a fault of a library, raises n
 Before the leader decides on a workload for the first time it writes the workload's id into the ConfigMap
 `muster-first-decisions`. After the decision has returned, the leader clears the list.
 
-    leader ends during a decision ──> the next leader finds the ids: they are suspects
+    leader ends during a decision ──> the next leader finds the ids
+        one of them has an outcome: the decision had returned, no one is a suspect
+        none has: all of them are suspects
         decides without them first, so that all others get their GPUs
         then tries them: one part of several, or each alone
     leader ends with one suspect alone, for the second time ──> that workload is set aside by name
@@ -89,6 +91,7 @@ class FirstDecisions:
         self._began = clock()
         self._returned: dict[str, Workload] = {}
         self._trying: dict[str, int] = {}
+        self._inherited: dict[str, int] = {}
         self._fresh: list[Workload] = []
         self._suspects: dict[str, int] = {}
         self._excluded: dict[str, None] = {}
@@ -112,20 +115,12 @@ class FirstDecisions:
         self._written = record
         self._excluded = dict.fromkeys(record.excluded)
         self._suspects = dict(record.suspects)
-        died = {name: deaths + 1 for name, deaths in record.trying.items()}
-        if len(died) == 1 and max(died.values()) >= MAX_DEATHS:
-            self._excluded |= dict.fromkeys(died)
-            logger.error("workload %s is set excluded: the operator ended %d times with it", *died.popitem())
-        self._suspects |= died
-        if self._suspects:
-            logger.warning(
-                "the leader before ended during a decision; %d workloads wait for a trial",
-                len(self._suspects),
-            )
+        self._inherited = dict(record.trying)
         self._all_are_suspects = record.starting and not record.trying
 
     async def begin(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> LeftOut:
         """Write down the workloads that the decision tries, and return those that it must leave out."""
+        self._judge_inherited(snapshot, pods)
         fresh = self._find_fresh(snapshot, pods)
         self._forget_deleted(snapshot)
         trial = self._next_trial()
@@ -160,6 +155,37 @@ class FirstDecisions:
             self._changed.clear()
             if not self._trying and self._must_be_written():
                 await self._write_in_time()
+
+    def _judge_inherited(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> None:
+        """Make suspects of the workloads that the leader before tried, if its decision did not return.
+
+        All of them were in one decision. One outcome shows that it returned.
+        Example: the leader is killed while it binds 60 new jobs, and 3 of them are bound: none of the 60 is a suspect.
+        """
+        inherited, self._inherited = self._inherited, {}
+        there = {workload.id: workload for workload in snapshot.workloads}
+        inherited = {name: deaths for name, deaths in inherited.items() if name in there}
+        if any(_came_back(there[name], deaths, pods) for name, deaths in inherited.items()):
+            for name in inherited:
+                self._suspects.pop(name, None)
+            inherited = {}
+        died = {name: deaths + 1 for name, deaths in inherited.items()}
+        if len(died) == 1 and max(died.values()) >= MAX_DEATHS:
+            name, deaths = died.popitem()
+            self._excluded[name] = None
+            self._suspects.pop(name, None)
+            logger.error("workload %s is set aside: the operator ended %d times with it", name, deaths)
+        self._suspects |= died
+        if self._suspects and self._starting:
+            logger.warning(
+                "the leader before ended during a decision; %d workloads wait for a trial",
+                len(self._suspects),
+            )
+
+    @property
+    def has_trial(self) -> bool:
+        """Whether suspects can be tried now."""
+        return bool(self._suspects) and self._clock() >= self._began + self._trial_seconds
 
     def _find_fresh(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[Workload]:
         """Return the workloads of which no decision is known to have returned."""
@@ -204,9 +230,7 @@ class FirstDecisions:
 
         Other new workloads have every second decision.
         """
-        if not self._suspects or self._was_trial or self._starting:
-            return {}
-        if self._clock() < self._began + self._trial_seconds:
+        if not self.has_trial or self._was_trial or self._starting:
             return {}
         most = max(self._suspects.values())
         likely = {name: deaths for name, deaths in self._suspects.items() if deaths == most}
@@ -261,8 +285,19 @@ def _was_decided(workload: Workload, pods: Mapping[str, Pod]) -> bool:
     return all(pod.state is not PodState.PENDING or _has_outcome(pods.get(pod.id)) for pod in workload.pods)
 
 
+def _came_back(workload: Workload, deaths: int, pods: Mapping[str, Pod]) -> bool:
+    """Whether a decision with the workload, which was pending when it began, has returned.
+
+    The outcome on a pod that is still pending can be older than the decision if the workload was a suspect (`deaths` > 0).
+    """
+    is_bound = bool(workload.pods) and not _is_pending(workload)
+    return is_bound or (deaths == 0 and _was_decided(workload, pods))
+
+
 def _has_outcome(pod: Pod | None) -> bool:
-    return pod is not None and any(
+    if pod is None:
+        return False
+    return bool(pod.status.nominated_node_name) or any(
         condition.type == "PodScheduled" and not condition.message.startswith(_NO_OUTCOME)
         for condition in pod.status.conditions
     )

@@ -265,6 +265,8 @@ class SchedulerLoop:
         self._conditions.want(_reasons(reading, decision, put_off, undecided))
         if avoided or decided.undecided or decision.left_over:
             self._decide_again_soon()
+        if self._first.has_trial:
+            self._observer.changed.set()
         self._announce_endangered(reading, decision, pods)
         took = self._clock() - started
         busy_seconds = time.process_time() - busy_before

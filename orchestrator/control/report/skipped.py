@@ -86,8 +86,8 @@ class SkippedRecord:
         self._since: dict[SkippedObject, str] = {}
         self._record = Record()
         self._left_over: tuple[str, ...] = ()
+        self._is_first = True
         self._changed = asyncio.Event()
-        self._changed.set()
 
     def note(
         self, objects: Iterable[SkippedObject], *, left_over: tuple[str, ...] = ()
@@ -104,7 +104,8 @@ class SkippedRecord:
         gone = len(self._since) + len(new) - len(there)
         if gone:
             logger.info("%d objects are counted with again that were skipped", gone)
-        if new or gone or len(left_over) != self._record.left_over:
+        if new or gone or len(left_over) != self._record.left_over or self._is_first:
+            self._is_first = False
             self._since = {entry: self._since.get(entry, at) for entry in there}
             self._record = Record(
                 tuple(

@@ -19,7 +19,7 @@ from orchestrator.control.decide.first_decisions import (
     LeftOut,
 )
 from orchestrator.planner.devices.model import ClaimSpec
-from orchestrator.planner.model import Snapshot, Workload
+from orchestrator.planner.model import PodState, Snapshot, Workload
 from tests.cluster.fake_api_server import Answer, FakeApiServer, Request, access_to, error_answer, serving
 from tests.cluster.waiting import ManualClock
 from tests.observe import objects
@@ -114,6 +114,9 @@ async def test_a_workload_that_ends_the_operator_twice_is_set_aside_alone() -> N
         ConfigMapServer(server)
         deaths, decided, excluded = await outcome(transport, jobs(1), ["job-0"])
         assert (deaths, decided, excluded) == (MAX_DEATHS, set(), {"job-0"})
+        leader = Leader(transport, [], {})
+        await leader.guard.recall()
+        assert (await leader.decide(*jobs(1)))[1] == LeftOut(untried=(), excluded=("job-0",))
 
 
 async def test_of_a_batch_only_the_culprits_are_set_aside_and_the_others_are_decided_at_once() -> None:
@@ -163,6 +166,46 @@ async def test_a_leader_that_ended_in_its_first_decision_without_new_workloads_m
         assert deaths <= 4
 
 
+@pytest.mark.parametrize("evidence", ["a pod is bound", "a pod is nominated", "a pod says why it waits"])
+async def test_a_leader_that_is_killed_after_its_decision_returned_leaves_no_suspects(evidence: str) -> None:
+    """The record is cleared a second later: what the decision did shows that it returned."""
+    async with serving() as server, Transport(access_to(server)) as transport:
+        ConfigMapServer(server)
+        everything = jobs(60)
+        killed = Leader(transport, [], {})
+        await killed.guard.begin(Snapshot((), (), tuple(everything)), {})
+        pods = {}
+        if evidence == "a pod is bound":
+            bound = [pod.placed(PodState.ALLOCATED, "node-1", (0,)) for pod in everything[7].pods]
+            everything[7] = everything[7].with_pods(tuple(bound))
+        for pod in everything[7].pods:
+            nominated = objects.pod("x")
+            status = msgspec.structs.replace(nominated.status, nominated_node_name="node-1")
+            nominated = msgspec.structs.replace(nominated, status=status)
+            says = waiting("Unschedulable: no room")
+            pods[pod.id] = {"a pod is nominated": nominated, "a pod says why it waits": says}.get(evidence)
+        leader = Leader(transport, [], {uid: pod for uid, pod in pods.items() if pod is not None})
+        await leader.guard.recall()
+        tried, left_out = await leader.decide(*everything)
+        assert (len(tried), left_out) == (60, LeftOut())
+
+
+async def test_all_suspects_are_tried_one_decision_after_the_other() -> None:
+    async with serving() as server, Transport(access_to(server)) as transport:
+        ConfigMapServer(server)
+        with pytest.raises(Ended):
+            await Leader(transport, ["job-0"], {}).decide(*jobs(40))
+        leader = Leader(transport, [], {})
+        await leader.guard.recall()
+        await leader.decide(*jobs(40))
+        assert not leader.guard.has_trial
+        leader.clock.now += 10.0
+        for _ in range(100):
+            await leader.decide(*jobs(40))
+        assert not leader.guard.has_trial
+        assert (await leader.decide(*jobs(40)))[1] == LeftOut()
+
+
 async def test_a_claim_that_comes_after_its_pod_makes_the_workload_new() -> None:
     async with serving() as server, Transport(access_to(server)) as transport:
         store = ConfigMapServer(server)
@@ -195,7 +238,7 @@ async def test_a_set_aside_workload_is_forgotten_when_it_is_deleted() -> None:
     async with serving() as server, Transport(access_to(server)) as transport:
         ConfigMapServer(server)
         await outcome(transport, jobs(2), ["job-1"])
-        leader = Leader(transport, [], {})
+        leader = Leader(transport, [], {"job-0-0": waiting("Unschedulable: no room")})
         await leader.guard.recall()
         assert (await leader.decide(*jobs(1)))[1] == LeftOut()
 
