@@ -11,10 +11,10 @@ from orchestrator.cli import job_table, project
 from orchestrator.cli.cluster import SKIPPED_HEADER, skipped_rows
 from orchestrator.cli.gpus import USE_HEADER, devices_text, percent, use_cells
 from orchestrator.cli.output import age
+from orchestrator.client.policies_in_force import policies_in_force
 from orchestrator.cluster.errors import Forbidden, NotFound
 from orchestrator.cluster.gpu_fraction import format_gpu, gpu_milli
 from orchestrator.cluster.objects import Project
-from orchestrator.control.projects.policies import policies_in_force
 from orchestrator.control.report.skipped import NoRecord, recorded
 from orchestrator.views.gpus import gpus_of_job, use_of
 from orchestrator.views.job_gpus import GpusOfJobs

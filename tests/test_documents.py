@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.control.decide.scheduler import IDLE_PART_OF_DECISION, MAX_REST_SECONDS
+from orchestrator.control.decide.intervals import IDLE_PART_OF_DECISION, MAX_REST_SECONDS
 
 ROOT = Path(__file__).parent.parent
 TEST = re.compile(r"`(?P<file>tests/[\w/]+\.py)(?:::(?P<name>\w+))?`")

@@ -51,7 +51,7 @@ def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
     import msgspec
 
     from orchestrator.cli.session import run
-    from orchestrator.control.projects.policies import policies_in_force
+    from orchestrator.client.policies_in_force import policies_in_force
     from orchestrator.control.report.skipped import recorded
 
     policies = run(lambda client: policies_in_force(client.transport))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from orchestrator.cli.operator_options import Duration, config_parameters, parameter_name
+from orchestrator.cli.deployment_options import Duration, config_parameters, parameter_name
 from orchestrator.control.operator_config import options
 from orchestrator.distribution import installed_version
 from orchestrator.durations import parse_duration_seconds

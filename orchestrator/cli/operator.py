@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from orchestrator.cli.operator_options import config_of, web_of, with_config_options, with_web_options
+from orchestrator.cli.deployment_options import config_of, web_of, with_config_options, with_web_options
 from orchestrator.cli.serving import account_options, log_level_option, log_to_stderr
 from orchestrator.control.operator_config import MemoryLimitsMode, OperatorConfig
 from orchestrator.errors import UsageError

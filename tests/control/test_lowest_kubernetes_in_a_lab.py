@@ -11,12 +11,12 @@ import pytest
 
 from musterlab import binaries, build
 from musterlab.cluster import Lab, start
+from orchestrator.client.policies_in_force import policies_in_force
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.resources import EVICTION_RECORDS, PODS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.projects.policies import policies_in_force
 from orchestrator.manifests.install import service_account_kubeconfig
 from orchestrator.names import LOWEST_KUBERNETES
 from orchestrator.observe.nominations import nomination_of

@@ -288,7 +288,8 @@ def _was_decided(workload: Workload, pods: Mapping[str, Pod]) -> bool:
 def _came_back(workload: Workload, deaths: int, pods: Mapping[str, Pod]) -> bool:
     """Whether a decision with the workload, which was pending when it began, has returned.
 
-    The outcome on a pod that is still pending can be older than the decision if the workload was a suspect (`deaths` > 0).
+    The outcome on a pod that is still pending can be older than the decision if the workload was
+    a suspect (`deaths` > 0).
     """
     is_bound = bool(workload.pods) and not _is_pending(workload)
     return is_bound or (deaths == 0 and _was_decided(workload, pods))

@@ -20,6 +20,14 @@ from orchestrator.control.carry_out.memory_limits import MemoryLimits
 from orchestrator.control.carry_out.reservations import Reservations
 from orchestrator.control.carry_out.volume_claims import Claims
 from orchestrator.control.decide.first_decisions import FirstDecisions
+from orchestrator.control.decide.intervals import (
+    FORBIDDEN_SECONDS,
+    IDLE_PART_OF_DECISION,
+    MAX_REST_SECONDS,
+    MAX_RETRY_SECONDS,
+    RETRY_SECONDS,
+    TICK_SECONDS,
+)
 from orchestrator.control.decide.observer import Observer
 from orchestrator.control.decide.quarantine import PROJECT, Decided, Quarantine
 from orchestrator.control.decide.requeue_holds import RequeueHolds
@@ -45,17 +53,6 @@ from orchestrator.planner.model import SECOND_US, Eviction, Plan, PodState, Snap
 
 logger = logging.getLogger(__name__)
 
-TICK_SECONDS: Final = 10.0
-RETRY_SECONDS: Final = 1.0
-MAX_RETRY_SECONDS: Final = 30.0
-IDLE_PART_OF_DECISION: Final = 0.5
-"""The loop rests this many times as long as the processor worked during the last decision: bindings are to get it too.
-
-Not as long as the decision took: where others have the processor, it may take ten times as long as it worked.
-"""
-MAX_REST_SECONDS: Final = 1.0
-FORBIDDEN_SECONDS: Final = 30.0
-"""So long a pod that the API server did not evict is not chosen again."""
 SLICE: Final = 500
 """Of so many workloads at most are read before anything else may run."""
 
@@ -120,7 +117,7 @@ class SchedulerLoop:
             transport,
             self._reader.pods,
             is_leader=is_leader,
-            on_refused=self._decide_again_soon,
+            on_refused=self._decide_again,
             on_evicted=self._note_eviction,
             on_forbidden=self._note_forbidden,
             on_bound=self._note_binding,
@@ -263,10 +260,8 @@ class SchedulerLoop:
         self._left_over = decision.left_over
         undecided = reasons(decided, reading.snapshot)
         self._conditions.want(_reasons(reading, decision, put_off, undecided))
-        if avoided or decided.undecided or decision.left_over:
-            self._decide_again_soon()
-        if self._first.has_trial:
-            self._observer.changed.set()
+        if self._first.has_trial or avoided or decided.undecided or decision.left_over:
+            self._decide_again()
         self._announce_endangered(reading, decision, pods)
         took = self._clock() - started
         busy_seconds = time.process_time() - busy_before
@@ -387,8 +382,10 @@ class SchedulerLoop:
         self._refused = self._still(self._refused)
         return {uid: why for uid, (_, why) in self._refused.items()}
 
-    def _decide_again_soon(self) -> None:
-        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._observer.changed.set)
+    def _decide_again(self) -> None:
+        """Have the next decision soon, and at once if suspects can be tried."""
+        seconds = 0.0 if self._first.has_trial else RETRY_SECONDS
+        asyncio.get_running_loop().call_later(seconds, self._observer.changed.set)
 
     async def _wait_for_change(self, seconds: float) -> None:
         await asyncio.sleep(self._rest_seconds)

@@ -2,10 +2,8 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Final
 
-SETTLED_SECONDS: Final = 0.01
-MAX_SETTLING_SECONDS: Final = 0.05
+from orchestrator.control.decide.intervals import MAX_SETTLING_SECONDS, SETTLED_SECONDS
 
 
 async def settle(

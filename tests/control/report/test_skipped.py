@@ -324,6 +324,7 @@ async def test_the_record_is_written_when_something_comes_or_goes_and_read_back(
             with pytest.raises(NoRecord, match=words):
                 await recorded(transport)
         async with running(record.run()):
+            record.note([])
             await until(lambda: said.record)
             assert (await recorded(transport)).objects == ()
             assert record.note([one], left_over=("a/x", "a/y", "a/z")) == [one]

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from orchestrator.client.policies_in_force import PolicyReport, policies_in_force
 from orchestrator.cluster.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.projects.policies import PolicyReport, policies_in_force
 from tests.cluster.fake_api_server import Answer, access_to, error_answer, page, serving
 
 SHIPPED = ("muster-pods", "muster-services")
