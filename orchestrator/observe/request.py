@@ -7,6 +7,7 @@ from typing import Final
 from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import Container, Pod, PodSpec
+from orchestrator.cluster.objects import Toleration as PodToleration
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes, memory_mib, shortened, whole_count
 from orchestrator.names import (
     ADMITTED_ANNOTATION,
@@ -52,6 +53,7 @@ not counted with, because sums with it would reach what stands for unlimited."""
 MAX_DEVICES: Final = 1024
 """GPUs of one node or pod. Nodes have 16 at most; device plugins that announce each several times, some hundreds."""
 MAX_TOLERATIONS: Final = 128
+TOLERATION_OPERATORS: Final = ("Equal", "Exists")
 MAX_SELECTOR_LABELS: Final = 64
 
 _MIB = 1 << 20
@@ -319,11 +321,19 @@ def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
     return Constraints(
         node_selector=tuple(sorted(spec.node_selector.items())),
         node_terms=both(terms_of(affinity), volumes),
-        tolerations=tuple(
-            Toleration(toleration.key, toleration.operator or "Equal", toleration.value, toleration.effect)
-            for toleration in spec.tolerations
-        ),
+        tolerations=tuple(map(_toleration, spec.tolerations)),
     )
+
+
+def _toleration(toleration: PodToleration) -> Toleration:
+    """Raise UnreadableRequest for an operator of a newer Kubernetes, for example Lt and Gt of version 1.35."""
+    operator = toleration.operator or "Equal"
+    if operator not in TOLERATION_OPERATORS:
+        raise UnreadableRequest(
+            f"its toleration of {shortened(toleration.key)} has the operator {shortened(operator)}: "
+            f"allowed are {' and '.join(TOLERATION_OPERATORS)}"
+        )
+    return Toleration(toleration.key, operator, toleration.value, toleration.effect)
 
 
 def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:

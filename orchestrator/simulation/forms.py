@@ -70,7 +70,7 @@ class TolerationForm(Form, frozen=True, kw_only=True):
     """A toleration of a pod; no key with operator Exists accepts every taint."""
 
     key: str = ""
-    operator: str = "Equal"
+    operator: Literal["Equal", "Exists"] = "Equal"
     value: str = ""
     effect: str = ""
 

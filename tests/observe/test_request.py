@@ -124,3 +124,10 @@ def test_constraints_keep_selector_affinity_and_tolerations() -> None:
     assert constraints.node_selector == (("a", "1"), ("b", "2"))
     assert [each.key for each in constraints.node_terms[0]] == ["zone"]
     assert [each.operator for each in constraints.tolerations] == ["Exists"]
+
+
+@pytest.mark.parametrize("operator", ["Lt", "Gt", "exists"])
+def test_a_toleration_with_an_operator_that_is_not_known_is_refused(operator: str) -> None:
+    spec = {"tolerations": [{"key": "sla", "operator": operator, "value": "90"}]}
+    with pytest.raises(UnreadableRequest, match=f"'sla' has the operator '{operator}': allowed are Equal"):
+        pod_constraints(pod("p", spec=spec))

@@ -224,6 +224,10 @@ def test_a_mistake_is_named_with_file_and_line(
             "{name: w, project: team-a, gpus: 1, nodeTerms: [[{key: zone, operator: Later}]]}",
             "Invalid enum value 'Later'",
         ),
+        (
+            "{name: w, project: team-a, gpus: 1, tolerations: [{key: sla, operator: Lt, value: '90'}]}",
+            "Invalid enum value 'Lt'",
+        ),
         ("{name: w, project: team-a, created: yesterday}", "'yesterday' is no RFC 3339 timestamp"),
     ],
 )
@@ -320,6 +324,7 @@ OF_CLAIMS: dict[tuple[type, str], list[Any]] = {
 
 NAMES = st.text("abc-.0123456789", min_size=1, max_size=5)
 TEXTS = st.text(max_size=4)
+OPERATORS = st.sampled_from(["Equal", "Exists"])
 GPUS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.fixed_dictionaries({"gpu_count": st.integers(0, 16)}),
     st.fixed_dictionaries({"gpu_portion_milli": st.integers(1, 999)}),
@@ -350,7 +355,7 @@ def constraints(draw: st.DrawFn) -> model.Constraints:
         node_selector=tuple(sorted(draw(LABELS).items())),
         node_terms=draw(st.lists(term, max_size=2).map(tuple)),
         tolerations=draw(
-            st.lists(st.builds(model.Toleration, TEXTS, TEXTS, TEXTS, TEXTS), max_size=2).map(tuple)
+            st.lists(st.builds(model.Toleration, TEXTS, OPERATORS, TEXTS, TEXTS), max_size=2).map(tuple)
         ),
         **{name: draw(each) for name, each in rest(model.Constraints).items()},
     )
