@@ -14,11 +14,8 @@ from typing import Any, Final
 from musterbench.result import Result, own_peak_rss_bytes
 from orchestrator.cluster import device_objects as wire
 from orchestrator.cluster.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from orchestrator.observe.published_gpus import gpus_by_node
-from orchestrator.observe.resource_claims import decode, read_claim, read_class, read_slice
-from orchestrator.planner import Planner, model
-from orchestrator.planner.devices.allocator import ClaimGroup, DeviceAllocator
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.allocator import ClaimGroup, DeviceAllocator
+from orchestrator.devices.model import (
     Allocated,
     Allocation,
     Claim,
@@ -27,7 +24,10 @@ from orchestrator.planner.devices.model import (
     ObservedClaim,
     ResourceSlice,
 )
-from orchestrator.planner.devices.pools import NodePlace
+from orchestrator.devices.pools import NodePlace
+from orchestrator.observe.published_gpus import gpus_by_node
+from orchestrator.observe.resource_claims import decode, read_claim, read_class, read_slice
+from orchestrator.planner import Planner, model
 
 _REPEATS: Final = 9
 _ANYWHERE: Final = model.Constraints()

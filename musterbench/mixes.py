@@ -20,7 +20,7 @@ from musterbench.clusters import (
     node_name,
     request_of,
 )
-from orchestrator.planner.labels import LabelRequirement
+from orchestrator.labels import LabelRequirement
 from orchestrator.planner.model import Constraints, Plan, Project, Request, Snapshot, TopologyRule
 from orchestrator.planner.settings import Settings
 

@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from orchestrator.cluster.objects import FINISHED, LabelSelector, Pod, PodDisruptionBudget
-from orchestrator.observe.unreadable import Boundary, SkippedObject, Unreadable
-from orchestrator.planner.labels import (
+from orchestrator.labels import (
     POD_OPERATORS,
     LabelRequirement,
     matches_requirement,
     requirement_of,
 )
+from orchestrator.observe.unreadable import Boundary, SkippedObject, Unreadable
 from orchestrator.planner.model import Budget
 
 MAX_REQUIREMENTS: Final = 64

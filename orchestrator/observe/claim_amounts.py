@@ -8,9 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from orchestrator.names import GPU_DRIVER
-from orchestrator.observe.published_gpus import PublishedGpus
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.model import (
     Allocation,
     Amounts,
     ClaimSpec,
@@ -18,8 +16,10 @@ from orchestrator.planner.devices.model import (
     DeviceClass,
     Features,
 )
-from orchestrator.planner.devices.model import Request as DeviceRequest
-from orchestrator.planner.devices.quantity import MIB_NANO
+from orchestrator.devices.model import Request as DeviceRequest
+from orchestrator.devices.quantity import MIB_NANO
+from orchestrator.names import GPU_DRIVER
+from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.planner.model import Request
 
 MAX_COST_NS: Final = 2_000_000_000
@@ -94,7 +94,7 @@ class GpuClasses:
         return self._accepted[name]
 
     def _find_sample(self, name: str) -> Device | None:
-        from orchestrator.planner.devices.selectors import (  # noqa: PLC0415 - most clusters need no CEL
+        from orchestrator.devices.selectors import (  # noqa: PLC0415 - most clusters need no CEL
             DeviceView,
             SelectorFailed,
             Selectors,

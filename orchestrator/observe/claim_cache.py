@@ -11,12 +11,12 @@ from typing import Final
 
 from orchestrator.cluster.device_objects import ResourceClaim
 from orchestrator.cluster.objects import Pod
+from orchestrator.devices import model as dra
 from orchestrator.observe.dict_ops import discard, put
 from orchestrator.observe.extended_claims import NAME_INFIX, claim_name
 from orchestrator.observe.resource_claims import read_allocation, read_claim
 from orchestrator.observe.slice_reader import SliceReader
 from orchestrator.observe.unreadable import Boundary, ReadObjects, SkippedObject, Unreadable
-from orchestrator.planner.devices import model as dra
 
 _NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 

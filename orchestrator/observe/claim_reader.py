@@ -11,6 +11,7 @@ from typing import Final
 
 from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from orchestrator.cluster.objects import Pod
+from orchestrator.devices import model as dra
 from orchestrator.observe.claim_amounts import claimed_gpus, held_gpus
 from orchestrator.observe.claim_cache import ClaimCache, key_of, nodes_of
 from orchestrator.observe.dict_ops import discard, put
@@ -20,7 +21,6 @@ from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import has_gpus_of_plugin
 from orchestrator.observe.slice_reader import SliceReader
 from orchestrator.observe.unreadable import Boundary, SkippedObject, Unreadable, UnreadableRequest
-from orchestrator.planner.devices import model as dra
 from orchestrator.planner.model import Request
 
 DynamicObject = ResourceSlice | DeviceClass | ResourceClaim

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from orchestrator.cluster.objects import Container, Pod
 from orchestrator.cluster.quantity import whole_count
+from orchestrator.devices.model import Claim, ClaimSpec, Request, RequestChoice
+from orchestrator.devices.quantity import format_nano
 from orchestrator.names import GPU_PART_RESOURCE, GPU_RESOURCE
-from orchestrator.planner.devices.model import Claim, ClaimSpec, Request, RequestChoice
-from orchestrator.planner.devices.quantity import format_nano
 
 NAME_INFIX: Final = "-extended-resources-"
 """Between the name of the pod and what makes the claim's name its own."""

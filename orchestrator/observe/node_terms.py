@@ -4,8 +4,8 @@ from itertools import product
 from typing import Final
 
 from orchestrator.cluster.objects import NodeSelector
+from orchestrator.labels import LabelRequirement, requirement_of
 from orchestrator.observe.unreadable import UnreadableRequest
-from orchestrator.planner.labels import LabelRequirement, requirement_of
 
 Terms = tuple[tuple[LabelRequirement, ...], ...]
 """Any of them must hold, with all its requirements; none at all: every node will do."""

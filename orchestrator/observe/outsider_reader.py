@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from orchestrator.cluster.objects import Pod
+from orchestrator.labels import LabelRequirement
 from orchestrator.names import WORKLOAD_LABEL
 from orchestrator.observe.claim_reader import ClaimReader
 from orchestrator.observe.device_reader import DeviceReader
@@ -16,7 +17,6 @@ from orchestrator.observe.dict_ops import put
 from orchestrator.observe.request import readable_request
 from orchestrator.observe.snapshot import created_at_us, held_pod, started_at_us
 from orchestrator.planner import model
-from orchestrator.planner.labels import LabelRequirement
 
 _NOWHERE: Final = model.Constraints(node_terms=((LabelRequirement("metadata.name", "In"),),))
 """No node has an empty set of names: whoever would move the pod finds no place for it."""

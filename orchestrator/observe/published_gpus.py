@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from orchestrator.devices.model import Device, DeviceId, ResourceSlice
+from orchestrator.devices.quantity import MIB_NANO
 from orchestrator.names import GPU_DRIVER
-from orchestrator.planner.devices.model import Device, DeviceId, ResourceSlice
-from orchestrator.planner.devices.quantity import MIB_NANO
 
 _KEEPS_AWAY: Final = frozenset({"NoSchedule", "NoExecute"})
 _NUMBERS: Final = re.compile(r"([0-9]+)")

@@ -10,8 +10,7 @@ import msgspec
 
 from orchestrator.cluster import device_objects as wire
 from orchestrator.cluster.pods import NodeSelector, NodeSelectorRequirement
-from orchestrator.errors import MusterError
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.model import (
     Allocation,
     Amounts,
     Attribute,
@@ -34,8 +33,9 @@ from orchestrator.planner.devices.model import (
     ResourceSlice,
     ResultConfiguration,
 )
-from orchestrator.planner.devices.quantity import NotAQuantity, format_nano, parse_nano
-from orchestrator.planner.labels import LabelRequirement, requirement_of
+from orchestrator.devices.quantity import NotAQuantity, format_nano, parse_nano
+from orchestrator.errors import MusterError
+from orchestrator.labels import LabelRequirement, requirement_of
 
 MAX_LISTED: Final = 64
 """Requests, constraints, selectors and configurations of one claim or class; the API has half of that."""

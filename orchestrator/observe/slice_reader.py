@@ -5,14 +5,14 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from orchestrator.cluster.device_objects import DeviceClass, ResourceSlice
+from orchestrator.devices import model as dra
+from orchestrator.devices.inventory import is_overfull
 from orchestrator.names import GPU_RESOURCE
 from orchestrator.observe.claim_amounts import GpuClasses
 from orchestrator.observe.dict_ops import discard, put
 from orchestrator.observe.published_gpus import PublishedGpus, gpus_by_node
 from orchestrator.observe.resource_claims import read_class, read_slice
 from orchestrator.observe.unreadable import Boundary, ReadObjects, SkippedObject, Unreadable
-from orchestrator.planner.devices import model as dra
-from orchestrator.planner.devices.inventory import is_overfull
 
 T = TypeVar("T")
 

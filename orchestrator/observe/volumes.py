@@ -7,9 +7,9 @@ consumer, the topologies that the class allows.
 from typing import Final
 
 from orchestrator.cluster.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from orchestrator.labels import LabelRequirement
 from orchestrator.observe.dict_ops import put
 from orchestrator.observe.node_terms import Terms, both, terms_of
-from orchestrator.planner.labels import LabelRequirement
 
 StorageObject = PersistentVolumeClaim | PersistentVolume | StorageClass
 Key = tuple[str, str]

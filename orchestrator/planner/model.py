@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.model import (
     NO_DYNAMIC_RESOURCES,
     Allocation,
     Claim,
@@ -17,7 +17,7 @@ from orchestrator.planner.devices.model import (
     DeviceId,
     DynamicResources,
 )
-from orchestrator.planner.labels import LabelRequirement
+from orchestrator.labels import LabelRequirement
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 
 DEVICE_MILLI = 1000

@@ -7,7 +7,7 @@ that is made for a pod's whole GPUs goes with the pod.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from orchestrator.planner.devices.model import DynamicResources, ObservedClaim
+from orchestrator.devices.model import DynamicResources, ObservedClaim
 from orchestrator.planner.model import Binding, Plan, Pod, Snapshot
 
 _EXTENDED = "-extended-resources"

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from orchestrator.labels import Operator
 from orchestrator.planner import model
-from orchestrator.planner.labels import Operator
 from orchestrator.simulation.extra_fields import completed
 
 API_VERSION: Final = "muster.dev/v1alpha1"

@@ -13,8 +13,8 @@ from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes, parse_time
 from orchestrator.document import Document
 from orchestrator.errors import MusterError
+from orchestrator.labels import LabelRequirement
 from orchestrator.planner import model
-from orchestrator.planner.labels import LabelRequirement
 from orchestrator.simulation import forms
 from orchestrator.simulation.devices import Devices
 from orchestrator.simulation.extra_fields import from_file, uncovered

@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from orchestrator.cluster.quantity import cpu_milli, format_time, memory_bytes
+from orchestrator.labels import LabelRequirement
 from orchestrator.planner import model
-from orchestrator.planner.labels import LabelRequirement
 from orchestrator.simulation import forms
 from orchestrator.simulation.extra_fields import camel, default_of, to_file, uncovered
 

@@ -7,13 +7,13 @@ import pytest
 
 from orchestrator.cluster import device_objects as wire
 from orchestrator.cluster.objects import Pod
+from orchestrator.devices.model import Allocation, DeviceResult, NodeTerm
+from orchestrator.labels import LabelRequirement
 from orchestrator.observe.claim_reader import ClaimReader, PodClaims
 from orchestrator.observe.extended_claims import claim_name, claim_object, request_mappings
 from orchestrator.observe.request import pod_request
 from orchestrator.observe.resource_claims import allocation_object, read_allocation
 from orchestrator.observe.unreadable import Boundary
-from orchestrator.planner.devices.model import Allocation, DeviceResult, NodeTerm
-from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.model import Request
 from tests.observe.test_published_gpus import published
 

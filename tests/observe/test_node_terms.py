@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cluster.objects import NodeSelector
+from orchestrator.labels import LabelRequirement, matches_requirement
 from orchestrator.observe.node_terms import MAX_TERMS, Terms, both, terms_of
 from orchestrator.observe.unreadable import UnreadableRequest
-from orchestrator.planner.labels import LabelRequirement, matches_requirement
 
 
 def is_in(key: str, *values: str) -> LabelRequirement:

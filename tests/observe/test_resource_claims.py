@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cluster import device_objects as wire
+from orchestrator.devices.model import Attribute, Capacity, DeviceResult, DeviceToleration, NodeChoice
+from orchestrator.devices.quantity import parse_nano
 from orchestrator.errors import MusterError
 from orchestrator.observe.resource_claims import (
     UnreadableDevices,
@@ -19,8 +21,6 @@ from orchestrator.observe.resource_claims import (
     read_class,
     read_slice,
 )
-from orchestrator.planner.devices.model import Attribute, Capacity, DeviceResult, DeviceToleration, NodeChoice
-from orchestrator.planner.devices.quantity import parse_nano
 
 REQUEST = {
     "deviceClassName": "gpu.nvidia.com",

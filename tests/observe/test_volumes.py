@@ -4,12 +4,12 @@ import pytest
 
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
+from orchestrator.labels import LabelRequirement
 from orchestrator.observe.node_terms import Terms, both
 from orchestrator.observe.reader import Reader
 from orchestrator.observe.snapshot import Hints
 from orchestrator.observe.volumes import StorageObject, Volumes, claims_of
 from orchestrator.planner import plan
-from orchestrator.planner.labels import LabelRequirement
 from tests.observe.objects import (
     claim,
     decoded,

@@ -5,16 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.cluster import device_objects as wire
-from orchestrator.observe.resource_claims import (
-    UnreadableDevices,
-    allocation_object,
-    decode,
-    read_claim,
-    read_class,
-    read_slice,
-)
-from orchestrator.planner.devices.allocator import DeviceAllocator
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.allocator import DeviceAllocator
+from orchestrator.devices.model import (
     Allocated,
     Allocation,
     Answer,
@@ -25,8 +17,16 @@ from orchestrator.planner.devices.model import (
     Unsatisfiable,
     WorkBoundReached,
 )
-from orchestrator.planner.devices.pools import NodePlace
-from orchestrator.planner.devices.quantity import parse_nano
+from orchestrator.devices.pools import NodePlace
+from orchestrator.devices.quantity import parse_nano
+from orchestrator.observe.resource_claims import (
+    UnreadableDevices,
+    allocation_object,
+    decode,
+    read_claim,
+    read_class,
+    read_slice,
+)
 
 Case = Mapping[str, Any]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from orchestrator.labels import LabelRequirement
 from orchestrator.planner import plan
-from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.model import (
     Constraints,
     Node,

@@ -3,11 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from orchestrator.observe.extended_claims import IS_SHAREABLE
-from orchestrator.planner import Planner, plan
-from orchestrator.planner.cluster_state import ClusterState
-from orchestrator.planner.cycle import ACTION_NAMES
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.model import (
     MAX_USERS,
     Claim,
     ClaimSpec,
@@ -17,7 +13,11 @@ from orchestrator.planner.devices.model import (
     ObservedClaim,
     RequestChoice,
 )
-from orchestrator.planner.devices.quantity import parse_nano
+from orchestrator.devices.quantity import parse_nano
+from orchestrator.observe.extended_claims import IS_SHAREABLE
+from orchestrator.planner import Planner, plan
+from orchestrator.planner.cluster_state import ClusterState
+from orchestrator.planner.cycle import ACTION_NAMES
 from orchestrator.planner.model import (
     Node,
     Plan,
@@ -30,8 +30,7 @@ from orchestrator.planner.model import (
 )
 from orchestrator.planner.session import Session
 from orchestrator.simulation.apply_plan import after_decision
-from tests.planner import builders
-from tests.planner.devices.builders import (
+from tests.devices.builders import (
     CLASS,
     DRIVER,
     counters,
@@ -39,6 +38,7 @@ from tests.planner.devices.builders import (
     exactly,
     resource_slice,
 )
+from tests.planner import builders
 
 
 def published(node: str, gpus: int = 8) -> Node:

@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.observe.extended_claims import IS_SHAREABLE
-from orchestrator.planner import plan
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.model import (
     Allocation,
     Claim,
     ClaimSpec,
@@ -16,11 +14,13 @@ from orchestrator.planner.devices.model import (
     NodeChoice,
     ObservedClaim,
 )
-from orchestrator.planner.devices.quantity import parse_nano
+from orchestrator.devices.quantity import parse_nano
+from orchestrator.observe.extended_claims import IS_SHAREABLE
+from orchestrator.planner import plan
 from orchestrator.planner.model import Node, PodState, Project, Request, Snapshot, Waiting, Workload
 from orchestrator.simulation.apply_plan import after_decision
+from tests.devices.builders import CLASS, DRIVER, device, exactly, resource_slice
 from tests.planner import builders
-from tests.planner.devices.builders import CLASS, DRIVER, device, exactly, resource_slice
 
 MEMORY_MIB = 32 << 10
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cluster.quantity import parse_time
+from orchestrator.devices import model as devices
 from orchestrator.errors import UsageError
+from orchestrator.labels import LabelRequirement, Operator
 from orchestrator.planner import model
-from orchestrator.planner.devices import model as devices
-from orchestrator.planner.labels import LabelRequirement, Operator
 from orchestrator.simulation import forms
 from orchestrator.simulation.extra_fields import uncovered
 from orchestrator.simulation.reader import load

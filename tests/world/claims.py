@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, TypeVar
 
-from orchestrator.observe.extended_claims import IS_SHAREABLE
-from orchestrator.planner import Planner, plan
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.model import (
     Allocation,
     Claim,
     ClaimSpec,
@@ -27,11 +25,13 @@ from orchestrator.planner.devices.model import (
     ObservedClaim,
     RequestChoice,
 )
-from orchestrator.planner.devices.quantity import parse_nano
+from orchestrator.devices.quantity import parse_nano
+from orchestrator.observe.extended_claims import IS_SHAREABLE
+from orchestrator.planner import Planner, plan
 from orchestrator.planner.model import Plan, Pod, PodState, Project, Request, Snapshot
 from orchestrator.simulation.apply_plan import Departures
+from tests.devices.builders import CLASS, DRIVER, device, exactly, first_available, resource_slice
 from tests.planner import builders
-from tests.planner.devices.builders import CLASS, DRIVER, device, exactly, first_available, resource_slice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

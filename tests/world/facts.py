@@ -13,7 +13,7 @@ from orchestrator.planner.model import DEVICE_MILLI, Amounts, PodState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from orchestrator.planner.labels import LabelRequirement
+    from orchestrator.labels import LabelRequirement
 from orchestrator.planner.model import Node, Pod, Project, Request, Snapshot, SubGroup, Workload
 
 NOTHING: Amounts = (0, 0, 0)

@@ -24,12 +24,12 @@ from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.resources import PODS, RESOURCE_CLAIMS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.carry_out.volume_claims import ClaimNotReady
+from orchestrator.devices.model import MAX_USERS, Allocation, ObservedClaim
 from orchestrator.names import CLAIM_FINALIZER
 from orchestrator.observe.claim_cache import ClaimCache
 from orchestrator.observe.claim_reader import named_claims
 from orchestrator.observe.extended_claims import claim_name, claim_object, request_mappings
 from orchestrator.observe.resource_claims import UnreadableDevices, allocation_object, read_allocation
-from orchestrator.planner.devices.model import MAX_USERS, Allocation, ObservedClaim
 from orchestrator.planner.model import Binding, ClaimGrant
 
 logger = logging.getLogger(__name__)

@@ -21,9 +21,9 @@ from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.resources import CLAIMS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.errors import MusterError
+from orchestrator.labels import matches_requirement
 from orchestrator.names import SELECTED_NODE_ANNOTATION
 from orchestrator.observe.volumes import WAITS_FOR_CONSUMER, Key, StorageObject, Volumes, claims_of
-from orchestrator.planner.labels import matches_requirement
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.model import (
     MAX_USERS,
     Allocated,
     Allocation,
@@ -26,12 +26,12 @@ from orchestrator.planner.devices.model import (
     ObservedClaim,
     WorkBoundReached,
 )
-from orchestrator.planner.devices.pools import NodePlace, matches_term
-from orchestrator.planner.devices.quantity import MIB_NANO
+from orchestrator.devices.pools import NodePlace, matches_term
+from orchestrator.devices.quantity import MIB_NANO
 from orchestrator.planner.model import ClaimGrant, Node, Pod
 
 if TYPE_CHECKING:
-    from orchestrator.planner.devices.allocator import DeviceAllocator
+    from orchestrator.devices.allocator import DeviceAllocator
 
 _NONE: Final[Mapping[str, int]] = {}
 
@@ -82,7 +82,7 @@ class ClaimLedger:
     @cached_property
     def allocator(self) -> "DeviceAllocator":
         """What knows the devices. Most clusters publish none: they need not wait until the CEL library is loaded."""
-        from orchestrator.planner.devices.allocator import DeviceAllocator  # noqa: PLC0415
+        from orchestrator.devices.allocator import DeviceAllocator  # noqa: PLC0415
 
         return DeviceAllocator()
 

@@ -8,7 +8,7 @@ in microseconds, also where every pod has constraints of its own.
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from orchestrator.planner.labels import LabelRequirement, matches_requirement
+from orchestrator.labels import LabelRequirement, matches_requirement
 from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, Node, Request
 from orchestrator.planner.placement.predicates import tolerates
 

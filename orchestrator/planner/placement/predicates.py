@@ -1,6 +1,6 @@
 """Whether a node may take a pod at all, whatever is free on it: a small pure function for each rule of Kubernetes."""
 
-from orchestrator.planner.labels import matches_requirement
+from orchestrator.labels import matches_requirement
 from orchestrator.planner.model import Constraints, Node, Taint, Toleration
 
 

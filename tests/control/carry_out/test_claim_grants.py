@@ -15,14 +15,14 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.carry_out.claim_grants import ClaimGrants
 from orchestrator.control.carry_out.executor import Executor
+from orchestrator.devices.model import MAX_USERS, Allocation, Claim, ClaimSpec, DeviceResult, NodeTerm
+from orchestrator.labels import LabelRequirement
 from orchestrator.observe.claim_reader import ClaimReader
 from orchestrator.observe.extended_claims import claim_name, part_claim
 from orchestrator.observe.pod_cache import PodCache
 from orchestrator.observe.request import pod_request
 from orchestrator.observe.resource_claims import allocation_object
 from orchestrator.observe.unreadable import Boundary
-from orchestrator.planner.devices.model import MAX_USERS, Allocation, Claim, ClaimSpec, DeviceResult, NodeTerm
-from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.model import Binding, ClaimGrant
 from tests.cluster.fake_api_server import CUT, Answer, FakeApiServer, access_to, error_answer, serving
 from tests.cluster.waiting import ManualClock, until

@@ -18,7 +18,7 @@ from orchestrator.control.decide.first_decisions import (
     FirstDecisions,
     LeftOut,
 )
-from orchestrator.planner.devices.model import ClaimSpec
+from orchestrator.devices.model import ClaimSpec
 from orchestrator.planner.model import PodState, Snapshot, Workload
 from tests.cluster.fake_api_server import Answer, FakeApiServer, Request, access_to, error_answer, serving
 from tests.cluster.waiting import ManualClock

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.labels import LabelRequirement
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount, capacity
 from orchestrator.planner.accounting.quota import ProjectTree
-from orchestrator.planner.labels import LabelRequirement
 from orchestrator.planner.model import GPU_MODEL_LABEL, Constraints, Node, Request, Taint, Toleration
 from orchestrator.planner.placement.node_devices import devices_for
 from orchestrator.planner.placement.node_sets import Column, NodeSets, node_set, positions_in

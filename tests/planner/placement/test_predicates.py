@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.planner.labels import LabelRequirement, Operator, matches_requirement
+from orchestrator.labels import LabelRequirement, Operator, matches_requirement
 
 LARGEST = str(2**63 - 1)
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.planner.devices.allocator import MAX_WORK, DeviceAllocator
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.allocator import MAX_WORK, DeviceAllocator
+from orchestrator.devices.model import (
     Allocated,
     Answer,
     Attribute,
@@ -22,8 +22,8 @@ from orchestrator.planner.devices.model import (
     RequestChoice,
     ResourceSlice,
 )
-from orchestrator.planner.devices.pools import NodePlace
-from orchestrator.planner.devices.quantity import parse_nano
+from orchestrator.devices.pools import NodePlace
+from orchestrator.devices.quantity import parse_nano
 
 DRIVER = "gpu.example.com"
 CLASS = DeviceClass("gpu", (f"device.driver == '{DRIVER}'",))

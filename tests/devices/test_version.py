@@ -1,8 +1,8 @@
-"""`orchestrator.planner.devices.version`."""
+"""`orchestrator.devices.version`."""
 
 import pytest
 
-from orchestrator.planner.devices.version import NotAVersion, normalized, version_key
+from orchestrator.devices.version import NotAVersion, normalized, version_key
 
 
 def test_versions_are_in_the_order_of_semver() -> None:

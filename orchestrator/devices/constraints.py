@@ -1,6 +1,6 @@
 """What the devices of a claim must have in common, and what no two of them may share."""
 
-from orchestrator.planner.devices.model import Attribute, Constraint, Device, Features, Request
+from orchestrator.devices.model import Attribute, Constraint, Device, Features, Request
 
 AttributeValues = tuple[str, frozenset[int | bool | str]]
 """The kind of an attribute, and its values: one, or those of a list."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Set
 
-from orchestrator.planner.devices.model import DeviceId, Features, PoolId, ResourceSlice
-from orchestrator.planner.devices.pools import Candidate, NodePlace, Pool, gather_pools
+from orchestrator.devices.model import DeviceId, Features, PoolId, ResourceSlice
+from orchestrator.devices.pools import Candidate, NodePlace, Pool, gather_pools
 
 
 class NodeDevices:

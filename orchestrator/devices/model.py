@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from orchestrator.planner.labels import LabelRequirement
+from orchestrator.labels import LabelRequirement
 
 MAX_RESULTS: Final = 32
 """So many devices a claim can hold."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from orchestrator.planner.devices.model import Capacity, Device, Request, RequestPolicy
-from orchestrator.planner.devices.quantity import NANO, whole
+from orchestrator.devices.model import Capacity, Device, Request, RequestPolicy
+from orchestrator.devices.quantity import NANO, whole
 
 
 def consumption(request: Request, device: Device) -> Mapping[str, int] | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from orchestrator.planner.devices.expression_tree import (
+from orchestrator.devices.expression_tree import (
     Call,
     Constant,
     Field,

@@ -16,11 +16,11 @@ from cel_expr_python.ext.ext_bindings import ExtBindings
 from cel_expr_python.ext.ext_optional import ExtOptional
 from cel_expr_python.ext.ext_strings import ExtStrings
 
-from orchestrator.planner.devices.expression_cost import Cost, estimate
-from orchestrator.planner.devices.expression_tree import Use, decode, uses
-from orchestrator.planner.devices.model import Attribute, Device, Features
-from orchestrator.planner.devices.quantity import NANO, NotAQuantity, parse_nano
-from orchestrator.planner.devices.version import NotAVersion, VersionKey, normalized, version_key
+from orchestrator.devices.expression_cost import Cost, estimate
+from orchestrator.devices.expression_tree import Use, decode, uses
+from orchestrator.devices.model import Attribute, Device, Features
+from orchestrator.devices.quantity import NANO, NotAQuantity, parse_nano
+from orchestrator.devices.version import NotAVersion, VersionKey, normalized, version_key
 
 MAX_LENGTH: Final = 10 * 1024
 """Of an expression, as in Kubernetes."""

@@ -1,10 +1,10 @@
-"""`orchestrator.planner.devices.capacity`: how much is charged."""
+"""`orchestrator.devices.capacity`: how much is charged."""
 
 import pytest
 
-from orchestrator.planner.devices.capacity import consumption
-from orchestrator.planner.devices.model import Capacity, Device, Request, RequestPolicy
-from orchestrator.planner.devices.quantity import NANO, parse_nano
+from orchestrator.devices.capacity import consumption
+from orchestrator.devices.model import Capacity, Device, Request, RequestPolicy
+from orchestrator.devices.quantity import NANO, parse_nano
 
 MEMORY = RequestPolicy(
     default_nano=parse_nano("32Gi"),

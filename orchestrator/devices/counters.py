@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from orchestrator.planner.devices.ledger import DeviceLedger
-from orchestrator.planner.devices.model import Device
-from orchestrator.planner.devices.pools import Candidate, Pool
+from orchestrator.devices.ledger import DeviceLedger
+from orchestrator.devices.model import Device
+from orchestrator.devices.pools import Candidate, Pool
 
 CounterName = tuple[str, str]
 """Counter set and counter."""

@@ -1,7 +1,7 @@
-"""`orchestrator.planner.devices.ledger`: what is held, and how it is undone."""
+"""`orchestrator.devices.ledger`: what is held, and how it is undone."""
 
-from orchestrator.planner.devices.ledger import DeviceLedger
-from orchestrator.planner.devices.model import Allocation, DeviceResult
+from orchestrator.devices.ledger import DeviceLedger
+from orchestrator.devices.model import Allocation, DeviceResult
 
 GPU = ("driver", "pool", "gpu-0")
 

@@ -9,7 +9,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.model import (
     Allocated,
     Capacity,
     Claim,
@@ -22,7 +22,7 @@ from orchestrator.planner.devices.model import (
     ResourceSlice,
     Unsatisfiable,
 )
-from tests.planner.devices.builders import (
+from tests.devices.builders import (
     DRIVER,
     allocate,
     allocator,

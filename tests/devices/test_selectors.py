@@ -1,12 +1,12 @@
-"""`orchestrator.planner.devices.selectors`: what Kubernetes adds to CEL, and what must not be possible."""
+"""`orchestrator.devices.selectors`: what Kubernetes adds to CEL, and what must not be possible."""
 
 from pathlib import Path
 
 import pytest
 
-from orchestrator.planner.devices.model import Attribute, Capacity, Device, Features
-from orchestrator.planner.devices.quantity import parse_nano
-from orchestrator.planner.devices.selectors import DeviceView, SelectorFailed, Selectors
+from orchestrator.devices.model import Attribute, Capacity, Device, Features
+from orchestrator.devices.quantity import parse_nano
+from orchestrator.devices.selectors import DeviceView, SelectorFailed, Selectors
 
 OWN = 'device.attributes["gpu.example.com"]'
 CAPACITY = 'device.capacity["gpu.example.com"]'

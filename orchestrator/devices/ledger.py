@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import TypeVar
 
-from orchestrator.planner.devices.model import Allocation, DeviceId, DeviceResult, PoolId
+from orchestrator.devices.model import Allocation, DeviceId, DeviceResult, PoolId
 
 K = TypeVar("K", bound=Hashable)
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from orchestrator.planner.devices.capacity import consumption
-from orchestrator.planner.devices.constraints import ConstraintState, attribute_values
-from orchestrator.planner.devices.counters import CounterBook
-from orchestrator.planner.devices.inventory import NodeDevices
-from orchestrator.planner.devices.ledger import DeviceLedger
-from orchestrator.planner.devices.matching import Matches, tolerates_taints
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.capacity import consumption
+from orchestrator.devices.constraints import ConstraintState, attribute_values
+from orchestrator.devices.counters import CounterBook
+from orchestrator.devices.inventory import NodeDevices
+from orchestrator.devices.ledger import DeviceLedger
+from orchestrator.devices.matching import Matches, tolerates_taints
+from orchestrator.devices.model import (
     MAX_RESULTS,
     Claim,
     Device,
@@ -23,8 +23,8 @@ from orchestrator.planner.devices.model import (
     Features,
     Request,
 )
-from orchestrator.planner.devices.pools import Candidate
-from orchestrator.planner.devices.selectors import SelectorFailed
+from orchestrator.devices.pools import Candidate
+from orchestrator.devices.selectors import SelectorFailed
 
 T = TypeVar("T")
 

@@ -1,10 +1,10 @@
-"""`orchestrator.planner.devices.quantity`."""
+"""`orchestrator.devices.quantity`."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.planner.devices.quantity import NANO, NotAQuantity, format_nano, parse_nano, whole
+from orchestrator.devices.quantity import NANO, NotAQuantity, format_nano, parse_nano, whole
 
 
 @pytest.mark.parametrize(

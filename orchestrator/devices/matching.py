@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from orchestrator.planner.devices.model import Device, Features, Request, ResourceSlice
-from orchestrator.planner.devices.pools import Candidate
-from orchestrator.planner.devices.selectors import Content, DeviceView, Program, SelectorFailed, Selectors
+from orchestrator.devices.model import Device, Features, Request, ResourceSlice
+from orchestrator.devices.pools import Candidate
+from orchestrator.devices.selectors import Content, DeviceView, Program, SelectorFailed, Selectors
 
 MAX_BYTES: Final = 48 * 1024 * 1024
 """Approximate maximum size of all remembered expressions and outcomes."""

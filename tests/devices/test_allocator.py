@@ -1,11 +1,11 @@
-"""`orchestrator.planner.devices.allocator` with all that is below it: rule by rule."""
+"""`orchestrator.devices.allocator` with all that is below it: rule by rule."""
 
 import re
 from dataclasses import replace
 
 import pytest
 
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.model import (
     Allocated,
     Capacity,
     Configuration,
@@ -22,10 +22,10 @@ from orchestrator.planner.devices.model import (
     Unsatisfiable,
     WorkBoundReached,
 )
-from orchestrator.planner.devices.pools import NodePlace
-from orchestrator.planner.devices.quantity import parse_nano
-from orchestrator.planner.labels import LabelRequirement
-from tests.planner.devices.builders import (
+from orchestrator.devices.pools import NodePlace
+from orchestrator.devices.quantity import parse_nano
+from orchestrator.labels import LabelRequirement
+from tests.devices.builders import (
     CLASS,
     DRIVER,
     NODE,

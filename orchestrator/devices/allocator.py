@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from orchestrator.planner.devices.inventory import Inventory, NodeDevices
-from orchestrator.planner.devices.ledger import DeviceLedger
-from orchestrator.planner.devices.matching import Matches, SelectorWorkExceeded
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.inventory import Inventory, NodeDevices
+from orchestrator.devices.ledger import DeviceLedger
+from orchestrator.devices.matching import Matches, SelectorWorkExceeded
+from orchestrator.devices.model import (
     Allocated,
     Answer,
     Claim,
@@ -26,9 +26,9 @@ from orchestrator.planner.devices.model import (
     Unsatisfiable,
     WorkBoundReached,
 )
-from orchestrator.planner.devices.pools import NodePlace
-from orchestrator.planner.devices.results import allocation
-from orchestrator.planner.devices.search import CannotAllocate, Search, WorkBoundExceeded
+from orchestrator.devices.pools import NodePlace
+from orchestrator.devices.results import allocation
+from orchestrator.devices.search import CannotAllocate, Search, WorkBoundExceeded
 
 MAX_SHAPES: Final = 10_000
 """So many different groups of claims are told apart before what is known of them is forgotten."""

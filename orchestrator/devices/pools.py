@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.model import (
     CounterSet,
     Device,
     DeviceId,
@@ -13,7 +13,7 @@ from orchestrator.planner.devices.model import (
     PoolId,
     ResourceSlice,
 )
-from orchestrator.planner.labels import matches_requirement
+from orchestrator.labels import matches_requirement
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator.planner.devices.ledger import DeviceLedger
-from orchestrator.planner.devices.model import (
+from orchestrator.devices.ledger import DeviceLedger
+from orchestrator.devices.model import (
     Allocation,
     Claim,
     Configuration,
@@ -15,8 +15,8 @@ from orchestrator.planner.devices.model import (
     Request,
     ResultConfiguration,
 )
-from orchestrator.planner.devices.search import CannotAllocate, Choice
-from orchestrator.planner.labels import LabelRequirement
+from orchestrator.devices.search import CannotAllocate, Choice
+from orchestrator.labels import LabelRequirement
 
 
 def allocation(

@@ -1,14 +1,14 @@
-"""`orchestrator.planner.devices.matching`: what is remembered, and how much work a project may cause."""
+"""`orchestrator.devices.matching`: what is remembered, and how much work a project may cause."""
 
 from collections.abc import Sequence
 
 import pytest
 
-from orchestrator.planner.devices.inventory import Inventory
-from orchestrator.planner.devices.matching import MAX_CREDIT, REFILL, Matches, SelectorWorkExceeded
-from orchestrator.planner.devices.model import Features
-from orchestrator.planner.devices.pools import Candidate
-from tests.planner.devices.builders import NODE, device, resource_slice
+from orchestrator.devices.inventory import Inventory
+from orchestrator.devices.matching import MAX_CREDIT, REFILL, Matches, SelectorWorkExceeded
+from orchestrator.devices.model import Features
+from orchestrator.devices.pools import Candidate
+from tests.devices.builders import NODE, device, resource_slice
 
 
 def candidates(count: int) -> Sequence[Candidate]:

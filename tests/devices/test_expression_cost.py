@@ -1,10 +1,10 @@
-"""`orchestrator.planner.devices.expression_cost` on the trees that the library makes."""
+"""`orchestrator.devices.expression_cost` on the trees that the library makes."""
 
 import pytest
 
-from orchestrator.planner.devices.expression_cost import MAX_COST_NS
-from orchestrator.planner.devices.model import Features
-from orchestrator.planner.devices.selectors import MAX_LENGTH, SelectorFailed, Selectors
+from orchestrator.devices.expression_cost import MAX_COST_NS
+from orchestrator.devices.model import Features
+from orchestrator.devices.selectors import MAX_LENGTH, SelectorFailed, Selectors
 
 OWN = 'device.attributes["gpu.example.com"]'
 SELECTORS = Selectors(Features(list_attributes=True))
