@@ -25,7 +25,6 @@ from orchestrator.planner.model import Plan, Snapshot
 from orchestrator.planner.preemption.nominations import (
     restore_beside_freed,
     restore_nominations,
-    start_in_free_places,
 )
 from orchestrator.planner.reasons.explainer import explain_all
 from orchestrator.planner.session import Session
@@ -47,7 +46,6 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("preempt",), preempt),
     (("start_reserved",), start_reserved),
     (("consolidate", "reclaim", "preempt"), spare_who_can_stay),
-    (("nominations",), start_in_free_places),
     (("reclaim", "preempt"), move_to_what_later_claims_freed),
     (("nominations",), restore_beside_freed),
     (("stale",), evict_stale),

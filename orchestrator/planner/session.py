@@ -666,26 +666,6 @@ class Session:
             self._regroup(name)
         return tuple(pod for pod in again.values() if pod.id in self._evictions)
 
-    def promised_with(self, workload: Workload, lost: Collection[str]) -> list[Pod]:
-        """Pods with a place that this decision gave or kept, of no use once the pods `lost` go: no gang is left."""
-        if len(workload.pods) == 1 or not (self._bindings or self._nominations):
-            return []
-        current = self.workload(workload.id)
-        waiting = {
-            pod.id
-            for pod in current.pods
-            if pod.state is not PodState.ALLOCATED
-            and (pod.id in self._bindings or pod.id in self._nominations)
-        }
-        if not waiting:
-            return []
-        states = dict.fromkeys(lost, PodState.RELEASING) | dict.fromkeys(waiting, PodState.ALLOCATED)
-        pods = tuple(pod.in_state(states.get(pod.id, pod.state)) for pod in current.pods)
-        if has_gang(current.with_pods(pods)):
-            return []
-        bindings = {**self._bindings, **self._nominations}
-        return [replace(pod, node=bindings[pod.id].node) for pod in current.pods if pod.id in waiting]
-
     def spare(self, workload: Workload, chunk: Chunk) -> None:
         """Leave pods where they run that were to be evicted or moved; on the ledger they run again."""
         stay = {pod.id for pod in chunk}

@@ -129,26 +129,6 @@ def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
     return True
 
 
-def start_in_free_places(session: Session) -> None:
-    """Bind who was nominated by this decision to places that nobody has to leave any more: all there were spared."""
-    for workload in session.promised_now():
-        checkpoint = session.ledger.checkpoint()
-        nominated = session.nominated_places(workload)
-        for pod, where in nominated:
-            session.ledger.unplace(workload, pod, where.node, where.devices)
-        placed: Placed = []
-        for pod, where in nominated:
-            free = session.placer.keep(workload, pod, where.node, where.devices)
-            if free is None or free.promised:
-                break
-            session.ledger.place(workload, pod, free.node, free.devices)
-            placed.append((pod, free))
-        if len(placed) == len(nominated) and session.still_charged(workload, placed) is None:
-            session.bind_nominated(workload, placed)
-        else:
-            session.ledger.rollback(checkpoint)
-
-
 def _count_unshared(session: Session, placed: Placed) -> int:
     """How many devices these parts of GPUs, which are on the ledger, have to themselves once all releases are done."""
     count = 0

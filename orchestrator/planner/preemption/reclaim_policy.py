@@ -146,7 +146,7 @@ class ReclaimPolicy:
     ) -> set[str]:
         """Which projects and departments hold less than their quotas without these pods, by workload.
 
-        `are_gone`: the pods are off the ledger. What is of no use without them, and goes with them, is still there.
+        `are_gone`: the pods are off the ledger.
         """
         if not self._promises_anything(workload, victims):
             return set()
@@ -154,21 +154,18 @@ class ReclaimPolicy:
         leaving: dict[str, list[int]] = {}
         leaving_model: dict[tuple[str, str], int] = {}
         for name, pods in victims.items():
-            by_id = {pod.id: pod for pod in pods}
             loser = self._session.workload(name)
-            useless = [pod for pod in self._session.promised_with(loser, by_id) if pod.id not in by_id]
-            for pod in (*by_id.values(), *useless):
-                is_on_ledger = not are_gone or pod.id not in by_id
+            for pod in {pod.id: pod for pod in pods}.values():
                 amounts, model = pod.request.amounts, self._model_of(pod)
                 for side in self._lineage_below(workload.project, loser.project):
                     sums = lost.setdefault(side, [0, 0, 0])
                     still = leaving.setdefault(side, [0, 0, 0])
                     for resource in self._tree.resources:
                         sums[resource] += amounts[resource]
-                        still[resource] += amounts[resource] * is_on_ledger
+                        still[resource] += amounts[resource] * (not are_gone)
                     if model in self._tree.promised_models:
                         key = (side, model)
-                        leaving_model[key] = leaving_model.get(key, 0) + amounts[0] * is_on_ledger
+                        leaving_model[key] = leaving_model.get(key, 0) + amounts[0] * (not are_gone)
         self._add_stale(victims, leaving, leaving_model)
         below: set[str] = set()
         for name, sums in lost.items():
