@@ -27,6 +27,7 @@ from orchestrator.planner.preemption.nominations import (
     restore_nominations,
 )
 from orchestrator.planner.reasons.explainer import explain_all
+from orchestrator.planner.reasons.sentences import pending_reason
 from orchestrator.planner.session import Session
 
 ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
@@ -91,7 +92,7 @@ def _decide(state: ClusterState, actions: Collection[str]) -> Plan:
         if not session.actions.isdisjoint(names):
             act(session)
     explain_all(session)
-    decided = session.plan()
+    decided = session.plan(pending_reason)
     # What was decided comes back with the next snapshot, as far as it has come true.
     state.ledger.rollback(checkpoint)
     return decided

@@ -8,15 +8,14 @@ Projects are compared level by level with what they would hold if their next wor
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from orchestrator.planner.accounting.amounts import EVERY_RESOURCE, Figures, entitled_amounts
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.model import UNLIMITED, Amounts, Pod, Workload
-from orchestrator.planner.preemption.reclaim_rules import Figures, entitled_amounts
 
 _BILLION = 1_000_000_000
 _WITHOUT_CLAIM = 1_000_000_000_000
 
-EVERY_RESOURCE = (0, 1, 2)
 
 TurnKey = tuple[bool, bool, int, bool, int, int, int, int, str]
 QueueKey = tuple[int, int, int, str, str]

@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import replace
 from typing import TypeVar, cast
 
+from orchestrator.planner.accounting.budgets import Budgets
 from orchestrator.planner.accounting.claim_grants import claims_to_deallocate, grant_claims
 from orchestrator.planner.accounting.gpu_models import GpuModels
 from orchestrator.planner.accounting.quota import preempt_min_runtime, reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import incomplete, violation
-from orchestrator.planner.accounting.reserved_limits import reserved_limit
 from orchestrator.planner.accounting.shares import fair_shares
-from orchestrator.planner.accounting.terminating_pods import StillCharged, Use, still_charged
+from orchestrator.planner.accounting.terminating_pods import Use, still_charged
 from orchestrator.planner.accounting.tiers import EntitlementTier, tier, tier_with_model
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.gangs import (
@@ -31,13 +31,7 @@ from orchestrator.planner.model import (
     Waiting,
     Workload,
 )
-from orchestrator.planner.ordering import TurnOrder, workload_order
-from orchestrator.planner.placement.chunks import ChunkPlacer, Placed
-from orchestrator.planner.placement.placer import Placement, Placer
-from orchestrator.planner.placement.reservations import Reservation, Reservations
-from orchestrator.planner.preemption.budgets import Budgets
-from orchestrator.planner.reasons.texts import (
-    LEFT_OVER,
+from orchestrator.planner.obstacles import (
     ClaimsOvertaken,
     GangEvicted,
     Hindrances,
@@ -47,10 +41,19 @@ from orchestrator.planner.reasons.texts import (
     NoProject,
     Obstacle,
     QuotaReached,
+    StillCharged,
 )
+from orchestrator.planner.ordering import TurnOrder, workload_order
+from orchestrator.planner.placement.chunks import ChunkPlacer, Placed
+from orchestrator.planner.placement.placer import Placement, Placer
+from orchestrator.planner.placement.reservations import Reservation, Reservations
+from orchestrator.planner.placement.reserved_limits import reserved_limit
 from orchestrator.planner.work_bound import WorkBound, work_of_decision
 
 _Built = TypeVar("_Built")
+
+Say = Callable[[Obstacle, Hindrances | None, bool], PendingReason]
+"""Puts an obstacle into words, with what kept evictions from being made, and whether the workload is left over."""
 
 _WAITS, _RUNS, _GROWS = range(3)
 
@@ -76,7 +79,7 @@ class Session:
             self.ledger, state.nodes, self.reservations, spread=self.snapshot.settings.spread
         )
         self._chunk_placer = ChunkPlacer(self.ledger, self.placer)
-        self.models = GpuModels(self.ledger, self.placer, state.demand)
+        self.models = GpuModels(self.ledger, state.nodes, state.demand)
         self.shares = fair_shares(
             self.tree, state.demand.by_project(), self.ledger.capacity, self.models.demand
         )
@@ -683,8 +686,8 @@ class Session:
         """Say of pods that are evicted already for whom and why they go."""
         self._evictions.update((eviction.pod, eviction) for eviction in evictions)
 
-    def plan(self) -> Plan:
-        """The decision as data."""
+    def plan(self, say: Say) -> Plan:
+        """The decision as data; `say` puts the reasons into words."""
         bindings = self._bindings
         if self.snapshot.dynamic.slices or self.snapshot.dynamic.claims:
             bindings = grant_claims(self.ledger, bindings, self.workload)
@@ -697,7 +700,7 @@ class Session:
             evictions=tuple(self._evictions.values()),
             shares_gpu_milli={name: share[0] for name, share in self.shares.items()},
             allocated_gpu_milli=self.ledger.allocated_gpu_milli,
-            pending={key: self._pending_reason(key) for key in sorted(self.reasons)},
+            pending={key: self._pending_reason(key, say) for key in sorted(self.reasons)},
             nominations=tuple(self._nominations.values()),
             left_over=tuple(sorted(filter(self._is_left_over, self._left_over))),
             endangered={key: self.endangered[key] for key in sorted(self.endangered)},
@@ -711,14 +714,11 @@ class Session:
         decided = self._bindings or self._evictions or not self._left_over_before
         return bool(decided) or name in self._left_over_before
 
-    def _pending_reason(self, name: str) -> PendingReason:
-        reason, hindrances = self.reasons[name], self.hindrances.get(name)
+    def _pending_reason(self, name: str, say: Say) -> PendingReason:
+        reason = self.reasons[name]
         if isinstance(reason, Nominated) and reason.charged is not None:
             reason = self._recharged(name, reason)
-        message = reason.message
-        if hindrances is not None and reason.code is not Waiting.RELEASING:
-            message += hindrances.message
-        return PendingReason(reason.code, message + LEFT_OVER if self._is_left_over(name) else message)
+        return say(reason, self.hindrances.get(name), self._is_left_over(name))
 
     def _recharged(self, name: str, reason: Nominated) -> Nominated:
         """The reason with the amount that terminating pods hold after all evictions of this decision."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
 
+from orchestrator.planner.accounting.amounts import Figures, entitled_amounts, exceeds_somewhere
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.accounting.quota import ProjectTree
@@ -26,12 +27,7 @@ from orchestrator.planner.model import (
 from orchestrator.planner.ordering import turn_key
 from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
-from orchestrator.planner.preemption.reclaim_rules import (
-    Figures,
-    entitled_amounts,
-    exceeds_somewhere,
-    restores_quota,
-)
+from orchestrator.planner.preemption.reclaim_rules import restores_quota
 from orchestrator.planner.session import Session
 
 if TYPE_CHECKING:

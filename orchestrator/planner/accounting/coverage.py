@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
+from orchestrator.planner.accounting.amounts import EVERY_RESOURCE
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli, held_parts
 from orchestrator.planner.model import Amounts, Pod, PodState, Workload
-from orchestrator.planner.ordering import EVERY_RESOURCE
 
 _BY_AGE = attrgetter("created_at_us", "name", "id")
 

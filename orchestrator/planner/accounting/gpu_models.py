@@ -5,16 +5,17 @@ project's quota for the model is a claim on that very model, which others give b
 what they run there. A total quota alone promises no particular model.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from orchestrator.planner.accounting.demand import Demand
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.accounting.model_bounds import keeps_promises, over_limit, within_quota
 from orchestrator.planner.accounting.shares import Claim, divide, total_model_demand
 from orchestrator.planner.gangs import Chunk, chunk_gpu_milli
-from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Constraints, Workload
-from orchestrator.planner.placement.placer import Placer, node_types_for
-from orchestrator.planner.reasons.texts import LimitReached, ModelPromised
+from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Workload
+from orchestrator.planner.nodes.node_sets import NodeSets
+from orchestrator.planner.nodes.predicates import node_types_for
+from orchestrator.planner.obstacles import LimitReached, ModelPromised
 
 ModelAmounts = dict[tuple[str, str], int]
 """By project and model, in `gpu_milli`."""
@@ -23,11 +24,10 @@ ModelAmounts = dict[tuple[str, str], int]
 class GpuModels:
     """What the projects claim of single models, in one decision."""
 
-    def __init__(self, ledger: Ledger, placer: Placer, demand: Demand) -> None:
+    def __init__(self, ledger: Ledger, nodes: NodeSets, demand: Demand) -> None:
         self._ledger = ledger
         self._tree = ledger.tree
-        self._placer = placer
-        self._known: dict[tuple[Constraints, tuple[str, ...]], Collection[str]] = {}
+        self._nodes = nodes
         self.demand = demand.by_model(ledger.model_held) if self._tree.models else {}
         self.shares = model_shares(ledger, self.demand) if self._tree.models else {}
 
@@ -38,7 +38,8 @@ class GpuModels:
         models: set[str] = set()
         for pod in chunk:
             if pod.request.gpu_milli:
-                models |= set(self._models_for(workload, pod.constraints))
+                types = node_types_for(self._tree.projects[workload.project], workload)
+                models |= set(self._nodes.models_in(self._nodes.admitting(pod.constraints, types)))
         model = models.pop() if len(models) == 1 else None
         return model if model in self._tree.models else None
 
@@ -63,17 +64,6 @@ class GpuModels:
             return None
         quota = self._tree.model_quota[workload.project, model]
         return ModelPromised(workload.project, model, requested=requested, quota=quota)
-
-    def _models_for(self, workload: Workload, constraints: Constraints) -> Collection[str]:
-        types = node_types_for(self._tree.projects[workload.project], workload)
-        known = self._known.get((constraints, types))
-        if known is None:
-            known = self._known[constraints, types] = {
-                account.model
-                for account in self._ledger.nodes
-                if account.node.gpu_count and self._placer.admits(account, constraints, types)
-            }
-        return known
 
 
 def model_shares(ledger: Ledger, demand: Mapping[tuple[str, str], int]) -> ModelAmounts:

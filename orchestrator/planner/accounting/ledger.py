@@ -10,6 +10,7 @@ promised, so that a decision made in the last cycle is not made again in this on
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import sub
 
+from orchestrator.planner.accounting.amounts import Figures
 from orchestrator.planner.accounting.claim_ledger import ClaimLedger
 from orchestrator.planner.accounting.free_index import FreeIndex
 from orchestrator.planner.accounting.quota import ProjectTree
@@ -22,7 +23,6 @@ from orchestrator.planner.model import (
     Request,
     Workload,
 )
-from orchestrator.planner.preemption.reclaim_rules import Figures
 
 
 class NodeAccount:

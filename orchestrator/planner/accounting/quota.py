@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from orchestrator.planner.accounting.amounts import gpus
 from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts, Node, Project
 
 
@@ -67,25 +68,6 @@ def installed(nodes: Iterable[Node]) -> dict[str, int]:
         if node.gpu_model:
             capacity[node.gpu_model] = capacity.get(node.gpu_model, 0) + node.gpu_count * DEVICE_MILLI
     return capacity
-
-
-def gpus(gpu_milli: int) -> str:
-    """Thousandths of a GPU as people write them: `2`, `0.5`, `0.125`, `unlimited`."""
-    if gpu_milli >= UNLIMITED:
-        return "unlimited"
-    whole, rest = divmod(gpu_milli, DEVICE_MILLI)
-    return str(whole) if rest == 0 else f"{whole}.{rest:03d}".rstrip("0")
-
-
-def amount_text(amount: int, resource: int) -> str:
-    """An amount of GPUs (0), CPU (1) or memory (2) as people write it: `1 GPU`, `0.5 CPUs`, `16 GiB`."""
-    if resource < 2:
-        return f"{gpus(amount)} {'GPU' if resource == 0 else 'CPU'}{'' if amount == DEVICE_MILLI else 's'}"
-    if amount >= UNLIMITED:
-        return "unlimited memory"
-    if 0 < amount < 1 << 30:
-        return f"{gpus(amount * DEVICE_MILLI >> 20)} MiB"
-    return f"{gpus(amount * DEVICE_MILLI >> 30)} GiB"
 
 
 def gpu_model_excess(

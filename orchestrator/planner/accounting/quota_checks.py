@@ -2,7 +2,7 @@
 
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.model import Amounts, PodState, Workload
-from orchestrator.planner.reasons.texts import GangIncomplete, LimitReached, QuotaReached
+from orchestrator.planner.obstacles import GangIncomplete, LimitReached, QuotaReached
 
 
 def violation(ledger: Ledger, workload: Workload, requested: Amounts) -> LimitReached | QuotaReached | None:

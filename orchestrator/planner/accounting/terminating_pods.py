@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.model import Amounts
+from orchestrator.planner.obstacles import StillCharged
 
 
 class Use(NamedTuple):
@@ -18,25 +19,6 @@ class Use(NamedTuple):
     amounts: Amounts
     gpu_model: str
     preemptible: bool
-
-
-class StillCharged(NamedTuple):
-    """The `amount` that terminating pods hold of a `bound` of the project; a `model` narrows it to those GPUs.
-
-    `bound` is `limit` or `quota`.
-    """
-
-    project: str
-    bound: str
-    resource: int
-    amount: int
-    model: str = ""
-
-    def amount_of(self, use: Use) -> int:
-        """Return the part of the use that counts against the bound, if the use is in its project."""
-        if self.bound == "quota" and use.preemptible:
-            return 0
-        return use.amounts[self.resource] if self.model in ("", use.gpu_model) else 0
 
 
 def still_charged(
@@ -52,8 +34,15 @@ def still_charged(
     for use in nominated():
         for charge in excess:
             if charge.project in ledger.tree.lineage[use.project]:
-                excess[charge] -= charge.amount_of(use)
+                excess[charge] -= _amount_of(charge, use)
     return next((charge for charge, amount in excess.items() if amount > 0), None)
+
+
+def _amount_of(charge: StillCharged, use: Use) -> int:
+    """Return the part of the use that counts against the bound, if the use is in its project."""
+    if charge.bound == "quota" and use.preemptible:
+        return 0
+    return use.amounts[charge.resource] if charge.model in ("", use.gpu_model) else 0
 
 
 def _excess(ledger: Ledger, uses: list[Use]) -> Iterator[tuple[StillCharged, int]]:

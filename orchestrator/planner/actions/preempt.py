@@ -10,21 +10,21 @@ from orchestrator.planner.actions.evicting import (
     better_claims,
     carry_out,
     may_evict_now,
-    move_elsewhere,
     promise_places,
     waiting_for,
 )
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import CAPACITY_REASONS, Amounts, Waiting, Workload
+from orchestrator.planner.obstacles import Overtaken
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.nominations import restore_untaken_places
+from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.search import preempt_for
 from orchestrator.planner.preemption.victim_selection import Losses, Order, VictimSelector
 from orchestrator.planner.preemption.victims import EvictionReason, is_protected, needed_pods
-from orchestrator.planner.reasons.texts import Overtaken
 from orchestrator.planner.session import Session
 
 

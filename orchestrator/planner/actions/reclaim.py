@@ -2,13 +2,7 @@
 
 from orchestrator.planner.accounting.quota_checks import quota_violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
-from orchestrator.planner.actions.evicting import (
-    carry_out,
-    may_evict_now,
-    move_elsewhere,
-    promise_places,
-    waiting_for,
-)
+from orchestrator.planner.actions.evicting import carry_out, may_evict_now, promise_places, waiting_for
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
@@ -16,6 +10,7 @@ from orchestrator.planner.preemption.candidates import Candidates
 from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.repacking import repack_for
+from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.search import preempt_for
 from orchestrator.planner.preemption.victim_selection import MAX_NODES, Losses, VictimSelector
 from orchestrator.planner.session import Session

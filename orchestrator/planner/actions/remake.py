@@ -6,7 +6,7 @@ in use. The room is made again before anything else is given away: else the free
 
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.consolidate import consolidate_for
-from orchestrator.planner.actions.evicting import move_elsewhere, promise_places
+from orchestrator.planner.actions.evicting import promise_places
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.actions.preempt import PriorityPolicy, preempt_lower_for
 from orchestrator.planner.actions.reclaim import MovesWithinQuota, reclaim_for
@@ -14,6 +14,7 @@ from orchestrator.planner.model import PodState, Workload
 from orchestrator.planner.preemption.candidates import Candidates
 from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
+from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.victim_selection import MAX_NODES, VictimSelector
 from orchestrator.planner.session import Session
 

@@ -13,12 +13,7 @@ from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota import preempt_min_runtime
 from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
-from orchestrator.planner.actions.evicting import (
-    carry_out,
-    move_elsewhere,
-    promise_places,
-    waiting_for,
-)
+from orchestrator.planner.actions.evicting import carry_out, promise_places, waiting_for
 from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, give_up_chunks
 from orchestrator.planner.model import (
     CAPACITY_REASONS,
@@ -35,6 +30,7 @@ from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.placement.reservations import Reservation, ReservedCapacity
 from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
+from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.search import preempt_for
 from orchestrator.planner.preemption.victim_selection import VictimSelector
 from orchestrator.planner.preemption.victims import EvictionReason, is_protected, victim_order

@@ -6,13 +6,13 @@ more than that, so that somebody who was taken before need not go.
 
 from collections.abc import Callable, Collection, Mapping
 
-from orchestrator.planner.actions.evicting import as_it_ran, by_claim, parts_of_victim
 from orchestrator.planner.actions.renominate import Renomination
 from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import PodState, Workload
+from orchestrator.planner.obstacles import GangEvicted
+from orchestrator.planner.preemption.rescheduling import as_it_ran, by_claim, parts_of_victim
 from orchestrator.planner.preemption.victims import stay_on_ledger
 from orchestrator.planner.reasons.explainer import Explainer
-from orchestrator.planner.reasons.texts import GangEvicted
 from orchestrator.planner.session import Session
 
 

@@ -6,14 +6,15 @@ still be working is not traded for one that waits. The plan says who stays, and 
 
 from collections.abc import Iterator, Sequence
 
+from orchestrator.planner.accounting.amounts import amounts_text
 from orchestrator.planner.accounting.coverage import Victim
-from orchestrator.planner.actions.evicting import move_elsewhere, shape_of
+from orchestrator.planner.actions.evicting import shape_of
 from orchestrator.planner.gangs import chunk_amounts, has_gang
 from orchestrator.planner.model import SECOND_US, Eviction, Node, Pod, PodState, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.victims import EvictionReason
-from orchestrator.planner.reasons.formatting import amounts_text
 from orchestrator.planner.session import Session
 
 RULE = "unhealthy"

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
 from orchestrator.planner.accounting.model_bounds import may_take, within_quota
-from orchestrator.planner.model import DEVICE_MILLI, Constraints, Pod, Project, Request, Workload
+from orchestrator.planner.model import DEVICE_MILLI, Constraints, Pod, Request, Workload
+from orchestrator.planner.nodes.node_sets import NodeSet, NodeSets
+from orchestrator.planner.nodes.predicates import node_types_for
 from orchestrator.planner.placement.node_devices import (
     best_devices,
     devices_for,
     devices_on,
     has_plugin_gpus,
 )
-from orchestrator.planner.placement.node_sets import NodeSet, NodeSets
 from orchestrator.planner.placement.reservations import Reservations
 
 _LISTED_NODES_PER_LOOKUP = 32
@@ -213,16 +214,13 @@ class Placer:
     def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
         """Whether the node's labels, taints and the project's node types let the pod in."""
         project = self.ledger.tree.projects[workload.project]
-        return self.admits(account, pod.constraints, node_types_for(project, workload))
+        nodes = self._nodes_for(pod.constraints, node_types_for(project, workload))
+        return bool(nodes >> account.position & 1)
 
     def admitting(self, workload: Workload, pod: Pod) -> NodeSet:
         """The nodes that `accepts` lets the pod on."""
         project = self.ledger.tree.projects[workload.project]
         return self._nodes_for(pod.constraints, node_types_for(project, workload))
-
-    def admits(self, account: NodeAccount, constraints: Constraints, node_types: tuple[str, ...]) -> bool:
-        """`accepts` for any pod with these constraints."""
-        return bool(self._nodes_for(constraints, node_types) >> account.position & 1)
 
     def _nodes_for(self, constraints: Constraints, node_types: tuple[str, ...]) -> NodeSet:
         """The nodes that admit such pods; known by identity: to hash constraints costs more than the answer."""
@@ -389,8 +387,3 @@ def _spares_lost(account: NodeAccount, devices: tuple[int, ...], *, later: bool)
         return False
     opened = sum(account.free_milli(device, later=later) == DEVICE_MILLI for device in devices)
     return opened <= len(account.whole_devices(later=later))
-
-
-def node_types_for(project: Project, workload: Workload) -> tuple[str, ...]:
-    """The node types that the project allows for this kind of workload; empty allows all."""
-    return project.interactive_node_types if workload.interactive else project.train_node_types

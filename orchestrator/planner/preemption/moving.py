@@ -7,12 +7,12 @@ had whenever evictions of borrowed work and such moves together make the room.
 from collections.abc import Sequence
 
 from orchestrator.planner.accounting.coverage import Victim
-from orchestrator.planner.actions.evicting import move_elsewhere
 from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import Amounts, Workload
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
+from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.victim_selection import Losses, Order
 from orchestrator.planner.preemption.victims import EvictionReason
 from orchestrator.planner.session import Session

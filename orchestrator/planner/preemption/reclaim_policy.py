@@ -9,6 +9,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 from operator import add
 
+from orchestrator.planner.accounting.amounts import (
+    Figures,
+    amount_text,
+    entitled_amounts,
+    exceeds_where_requested,
+    gpus,
+    minus,
+    plus,
+)
 from orchestrator.planner.accounting.coverage import (
     Coverage,
     Victim,
@@ -16,23 +25,14 @@ from orchestrator.planner.accounting.coverage import (
     filling_order,
     in_filling_order,
 )
-from orchestrator.planner.accounting.quota import amount_text, gpus, reclaim_min_runtime
+from orchestrator.planner.accounting.quota import reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import keeps_limits
 from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import UNLIMITED, Amounts, Pod, Workload
 from orchestrator.planner.ordering import dominant_share, is_over_share
 from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.nominations import held_behind
-from orchestrator.planner.preemption.reclaim_rules import (
-    Figures,
-    divergence_point,
-    entitled_amounts,
-    exceeds_where_requested,
-    is_better_served,
-    minus,
-    plus,
-    restores_quota,
-)
+from orchestrator.planner.preemption.reclaim_rules import divergence_point, is_better_served, restores_quota
 from orchestrator.planner.preemption.victim_selection import Losses, Order
 from orchestrator.planner.preemption.victims import EvictionReason, is_protected, needed_pods
 from orchestrator.planner.session import Session

@@ -9,57 +9,9 @@ Afterwards nobody who took may be better served than a sibling that lost: otherw
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-from orchestrator.planner.model import UNLIMITED, Amounts
-
-
-class Figures(NamedTuple):
-    """Where a project or department stands: what it is guaranteed, may hold at most, should hold, and holds."""
-
-    quota: Amounts
-    limit: Amounts
-    share: Amounts
-    held: Amounts
-
-
-def plus(first: Amounts, second: Amounts) -> Amounts:
-    """The sum, resource by resource."""
-    return (first[0] + second[0], first[1] + second[1], first[2] + second[2])
-
-
-def minus(first: Amounts, second: Amounts) -> Amounts:
-    """The difference, resource by resource."""
-    return (first[0] - second[0], first[1] - second[1], first[2] - second[2])
-
-
-def exceeds_somewhere(amounts: Amounts, bounds: Amounts) -> bool:
-    """Whether some resource exceeds its bound."""
-    return amounts[0] > bounds[0] or amounts[1] > bounds[1] or amounts[2] > bounds[2]
-
-
-def exceeds_where_requested(amounts: Amounts, bounds: Amounts, requested: Amounts) -> bool:
-    """Whether some resource that is asked for exceeds its bound: a claim on CPUs alone is not one on GPUs."""
-    return bool(
-        (requested[0] and amounts[0] > bounds[0])
-        or (requested[1] and amounts[1] > bounds[1])
-        or (requested[2] and amounts[2] > bounds[2])
-    )
-
-
-def entitled(quota: int, limit: int, share: int) -> int:
-    """What a project may hold of a resource while others want it too: its quota or fair share, within its limit."""
-    return limit if quota >= UNLIMITED else min(limit, max(quota, share))
-
-
-def entitled_amounts(figures: Figures) -> Amounts:
-    """`entitled` for every resource."""
-    quota, limit, share = figures.quota, figures.limit, figures.share
-    return (
-        entitled(quota[0], limit[0], share[0]),
-        entitled(quota[1], limit[1], share[1]),
-        entitled(quota[2], limit[2], share[2]),
-    )
+from orchestrator.planner.accounting.amounts import Figures, exceeds_somewhere, exceeds_where_requested, plus
+from orchestrator.planner.model import Amounts
 
 
 def restores_quota(reclaimer: Figures, requested: Amounts, victim: Figures, held: Amounts) -> bool:

@@ -6,6 +6,7 @@ Nothing is decided here: the caller makes what is on the ledger part of the plan
 from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 
+from orchestrator.planner.accounting.amounts import minus
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota_checks import limiting
 from orchestrator.planner.gangs import Chunk, chunk_amounts, has_topology
@@ -14,7 +15,6 @@ from orchestrator.planner.placement.chunks import Placed, largest_first
 from orchestrator.planner.placement.placer import Placement
 from orchestrator.planner.placement.topology import candidate_domains
 from orchestrator.planner.preemption.candidates import Piece
-from orchestrator.planner.preemption.reclaim_rules import minus
 from orchestrator.planner.preemption.victim_selection import (
     EvictionPolicy,
     Losses,

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from orchestrator.planner.accounting.amounts import amounts_text
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
 from orchestrator.planner.model import SECOND_US, Eviction, Pod, PodState, Workload
-from orchestrator.planner.reasons.formatting import amounts_text
 from orchestrator.planner.session import Session
 
 

@@ -4,36 +4,36 @@ What is free is read off the ledger once, as columns over all nodes; each kind o
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
+from orchestrator.planner.accounting.amounts import entitled_amounts
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.gangs import Chunk, chunk_amounts
-from orchestrator.planner.model import DEVICE_MILLI, Pod, Request, Workload
+from orchestrator.planner.model import DEVICE_MILLI, PendingReason, Pod, Request, Workload
+from orchestrator.planner.nodes.node_sets import Column, NodeSet, node_set, positions_in
+from orchestrator.planner.obstacles import GangEvicted, Nominated, Obstacle, Overtaken
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.node_devices import devices_for
-from orchestrator.planner.placement.node_sets import Column, NodeSet, node_set, positions_in
-from orchestrator.planner.preemption.reclaim_rules import entitled_amounts
 from orchestrator.planner.reasons.node_texts import (
     CPU_AND_MEMORY,
+    NO_CAPACITY,
     POD_SLOT,
-    ClaimsNotAllocatable,
-    DevicesTaken,
-    Fragmented,
-    Full,
-    GpuMemoryTooLarge,
-    HeldForOther,
-    NoCapacity,
-    NoClaimMade,
-    NodesReserved,
-    NoNodeMatches,
-    PartRefused,
-    TooLarge,
+    Asking,
+    Shortage,
+    claims_not_allocatable,
+    devices_of,
+    devices_taken,
+    fragmented,
+    full,
+    held_for_other,
+    no_claim_made,
+    no_node_matches,
+    nodes_reserved,
+    part_refused,
+    too_large,
 )
 from orchestrator.planner.reasons.remedies import Remedies
-from orchestrator.planner.reasons.texts import GangEvicted, Nominated, Obstacle, Overtaken
 from orchestrator.planner.session import Session
 
-_NO_CAPACITY = NoCapacity()
 _IDLE = 3
 """Beside the resources: GPUs that are free as a whole."""
 
@@ -93,7 +93,7 @@ class Explainer:
 
     def no_capacity(self, workload: Workload, chunk: Chunk) -> Obstacle:
         """Why a chunk that its project may hold found no place: for good, or for now, which is explained later."""
-        return self._impossible(workload, chunk) or _NO_CAPACITY
+        return self._impossible(workload, chunk) or NO_CAPACITY
 
     def obstacle(self, workload: Workload, chunk: Chunk) -> Obstacle:
         """Why a chunk that its project may hold has no place, as the ledger stands."""
@@ -104,18 +104,20 @@ class Explainer:
         problems = self._session.ledger.claims.problems
         for pod in chunk if problems else ():
             if pod.id in problems:
-                return ClaimsNotAllocatable(problems[pod.id])
+                return claims_not_allocatable(problems[pod.id])
         pods = {(pod.request, id(pod.constraints)): pod for pod in chunk}
         for pod in pods.values():
             admitting = self._session.placer.admitting(workload, pod)
             if not admitting:
-                return NoNodeMatches(len(self._session.ledger.nodes))
+                return no_node_matches(len(self._session.ledger.nodes))
             if pod.request not in self._holding:
                 self._holding[pod.request] = self._session.node_sets.holding(pod.request)
             if not admitting & self._holding[pod.request]:
-                return self._too_large(pod.request, admitting)
+                request, largest = pod.request, self._session.node_sets.largest(admitting)
+                requested = (devices_of(request) * DEVICE_MILLI, request.cpu_milli, request.memory_bytes)
+                return too_large(requested, largest, request.gpu_memory_mib)
             if self._needs_claim(pod, admitting & self._holding[pod.request]):
-                return NoClaimMade(pod.request.is_shared)
+                return no_claim_made(is_part=pod.request.is_shared)
         return self._session.models.violation(workload, chunk)
 
     def _needs_claim(self, pod: Pod, nodes: NodeSet) -> bool:
@@ -129,16 +131,7 @@ class Explainer:
             )
         return not nodes & self._without_slices
 
-    def _too_large(self, request: Request, admitting: NodeSet) -> Obstacle:
-        devices = request.shared_devices if request.is_shared else request.gpu_count
-        requested = (devices * DEVICE_MILLI, request.cpu_milli, request.memory_bytes)
-        largest = self._session.node_sets.largest(admitting)
-        short = next((resource for resource in range(3) if requested[resource] > largest[resource]), None)
-        if short is None and request.gpu_memory_mib:
-            return GpuMemoryTooLarge(request.gpu_memory_mib)
-        return TooLarge(requested, short, 0 if short is None else largest[short])
-
-    def _shortage(self, workload: Workload, chunk: Chunk) -> Obstacle:
+    def _shortage(self, workload: Workload, chunk: Chunk) -> PendingReason:
         """What is short at the moment."""
         session = self._session
         requested = chunk_amounts(chunk)
@@ -152,26 +145,23 @@ class Explainer:
         if free >= requested[resource]:
             claims = len(pod.claims) or len(pod.request.claim_specs)
             if claims:
-                return DevicesTaken(claims)
+                return devices_taken(claims)
             return self._part_refused(pod, admitting) or self._fragmented(workload, chunk)
         figures = session.ledger.figures(workload.project, session.shares)
         most = entitled_amounts(figures)[resource]
-        return Full(
+        return full(
+            Asking(requested, len(chunk)),
             resource,
-            requested=requested,
-            pods=len(chunk),
             free=free,
             capacity=session.node_sets.capacity(admitting)[resource],
             is_part=admitting != session.node_sets.schedulable,
             is_counted=not any(pod.request.gpu_memory_mib for pod in chunk),
             project=workload.project,
-            held=figures.held[resource],
-            quota=figures.quota[resource],
-            share=figures.share[resource],
+            figures=figures,
             is_at_share=figures.held[resource] + requested[resource] > most,
         )
 
-    def _held(self, workload: Workload, chunk: Chunk, pod: Pod, admitting: NodeSet) -> Obstacle | None:
+    def _held(self, workload: Workload, chunk: Chunk, pod: Pod, admitting: NodeSet) -> PendingReason | None:
         """What is kept for the workload, or kept from it for another."""
         session, requested = self._session, chunk_amounts(chunk)
         if not session.reservations:
@@ -179,12 +169,11 @@ class Explainer:
         nodes = session.ledger.nodes
         ours = session.reservations.of(workload)
         if ours is not None and ours.nodes:
-            return NodesReserved(
-                requested,
-                len(chunk),
+            return nodes_reserved(
+                Asking(requested, len(chunk)),
                 ours.waited_us,
-                reserved_devices=sum(reserved.devices for reserved in ours.nodes.values()),
-                used_devices=sum(
+                reserved=sum(reserved.devices for reserved in ours.nodes.values()),
+                used=sum(
                     max(0, reserved.devices - nodes[position].idle_devices)
                     for position, reserved in ours.nodes.items()
                 ),
@@ -197,18 +186,15 @@ class Explainer:
         reserved, other = session.reservations.reserved_milli(nodes, admitting, workload, pod)
         if other is None or requested[0] <= free - reserved:
             return None
-        return HeldForOther(
-            requested,
-            len(chunk),
+        return held_for_other(
+            Asking(requested, len(chunk)),
+            other,
             free=free,
             reserved=min(free, reserved),
-            other=other.workload.name,
-            other_project=other.workload.project,
-            waited_us=other.waited_us,
             fitting_minutes=self.remedies.fitting_minutes(workload, chunk, other),
         )
 
-    def _part_refused(self, pod: Pod, admitting: NodeSet) -> Obstacle | None:
+    def _part_refused(self, pod: Pod, admitting: NodeSet) -> PendingReason | None:
         """That drivers do not give the part of a GPU for which there is room, if that is so on a node."""
         request = pod.request
         if not request.is_shared or pod.extended_claim is None:
@@ -218,42 +204,26 @@ class Explainer:
                 continue
             has_capacity = account.has_capacity(request, later=False)
             if has_capacity and devices_for(account, request, "", later=False) is not None:
-                return PartRefused(account.node.name)
+                return part_refused(account.node.name)
         return None
 
-    def _fragmented(self, workload: Workload, chunk: Chunk) -> Fragmented:
+    def _fragmented(self, workload: Workload, chunk: Chunk) -> PendingReason:
         """Of the chunk's pods, the largest first, one for which no node has room; else they do not fit together."""
-        free, requested = self._columns(), chunk_amounts(chunk)
+        columns, placer = self._columns(), self._session.placer
         largest = sorted(chunk, key=lambda pod: -pod.request.gpu_milli)
-        first = largest[0]
-        admitting = self._session.placer.admitting(workload, first)
-        level = "" if workload.topology is None else workload.topology.required or ""
-        text = Fragmented(
-            requested,
-            len(chunk),
-            free=(free.total(0, admitting), free.total(1, admitting), free.total(2, admitting)),
-            whole_devices=free.whole(admitting),
-            shortage=None,
-            pod=first.request.amounts,
-            devices=_devices(first.request),
-            part_milli=first.request.gpu_portion_milli,
-            nodes=0,
-            most=0,
-            level=level,
+        shortages = (
+            columns.shortage(pod.request, placer.admitting(workload, pod))
+            for pod in {pod.request: pod for pod in reversed(largest)}.values()
         )
-        for pod in {pod.request: pod for pod in reversed(largest)}.values():
-            shortage, nodes, most = free.shortage(pod.request, self._session.placer.admitting(workload, pod))
-            if shortage is not None:
-                return replace(
-                    text,
-                    shortage=shortage,
-                    pod=pod.request.amounts,
-                    devices=_devices(pod.request),
-                    part_milli=pod.request.gpu_portion_milli,
-                    nodes=nodes,
-                    most=most,
-                )
-        return text
+        admitting = placer.admitting(workload, largest[0])
+        return fragmented(
+            Asking(chunk_amounts(chunk), len(chunk)),
+            largest[0].request,
+            next(filter(None, shortages), None),
+            free=(columns.total(0, admitting), columns.total(1, admitting), columns.total(2, admitting)),
+            whole=columns.whole(admitting),
+            level="" if workload.topology is None else workload.topology.required or "",
+        )
 
     def _columns(self) -> "_Free":
         """What is free, read off the ledger again when it has changed."""
@@ -280,7 +250,7 @@ class _Free:
             len(accounts),
         )
         self._totals: dict[tuple[int, NodeSet], int] = {}
-        self._shortages: dict[tuple[Request, NodeSet], tuple[int | None, int, int]] = {}
+        self._shortages: dict[tuple[Request, NodeSet], Shortage | None] = {}
 
     def total(self, resource: int, nodes: NodeSet) -> int:
         """What is free of the resource on these nodes."""
@@ -294,30 +264,27 @@ class _Free:
         """How many GPUs are free as a whole on these nodes."""
         return self.total(_IDLE, nodes)
 
-    def shortage(self, request: Request, nodes: NodeSet) -> tuple[int | None, int, int]:
-        """What no node has enough of for the request, as `Fragmented.shortage`; None when one has room.
+    def shortage(self, request: Request, nodes: NodeSet) -> Shortage | None:
+        """What no node has enough of for the request; None when one has room."""
+        key = (request, nodes)
+        if key not in self._shortages:
+            self._shortages[key] = self._find_shortage(request, nodes)
+        return self._shortages[key]
 
-        Also how many nodes have the GPUs for it, and what one of these has of the resource at most.
-        """
-        known = self._shortages.get((request, nodes))
-        if known is None:
-            known = self._shortages[request, nodes] = self._find_shortage(request, nodes)
-        return known
-
-    def _find_shortage(self, request: Request, nodes: NodeSet) -> tuple[int | None, int, int]:
+    def _find_shortage(self, request: Request, nodes: NodeSet) -> Shortage | None:
         having = self._having_gpus(request, nodes)
         count = having.bit_count()
         if not having:
-            return 0, 0, 0
+            return Shortage(request, 0, 0, 0)
         with_cpu = having & self._cpu.at_least(request.cpu_milli)
         if not with_cpu:
-            return 1, count, self._cpu.most(having)
-        if not having & self._memory.at_least(request.memory_bytes):
-            return 2, count, self._memory.most(having)
-        with_both = with_cpu & self._memory.at_least(request.memory_bytes)
-        if not with_both:
-            return CPU_AND_MEMORY, count, 0
-        return None if with_both & self._with_slot else POD_SLOT, count, 0
+            return Shortage(request, 1, count, self._cpu.most(having))
+        with_memory = having & self._memory.at_least(request.memory_bytes)
+        if not with_memory:
+            return Shortage(request, 2, count, self._memory.most(having))
+        if not with_cpu & with_memory:
+            return Shortage(request, CPU_AND_MEMORY, count, 0)
+        return None if with_cpu & with_memory & self._with_slot else Shortage(request, POD_SLOT, count, 0)
 
     def _having_gpus(self, request: Request, nodes: NodeSet) -> NodeSet:
         if not request.is_shared:
@@ -333,10 +300,6 @@ class _Free:
             ),
             len(self._accounts),
         )
-
-
-def _devices(request: Request) -> int:
-    return request.shared_devices if request.is_shared else request.gpu_count
 
 
 def _free_gpu_milli(account: NodeAccount) -> int:

@@ -2,28 +2,10 @@
 
 from collections.abc import Sequence
 
-from orchestrator.planner.accounting.quota import amount_text, gpus
+from orchestrator.planner.accounting.amounts import amount_text, amounts_text, gpus
 from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts
 
 _SHOWN_NAMES = 4
-
-
-def amounts_text(amounts: Amounts) -> str:
-    """The GPUs; of what asks for none, CPU and memory."""
-    if amounts[0]:
-        return amount_text(amounts[0], 0)
-    return all_amounts_text(amounts)
-
-
-def all_amounts_text(amounts: Amounts) -> str:
-    """GPUs, CPU and memory, as far as there is any of them."""
-    words = [amount_text(amount, resource) for resource, amount in enumerate(amounts) if amount]
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:]))) or "a place"
-
-
-def advice_on_preemptible(*, starts: bool) -> str:
-    """That it would start as preemptible work, if so."""
-    return ": there is room for it if you submit it as preemptible" if starts else ""
 
 
 def requests_text(requested: Amounts, pods: int) -> str:

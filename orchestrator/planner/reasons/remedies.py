@@ -10,8 +10,8 @@ from dataclasses import replace
 from orchestrator.planner.accounting.quota_checks import quota_violation
 from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import CAPACITY_REASONS, PodState, Workload
+from orchestrator.planner.obstacles import LimitReached, ModelPromised, QuotaReached
 from orchestrator.planner.placement.reservations import Reservation
-from orchestrator.planner.reasons.texts import LimitReached, ModelPromised, QuotaReached
 from orchestrator.planner.session import Session
 
 _MAX_TRIES = 16

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.planner import plan
-from orchestrator.planner.accounting.quota import amount_text
+from orchestrator.planner.accounting.amounts import amount_text, amounts_text
 from orchestrator.planner.model import (
     UNLIMITED,
     Constraints,
@@ -18,9 +18,9 @@ from orchestrator.planner.model import (
     Waiting,
     Workload,
 )
-from orchestrator.planner.reasons.formatting import amounts_text
-from orchestrator.planner.reasons.node_texts import Fragmented
-from orchestrator.planner.reasons.texts import Hindrances, Nominated
+from orchestrator.planner.obstacles import Hindrances, Nominated
+from orchestrator.planner.reasons.node_texts import POD_SLOT, Asking, Shortage, fragmented
+from orchestrator.planner.reasons.sentences import hindrances_text, sentence
 from orchestrator.planner.settings import Settings
 from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running
@@ -172,7 +172,7 @@ def test_who_is_nominated_is_told_where_and_with_what(request_: Request) -> None
 
 def test_a_gang_is_told_all_of_its_nodes() -> None:
     both = Nominated((1000, 0, 0), ("n1",)).plus(Nominated((1000, 0, 0), ("n1", "n2")))
-    assert both.message.startswith("is nominated to nodes n1, n2 with 2 GPUs;")
+    assert sentence(both).startswith("is nominated to nodes n1, n2 with 2 GPUs;")
 
 
 def lent_singles() -> list[Workload]:
@@ -257,25 +257,16 @@ def test_preemptible_is_only_proposed_where_that_starts_it() -> None:
     ],
 )
 def test_a_missing_pod_slot_is_named(nodes: int, devices: int, words: str) -> None:
-    requested = (devices * 1000, 1000, 0)
-    text = Fragmented(
-        requested,
-        1,
-        (8000, 8000, 0),
-        8,
-        shortage=3,
-        pod=requested,
-        devices=devices,
-        part_milli=0,
-        nodes=nodes,
-        most=0,
-        level="",
+    request = Request(gpu_count=devices, cpu_milli=1000)
+    shortage = Shortage(request, POD_SLOT, nodes, 0)
+    reason = fragmented(
+        Asking(request.amounts, 1), request, shortage, free=(8000, 8000, 0), whole=8, level=""
     )
-    assert words in text.message
+    assert words in reason.message
 
 
 def test_budgets_and_the_cap_are_both_named() -> None:
-    words = Hindrances(("the budget b/keep",), cap=2, pods_over_cap=3).message
+    words = hindrances_text(Hindrances(("the budget b/keep",), cap=2, pods_over_cap=3))
     assert "takes 3 evictions or more, and one decision makes 2 at most (--max-evictions)" in words
     assert words.endswith("; what could make way is protected by the budget b/keep")
 

@@ -7,8 +7,8 @@ as far as the limits have room for both, or if it goes as soon as it has to.
 
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.model import Amounts, Workload
+from orchestrator.planner.obstacles import LimitReserved
 from orchestrator.planner.placement.reservations import Reservation
-from orchestrator.planner.reasons.texts import LimitReserved
 
 
 def reserved_limit(

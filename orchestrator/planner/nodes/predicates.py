@@ -1,7 +1,7 @@
 """Whether a node may take a pod at all, whatever is free on it: a small pure function for each rule of Kubernetes."""
 
 from orchestrator.labels import matches_requirement
-from orchestrator.planner.model import Constraints, Node, Taint, Toleration
+from orchestrator.planner.model import Constraints, Node, Project, Taint, Toleration, Workload
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -33,3 +33,8 @@ def accepts(node: Node, constraints: Constraints, node_types: tuple[str, ...] = 
         or any(tolerates(toleration, taint) for toleration in constraints.tolerations)
         for taint in node.taints
     )
+
+
+def node_types_for(project: Project, workload: Workload) -> tuple[str, ...]:
+    """The node types that the project allows for this kind of workload; empty allows all."""
+    return project.interactive_node_types if workload.interactive else project.train_node_types

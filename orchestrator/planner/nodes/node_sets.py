@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from orchestrator.labels import LabelRequirement, matches_requirement
 from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, Node, Request
-from orchestrator.planner.placement.predicates import tolerates
+from orchestrator.planner.nodes.predicates import tolerates
 
 NodeSet = int
 

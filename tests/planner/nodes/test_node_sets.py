@@ -10,9 +10,9 @@ from orchestrator.labels import LabelRequirement
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount, capacity
 from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.model import GPU_MODEL_LABEL, Constraints, Node, Request, Taint, Toleration
+from orchestrator.planner.nodes.node_sets import Column, NodeSets, node_set, positions_in
+from orchestrator.planner.nodes.predicates import accepts
 from orchestrator.planner.placement.node_devices import devices_for
-from orchestrator.planner.placement.node_sets import Column, NodeSets, node_set, positions_in
-from orchestrator.planner.placement.predicates import accepts
 
 KEYS = st.sampled_from(["rack", "zone", "kubernetes.io/hostname"])
 VALUES = st.sampled_from(["a", "b", "1", "7", "x"])

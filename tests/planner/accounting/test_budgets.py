@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.planner import plan
+from orchestrator.planner.accounting.budgets import Budgets
 from orchestrator.planner.model import Budget, Plan, Snapshot, Workload
-from orchestrator.planner.preemption.budgets import Budgets
 from orchestrator.planner.settings import Settings
 from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running

@@ -1,0 +1,87 @@
+"""Amounts of GPUs, CPU and memory: sums and comparisons, the figures of a project, and how sentences write them."""
+
+from typing import NamedTuple
+
+from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts
+
+EVERY_RESOURCE = (0, 1, 2)
+
+
+class Figures(NamedTuple):
+    """Where a project or department stands: what it is guaranteed, may hold at most, should hold, and holds."""
+
+    quota: Amounts
+    limit: Amounts
+    share: Amounts
+    held: Amounts
+
+
+def plus(first: Amounts, second: Amounts) -> Amounts:
+    """The sum, resource by resource."""
+    return (first[0] + second[0], first[1] + second[1], first[2] + second[2])
+
+
+def minus(first: Amounts, second: Amounts) -> Amounts:
+    """The difference, resource by resource."""
+    return (first[0] - second[0], first[1] - second[1], first[2] - second[2])
+
+
+def exceeds_somewhere(amounts: Amounts, bounds: Amounts) -> bool:
+    """Whether some resource exceeds its bound."""
+    return amounts[0] > bounds[0] or amounts[1] > bounds[1] or amounts[2] > bounds[2]
+
+
+def exceeds_where_requested(amounts: Amounts, bounds: Amounts, requested: Amounts) -> bool:
+    """Whether some resource that is asked for exceeds its bound: a claim on CPUs alone is not one on GPUs."""
+    return bool(
+        (requested[0] and amounts[0] > bounds[0])
+        or (requested[1] and amounts[1] > bounds[1])
+        or (requested[2] and amounts[2] > bounds[2])
+    )
+
+
+def entitled(quota: int, limit: int, share: int) -> int:
+    """What a project may hold of a resource while others want it too: its quota or fair share, within its limit."""
+    return limit if quota >= UNLIMITED else min(limit, max(quota, share))
+
+
+def entitled_amounts(figures: Figures) -> Amounts:
+    """`entitled` for every resource."""
+    quota, limit, share = figures.quota, figures.limit, figures.share
+    return (
+        entitled(quota[0], limit[0], share[0]),
+        entitled(quota[1], limit[1], share[1]),
+        entitled(quota[2], limit[2], share[2]),
+    )
+
+
+def gpus(gpu_milli: int) -> str:
+    """Thousandths of a GPU as people write them: `2`, `0.5`, `0.125`, `unlimited`."""
+    if gpu_milli >= UNLIMITED:
+        return "unlimited"
+    whole, rest = divmod(gpu_milli, DEVICE_MILLI)
+    return str(whole) if rest == 0 else f"{whole}.{rest:03d}".rstrip("0")
+
+
+def amount_text(amount: int, resource: int) -> str:
+    """An amount of GPUs (0), CPU (1) or memory (2) as people write it: `1 GPU`, `0.5 CPUs`, `16 GiB`."""
+    if resource < 2:
+        return f"{gpus(amount)} {'GPU' if resource == 0 else 'CPU'}{'' if amount == DEVICE_MILLI else 's'}"
+    if amount >= UNLIMITED:
+        return "unlimited memory"
+    if 0 < amount < 1 << 30:
+        return f"{gpus(amount * DEVICE_MILLI >> 20)} MiB"
+    return f"{gpus(amount * DEVICE_MILLI >> 30)} GiB"
+
+
+def amounts_text(amounts: Amounts) -> str:
+    """The GPUs; of what asks for none, CPU and memory."""
+    if amounts[0]:
+        return amount_text(amounts[0], 0)
+    return all_amounts_text(amounts)
+
+
+def all_amounts_text(amounts: Amounts) -> str:
+    """GPUs, CPU and memory, as far as there is any of them."""
+    words = [amount_text(amount, resource) for resource, amount in enumerate(amounts) if amount]
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:]))) or "a place"
