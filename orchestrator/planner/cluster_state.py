@@ -15,7 +15,7 @@ from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.gangs import Chunk, start_chunks
 from orchestrator.planner.model import Pod, PodState, Snapshot, Workload
-from orchestrator.planner.nodes.node_sets import NodeSets
+from orchestrator.planner.node_sets import NodeSets
 
 
 class ClusterState:

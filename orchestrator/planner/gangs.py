@@ -4,7 +4,7 @@ What the gang needs (`min_member` pods, or the tree of sub-groups) starts in one
 that is a chunk of its own. Giving up goes the other way: the surplus pod by pod, then everything.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 from orchestrator.planner.model import SECOND_US, Amounts, Pod, PodState, SubGroup, Workload
 
@@ -79,6 +79,16 @@ def chunk_gpu_milli(chunk: Sequence[Pod]) -> int:
     if len(chunk) == 1:
         return chunk[0].request.gpu_milli
     return sum([pod.request.gpu_milli for pod in chunk])
+
+
+def shape_of(workload: Workload, chunk: Chunk) -> tuple[Hashable, ...]:
+    """Return what decides where the chunk fits, apart from its project: equal for alike chunks of alike workloads."""
+    return (
+        workload.interactive,
+        workload.topology,
+        workload.groups,
+        tuple((pod.request, pod.constraints, pod.sub_group) for pod in chunk),
+    )
 
 
 def is_satisfied(group: SubGroup, allocated: dict[str, list[Pod]]) -> bool:

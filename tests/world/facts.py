@@ -187,6 +187,13 @@ def _matches(node: Node, requirement: LabelRequirement) -> bool:
         return value in requirement.values
     if requirement.operator == "NotIn":
         return value not in requirement.values
+    if requirement.operator in ("Gt", "Lt"):
+        sides = (value or "", *requirement.values)
+        if len(sides) != 2 or not all(side.isdecimal() for side in sides):
+            return False
+        return (
+            int(sides[0]) > int(sides[1]) if requirement.operator == "Gt" else int(sides[0]) < int(sides[1])
+        )
     return (value is not None) == (requirement.operator == "Exists")
 
 

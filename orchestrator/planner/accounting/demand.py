@@ -20,8 +20,7 @@ from operator import attrgetter
 
 from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, Pod, PodState, Request, Workload
-from orchestrator.planner.nodes.node_sets import NodeSet, NodeSets
-from orchestrator.planner.nodes.predicates import node_types_for
+from orchestrator.planner.node_sets import NodeSet, NodeSets, node_types_for
 
 MAX_NESTED = 64
 """Sets of nodes that are compared with each other, for one project; more are only bounded one by one, and by their

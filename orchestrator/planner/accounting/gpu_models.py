@@ -13,8 +13,7 @@ from orchestrator.planner.accounting.model_bounds import keeps_promises, over_li
 from orchestrator.planner.accounting.shares import Claim, divide, total_model_demand
 from orchestrator.planner.gangs import Chunk, chunk_gpu_milli
 from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Workload
-from orchestrator.planner.nodes.node_sets import NodeSets
-from orchestrator.planner.nodes.predicates import node_types_for
+from orchestrator.planner.node_sets import NodeSets, node_types_for
 from orchestrator.planner.obstacles import LimitReached, ModelPromised
 
 ModelAmounts = dict[tuple[str, str], int]

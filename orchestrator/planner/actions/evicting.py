@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from orchestrator.planner.accounting.tiers import EntitlementTier
-from orchestrator.planner.gangs import Chunk
+from orchestrator.planner.gangs import Chunk, shape_of
 from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
@@ -31,17 +31,6 @@ def may_evict_now(session: Session, waiting: Iterable[Workload]) -> list[Workloa
     Whoever was moved for the first pods of a job that grows would be evicted for the next ones, before those started.
     """
     return [workload for workload in waiting if not session.waits_for_its_place(workload)]
-
-
-def shape_of(session: Session, workload: Workload, chunk: Chunk) -> tuple[object, ...]:
-    """What decides whether the chunk finds room, apart from whose it is."""
-    return (
-        workload.interactive,
-        workload.topology,
-        workload.groups,
-        session.tier_towards_reservations(workload, chunk),
-        tuple((pod.request, pod.constraints, pod.sub_group) for pod in chunk),
-    )
 
 
 def better_claims(
@@ -86,17 +75,8 @@ def _one_of_each_kind(session: Session) -> Iterator[Workload]:
     if not session.kinds:
         session.kinds[()] = []
         for workload in sorted(waiting_for(session, CAPACITY_REASONS), key=workload_order, reverse=True):
-            chunk = tuple(
-                (pod.request, pod.constraints, pod.sub_group) for pod in session.next_chunk(workload)
-            )
-            kind = (
-                workload.project,
-                workload.preemptible,
-                workload.interactive,
-                workload.topology,
-                workload.groups,
-                chunk,
-            )
+            shape = shape_of(workload, session.next_chunk(workload))
+            kind = (workload.project, workload.preemptible, *shape)
             session.kinds.setdefault(kind, []).append(workload.id)
     for names in session.kinds.values():
         while names and not _waits_for_capacity(session, names[-1]):

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 
-from orchestrator.planner.gangs import Chunk
+from orchestrator.planner.gangs import Chunk, shape_of
 from orchestrator.planner.model import Workload
 from orchestrator.planner.session import Session
 
@@ -44,11 +44,10 @@ def _kind(
 ) -> tuple[tuple[Hashable, ...], Size]:
     """What two requests must have in common to be compared, and the size of this one."""
     tier = session.tier_towards_reservations(workload, chunk)
-    common = (owner, workload.interactive, workload.topology, workload.groups, tier)
     first = chunk[0].request
     if all(pod is chunk[0] or pod.request == first for pod in chunk) and workload.groups is None:
         constraints = {id(pod.constraints): pod.constraints for pod in chunk}
-        kind = (
+        sizeless = (
             first.is_shared,
             first.gpu_memory_mib,
             first.shared_devices,
@@ -61,6 +60,6 @@ def _kind(
             first.cpu_milli,
             first.memory_bytes,
         )
-        return (common, kind, tuple(constraints.values())), size
-    pods = tuple((pod.request, pod.constraints, pod.sub_group) for pod in chunk)
-    return (common, pods), (0, 0, 0)
+        kind = (owner, tier, workload.interactive, workload.topology, *sizeless, *constraints.values())
+        return kind, size
+    return (owner, tier, *shape_of(workload, chunk)), (0, 0, 0)

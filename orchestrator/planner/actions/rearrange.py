@@ -6,8 +6,7 @@ could lose it to work that fits elsewhere too, and room would be made for it aga
 
 from collections.abc import Iterable, Sequence
 
-from orchestrator.planner.actions.evicting import shape_of
-from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli
+from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, shape_of
 from orchestrator.planner.model import CAPACITY_REASONS, Workload
 from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.session import Session
@@ -34,7 +33,8 @@ class Rearranger:
         if not 0 < session.count_granted() <= _MAX_STARTED:
             return False
         started = [other for name in session.tree.projects for other in session.granted(name)]
-        shape = (workload.project, shape_of(session, workload, chunk))
+        tier = session.tier_towards_reservations(workload, chunk)
+        shape = (workload.project, tier, *shape_of(workload, chunk))
         requested = chunk_amounts(chunk)
         if shape in self._hopeless or not requested[0] or session.violation(workload, chunk) is not None:
             return False

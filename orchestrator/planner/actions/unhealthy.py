@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.planner.accounting.amounts import amounts_text
 from orchestrator.planner.accounting.coverage import Victim
-from orchestrator.planner.actions.evicting import shape_of
-from orchestrator.planner.gangs import chunk_amounts, has_gang
+from orchestrator.planner.gangs import chunk_amounts, has_gang, shape_of
 from orchestrator.planner.model import SECOND_US, Eviction, Node, Pod, PodState, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.chunks import Placed
@@ -100,7 +99,8 @@ def _is_due_to_others(session: Session, workload: Workload, pods: Sequence[Pod],
     kinds: set[tuple[object, ...]] = set()
     for rival in sorted(session.pending(), key=workload_order):
         chunk = session.next_chunk(rival)
-        kind = (rival.project, *shape_of(session, rival, chunk))
+        tier = session.tier_towards_reservations(rival, chunk)
+        kind = (rival.project, tier, *shape_of(rival, chunk))
         ahead = rival.project == workload.project and workload_order(rival) < workload_order(workload)
         if kind in kinds or not (ahead or session.tier(rival, chunk) < ours):
             continue

@@ -1,1 +1,1 @@
-"""Where pods can go: predicates, devices, topology, reservations."""
+"""Where pods can go: nodes, devices, topology, reservations."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
 from orchestrator.planner.accounting.model_bounds import may_take, within_quota
 from orchestrator.planner.model import DEVICE_MILLI, Constraints, Pod, Request, Workload
-from orchestrator.planner.nodes.node_sets import NodeSet, NodeSets
-from orchestrator.planner.nodes.predicates import node_types_for
+from orchestrator.planner.node_sets import NodeSet, NodeSets, node_types_for
 from orchestrator.planner.placement.node_devices import (
     best_devices,
     devices_for,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.model import DEVICE_MILLI, Amounts, Pod, Workload
-from orchestrator.planner.nodes.node_sets import NodeSet
+from orchestrator.planner.node_sets import NodeSet
 
 
 @dataclass(frozen=True, slots=True)

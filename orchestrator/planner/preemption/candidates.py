@@ -12,7 +12,7 @@ from operator import attrgetter
 from orchestrator.planner.accounting.coverage import Victim, covered_pods
 from orchestrator.planner.gangs import chunk_gpu_milli, give_up_chunks
 from orchestrator.planner.model import Pod, PodState, Workload
-from orchestrator.planner.nodes.node_sets import NodeSet, node_set
+from orchestrator.planner.node_sets import NodeSet, node_set
 from orchestrator.planner.preemption.victims import VictimKey, victim_order
 from orchestrator.planner.session import Session
 

@@ -13,8 +13,7 @@ from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import Amounts, Constraints, Pod, Request, Workload
-from orchestrator.planner.nodes.node_sets import positions_in
-from orchestrator.planner.nodes.predicates import node_types_for
+from orchestrator.planner.node_sets import node_types_for, positions_in
 from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.node_options import Option, minimal_options
 from orchestrator.planner.preemption.node_ranking import NodeRanking

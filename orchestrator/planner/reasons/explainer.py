@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from orchestrator.planner.accounting.amounts import entitled_amounts
 from orchestrator.planner.accounting.ledger import NodeAccount
-from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.gangs import Chunk, chunk_amounts, shape_of
 from orchestrator.planner.model import DEVICE_MILLI, PendingReason, Pod, Request, Workload
-from orchestrator.planner.nodes.node_sets import Column, NodeSet, node_set, positions_in
+from orchestrator.planner.node_sets import Column, NodeSet, node_set, positions_in
 from orchestrator.planner.obstacles import GangEvicted, Nominated, Obstacle, Overtaken
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.node_devices import devices_for
@@ -69,16 +69,8 @@ def _share_hindrances(session: Session, waiting: Iterable[Workload]) -> None:
 
 def kind_of(session: Session, workload: Workload) -> tuple[object, ...]:
     """What decides whether others are evicted for the workload."""
-    chunk = session.next_chunk(workload)
-    return (
-        workload.project,
-        workload.priority,
-        workload.preemptible,
-        workload.interactive,
-        workload.topology,
-        workload.groups,
-        tuple((pod.request, id(pod.constraints), pod.sub_group) for pod in chunk),
-    )
+    shape = shape_of(workload, session.next_chunk(workload))
+    return (workload.project, workload.priority, workload.preemptible, *shape)
 
 
 class Explainer:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from orchestrator.planner.accounting.quota_checks import quota_violation
-from orchestrator.planner.gangs import Chunk, chunk_amounts
+from orchestrator.planner.gangs import Chunk, chunk_amounts, shape_of
 from orchestrator.planner.model import CAPACITY_REASONS, PodState, Workload
 from orchestrator.planner.obstacles import LimitReached, ModelPromised, QuotaReached
 from orchestrator.planner.placement.reservations import Reservation
@@ -100,10 +100,7 @@ class Remedies:
             if self._session.reservations
             else "",  # what is held depends on the place in the queue
             variant.project,
-            variant.interactive,
-            variant.topology,
-            variant.groups,
-            tuple((pod.request, id(pod.constraints), pod.sub_group) for pod in chunk),
+            *shape_of(variant, chunk),
         )
         known = self._known.get(kind)
         if known is None and len(self._known) < _MAX_TRIES:

@@ -24,7 +24,7 @@ from orchestrator.planner.model import (
     Snapshot,
     Workload,
 )
-from orchestrator.planner.nodes.node_sets import NodeSets, node_set, positions_in
+from orchestrator.planner.node_sets import NodeSets, node_set, positions_in
 from tests.planner.builders import node, project, workload
 
 SMALL = Constraints(node_selector=(("pool", "small"),))

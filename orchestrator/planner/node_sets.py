@@ -9,8 +9,17 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from orchestrator.labels import LabelRequirement, matches_requirement
-from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, Node, Request
-from orchestrator.planner.nodes.predicates import tolerates
+from orchestrator.planner.model import (
+    DEVICE_MILLI,
+    Amounts,
+    Constraints,
+    Node,
+    Project,
+    Request,
+    Taint,
+    Toleration,
+    Workload,
+)
 
 NodeSet = int
 
@@ -115,7 +124,7 @@ class NodeSets:
         self._capacity: dict[NodeSet, Amounts] = {}
 
     def admitting(self, constraints: Constraints, node_types: tuple[str, ...] = ()) -> NodeSet:
-        """The nodes that `predicates.accepts` lets pods with these constraints on."""
+        """The schedulable nodes that match selector, affinity, tolerations and the project's node types."""
         key = (constraints, node_types)
         nodes = self._admitting.get(key)
         if nodes is None:
@@ -241,3 +250,19 @@ def _union(sets: Iterable[NodeSet]) -> NodeSet:
     for nodes in sets:
         union |= nodes
     return union
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether one toleration accepts one taint."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if not toleration.key:
+        return toleration.operator == "Exists"
+    if toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or toleration.value == taint.value
+
+
+def node_types_for(project: Project, workload: Workload) -> tuple[str, ...]:
+    """The node types that the project allows for this kind of workload; empty allows all."""
+    return project.interactive_node_types if workload.interactive else project.train_node_types
