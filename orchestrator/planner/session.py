@@ -44,10 +44,11 @@ from orchestrator.planner.obstacles import (
     StillCharged,
 )
 from orchestrator.planner.ordering import TurnOrder, workload_order
-from orchestrator.planner.placement.chunks import ChunkPlacer, Placed
-from orchestrator.planner.placement.placer import Placement, Placer
+from orchestrator.planner.placement.chunks import ChunkPlacer
+from orchestrator.planner.placement.placer import Placer
 from orchestrator.planner.placement.reservations import Reservation, Reservations
 from orchestrator.planner.placement.reserved_limits import reserved_limit
+from orchestrator.planner.placements import Placed, Placement
 from orchestrator.planner.work_bound import WorkBound, work_of_decision
 
 _Built = TypeVar("_Built")
@@ -512,8 +513,7 @@ class Session:
     def suspend(self, workload: Workload) -> None:
         """Take what was granted to the workload off the ledger; `cancel` or a rollback must follow."""
         for placed in reversed(self._granted[workload.project][workload.id]):
-            for pod, where in placed:
-                self.ledger.unplace(workload, pod, where.node, where.devices)
+            self.ledger.unplace(workload, placed)
 
     def cancel(self, workload: Workload) -> None:
         """Take what was granted to the workload, and was suspended, out of the plan: it waits again."""
@@ -662,7 +662,7 @@ class Session:
             return ()
         for pod in moved:
             place = self._nominations.pop(pod.id)
-            self.ledger.unplace(workload, pod, place.node, place.devices)
+            self.ledger.unplace(workload, [(pod, Placement(place.node, place.devices))])
         self._evicted += again  # lost only now
         if len(ran) < len(moved):
             self.reasons.pop(name, None)
@@ -724,7 +724,7 @@ class Session:
         """The reason with the amount that terminating pods hold after all evictions of this decision."""
         workload = self.workload(name)
         bindings = ((pod, self._nominations.get(pod.id)) for pod in workload.pods)
-        placed = [(pod, Placement(own.node, own.devices, promised=False)) for pod, own in bindings if own]
+        placed = [(pod, Placement(own.node, own.devices)) for pod, own in bindings if own]
         return replace(reason, charged=self.still_charged(workload, placed) or reason.charged)
 
 

@@ -657,5 +657,5 @@ def test_who_is_evicted_with_a_claim_could_stay_as_long_as_nobody_gets_its_devic
     assert session.placer.can_stay(runs.pods[0])
     where = session.placer.find(waits, waits.pods[0])
     assert where is not None
-    session.ledger.place(waits, waits.pods[0], where.node, where.devices)
+    session.ledger.place(waits, waits.pods[0], where)
     assert not session.placer.can_stay(runs.pods[0])

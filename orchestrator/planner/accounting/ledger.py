@@ -23,6 +23,7 @@ from orchestrator.planner.model import (
     Request,
     Workload,
 )
+from orchestrator.planner.placements import Placement
 
 
 class NodeAccount:
@@ -274,31 +275,35 @@ class Ledger:
         while len(self._log) > checkpoint:
             self._log.pop()()
 
-    def place(self, workload: Workload, pod: Pod, node: str, devices: tuple[int, ...]) -> None:
+    def place(self, workload: Workload, pod: Pod, where: Placement) -> None:
         """Give a pending pod these devices; also used for a promise on what is being released."""
-        account = self.by_name[node]
-        self._occupy(account, workload, pod, devices, 1)
+        account = self.by_name[where.node]
+        self._occupy(account, workload, pod, where.devices, 1)
         self._charge(workload, pod.request, account, 1)
         if self.claims.concern(account.node, pod):
-            self.claims.enter(pod, self.claims.choose(account.node, pod, devices))
+            self.claims.enter(pod, self.claims.choose(account.node, pod, where.devices))
 
         def undo() -> None:
             if self.claims.concern(account.node, pod):
                 self.claims.leave(pod)
-            self._occupy(account, workload, pod, devices, -1)
+            self._occupy(account, workload, pod, where.devices, -1)
             self._charge(workload, pod.request, account, -1)
 
         self._log.append(undo)
 
-    def unplace(self, workload: Workload, pod: Pod, node: str, devices: tuple[int, ...]) -> None:
-        """Take a placement of this decision back."""
-        account = self.by_name[node]
-        self._occupy(account, workload, pod, devices, -1)
+    def unplace(self, workload: Workload, placed: Iterable[tuple[Pod, Placement]]) -> None:
+        """Take placements of this decision back."""
+        for pod, where in placed:
+            self._unplace(workload, pod, where)
+
+    def _unplace(self, workload: Workload, pod: Pod, where: Placement) -> None:
+        account = self.by_name[where.node]
+        self._occupy(account, workload, pod, where.devices, -1)
         self._charge(workload, pod.request, account, -1)
         granted = self.claims.leave(pod) if self.claims.concern(account.node, pod) else None
 
         def undo() -> None:
-            self._occupy(account, workload, pod, devices, 1)
+            self._occupy(account, workload, pod, where.devices, 1)
             self._charge(workload, pod.request, account, 1)
             if granted is not None:
                 self.claims.enter(pod, granted)

@@ -9,7 +9,7 @@ from orchestrator.planner.actions.rearrange import Rearranger
 from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.model import CAPACITY_REASONS, Workload
 from orchestrator.planner.ordering import workload_order
-from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.nominations import start_nominated_elsewhere
 from orchestrator.planner.reasons.explainer import Explainer
 from orchestrator.planner.session import Session
@@ -178,8 +178,7 @@ def _tier_without_nomination(session: Session, workload: Workload) -> Entitlemen
     """How well founded the nominated pods' claim is, which is on the ledger already."""
     checkpoint = session.ledger.checkpoint()
     nominated = session.nominated_places(workload)
-    for pod, where in nominated:
-        session.ledger.unplace(workload, pod, where.node, where.devices)
+    session.ledger.unplace(workload, nominated)
     tier = session.tier(workload, tuple(pod for pod, _ in nominated))
     session.ledger.rollback(checkpoint)
     return tier
@@ -193,8 +192,8 @@ def _tier_as_placed(session: Session, workload: Workload, placed: Placed) -> Ent
         return EntitlementTier.GUARANTEED  # judged before it was placed
     on: dict[str, int] = {}
     checkpoint = ledger.checkpoint()
+    ledger.unplace(workload, placed)
     for pod, where in placed:
-        ledger.unplace(workload, pod, where.node, where.devices)
         model = ledger.by_name[where.node].model
         on[model] = on.get(model, 0) + pod.request.gpu_milli
     total = tier(ledger, session.shares, workload, chunk_amounts(chunk))

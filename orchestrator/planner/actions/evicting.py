@@ -6,7 +6,7 @@ from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.gangs import Chunk, shape_of
 from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
-from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.nominations import restore_untaken_places
 from orchestrator.planner.preemption.rescheduling import reschedule
 from orchestrator.planner.preemption.victim_selection import Losses

@@ -18,7 +18,7 @@ from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import CAPACITY_REASONS, Amounts, Waiting, Workload
 from orchestrator.planner.obstacles import Overtaken
 from orchestrator.planner.ordering import workload_order
-from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.placements import Placed, Placement
 from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.nominations import restore_untaken_places
 from orchestrator.planner.preemption.rescheduling import move_elsewhere
@@ -197,7 +197,7 @@ def _has_passed_on_its_place(session: Session, nominee: Workload) -> bool:
     return any(
         pod.nominated_node is not None
         and not session.is_bound_to(pod, pod.nominated_node, pod.nominated_devices)
-        and session.placer.keep(nominee, pod, pod.nominated_node, pod.nominated_devices) is None
+        and session.placer.keep(nominee, pod, Placement(pod.nominated_node, pod.nominated_devices)) is None
         for chunk in session.granted_chunks(nominee)
         for pod in chunk
     )
@@ -248,8 +248,7 @@ def _is_due_to_others(
     checkpoint = session.ledger.checkpoint()
     moved = move_elsewhere(session, losses)
     session.ledger.rollback(checkpoint)
-    for pod, where in placed:
-        session.ledger.unplace(workload, pod, where.node, where.devices)
+    session.ledger.unplace(workload, placed)
     entitled = any(
         victim.workload.id not in moved
         and session.tier(victim.workload, needed_pods(victim)) is not EntitlementTier.SURPLUS

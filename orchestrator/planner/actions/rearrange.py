@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, shape_of
 from orchestrator.planner.model import CAPACITY_REASONS, Workload
-from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.placements import Placed
 from orchestrator.planner.session import Session
 
 _MAX_STARTED = 64

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import Pod, Workload
-from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.victims import stay_on_ledger
 from orchestrator.planner.session import Session
 
@@ -51,7 +51,7 @@ class Renomination:
         checkpoint = ledger.checkpoint()
         for pod in chunk:
             if (other := session.place_of_moved(pod)) is not None:
-                ledger.unplace(workload, pod, other.node, other.devices)
+                ledger.unplace(workload, [(pod, other)])
         places = [self._take_off(name, pods) for name, pods in in_the_way.items()]
         tiers = {name: self._tier(name, pods) for name, pods in in_the_way.items()}
         others = None
@@ -108,8 +108,7 @@ class Renomination:
         """Take nominated pods of the workload off the ledger; return where they were."""
         workload = self._session.workload(name)
         placed = [(pod, where) for pod, where in self._session.nominated_places(workload) if pod.id in pods]
-        for pod, where in placed:
-            self._session.ledger.unplace(workload, pod, where.node, where.devices)
+        self._session.ledger.unplace(workload, placed)
         return placed
 
     def _tier(self, name: str, pods: Mapping[str, Pod]) -> EntitlementTier:

@@ -26,8 +26,8 @@ from orchestrator.planner.model import (
     Workload,
 )
 from orchestrator.planner.ordering import workload_order
-from orchestrator.planner.placement.chunks import Placed
 from orchestrator.planner.placement.reservations import Reservation, ReservedCapacity
+from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.rescheduling import move_elsewhere

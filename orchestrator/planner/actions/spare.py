@@ -77,7 +77,7 @@ def _stay(session: Session, workload: Workload, chunk: Chunk) -> bool:
     checkpoint = ledger.checkpoint()
     for pod in chunk:
         if (other := session.place_of_moved(pod)) is not None:
-            ledger.unplace(workload, pod, other.node, other.devices)
+            ledger.unplace(workload, [(pod, other)])
     if not stay_on_ledger(session, workload, chunk):
         ledger.rollback(checkpoint)
         return False

@@ -11,7 +11,7 @@ from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.gangs import chunk_amounts, has_gang, shape_of
 from orchestrator.planner.model import SECOND_US, Eviction, Node, Pod, PodState, Workload
 from orchestrator.planner.ordering import workload_order
-from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.victims import EvictionReason
 from orchestrator.planner.session import Session
@@ -92,8 +92,7 @@ def _move(session: Session, workload: Workload, struck: Sequence[tuple[Pod, str]
 def _is_due_to_others(session: Session, workload: Workload, pods: Sequence[Pod], placed: Placed) -> bool:
     """Whether somebody who waits has a better claim to the places, and would fit there only."""
     checkpoint = session.ledger.checkpoint()
-    for pod, where in placed:
-        session.ledger.unplace(workload, pod, where.node, where.devices)
+    session.ledger.unplace(workload, placed)
     ours = session.tier(workload, tuple(pods))
     rivals = []
     kinds: set[tuple[object, ...]] = set()
@@ -108,8 +107,7 @@ def _is_due_to_others(session: Session, workload: Workload, pods: Sequence[Pod],
         if session.violation(rival, chunk) is None and session.place_all(rival, chunk) is not None:
             rivals.append((rival, chunk))
             session.ledger.rollback(checkpoint)
-            for pod, where in placed:
-                session.ledger.unplace(workload, pod, where.node, where.devices)
+            session.ledger.unplace(workload, placed)
     session.ledger.rollback(checkpoint)
     due = False
     for rival, chunk in rivals:

@@ -5,10 +5,10 @@ from collections.abc import Collection, Sequence
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.gangs import leaves
 from orchestrator.planner.model import Pod, PodState, SubGroup, TopologyRule, Workload
-from orchestrator.planner.placement.placer import Placement, Placer
+from orchestrator.planner.placement.placer import Placer
 from orchestrator.planner.placement.topology import domains_to_try
+from orchestrator.planner.placements import Placed
 
-Placed = list[tuple[Pod, Placement]]
 Scope = Collection[int] | None
 """Positions of the nodes to look at; None: all."""
 
@@ -91,7 +91,7 @@ class ChunkPlacer:
             if placement is None:
                 self._ledger.rollback(checkpoint)
                 return None
-            self._ledger.place(workload, pod, placement.node, placement.devices)
+            self._ledger.place(workload, pod, placement)
             placed.append((pod, placement))
         return placed
 

@@ -6,7 +6,6 @@ setting `spread` the emptiest node comes first.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
 from orchestrator.planner.accounting.model_bounds import may_take, within_quota
@@ -19,18 +18,10 @@ from orchestrator.planner.placement.node_devices import (
     has_plugin_gpus,
 )
 from orchestrator.planner.placement.reservations import Reservations
+from orchestrator.planner.placements import Placement
 
 _LISTED_NODES_PER_LOOKUP = 32
 """So many nodes of a list are gone through in the time that it takes to look at one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A node and devices for a pod; `promised` when part of it is still being released."""
-
-    node: str
-    devices: tuple[int, ...]
-    promised: bool
 
 
 class Placer:
@@ -114,17 +105,17 @@ class Placer:
             return True
         return claims.devices(account.node, pod, later=later, among=devices) is not None
 
-    def keep(self, workload: Workload, pod: Pod, node: str, devices: tuple[int, ...]) -> Placement | None:
+    def keep(self, workload: Workload, pod: Pod, where: Placement) -> Placement | None:
         """Exactly this place, free now or once all releases are through; None when the node cannot keep it."""
-        account, request = self.ledger.by_name.get(node), pod.request
+        account, request = self.ledger.by_name.get(where.node), pod.request
         if account is None or not self.accepts(account, workload, pod):
             return None
         if not account.has_capacity(request, later=True) or not self._may_take(account, workload, pod):
             return None
         now = account.has_capacity(request, later=False)
         if self.ledger.claims.concern(account.node, pod):
-            return self._keep_by_claims(account, pod, devices, now=now)
-        return self._keep_devices(account, request, devices, now=now)
+            return self._keep_by_claims(account, pod, where.devices, now=now)
+        return self._keep_devices(account, request, where.devices, now=now)
 
     def stay(self, workload: Workload, pod: Pod) -> Placement | None:
         """Where the pod runs, with its devices there, once all releases are through; None if others get them.
@@ -133,7 +124,7 @@ class Placer:
         """
         account = self.ledger.by_name.get(pod.node or "")
         if account is None or not pod.claims:
-            return self.keep(workload, pod, pod.node or "", pod.devices)
+            return self.keep(workload, pod, Placement(pod.node or "", pod.devices))
         if not self.accepts(account, workload, pod) or not self._may_take(account, workload, pod):
             return None
         return Placement(account.node.name, pod.devices, promised=True) if self.can_stay(pod) else None

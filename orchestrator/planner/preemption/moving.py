@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import Amounts, Workload
-from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.rescheduling import move_elsewhere
@@ -134,7 +134,7 @@ class MovePolicy:
             return False
         for name, placed in moved.items():
             for pod, where in placed:
-                session.ledger.place(session.workload(name), pod, where.node, where.devices)
+                session.ledger.place(session.workload(name), pod, where)
         self.moved = moved
         return self._accepts_evictions(session, workload, losses)
 

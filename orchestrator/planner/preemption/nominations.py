@@ -12,21 +12,14 @@ A pod that is moved is evicted with a nomination of its own; the pod that its co
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import Amounts, Pod, PodState, Workload
 from orchestrator.planner.ordering import workload_order
-from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.placements import Placed, Placement
 from orchestrator.planner.session import Session
 
-if TYPE_CHECKING:
-    from orchestrator.planner.placement.placer import Placement
-
 _MAX_ORDERS = 3
-
-Place = tuple[str, tuple[int, ...]]
-"""A node by its name, and indices of its devices."""
 
 
 def restore_nominations(session: Session) -> None:
@@ -75,12 +68,12 @@ def _lost_in(session: Session, order: Iterable[Workload]) -> set[str]:
         for pod in workload.pods:
             if pod.nominated_node is None or pod.state is PodState.ALLOCATED or pod.stuck:
                 continue
-            where = session.placer.keep(workload, pod, pod.nominated_node, pod.nominated_devices)
+            where = session.placer.keep(workload, pod, Placement(pod.nominated_node, pod.nominated_devices))
             if where is None:
                 lost.add(workload.id)
                 ledger.rollback(before)
                 break
-            ledger.place(workload, pod, where.node, where.devices)
+            ledger.place(workload, pod, where)
     ledger.rollback(checkpoint)
     return lost
 
@@ -115,8 +108,7 @@ def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
     nominated = session.nominated_places(workload)
     checkpoint = session.ledger.checkpoint()
     opened = _count_unshared(session, nominated)
-    for pod, where in nominated:
-        session.ledger.unplace(workload, pod, where.node, where.devices)
+    session.ledger.unplace(workload, nominated)
     placed = session.place_all(workload, tuple(pod for pod, _ in nominated), only_now=True)
     if (
         placed is None
@@ -145,14 +137,14 @@ def _count_unshared(session: Session, placed: Placed) -> int:
 
 def inherited_places(
     workload: Workload, startable: Mapping[str, Pod], inherited: Collection[str]
-) -> tuple[dict[str, Place], dict[str, str]]:
+) -> tuple[dict[str, Placement], dict[str, str]]:
     """Where pods are nominated, by pod id; pods that wait inherit from those of the same kind that leave.
 
     `startable` are pods that may start, by id, `inherited` leaving pods whose place is gone already. Also, by heir, the
     leaving pod that it inherits from.
     """
-    places: dict[str, Place] = {
-        pod.id: (pod.nominated_node, pod.nominated_devices)
+    places: dict[str, Placement] = {
+        pod.id: Placement(pod.nominated_node, pod.nominated_devices)
         for pod in workload.pods
         if pod.nominated_node is not None and pod.state is PodState.PENDING
     }
@@ -167,7 +159,7 @@ def inherited_places(
         )
         if heir is not None:
             without.remove(heir)
-            places[heir.id] = (pod.nominated_node, pod.nominated_devices)
+            places[heir.id] = Placement(pod.nominated_node, pod.nominated_devices)
             heirs[heir.id] = pod.id
     return places, heirs
 
@@ -196,7 +188,7 @@ def _exchange(
     session: Session,
     workload: Workload,
     startable: Mapping[str, Pod],
-    places: dict[str, Place],
+    places: dict[str, Placement],
     heirs: dict[str, str],
 ) -> None:
     """Give the places that can still be had to those of alike pods that start first.
@@ -210,7 +202,7 @@ def _exchange(
     for pods in alike.values():
         if len(pods) == 1:
             continue
-        is_there = {pod.id: session.placer.keep(workload, pod, *places[pod.id]) is not None for pod in pods}
+        is_there = {pod.id: session.placer.keep(workload, pod, places[pod.id]) is not None for pod in pods}
         sources = sorted(pods, key=lambda pod: not is_there[pod.id])
         if sources == pods:
             continue
@@ -233,14 +225,14 @@ def _keep_for_successors(session: Session, workload: Workload, inherited: set[st
             continue
         if pod.state is PodState.ALLOCATED or session.is_nominated(pod) or session.is_bound(pod):
             continue
-        placement = session.placer.keep(workload, pod, pod.nominated_node, pod.nominated_devices)
+        placement = session.placer.keep(workload, pod, Placement(pod.nominated_node, pod.nominated_devices))
         if placement is not None and session.violation(workload, (pod,)) is None:
-            session.ledger.place(workload, pod, placement.node, placement.devices)
+            session.ledger.place(workload, pod, placement)
             session.nominate(workload, [(pod, placement)])
 
 
 def _places(
-    session: Session, workload: Workload, chunk: Chunk, places: Mapping[str, Place], *, find_others: bool
+    session: Session, workload: Workload, chunk: Chunk, places: Mapping[str, Placement], *, find_others: bool
 ) -> Placed | None:
     """The chunk on the ledger, nominated pods where they are nominated; None when it cannot be had as a whole."""
     needs_place = any(chunk_amounts(chunk)) or any(pod.claims for pod in chunk)
@@ -250,11 +242,11 @@ def _places(
     placed: Placed = []
     homeless: list[Pod] = []
     for pod in chunk:
-        placement = session.placer.keep(workload, pod, *places[pod.id]) if pod.id in places else None
+        placement = session.placer.keep(workload, pod, places[pod.id]) if pod.id in places else None
         if placement is None:
             homeless.append(pod)
             continue
-        session.ledger.place(workload, pod, placement.node, placement.devices)
+        session.ledger.place(workload, pod, placement)
         placed.append((pod, placement))
     bound_together = workload.topology is not None or workload.groups is not None
     # One pod elsewhere could break a topology: such a gang loses its nominations and is placed anew as a whole.
@@ -264,7 +256,7 @@ def _places(
         if other is None:
             session.ledger.rollback(checkpoint)
             return None
-        session.ledger.place(workload, pod, other.node, other.devices)
+        session.ledger.place(workload, pod, other)
         placed.append((pod, other))
     return placed
 

@@ -13,9 +13,8 @@ from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
 from orchestrator.planner.accounting.quota_checks import limiting
 from orchestrator.planner.gangs import Chunk, chunk_amounts, has_topology
 from orchestrator.planner.model import Request, Workload
-from orchestrator.planner.placement.chunks import Placed
-from orchestrator.planner.placement.placer import Placement
 from orchestrator.planner.placement.topology import candidate_domains
+from orchestrator.planner.placements import Placed, Placement
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.homes import Homes, Lifted
 from orchestrator.planner.preemption.moving import MovePolicy
@@ -203,7 +202,7 @@ class _Repacking:
         moves = 0
         for item, (position, devices) in zip(items, spots, strict=True):
             name = nodes[position].node.name
-            where = self._session.placer.keep(item.workload, item.pod, name, devices)
+            where = self._session.placer.keep(item.workload, item.pod, Placement(name, devices))
             is_home = item.piece is not None and (name, devices) == (item.pod.node, tuple(item.pod.devices))
             moves += item.piece is not None and not is_home
             is_open = is_home or self._may_have(item, nodes[position], devices)
@@ -211,7 +210,7 @@ class _Repacking:
                 self._ledger.rollback(checkpoint)
                 places.clear()
                 return False
-            self._ledger.place(item.workload, item.pod, where.node, where.devices)
+            self._ledger.place(item.workload, item.pod, where)
             if not is_home:
                 places.append((item, where))
         return True
@@ -246,7 +245,7 @@ class _Repacking:
         item, *others = waiting
         for where in self._choices(item, places):
             checkpoint = self._ledger.checkpoint()
-            self._ledger.place(item.workload, item.pod, where.node, where.devices)
+            self._ledger.place(item.workload, item.pod, where)
             if self._homes.count_lost() > moves:
                 # Most places are out of the question at once, which costs less than to go on from there.
                 self._tries += 1
@@ -295,7 +294,7 @@ class _Repacking:
             if where is None:
                 self._ledger.rollback(checkpoint)
                 return item
-            self._ledger.place(item.workload, item.pod, where.node, where.devices)
+            self._ledger.place(item.workload, item.pod, where)
         return None
 
     def _choices(self, item: Lifted, places: Sequence[_Place]) -> Iterator[Placement]:
@@ -354,7 +353,8 @@ class _Repacking:
         """Whether other devices than those that the placer would take are open to the pod as well."""
         lets = self._session.reservations.lets
         return lets(account, item.workload, item.pod, devices, later=True) and (
-            self._session.placer.keep(item.workload, item.pod, account.node.name, devices) is not None
+            self._session.placer.keep(item.workload, item.pod, Placement(account.node.name, devices))
+            is not None
         )
 
     def _put_back(self, piece: Piece, back: set[str]) -> bool:
@@ -371,7 +371,7 @@ class _Repacking:
             if where is None:
                 self._ledger.rollback(checkpoint)
                 return False
-            self._ledger.place(piece.workload, pod, where.node, where.devices)
+            self._ledger.place(piece.workload, pod, where)
         back.update(pod.id for pod in pods)
         return True
 
@@ -389,7 +389,7 @@ class _Repacking:
         placed: Placed = []
         for item, where in places:
             if item.piece is None:
-                self._ledger.place(item.workload, item.pod, where.node, where.devices)
+                self._ledger.place(item.workload, item.pod, where)
                 placed.append((item.pod, where))
         if not self._policy.accepts_places(self._session, self._workload, losses, _by_workload(moved)):
             return None

@@ -8,7 +8,7 @@ from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
 from orchestrator.planner.model import PodState, Workload
 from orchestrator.planner.ordering import TurnOrder
-from orchestrator.planner.placement.chunks import Placed
+from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.victim_selection import Losses
 from orchestrator.planner.session import Session
 

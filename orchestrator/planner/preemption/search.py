@@ -11,9 +11,9 @@ from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota_checks import limiting
 from orchestrator.planner.gangs import Chunk, chunk_amounts, has_topology
 from orchestrator.planner.model import Amounts, Pod, Workload
-from orchestrator.planner.placement.chunks import Placed, largest_first
-from orchestrator.planner.placement.placer import Placement
+from orchestrator.planner.placement.chunks import largest_first
 from orchestrator.planner.placement.topology import candidate_domains
+from orchestrator.planner.placements import Placed, Placement
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.victim_selection import (
     EvictionPolicy,
@@ -206,7 +206,7 @@ def _search_pods(
                 session.ledger.rollback(checkpoint)
                 return None
             losses, placement = eviction
-        session.ledger.place(workload, pod, placement.node, placement.devices)
+        session.ledger.place(workload, pod, placement)
         placed.append((pod, placement))
         missing = minus(missing, pod.request.amounts)
     return losses, placed
@@ -234,7 +234,7 @@ def _evict_for(
                 placement = None if place is None else Placement(account.node.name, place, promised=True)
                 if placement is not None:
                     mark = session.ledger.checkpoint()
-                    session.ledger.place(workload, pod, placement.node, placement.devices)
+                    session.ledger.place(workload, pod, placement)
                     tolerated = selector.policy.tolerates(session, [*losses, *evicted])
                     session.ledger.rollback(mark)
                     if tolerated:
@@ -312,6 +312,6 @@ def _prune(
     session.ledger.rollback(checkpoint)
     evict_allowed(session, [victim for victim, _ in best[0]], selector.policy, workload, requested)
     for pod, placement in best[1]:
-        session.ledger.place(workload, pod, placement.node, placement.devices)
+        session.ledger.place(workload, pod, placement)
     selector.policy.accepts(session, workload, best[0])
     return best

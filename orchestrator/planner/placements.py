@@ -1,0 +1,18 @@
+"""A placement: the node and the devices of a pod."""
+
+from dataclasses import dataclass
+
+from orchestrator.planner.model import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A node and devices for a pod; `promised` when part of it is still being released."""
+
+    node: str
+    devices: tuple[int, ...]
+    promised: bool = False
+
+
+Placed = list[tuple[Pod, Placement]]
+"""Pods with their placements."""
