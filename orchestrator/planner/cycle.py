@@ -13,7 +13,6 @@ from orchestrator.planner.actions.consolidate_or_reclaim import (
     consolidate_or_reclaim_within_quota,
 )
 from orchestrator.planner.actions.double_claims import evict_double_holders
-from orchestrator.planner.actions.evicting import move_to_what_later_claims_freed
 from orchestrator.planner.actions.preempt import preempt
 from orchestrator.planner.actions.remake import remake_lost_nominations
 from orchestrator.planner.actions.reserve import reserve, start_reserved
@@ -22,10 +21,7 @@ from orchestrator.planner.actions.stale import evict_hopeless_stale, evict_stale
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Plan, Snapshot
-from orchestrator.planner.preemption.nominations import (
-    restore_beside_freed,
-    restore_nominations,
-)
+from orchestrator.planner.preemption.nominations import restore_nominations
 from orchestrator.planner.reasons.explainer import explain_all
 from orchestrator.planner.reasons.sentences import pending_reason
 from orchestrator.planner.session import Session
@@ -47,8 +43,6 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("preempt",), preempt),
     (("start_reserved",), start_reserved),
     (("consolidate", "reclaim", "preempt"), spare_who_can_stay),
-    (("reclaim", "preempt"), move_to_what_later_claims_freed),
-    (("nominations",), restore_beside_freed),
     (("stale",), evict_stale),
 )
 """The steps in their order; those with two names do what the decision is not kept from."""

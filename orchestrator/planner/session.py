@@ -457,13 +457,6 @@ class Session:
         new = self._evicted[count:]
         return [name for name in new if name not in self._nominations], len(self._evicted)
 
-    def evicted_for_others(self) -> Iterator[tuple[Pod, str]]:
-        """The pods that make way for other workloads and were promised no place, with the ids of their workloads."""
-        for entry in self._evictions.values():
-            if entry.beneficiary != entry.workload and entry.pod not in self._nominations:
-                workload = self.workload(entry.workload)
-                yield next(pod for pod in workload.pods if pod.id == entry.pod), entry.workload
-
     def victims_of_others(self) -> dict[str, list[str]]:
         """By workload, the ids of the pods that make way for other workloads, be it that they are only moved."""
         victims: dict[str, list[str]] = {}

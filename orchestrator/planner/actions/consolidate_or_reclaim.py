@@ -1,8 +1,6 @@
 """Places for whoever has a claim, in the order of turns: consolidation where that makes them, else reclaim.
 
 Moves for all, then evictions for all, would move work for somebody whose room then goes to a better claim.
-Evictions may bring what waits in a victim's project within its quota or fair share: it has its turn before those
-with worse claims, who would lose the room to it in the next decision.
 """
 
 from orchestrator.planner.accounting.tiers import EntitlementTier
@@ -17,34 +15,15 @@ def consolidate_or_reclaim_within_quota(session: Session) -> None:
 
 
 def consolidate_or_reclaim_within_fair_share(session: Session) -> None:
-    """For workloads that fair shares cover; what that frees beyond their need is promised before moves for others."""
-    _consolidate_or_reclaim_for_newly_entitled(session, EntitlementTier.GUARANTEED)
+    """For workloads that fair shares cover."""
     _consolidate_or_reclaim(session, EntitlementTier.FAIR, moves_percent=5, work_percent=20)
-    for level in (EntitlementTier.GUARANTEED, EntitlementTier.FAIR):
-        _consolidate_or_reclaim_for_newly_entitled(session, level)
-
-
-class _Turns:
-    """Ids of the workloads that had their turn in this decision, by tier."""
-
-    def __init__(self, _: Session) -> None:
-        self.taken: dict[EntitlementTier, set[str]] = {level: set() for level in EntitlementTier}
-
-
-def _consolidate_or_reclaim_for_newly_entitled(session: Session, level: EntitlementTier) -> None:
-    """For workloads that came within the tier by the evictions of this decision."""
-    if session.evicted_pods:
-        _consolidate_or_reclaim(session, level, moves_percent=5, work_percent=10)
 
 
 def _consolidate_or_reclaim(
     session: Session, level: EntitlementTier, *, moves_percent: int, work_percent: int
 ) -> None:
-    had_turn = session.once(_Turns).taken[level]
     moves = can_consolidate_for(session, level) if "consolidate" in session.actions else []
     takes = can_reclaim_for(session, level) if "reclaim" in session.actions else []
-    moves = [workload for workload in moves if workload.id not in had_turn]
-    takes = [workload for workload in takes if workload.id not in had_turn]
     if not moves and not takes:
         return
     session.work.allow(work_percent)
@@ -54,7 +33,6 @@ def _consolidate_or_reclaim(
     # Of its own part: searches for moves that find nothing must not use up what evictions may do.
     part_of_moves = session.work.part(moves_percent)
     waiting = [*moves, *(workload for workload in takes if workload.id not in movable)]
-    had_turn.update(workload.id for workload in waiting)
     for turns in session.turns_left_over_first(waiting):
         while (workload := session.next_turn(turns)) is not None:
             served = False

@@ -7,8 +7,6 @@ from orchestrator.planner.gangs import Chunk, shape_of
 from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placements import Placed
-from orchestrator.planner.preemption.nominations import restore_untaken_places
-from orchestrator.planner.preemption.rescheduling import reschedule
 from orchestrator.planner.preemption.victim_selection import Losses
 from orchestrator.planner.preemption.victims import evictions_for
 from orchestrator.planner.session import Session
@@ -94,7 +92,6 @@ def carry_out(session: Session, workload: Workload, losses: Losses, placed: Plac
     """Make what is on the ledger part of the plan, and find new places for victims where there are any."""
     session.take(evictions_for(workload, losses))
     session.grant(workload, placed, after_evictions=bool(losses))
-    restore_untaken_places(session, dict.fromkeys(victim.workload.id for victim, _ in losses))
 
 
 def promise_places(
@@ -111,21 +108,3 @@ def promise_places(
         if not all(map(session.is_nominated, victim.pods)):
             moved = session.end_useless_promises(victim.workload.id)
             session.take_instead(evictions_for(workload, [(victim._replace(pods=moved), reason)]))
-
-
-def move_to_what_later_claims_freed(session: Session) -> None:
-    """Promise places to victims that fit by now, when all claims have had their turn.
-
-    They were offered one as soon as the claim was served that they make way for; who goes for a later claim may free
-    more than that claim needs.
-    """
-    lost = list(session.evicted_for_others())
-    if not lost:
-        return
-    free_milli = max((account.later_milli for account in session.ledger.nodes), default=0)
-    if all(pod.request.gpu_milli > free_milli for pod, _ in lost):
-        return
-    evicted = {pod.id for pod, _ in lost}
-    for name, placed in reschedule(session, dict.fromkeys(name for _, name in lost), evicted).items():
-        session.promise(session.workload(name), placed)
-        session.end_useless_promises(name)

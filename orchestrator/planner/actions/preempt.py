@@ -20,7 +20,6 @@ from orchestrator.planner.obstacles import Overtaken
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placements import Placed, Placement
 from orchestrator.planner.preemption.candidates import Candidates, Piece
-from orchestrator.planner.preemption.nominations import restore_untaken_places
 from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.search import preempt_for
 from orchestrator.planner.preemption.victim_selection import Losses, Order, VictimSelector
@@ -180,8 +179,6 @@ def preempt_lower_for(
     # only now: nobody loses a promised room to those who come after it.
     nominees = [other for other in granted if session.is_bound_nominee(other)]
     _start_again(session, nominees)
-    # Who was to start elsewhere and cannot has its own room still, as far as nobody took it.
-    restore_untaken_places(session, [other.id for other in nominees])
     promise_places(session, workload, losses, move_elsewhere(session, losses))
     _start_again(session, [other for other in granted if not session.is_bound_nominee(other)])
     return True

@@ -78,28 +78,6 @@ def _lost_in(session: Session, order: Iterable[Workload]) -> set[str]:
     return lost
 
 
-def restore_beside_freed(session: Session) -> None:
-    """Restore what could not be for lack of a place for another pod of its gang, beside what was freed since."""
-    for workload in _oldest_first(session):
-        current = session.workload(workload.id)
-        if session.next_chunk(current) and not session.is_whole(current):
-            _restore(session, current, set(), find_others=True)
-
-
-def restore_untaken_places(session: Session, names: Iterable[str]) -> None:
-    """Leave these workloads, which lost nominations, what nobody took of their rooms, as far as it makes a gang.
-
-    Whoever takes the room of the first pod takes all rooms of a workload that grows from it, and needs one of them.
-    """
-    for name in names:
-        workload = session.workload(name)
-        lost = [
-            pod for pod in workload.pods if pod.nominated_node is not None and not session.is_nominated(pod)
-        ]
-        if any(pod.state is PodState.PENDING for pod in lost) and session.next_chunk(workload):
-            _restore(session, workload, set(), find_others=False)
-
-
 def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
     """Bind nominated pods where room is free now instead of waiting for what is being released.
 

@@ -19,14 +19,10 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
     Whose claim is worse would lose the place to the others again.
     """
     names = dict.fromkeys(victim.workload.id for victim, _ in losses)
-    return reschedule(session, names, {pod.id for victim, _ in losses for pod in victim.pods})
-
-
-def reschedule(session: Session, names: Collection[str], evicted: Collection[str]) -> dict[str, Placed]:
-    """`move_elsewhere` for the evicted pods of the workloads of these names."""
+    evicted = {pod.id for victim, _ in losses for pod in victim.pods}
     victims: dict[str, Workload] = {}
     parts: dict[str, deque[Chunk]] = {}
-    # whoever of them has another place by now, be it what nobody took of its own, needs none
+    # a pod that has another place by now needs none
     lost = {
         pod.id
         for name in names
