@@ -99,6 +99,28 @@ def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
     return True
 
 
+def start_in_free_places(session: Session) -> None:
+    """Bind the pods that this decision nominated to devices that no other pod has to leave any more.
+
+    If they waited, their reason would name terminating pods, and none terminates there.
+    """
+    for workload in session.promised_now():
+        checkpoint = session.ledger.checkpoint()
+        nominated = session.nominated_places(workload)
+        session.ledger.unplace(workload, nominated)
+        placed: Placed = []
+        for pod, where in nominated:
+            free = session.placer.keep(workload, pod, where)
+            if free is None or free.promised:
+                break
+            session.ledger.place(workload, pod, free)
+            placed.append((pod, free))
+        if len(placed) == len(nominated) and session.still_charged(workload, placed) is None:
+            session.bind_nominated(workload, placed)
+        else:
+            session.ledger.rollback(checkpoint)
+
+
 def _count_unshared(session: Session, placed: Placed) -> int:
     """How many devices these parts of GPUs, which are on the ledger, have to themselves once all releases are done."""
     count = 0
