@@ -7,7 +7,7 @@ from orchestrator.planner.actions.evicting import better_claims, waiting_for
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.actions.rearrange import Rearranger
 from orchestrator.planner.gangs import chunk_amounts
-from orchestrator.planner.model import CAPACITY_REASONS, Workload
+from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.nominations import start_nominated_elsewhere
@@ -99,7 +99,7 @@ def _prefer_older(session: Session, explainer: Explainer) -> None:
     decides. What the older one would only borrow is not taken from others for it that have a better claim to it.
     """
     hopeless = Hopeless()
-    waiting = sorted(waiting_for(session, CAPACITY_REASONS), key=workload_order)
+    waiting = sorted(waiting_for(session, (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT)), key=workload_order)
     last = {
         project: max(workload_order(workload) for workload in granted)
         for project in {workload.project for workload in waiting}

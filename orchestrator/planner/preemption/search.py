@@ -106,7 +106,8 @@ def _relieve_limits(
         def harm(piece: Piece, over: int = over, resource: int = resource) -> tuple[int, ...]:
             amount = sum(pod.request.amounts[resource] for pod in piece.victim.pods)
             is_enough = amount >= over
-            return (piece.is_covered, not is_enough, amount - over if is_enough else -amount, piece.pod_count)
+            is_protected = piece.is_covered and selector.policy.spares_covered
+            return (is_protected, not is_enough, amount - over if is_enough else -amount, piece.pod_count)
 
         pieces = [
             piece

@@ -1,0 +1,267 @@
+"""A reference scheduler for tiny worlds: it tries every allocation and takes the best by the documented order of aims.
+
+It shares no code with the planner. `Decision.decide` is the order of aims of docs/scheduling.md. It serves one claim
+after the other, and takes for each the allocation with the least harm. `GAPS` are the differences of the planner.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.specification.entitlement import FAIR, GUARANTEED, SURPLUS, Entitlement
+from tests.specification.harm import (
+    Harm,
+    below,
+    evicted,
+    gives_back,
+    keeps_balance,
+    losses,
+    may_take,
+    moves,
+    packing,
+)
+from tests.specification.tiny import Place, Places, World, without
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+FREE, MOVES, EVICTIONS, BOTH = range(4)
+
+PLACED: Final = "what a decision has placed gets no other place so that an eviction makes enough room"
+MADE: Final = (
+    "room that is made for less urgent jobs of a team is not given to an urgent one in the same decision"
+)
+FIRST: Final = "if the set of victims with the least harm is refused, the next is not tried"
+OLDEST: Final = "if jobs are evicted and others moved in one step, an older one is evicted"
+GAPS: Final = (PLACED, MADE, FIRST, OLDEST)
+
+
+class Decision:
+    """One decision. `now` is the allocation so far, `won` the jobs that start, `started` those in free room."""
+
+    def __init__(self, world: World, gaps: Iterable[str] = ()) -> None:
+        self.world, self.jobs, self.gaps = world, world.jobs, frozenset(gaps)
+        self.claims = Entitlement(world)
+        self.home = self.now = world.places
+        self.won: list[int] = []
+        self.started: list[int] = []
+
+    def decide(self) -> Places:
+        """The order of aims."""
+        for tier in (
+            GUARANTEED,
+            FAIR,
+        ):  # 1. who is entitled is served: in free room, then by moves and evictions
+            self.in_turn(tier, FREE)
+            self.in_turn(tier, BOTH)
+        self.in_turn(
+            SURPLUS, FREE
+        )  # 3. what is left over is lent in the order of turns, and inside a team by age
+        self.prefer_older()
+        self.in_turn(SURPLUS, MOVES)
+        self.prefer_urgent()
+        self.spare()  # 4. who can stay stays; 2. is `may_take`: nobody loses what a quota covers to another team
+        return self.now
+
+    def waiting(self) -> list[int]:
+        return [job for job, at in enumerate(self.now) if at is None and self.home[job] is None]
+
+    def in_turn(self, tier: int, most: int) -> None:
+        tried: set[int] = set()
+        alone = most == BOTH
+        while ready := [
+            job
+            for job in self.waiting()
+            if job not in tried and self.claims.tier(job, self.now, alone=alone) <= tier
+        ]:
+            job = self.claims.next(ready, self.now)
+            assert job is not None
+            tried.add(job)
+            self.serve(job, most)
+
+    def prefer_older(self) -> None:
+        """Inside a team nobody is overtaken by a younger job that starts in the same decision."""
+        for job in sorted(self.waiting(), key=self.claims.rank):
+            later = [
+                each
+                for each in self.mine(job, self.started)
+                if self.claims.rank(each) > self.claims.rank(job)
+            ]
+            if later and not self.has_rival(job) and self.serve(job, FREE, later):
+                for other in sorted(later, key=self.claims.rank):
+                    self.serve(other, FREE)
+
+    def prefer_urgent(self) -> None:
+        """Inside a team an urgent job takes the place of less urgent ones, of as low a priority as will do."""
+        tried: set[int] = set()
+        while ready := [job for job in self.waiting() if job not in tried]:
+            job = self.claims.next(ready, self.now)
+            assert job is not None
+            tried.add(job)
+            given = self.mine(job, self.started if MADE in self.gaps else self.won)
+            lower = [each for each in given if self.jobs[each].priority < self.jobs[job].priority]
+            if self.serve(job, EVICTIONS, lower, urgent=True):
+                for other in sorted(lower, key=self.claims.rank):
+                    self.serve(other, FREE)
+
+    def mine(self, job: int, jobs: Iterable[int]) -> list[int]:
+        return [each for each in jobs if self.jobs[each].team == self.jobs[job].team]
+
+    def has_rival(self, job: int, gone: Iterable[int] = ()) -> bool:
+        """Whether another team has a better claim to what the job's team gets in this decision, and these leave."""
+        left = without(self.now, [*self.mine(job, self.won), *gone])
+        tier = self.claims.tier(job, left)
+        return tier != GUARANTEED and any(
+            self.claims.tier(rival, left) <= tier
+            and self.claims.founded(rival, left) < self.claims.founded(job, left)
+            and self.fits(rival, left)
+            for rival, at in enumerate(left)
+            if at is None and self.jobs[rival].team != self.jobs[job].team
+        )
+
+    def fits(self, job: int, places: Places) -> bool:
+        """Whether what is free is enough, and limits and quotas allow it."""
+        new = self.jobs[job]
+        then = [(team, self.world.held(team, places) + new.size) for team in self.world.line(new.team)]
+        return (
+            self.keeps_quota(job, places)
+            and all(amount <= self.world.teams[team].limit for team, amount in then)
+            and sum(left // new.gpus for left in self.world.free(places)) >= new.pods
+        )
+
+    def keeps_quota(self, job: int, places: Places) -> bool:
+        """Whether the job is preemptible, or its team's firm jobs stay within the quota with it."""
+        new, world = self.jobs[job], self.world
+        return not new.firm or all(
+            world.held(team, places, firm=True) + new.size <= world.teams[team].quota
+            for team in world.line(new.team)
+        )
+
+    def serve(self, job: int, most: int, dropped: Iterable[int] = (), *, urgent: bool = False) -> bool:
+        """Start the job with the least harm, by no stronger means than `most`. False: there is no way."""
+        if not self.keeps_quota(job, self.now):
+            return False
+        ways: list[tuple[Harm, list[tuple[int, ...]], Places]] = []
+        for places in self.world.allocations(self.options(job, dropped)):
+            harm = self.urgency(job, places) if urgent else self.harm(job, places)
+            if harm is None or harm[0] > most:  # type: ignore[operator]
+                continue
+            placed = [each for each in self.won if each not in dropped and places[each] != self.now[each]]
+            if PLACED in self.gaps and placed and (harm[0] != FREE or dropped):
+                continue
+            if FIRST in self.gaps or self.lasts(job, harm, places, dropped, urgent=urgent):
+                ways.append((harm, [place or () for place in places], places))
+        best = min(ways, default=None)
+        if best is None or not self.lasts(job, best[0], best[2], dropped, urgent=urgent):
+            return False
+        self.now = best[2]
+        self.won = [*(each for each in self.won if each not in dropped), job]
+        is_free = best[0][0] == FREE and all(
+            home in (None, now) for home, now in zip(self.home, self.now, strict=True)
+        )
+        self.started += [job] if is_free else []
+        return True
+
+    def options(self, new: int | None, dropped: Iterable[int] = ()) -> list[list[Place]]:
+        """Where each job may be: what was started before starts still, but for the dropped, and firm jobs stay."""
+        options: list[list[Place]] = []
+        for index, job in enumerate(self.jobs):
+            if index == new or (index in self.won and index not in dropped):
+                options.append(self.world.anywhere(index))
+            elif self.now[index] is None or index in dropped:
+                options.append([None])
+            else:
+                options.append([job.place] if job.firm else [None, *self.world.anywhere(index)])
+        return options
+
+    def touched(self, places: Places) -> list[int]:
+        """Who runs until now, and would be moved or evicted."""
+        ways = enumerate(zip(self.home, self.now, places, strict=True))
+        return [
+            job
+            for job, (home, now, then) in ways
+            if home is not None and now is not None and then != now and (now == home or then is None)
+        ]
+
+    def harm(self, job: int, places: Places) -> Harm | None:
+        """The means, and the harm that it does; None: the job may not start like that."""
+        claims, now, touched = self.claims, self.now, self.touched(places)
+        lost = [each for each in touched if places[each] is None]
+        last = moves(touched, self.home, places), *packing(claims, job, self.won, now, places)
+        if not touched:
+            return FREE, *last
+        rest = [each for each in self.mine(job, self.waiting()) if claims.rank(each) >= claims.rank(job)]
+        if not lost and any(not self.jobs[each].firm for each in rest):
+            return MOVES, sum(self.jobs[each].size for each in touched), *last
+        for means, victims, tier in (
+            (EVICTIONS, touched, claims.tier(job, now, alone=True)),
+            (BOTH, lost, claims.tier(job, now)),
+        ):
+            if tier <= (FAIR if means == EVICTIONS else GUARANTEED) and may_take(claims, job, victims, now):
+                if means == BOTH and OLDEST in self.gaps:
+                    return means, len(victims), victims, *last
+                return (
+                    means,
+                    *below(claims, job, victims, now),
+                    *losses(claims, job, victims, now, places),
+                    *last,
+                )
+        return None
+
+    def urgency(self, job: int, places: Places) -> Harm | None:
+        """The same for an urgent job, which takes from less urgent ones of its team alone."""
+        touched = self.touched(places)
+        highest = max((self.jobs[each].priority for each in touched), default=-1)
+        is_new = any(places[each] is None for each in self.won)
+        if (
+            self.mine(job, touched) != touched
+            or highest >= self.jobs[job].priority
+            or not (touched or is_new)
+        ):
+            return None
+        last = moves(touched, self.home, places), *packing(self.claims, job, self.won, self.now, places)
+        return EVICTIONS, highest, *losses(self.claims, job, touched, self.now, places), *last
+
+    def lasts(self, job: int, harm: Harm, places: Places, dropped: Iterable[int], *, urgent: bool) -> bool:
+        """Whether who loses will not take it back."""
+        touched = self.touched(places)
+        lost = [each for each in touched if places[each] is None]
+        if urgent:
+            left = without(places, [*touched, job])
+            is_due = bool(list(dropped)) and self.has_rival(job, touched)
+            return not is_due and not gives_back(self.claims, job, lost, left)
+        victims = {EVICTIONS: touched, BOTH: lost}.get(harm[0], [])  # type: ignore[call-overload]
+        return keeps_balance(self.claims, job, victims, self.now)
+
+    def spare(self) -> None:
+        """Who can stay stays, and who can come back does."""
+        pairs = enumerate(zip(self.home, self.now, strict=True))
+        gone = [job for job, (home, now) in pairs if home is not None and home != now]
+        if not gone:
+            return
+        decided = self.now
+        self.now = tuple(self.home[job] if job in gone else at for job, at in enumerate(decided))
+        ways = [
+            (
+                sum(self.jobs[job].size for job in gone if places[job] is None),
+                evicted(self.claims, gone, places),
+                moves(gone, self.home, places),
+                sum(places[job] != decided[job] for job in self.won),
+                [place or () for place in places],
+                places,
+            )
+            for places in self.world.allocations(self.options(None))
+            if set(self.touched(places)) <= set(gone)
+            and not any(places[job] is None and decided[job] is not None for job in gone)
+        ]
+        self.now = min(ways)[-1]
+
+
+def rest(world: World, gaps: Iterable[str] = ()) -> World:
+    """The world when decisions change nothing any more. Who is evicted waits like all others."""
+    for _ in range(20):
+        after = world.placed(Decision(world, gaps).decide())
+        if after == world:
+            return world
+        world = after
+    raise AssertionError(f"the reference goes in circles: {world}")
