@@ -21,7 +21,7 @@ from orchestrator.planner.actions.stale import evict_hopeless_stale, evict_stale
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Plan, Snapshot
-from orchestrator.planner.preemption.nominations import restore_nominations
+from orchestrator.planner.preemption.nominations import restore_nominations, start_in_free_places
 from orchestrator.planner.reasons.explainer import explain_all
 from orchestrator.planner.reasons.sentences import pending_reason
 from orchestrator.planner.session import Session
@@ -43,6 +43,7 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("preempt",), preempt),
     (("start_reserved",), start_reserved),
     (("consolidate", "reclaim", "preempt"), spare_who_can_stay),
+    (("nominations",), start_in_free_places),
     (("stale",), evict_stale),
 )
 """The steps in their order; those with two names do what the decision is not kept from."""

@@ -221,7 +221,8 @@ def test_of_those_who_are_evicted_the_one_with_the_better_claim_gets_the_place()
 
 def test_an_evicted_pod_loses_its_nomination_and_the_older_victim_is_evicted_too() -> None:
     decision = first_decision("promised-room-beside-an-older-victim")
-    assert {each.workload for each in decision.evictions} == {"fair/pair", "borrower/older"}
+    assert {each.pod for each in decision.evictions} == {"fair/pair/0", "borrower/older/0"}
+    assert [each.pod for each in decision.nominations if each.node == "n0"] == ["fair/pair/0"]
 
 
 @NOT_MENDED

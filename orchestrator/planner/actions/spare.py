@@ -10,7 +10,6 @@ from orchestrator.planner.actions.renominate import Renomination
 from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import PodState, Workload
 from orchestrator.planner.obstacles import GangEvicted
-from orchestrator.planner.preemption.nominations import start_in_free_places
 from orchestrator.planner.preemption.rescheduling import as_it_ran, by_claim, parts_of_victim
 from orchestrator.planner.preemption.victims import stay_on_ledger
 from orchestrator.planner.reasons.explainer import Explainer
@@ -29,7 +28,6 @@ def spare_who_can_stay(session: Session) -> None:
         and _spare_best_claims_first(session, victims, renomination.let_stay)
     ):
         _spare_where_capacity_is_left(session)
-    start_in_free_places(session)
 
 
 def _spare_where_capacity_is_left(session: Session) -> None:
