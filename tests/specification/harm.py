@@ -66,12 +66,12 @@ def below(claims: Entitlement, job: int, victims: Sequence[int], now: Places) ->
 def losses(claims: Entitlement, job: int, victims: Sequence[int], now: Places, then: Places) -> Harm:
     """GPUs beyond the need, pods, the least work lost; then which of the victims get no other place."""
     world, new = claims.world, claims.world.jobs[job]
-    in_free_room = sum(free // new.gpus for free in world.free(now))
-    needed = new.gpus * max(0, new.pods - in_free_room)
+    in_free_gpus = sum(free // new.gpus for free in world.free(now))
+    needed = new.gpus * max(0, new.pods - in_free_gpus)
     beyond = max(0, sum(world.jobs[each].size for each in victims) - needed)
     pods = sum(world.jobs[each].pods for each in victims)
-    standing = sorted(_standing(claims, each, now) for each in victims)
-    return beyond, pods, *standing, evicted(claims, victims, then)
+    ranks = sorted(_rank(claims, each, now) for each in victims)
+    return beyond, pods, *ranks, evicted(claims, victims, then)
 
 
 def evicted(claims: Entitlement, victims: Iterable[int], then: Places) -> tuple[bool, ...]:
@@ -96,7 +96,7 @@ def moves(victims: Iterable[int], home: Places, then: Places) -> int:
     return sum(moved_pods(home[each], then[each]) for each in victims)
 
 
-def _standing(claims: Entitlement, victim: int, now: Places) -> tuple[object, ...]:
+def _rank(claims: Entitlement, victim: int, now: Places) -> tuple[object, ...]:
     """Smaller for who goes first: of the side furthest above its claim, of the lowest priority, the youngest."""
     world = claims.world
     side = world.line(world.jobs[victim].team)[-1]

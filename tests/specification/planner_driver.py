@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Decider = Callable[[Snapshot], Plan]
 
-MOST_DECISIONS = 20
+MAX_DECISIONS = 20
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def settle(world: World, snapshot: Snapshot, *, decider: Decider = plan) -> Rest
     seen: set[tuple[object, ...]] = set()
     faults: list[str] = []
     moves = 0
-    for _ in range(MOST_DECISIONS):
+    for _ in range(MAX_DECISIONS):
         decision = decider(snapshot)
         if not decision.bindings and not decision.evictions:
             faults += [f"{each.id} runs in parts" for each in snapshot.workloads if is_in_parts(each)]
@@ -136,10 +136,12 @@ def lost_within_quota(world: World, before: Snapshot, decision: Plan) -> list[st
     faults = []
     for each in decision.evictions:
         job, team = indices[each.workload], jobs[indices[each.workload]].team
-        kept = sum(count * other.gpus for count, other in zip(keeps, jobs, strict=True) if other.team == team)
+        remaining = sum(
+            count * other.gpus for count, other in zip(keeps, jobs, strict=True) if other.team == team
+        )
         is_theirs = jobs[indices[each.beneficiary]].team != team and each.pod not in promised
         covered = claims.covered(team, tuple(each.place for each in jobs))
-        if is_theirs and kept < world.teams[team].quota and job in covered:
+        if is_theirs and remaining < world.teams[team].quota and job in covered:
             faults.append(f"{each.workload} is evicted within the quota of its team")
     return faults
 

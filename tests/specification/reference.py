@@ -1,6 +1,6 @@
 """A reference scheduler for tiny worlds: it tries every allocation and takes the best by the documented order of aims.
 
-It shares no code with the planner. `Decision.decide` is the order of aims of docs/scheduling.md. It serves one claim
+It shares no code with the planner. `Cycle.decide` is the order of aims of docs/scheduling.md. It serves one claim
 after the other, and takes for each the allocation with the least harm. `GAPS` are the differences of the planner.
 """
 
@@ -36,7 +36,7 @@ OLDEST: Final = "if jobs are evicted and others moved in one step, an older one 
 GAPS: Final = (PLACED, MADE, FIRST, OLDEST)
 
 
-class Decision:
+class Cycle:
     """One decision. `now` is the allocation so far, `won` the jobs that start, `started` those in free room."""
 
     def __init__(self, world: World, gaps: Iterable[str] = ()) -> None:
@@ -260,7 +260,7 @@ class Decision:
 def rest(world: World, gaps: Iterable[str] = ()) -> World:
     """The world when decisions change nothing any more. Who is evicted waits like all others."""
     for _ in range(20):
-        after = world.placed(Decision(world, gaps).decide())
+        after = world.placed(Cycle(world, gaps).decide())
         if after == world:
             return world
         world = after

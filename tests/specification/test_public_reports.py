@@ -13,7 +13,7 @@ import pytest
 from tests.specification.planner_driver import Rest, settle, snapshot_of, submitted
 from tests.specification.tiny import Job, Team, World
 
-MOST_MOVES = 2
+MAX_MOVES = 2
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def test_a_reported_loop_comes_to_rest_after_two_moves_at_most(report: Report) -
     for job in report.arrivals:
         found = settle(report.world, submitted(found.snapshot, job))
         assert found.faults == ()
-        assert found.moves <= MOST_MOVES
+        assert found.moves <= MAX_MOVES
     assert running(found) == report.runs
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LAYOUTS: Final = ((1,), (2,), (1, 1), (1, 1, 1), (2, 2))
 SHAPES: Final = ((1, 1), (2, 1), (1, 2), (2, 2))
 """GPUs of a pod and pods: 1 GPU, 2 GPUs, a gang of 2, a gang of 4."""
-MOST_JOBS: Final = 5
+MAX_JOBS: Final = 5
 
 
 def team_sets(gpus: int) -> list[tuple[Team, ...]]:
