@@ -5,7 +5,7 @@ Before the leader decides on a workload for the first time it writes the workloa
 `muster-first-decisions`. After the decision has returned, the leader clears the list.
 
     leader ends during a decision ──> the next leader finds the ids
-        one of them has an outcome: the decision had returned, no one is a suspect
+        one of them has an outcome: the decision had returned, none of them is a suspect
         none has: all of them are suspects
         decides without them first, so that all others get their GPUs
         then tries them: one part of several, or each alone
@@ -120,7 +120,8 @@ class FirstDecisions:
 
     async def begin(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> LeftOut:
         """Write down the workloads that the decision tries, and return those that it must leave out."""
-        self._judge_inherited(snapshot, pods)
+        if self._starting:
+            self._judge_inherited(snapshot, pods)
         fresh = self._find_fresh(snapshot, pods)
         self._forget_deleted(snapshot)
         trial = self._next_trial()
@@ -176,7 +177,7 @@ class FirstDecisions:
             self._suspects.pop(name, None)
             logger.error("workload %s is set aside: the operator ended %d times with it", name, deaths)
         self._suspects |= died
-        if self._suspects and self._starting:
+        if self._suspects:
             logger.warning(
                 "the leader before ended during a decision; %d workloads wait for a trial",
                 len(self._suspects),

@@ -41,9 +41,10 @@ from orchestrator.names import (
     SCHEDULER_NAME,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
-from orchestrator.observe.nominations import Placement, nomination_of, with_nomination
+from orchestrator.observe.nominations import nomination_of, with_nomination
 from orchestrator.observe.snapshot import owner_uid
 from orchestrator.planner.model import Plan
+from orchestrator.planner.placements import Placement
 
 PATIENCE_SECONDS: Final = 30.0
 """How long GPUs are kept free for a successor. The Job controller's back-off is 10 s after the first pod that failed
