@@ -7,7 +7,6 @@ People who submit work choose the annotations of their pods, but neither their s
 annotation counts beside what only the API server's own and the operator's account can have written.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -21,18 +20,11 @@ from orchestrator.names import (
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
 from orchestrator.observe.request import devices_text
+from orchestrator.planner.placements import Placement
 
 MAX_NOMINATED_DEVICES: Final = 64
 _MAX_DIGITS: Final = 4
 _MAX_CHARACTERS: Final = MAX_NOMINATED_DEVICES * (_MAX_DIGITS + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A node and the indices of its devices."""
-
-    node: str
-    devices: tuple[int, ...]
 
 
 _EVICTED: Final = Condition(type=DISRUPTED_CONDITION, status="True", reason=EVICTION_REASON)

@@ -22,8 +22,9 @@ from orchestrator.names import (
 )
 from orchestrator.observe.gpu_shares import without_shares
 from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS, grace_seconds, terminates
-from orchestrator.observe.nominations import Placement, with_nomination
+from orchestrator.observe.nominations import with_nomination
 from orchestrator.observe.request import devices_text
+from orchestrator.planner.placements import Placement
 
 _NOT_YET: Final = "9999-12-31T23:59:59Z"
 """The deletion timestamp of a pod whose eviction is not shown yet: no other pod counts as its successor so far."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Mapping
 
-from orchestrator.observe.nominations import Placement
 from orchestrator.observe.pod_cache import PodCache
+from orchestrator.planner.placements import Placement
 
 
 def assume(

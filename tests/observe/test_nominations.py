@@ -12,7 +12,6 @@ from orchestrator.cluster.reflector import Change
 from orchestrator.names import NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION
 from orchestrator.observe.nominations import (
     MAX_NOMINATED_DEVICES,
-    Placement,
     bound_annotations,
     leaving_annotations,
     nomination_of,
@@ -22,6 +21,7 @@ from orchestrator.observe.nominations import (
 )
 from orchestrator.observe.reader import Reader
 from orchestrator.planner import model
+from orchestrator.planner.placements import Placement
 from tests.observe.assuming import assume
 from tests.observe.objects import decoded, namespace, pod, project
 

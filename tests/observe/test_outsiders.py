@@ -7,11 +7,11 @@ import pytest
 
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
-from orchestrator.observe.nominations import Placement
 from orchestrator.observe.reader import Reader
 from orchestrator.observe.snapshot import Reading
 from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, PodState, Snapshot
+from orchestrator.planner.placements import Placement
 from tests.observe.assuming import assume
 from tests.observe.objects import namespace, node, pod, project
 

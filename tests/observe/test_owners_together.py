@@ -6,13 +6,13 @@ from typing import Any
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Change
 from orchestrator.control.decide.requeue_holds import RequeueHolds
-from orchestrator.observe.nominations import Placement
 from orchestrator.observe.owners import KindState
 from orchestrator.observe.owners import Reading as KindReading
 from orchestrator.observe.reader import Reader
 from orchestrator.observe.snapshot import Reading
 from orchestrator.planner import plan
 from orchestrator.planner.model import Binding, Plan, PodState
+from orchestrator.planner.placements import Placement
 from tests.observe.bringing import controller, metadata_of, reference, replicated_job
 from tests.observe.objects import by_uid, namespace, node, pod, project
 

@@ -15,10 +15,11 @@ from orchestrator.names import (
     NOMINATED_DEVICES_ANNOTATION,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
-from orchestrator.observe.nominations import Placement, nomination_of
+from orchestrator.observe.nominations import nomination_of
 from orchestrator.observe.pod_cache import PodCache
 from orchestrator.observe.reader import Reader
 from orchestrator.planner.model import PodState
+from orchestrator.planner.placements import Placement
 from tests.observe.objects import decoded, job, namespace, node, pod, project
 
 ON_N1 = Placement("n-1", (2, 3))

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from orchestrator.cluster.reflector import Change
-from orchestrator.observe.nominations import Placement
 from orchestrator.observe.reader import Reader
 from orchestrator.observe.snapshot import Reading
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Snapshot, Workload
+from orchestrator.planner.placements import Placement
 from tests.observe.assuming import assume
 from tests.observe.objects import by_uid, decoded, job, namespace, node, pod, project
 

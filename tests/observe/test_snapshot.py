@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from orchestrator.cluster.objects import Project
-from orchestrator.observe.nominations import Placement
 from orchestrator.observe.pod_cache import bound, evicted
 from orchestrator.observe.reader import read
 from orchestrator.observe.snapshot import Observed
 from orchestrator.planner.model import PodState, Workload
+from orchestrator.planner.placements import Placement
 from tests.observe.objects import by_uid, decoded, job, namespace, node, pod, project
 
 

@@ -23,11 +23,11 @@ from orchestrator.control.carry_out.requests import Requests, Task, keep
 from orchestrator.control.carry_out.reservations import Reservations
 from orchestrator.control.carry_out.volume_claims import ClaimNotReady, Claims
 from orchestrator.observe.gpu_shares import share_annotations
-from orchestrator.observe.nominations import Placement
 from orchestrator.observe.pod_cache import PodCache, binding_annotations
 from orchestrator.observe.request import devices_text
 from orchestrator.observe.volumes import claims_of
 from orchestrator.planner import model
+from orchestrator.planner.placements import Placement
 
 logger = logging.getLogger(__name__)
 

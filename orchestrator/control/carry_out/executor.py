@@ -27,9 +27,10 @@ from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
 from orchestrator.names import EVICTION_REASON_ANNOTATION
 from orchestrator.observe.device_reader import Miscounted
 from orchestrator.observe.grace_periods import grace_seconds
-from orchestrator.observe.nominations import Placement, bound_annotations, leaving_annotations
+from orchestrator.observe.nominations import bound_annotations, leaving_annotations
 from orchestrator.observe.pod_cache import PodCache
 from orchestrator.planner.model import Binding, Eviction
+from orchestrator.planner.placements import Placement
 
 
 class Executor:

@@ -17,13 +17,13 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.control.carry_out.requests import Requests, Task
 from orchestrator.names import SCHEDULER_NAME
 from orchestrator.observe.nominations import (
-    Placement,
     leaving_annotations,
     nomination_of,
     shows_nomination,
     waiting_annotations,
 )
 from orchestrator.observe.pod_cache import PodCache
+from orchestrator.planner.placements import Placement
 
 
 class Nominations:

@@ -28,10 +28,10 @@ from orchestrator.observe.gpu_shares import (
     gpu_of_reservation,
     shares_of,
 )
-from orchestrator.observe.nominations import Placement
 from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import gpu_request, is_reservation
 from orchestrator.planner.model import DEVICE_MILLI, Binding
+from orchestrator.planner.placements import Placement
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,10 @@ from orchestrator.control.carry_out.requests import (
     UNHURRIED_IN_FLIGHT,
 )
 from orchestrator.names import NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION
-from orchestrator.observe.nominations import Placement, with_nomination
+from orchestrator.observe.nominations import with_nomination
 from orchestrator.observe.pod_cache import PodCache
 from orchestrator.planner.model import Binding, Eviction
+from orchestrator.planner.placements import Placement
 from tests.cluster.fake_api_server import (
     CUT,
     Answer,

@@ -33,12 +33,12 @@ from orchestrator.names import (
     TYPE_LABEL,
 )
 from orchestrator.observe.nominations import (
-    Placement,
     bound_annotations,
     leaving_annotations,
     nomination_of,
     waiting_annotations,
 )
+from orchestrator.planner.placements import Placement
 from tests.cluster.waiting import DEADLINE_SECONDS, running, until
 from tests.control.operators import operator, prepare
 

@@ -17,11 +17,12 @@ from orchestrator.names import (
     GPU_DEVICES_ANNOTATION,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
-from orchestrator.observe.nominations import Placement, nomination_of
+from orchestrator.observe.nominations import nomination_of
 from orchestrator.observe.reader import Reader, read
 from orchestrator.observe.snapshot import Observed
 from orchestrator.planner import plan
 from orchestrator.planner.model import Binding, Plan, PodState
+from orchestrator.planner.placements import Placement
 from tests.cluster.waiting import ManualClock
 from tests.observe.assuming import assume
 from tests.observe.objects import by_uid, decoded, job, namespace, node, pod, project
