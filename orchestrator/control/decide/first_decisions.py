@@ -27,6 +27,7 @@ from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.objects import ConfigMap, Pod
 from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.report.record import write_record
 from orchestrator.names import FIRST_DECISIONS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.planner.model import PodState, Snapshot, Workload
 
@@ -248,19 +249,12 @@ class FirstDecisions:
         if not self._is_leader():
             return
         record = self._record()
-        body = {
-            "apiVersion": CONFIG_MAPS.api_version,
-            "kind": CONFIG_MAPS.kind,
-            "metadata": {
-                "name": FIRST_DECISIONS_CONFIG_MAP,
-                "namespace": SYSTEM_NAMESPACE,
-                "labels": {"app.kubernetes.io/part-of": "muster"},
-            },
-            "data": {KEY: msgspec.json.encode(record).decode()},
-        }
+        data = {KEY: msgspec.json.encode(record).decode()}
         try:
             async with asyncio.timeout(WRITE_SECONDS):
-                await self._transport.apply(PATH, body, field_manager=FIELD_MANAGER)
+                await write_record(
+                    self._transport, FIRST_DECISIONS_CONFIG_MAP, data, field_manager=FIELD_MANAGER
+                )
         except (ClusterError, TimeoutError) as error:
             level = logging.DEBUG if self._is_failing else logging.WARNING
             logger.log(level, "new workloads are decided on without a record of them: %r", error)

@@ -13,10 +13,10 @@ import yaml
 
 from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.objects import ConfigMap
-from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.operator_config import OperatorConfig, options
-from orchestrator.names import SETTINGS_CONFIG_MAP, SYSTEM_NAMESPACE
+from orchestrator.control.report.record import write_record
+from orchestrator.names import SETTINGS_CONFIG_MAP
 from orchestrator.simulation.settings import KEY, PATH, encoded
 
 logger = logging.getLogger(__name__)
@@ -69,17 +69,7 @@ class SettingsRecord:
             restored = {"data": {**dict.fromkeys(known), **self._data}}
             await self._transport.patch(PATH, restored, content_type=MERGE_PATCH)
             return
-        body = {
-            "apiVersion": CONFIG_MAPS.api_version,
-            "kind": CONFIG_MAPS.kind,
-            "metadata": {
-                "name": SETTINGS_CONFIG_MAP,
-                "namespace": SYSTEM_NAMESPACE,
-                "labels": {"app.kubernetes.io/part-of": "muster"},
-            },
-            "data": self._data,
-        }
-        await self._transport.apply(PATH, body, field_manager=FIELD_MANAGER)
+        await write_record(self._transport, SETTINGS_CONFIG_MAP, self._data, field_manager=FIELD_MANAGER)
 
     async def _known(self) -> Mapping[str, str] | None:
         try:

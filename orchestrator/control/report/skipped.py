@@ -15,6 +15,7 @@ from orchestrator.cluster.errors import ClusterError, Forbidden, NotFound
 from orchestrator.cluster.objects import ConfigMap
 from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.report.record import write_record
 from orchestrator.errors import MusterError
 from orchestrator.names import SKIPPED_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.observe.unreadable import SkippedObject
@@ -154,17 +155,8 @@ class SkippedRecord:
         """Write the record. Raises leaves of ClusterError."""
         if not self._is_leader():
             return
-        body = {
-            "apiVersion": CONFIG_MAPS.api_version,
-            "kind": CONFIG_MAPS.kind,
-            "metadata": {
-                "name": SKIPPED_CONFIG_MAP,
-                "namespace": SYSTEM_NAMESPACE,
-                "labels": {"app.kubernetes.io/part-of": "muster"},
-            },
-            "data": {KEY: msgspec.json.encode(self._record).decode()},
-        }
-        await self._transport.apply(PATH, body, field_manager=FIELD_MANAGER)
+        data = {KEY: msgspec.json.encode(self._record).decode()}
+        await write_record(self._transport, SKIPPED_CONFIG_MAP, data, field_manager=FIELD_MANAGER)
 
 
 async def recorded(transport: Transport) -> Record:

@@ -17,7 +17,7 @@ from orchestrator.control.decide.observer import Observer
 from orchestrator.control.decide.quarantine import Planner
 from orchestrator.control.decide.scheduler import SchedulerLoop
 from orchestrator.control.report.health import Health, health_pages
-from orchestrator.control.report.skipped import KEY, PATH, NoRecord, SkippedRecord, recorded
+from orchestrator.control.report.skipped import KEY, PATH, POLL_SECONDS, NoRecord, SkippedRecord, recorded
 from orchestrator.observe.unreadable import SkippedObject
 from orchestrator.pages import serving_pages
 from orchestrator.planner import plan
@@ -325,7 +325,7 @@ async def test_the_record_is_written_when_something_comes_or_goes_and_read_back(
                 await recorded(transport)
         async with running(record.run()):
             record.note([])
-            await until(lambda: said.record)
+            await until(lambda: said.record, seconds=POLL_SECONDS / 2)  # not only by the poll
             assert (await recorded(transport)).objects == ()
             assert record.note([one], left_over=("a/x", "a/y", "a/z")) == [one]
             assert record.note([one], left_over=("a/x", "a/y", "a/z")) == []
