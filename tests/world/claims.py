@@ -161,7 +161,7 @@ class ClaimWorld:
             snapshot, lambda pod: graces[len(pod.id) % len(graces)], lambda _pod: lates
         )
         self.planner = Planner()
-        self.decisions = 0
+        self.decisions = self.evictions = 0
 
     @property
     def snapshot(self) -> Snapshot:
@@ -432,6 +432,7 @@ class ClaimWorld:
             sorted(decision.bindings, key=lambda b: b.pod)
         ), "the order of the input matters"
         self.check_bindings(before, decision)
+        self.evictions += len(decision.evictions)
         goes_on = self.departures.carry_out(decision)
         self.check_devices()
         return decision, goes_on
@@ -590,8 +591,8 @@ def holders(claims: Iterable[ObservedClaim]) -> dict[DeviceId, list[int | None]]
     return held
 
 
-def walk(seed: int) -> int:
-    """Build the world of that number and decide until it is at rest. Returns the number of decisions.
+def walk(seed: int) -> tuple[int, int]:
+    """Build the world of that number and decide until it is at rest. Returns the number of decisions, and of evictions.
 
     Raises AssertionError when a decision breaks a rule, or it does not come to rest.
     """
@@ -609,4 +610,4 @@ def walk(seed: int) -> int:
             world.departures.lose([rng.choice(running)])
     last = world.run()
     world.check_nobody_waits_for_nothing(last)
-    return world.decisions
+    return world.decisions, world.evictions

@@ -83,6 +83,7 @@ class Settled:
     """By check, the first one, and the snapshot that it was seen on."""
     after: Snapshot
     decisions: int
+    evictions: int
 
 
 def settle(
@@ -101,7 +102,7 @@ def settle(
         for violation in violations:
             first.setdefault(violation.check, (violation, seen_on))
 
-    active = 0
+    active = evictions = 0
     capped = snapshot.settings.max_evictions is not None
     patience = MAX_ACTIVE_DECISIONS + (sum(1 for _ in all_pods(snapshot)) if capped else 0)
     for decisions in range(1, 1000):
@@ -111,15 +112,16 @@ def settle(
             violations += history.note(current, decision)
         record(violations, current)
         if decision is None:
-            return Settled(first, current, decisions)
+            return Settled(first, current, decisions, evictions)
         active += bool(decision.bindings or decision.evictions)
+        evictions += len(decision.evictions)
         if active > patience or decisions > 20 * patience:
             facts = f"{decisions} decisions, {active} of them changed something; {history.summary()}"
             record([Violation("loop", facts)], snapshot)
-            return Settled(first, current, decisions)
+            return Settled(first, current, decisions, evictions)
         if not cluster.carry_out(decision) and cluster.is_quiet:
             record([*check_rest(current), *history.ineffective(current)], current)
-            return Settled(first, current, decisions)
+            return Settled(first, current, decisions, evictions)
     raise AssertionError("not reached: `patience` ends it")
 
 

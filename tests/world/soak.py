@@ -50,12 +50,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One world: how many decisions were checked, and what was wrong.
+    """One world: how many decisions were checked, how many pods they evict, and what was wrong.
 
     `broken` is what was wrong in a world with claims: such a world is no snapshot file, but built anew from its number.
     """
 
     decisions: int
+    evictions: int
     failures: tuple[Failure, ...] = ()
     broken: str = ""
 
@@ -80,7 +81,7 @@ def live(seed: int, steps: int) -> Outcome:
         for failure in _failures(name, frozen, world.pace, seed)
         if failure.violation.check not in known
     ]
-    return Outcome(done + frozen.decisions, tuple(failures))
+    return Outcome(done + frozen.decisions, world.evictions + frozen.evictions, tuple(failures))
 
 
 def saturate(seed: int, *, trees: bool) -> Outcome:
@@ -89,15 +90,16 @@ def saturate(seed: int, *, trees: bool) -> Outcome:
     snapshot = saturated(seed, trees=trees)
     settled = settle(snapshot, pace, seed * 1000 + 1)
     name = f"saturated {'tree' if trees else 'flat'} {seed}"
-    return Outcome(settled.decisions, tuple(_failures(name, settled, pace, seed, start=snapshot)))
+    failures = tuple(_failures(name, settled, pace, seed, start=snapshot))
+    return Outcome(settled.decisions, settled.evictions, failures)
 
 
 def claim(seed: int) -> Outcome:
     """One world with device claims, decided until it is at rest."""
     try:
-        return Outcome(walk(seed))
+        return Outcome(*walk(seed))
     except AssertionError as error:
-        return Outcome(0, broken=f"tests.world.claims.walk({seed}): {error}")
+        return Outcome(0, 0, broken=f"tests.world.claims.walk({seed}): {error}")
 
 
 def _failures(
@@ -157,11 +159,13 @@ def soak(
     """Run the worlds until the monotonic time `until`, and print what comes of them. Returns the failures by check."""
     by_check: Counter[str] = Counter()
     counts: Counter[str] = Counter()
+    evictions: Counter[str] = Counter()
     decisions = 0
     next_line = time.monotonic() + 10
     for kind, outcome in _outcomes(worlds, until, workers):
         counts[kind] += 1
         decisions += outcome.decisions
+        evictions[kind] += outcome.evictions
         for failure in outcome.failures:
             check = failure.violation.check
             by_check[check] += 1
@@ -172,7 +176,11 @@ def soak(
             print(outcome.broken, flush=True)
         if time.monotonic() >= next_line:
             next_line = time.monotonic() + 30
-            print(f"{dict(counts)}, {decisions} decisions, failures: {dict(by_check) or 'none'}", flush=True)
+            print(
+                f"{dict(counts)}, {decisions} decisions, evictions: {dict(evictions)}, "
+                f"failures: {dict(by_check) or 'none'}",
+                flush=True,
+            )
     print(f"\n{'CHECK':<20} FAILING WORLDS")
     for check, count in by_check.most_common():
         print(f"{check:<20} {count}")
@@ -180,6 +188,8 @@ def soak(
         f"\n{counts['life']} lives, {counts['saturated']} saturated clusters, {counts['claims']} worlds with claims, "
         f"{decisions} decisions checked"
     )
+    for kind, count in counts.items():
+        print(f"{kind:<20} {evictions[kind]} evictions, {evictions[kind] / count:.4f} for each world")
     return by_check
 
 

@@ -40,6 +40,7 @@ class World:
         self._deleted: dict[str, int] = {}
         """By workload that was deleted, the step in which its last pod has ended."""
         self._steps = 0
+        self.evictions = 0
         self.violations: dict[str, tuple[Violation, Snapshot]] = {}
 
     @property
@@ -77,6 +78,7 @@ class World:
             self.violations.setdefault(violation.check, (violation, snapshot))
         if decision is None:
             return False
+        self.evictions += len(decision.evictions)
         self.cluster.carry_out(decision)
         return True
 
