@@ -193,7 +193,10 @@ class ContainerState(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
-    """How one container is; `container_id` begins with its runtime, `containerd://`."""
+    """How one container is; `container_id` begins with its runtime, `containerd://`.
+
+    `resources` are those that it runs with, `allocated_resources` those that its kubelet has granted.
+    """
 
     name: str
     container_id: str = msgspec.field(default="", name="containerID")
@@ -201,6 +204,8 @@ class ContainerStatus(Wire, frozen=True):
     restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, str | int] = {}
 
 
 FINISHED: Final = ("Succeeded", "Failed")
@@ -230,7 +235,10 @@ class ExtendedResourceClaimStatus(Wire, frozen=True):
 
 
 class PodStatus(Wire, frozen=True):
-    """How a pod is; `phase` is Pending, Running, Succeeded, Failed or Unknown."""
+    """How a pod is; `phase` is Pending, Running, Succeeded, Failed or Unknown.
+
+    `resources` and `allocated_resources` are those of the pod as a whole, as for a container.
+    """
 
     phase: str = ""
     reason: str = ""
@@ -242,6 +250,8 @@ class PodStatus(Wire, frozen=True):
     nominated_node_name: str = ""
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, str | int] = {}
     host_ip: str = msgspec.field(default="", name="hostIP")
     pod_ip: str = msgspec.field(default="", name="podIP")
 

@@ -73,6 +73,17 @@ def cpu_milli(quantity: str) -> int:
 
 
 @lru_cache(maxsize=4096)
+def thousandths(quantity: str) -> int:
+    """Return a quantity of any resource in thousandths of its unit; less than one is rounded up.
+
+    Raises ValueError if it is no quantity.
+    """
+    value = _decimal(quantity)
+    _rounded_up(value)  # raises for more than a quantity can be
+    return int((value * 1000).to_integral_value(rounding=ROUND_CEILING))
+
+
+@lru_cache(maxsize=4096)
 def whole_count(quantity: str) -> int:
     """Return a quantity of whole things, such as pods or devices: `110`, or `1k` as the API server writes 1000.
 

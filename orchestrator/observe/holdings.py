@@ -74,15 +74,18 @@ class NodeDevices:
 def held_request(request: Request, devices: Sequence[int]) -> Request:
     """What a pod with these devices holds: never more GPUs than it has."""
     if not request.is_shared:
-        return Request(len(devices), 0, request.cpu_milli, request.memory_bytes)
+        return Request(len(devices), 0, request.cpu_milli, request.memory_bytes, scalars=request.scalars)
     if not devices:
-        return Request(cpu_milli=request.cpu_milli, memory_bytes=request.memory_bytes)
+        return Request(
+            cpu_milli=request.cpu_milli, memory_bytes=request.memory_bytes, scalars=request.scalars
+        )
     return Request(
         gpu_portion_milli=request.gpu_portion_milli,
         cpu_milli=request.cpu_milli,
         memory_bytes=request.memory_bytes,
         gpu_memory_mib=request.gpu_memory_mib,
         shared_devices=len(devices),
+        scalars=request.scalars,
     )
 
 

@@ -27,7 +27,7 @@ REFUSES: Final = (
 )
 
 _NOTHING: Final[Mapping[str, tuple[Pod, Held]]] = MappingProxyType({})
-_UNKNOWN: Final = Held(None, None)
+_UNKNOWN: Final = Held(None, None, scalars=None)
 
 
 class NodeReader:

@@ -1,35 +1,39 @@
 """What one pod asks for, and where it may run: from the pod's specification to the planner's terms."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.integers import whole_number
-from orchestrator.cluster.objects import Container, Pod, PodSpec
+from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.objects import Toleration as PodToleration
-from orchestrator.cluster.quantity import cpu_milli, memory_bytes, memory_mib, shortened, whole_count
+from orchestrator.cluster.quantity import MAX_QUANTITY, memory_bytes, memory_mib, shortened
 from orchestrator.names import (
     ADMITTED_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
     GPU_FRACTION_ANNOTATION,
     GPU_FRACTION_DEVICES_ANNOTATION,
     GPU_MEMORY_ANNOTATION,
+    GPU_PART_RESOURCE,
     GPU_RESOURCE,
     RESERVATION_LABEL,
     SYSTEM_NAMESPACE,
 )
+from orchestrator.observe.effective_request import effective_request, requested_names, resize_state
 from orchestrator.observe.node_terms import Terms, both, terms_of
 from orchestrator.observe.unreadable import UnreadableRequest
-from orchestrator.planner.model import Constraints, Request, Toleration
+from orchestrator.planner.model import Constraints, Request, Scalars, Toleration
 
 __all__ = [
     "GPU_PARTS",
     "MAX_AMOUNT",
     "MAX_DEVICES",
     "NODE_NAME_LABEL",
+    "NO_SCALARS",
     "Held",
     "UnreadableRequest",
+    "amount_of_scalar",
     "asks_the_same",
     "concerns_gpus",
     "devices_of",
@@ -57,44 +61,82 @@ TOLERATION_OPERATORS: Final = ("Equal", "Exists")
 MAX_SELECTOR_LABELS: Final = 64
 
 _MIB = 1 << 20
+MAX_SCALARS: Final = 64
+"""Resources beside GPUs, CPU and memory that one pod requests. People request one to three."""
+NO_SCALARS: Final = frozenset(("cpu", "memory", "pods", GPU_RESOURCE, GPU_PART_RESOURCE))
+"""Resources that have a field of their own, and the one that requests a GPU fraction, which no node has."""
 _UNITS: Final = {GPU_RESOURCE: "devices", "cpu": "thousandths of a CPU", "memory": "bytes"}
+_MOST: Final = {GPU_RESOURCE: MAX_DEVICES, "cpu": MAX_AMOUNT, "memory": MAX_AMOUNT}
 GPU_PARTS: Final = frozenset((GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION))
 """The annotations that ask for parts of GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a bound pod holds on its node; None where it cannot be read, which has to count as all there is."""
+    """What a bound pod holds on its node; None where it cannot be read, which has to count as all there is.
+
+    `scalars` are the other resources; None: nothing is known of them.
+    """
 
     cpu_milli: int | None
     memory_bytes: int | None
     problem: str = ""
+    scalars: Mapping[str, int | None] | None = field(default_factory=dict)
 
 
 def resource_request(pod: Pod) -> Request:
     """What the pod asks of Kubernetes itself, whatever its annotations say. Raises UnreadableRequest."""
+    names = scalar_names(pod)
+    if len(names) > MAX_SCALARS:
+        raise UnreadableRequest(
+            f"it requests {len(names)} resources beside GPUs, CPU and memory: at most {MAX_SCALARS} are read"
+        )
     return Request(
-        gpu_count=_resource(pod, GPU_RESOURCE, whole_count, MAX_DEVICES),
-        cpu_milli=_resource(pod, "cpu", cpu_milli, MAX_AMOUNT),
-        memory_bytes=_resource(pod, "memory", memory_bytes, MAX_AMOUNT),
+        gpu_count=_resource(pod, GPU_RESOURCE),
+        cpu_milli=_resource(pod, "cpu"),
+        memory_bytes=_resource(pod, "memory"),
+        scalars=_scalars({name: _resource(pod, name) for name in names}) if names else (),
     )
+
+
+def scalar_names(pod: Pod) -> set[str]:
+    """The resources beside GPUs, CPU and memory that the pod requests of its node."""
+    return set(requested_names(pod)) - NO_SCALARS
+
+
+def amount_of_scalar(quantity: str) -> int:
+    """Return a quantity of a resource beside GPUs, CPU and memory in its unit, rounded up.
+
+    Raises ValueError if it is negative or no quantity.
+    """
+    amount = memory_bytes(quantity)
+    if amount < 0:
+        raise ValueError(f"{shortened(quantity)} is negative")
+    return amount
+
+
+def _scalars(amounts: Mapping[str, int]) -> Scalars:
+    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
 
 
 def held_on_node(pod: Pod) -> Held:
     """What a bound pod of another scheduler holds beside GPUs, each resource read by itself."""
     problems: list[str] = []
 
-    def read(resource: str, parse: Callable[[str], int], most: int) -> int | None:
+    def read(resource: str) -> int | None:
         try:
-            return _resource(pod, resource, parse, most)
+            return _resource(pod, resource)
         except UnreadableRequest as error:
             problems.append(str(error))
             return None
 
-    read(GPU_RESOURCE, whole_count, MAX_DEVICES)
-    return Held(
-        read("cpu", cpu_milli, MAX_AMOUNT), read("memory", memory_bytes, MAX_AMOUNT), "; ".join(problems)
+    read(GPU_RESOURCE)
+    cpu, memory, scalars = (
+        read("cpu"),
+        read("memory"),
+        {name: read(name) for name in sorted(scalar_names(pod))},
     )
+    return Held(cpu, memory, "; ".join(problems), scalars)
 
 
 def is_admitted(pod: Pod) -> bool:
@@ -127,7 +169,7 @@ def gpu_request(pod: Pod, *, with_parts: bool = True) -> Request:
     A number that cannot be read is the largest, a part of a GPU that cannot be read a whole one.
     """
     try:
-        count = _resource(pod, GPU_RESOURCE, whole_count, MAX_DEVICES)
+        count = _resource(pod, GPU_RESOURCE)
     except UnreadableRequest:
         return Request(gpu_count=MAX_DEVICES)
     if count or not with_parts:
@@ -148,14 +190,17 @@ def has_gpus_of_plugin(pod: Pod) -> bool:
 def readable_request(pod: Pod) -> Request:
     """What a bound pod that cannot be read asks for, each resource by itself; more than there is where it cannot be."""
 
-    def read(resource: str, parse: Callable[[str], int]) -> int:
+    def read(resource: str) -> int:
         try:
-            return _resource(pod, resource, parse, MAX_AMOUNT)
+            return _resource(pod, resource)
         except UnreadableRequest:
             return MAX_AMOUNT
 
     return replace(
-        gpu_request(pod), cpu_milli=read("cpu", cpu_milli), memory_bytes=read("memory", memory_bytes)
+        gpu_request(pod),
+        cpu_milli=read("cpu"),
+        memory_bytes=read("memory"),
+        scalars=_scalars({name: read(name) for name in scalar_names(pod)}),
     )
 
 
@@ -190,17 +235,25 @@ def devices_of(pod: Pod) -> tuple[int, ...]:
         return ()
 
 
-def _resource(pod: Pod, resource: str, parse: Callable[[str], int], most: int) -> int:
+def _resource(pod: Pod, resource: str) -> int:
+    """What the pod requests of the resource, CPU in thousandths. Raises UnreadableRequest."""
     if resource == GPU_RESOURCE and is_reservation(pod):
         return 0
     try:
-        amount = _total(pod, resource, parse)
+        amount = effective_request(pod, resource)
     except ValueError as error:
         raise UnreadableRequest(f"its request of {resource} cannot be read: {error}") from error
+    if resource != "cpu":
+        if resource == GPU_RESOURCE and amount % 1000:
+            raise UnreadableRequest(
+                f"its request of {resource} cannot be read: it is no whole number of things"
+            )
+        amount = -(-amount // 1000)
+    most = _MOST.get(resource, MAX_QUANTITY)
     if not 0 <= amount <= most:
-        raise UnreadableRequest(
-            f"it asks for {amount} of {resource}, in {_UNITS[resource]}: allowed is {most}"
-        )
+        unit = _UNITS.get(resource)
+        in_unit = f", in {unit}" if unit else ""
+        raise UnreadableRequest(f"it asks for {amount} of {resource}{in_unit}: allowed is {most}")
     return amount
 
 
@@ -213,7 +266,7 @@ def pod_request(pod: Pod) -> Request:
     parts = _parts(pod.metadata.annotations)
     if parts is None:
         return plain
-    return replace(parts, cpu_milli=plain.cpu_milli, memory_bytes=plain.memory_bytes)
+    return replace(parts, cpu_milli=plain.cpu_milli, memory_bytes=plain.memory_bytes, scalars=plain.scalars)
 
 
 def asks_the_same(before: Pod, after: Pod) -> bool:
@@ -225,6 +278,7 @@ def asks_the_same(before: Pod, after: Pod) -> bool:
         and one.resources == other.resources
         and one.overhead == other.overhead
         and before.metadata.labels == after.metadata.labels
+        and (before.status is after.status or resize_state(before) == resize_state(after))
         and all(
             before.metadata.annotations.get(key) == after.metadata.annotations.get(key)
             for key in (*GPU_PARTS, GPU_FRACTION_DEVICES_ANNOTATION)
@@ -334,31 +388,3 @@ def _toleration(toleration: PodToleration) -> Toleration:
             f"allowed are {' and '.join(TOLERATION_OPERATORS)}"
         )
     return Toleration(toleration.key, operator, toleration.value, toleration.effect)
-
-
-def _total(pod: Pod, resource: str, parse: Callable[[str], int]) -> int:
-    """Kubernetes' effective request: containers and sidecars together, or one start-up container if that is more.
-
-    What the pod as a whole asks for is at least that, or Kubernetes does not take it.
-    """
-    running, starting = _sum(pod.spec.containers, resource, parse), 0
-    if pod.spec.init_containers:
-        sidecars = [one for one in pod.spec.init_containers if one.restart_policy == "Always"]
-        starters = [one for one in pod.spec.init_containers if one.restart_policy != "Always"]
-        running += _sum(sidecars, resource, parse)
-        starting = max((_requested(starter, resource, parse) for starter in starters), default=0)
-    whole = _requested(pod.spec, resource, parse)
-    return max(running, starting, whole) + _parsed(pod.spec.overhead.get(resource), parse)
-
-
-def _sum(containers: Iterable[Container], resource: str, parse: Callable[[str], int]) -> int:
-    return sum([_requested(container, resource, parse) for container in containers])
-
-
-def _requested(asker: Container | PodSpec, resource: str, parse: Callable[[str], int]) -> int:
-    amount = asker.resources.requests.get(resource)
-    return _parsed(asker.resources.limits.get(resource) if amount is None else amount, parse)
-
-
-def _parsed(amount: str | int | None, parse: Callable[[str], int]) -> int:
-    return 0 if amount is None else parse(str(amount))

@@ -33,8 +33,10 @@ from orchestrator.observe.owners import Chain
 from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import (
     MAX_AMOUNT,
+    NO_SCALARS,
     NODE_NAME_LABEL,
     Held,
+    amount_of_scalar,
     devices_of,
     gpu_devices,
     has_gpus_of_plugin,
@@ -191,6 +193,7 @@ def planner_node(
         labels.setdefault(model.GPU_MODEL_LABEL, published.model)
     cpu = _amount(allocatable, "cpu", cpu_milli)
     memory = _amount(allocatable, "memory", memory_bytes)
+    scalars = _scalars(allocatable)
     foreign = list(held)
     return model.Node(
         name=node.metadata.name,
@@ -209,6 +212,7 @@ def planner_node(
             gpu_count=len(foreign_devices),
             cpu_milli=_sum((use.cpu_milli for use in foreign), cpu),
             memory_bytes=_sum((use.memory_bytes for use in foreign), memory),
+            scalars=_foreign_scalars(foreign, scalars) if scalars else (),
         ),
         foreign_pods=len(foreign),
         foreign_devices=foreign_devices,
@@ -218,7 +222,29 @@ def planner_node(
         unhealthy_gpus=health.unhealthy_gpus,
         lost_gpus=health.lost_gpus,
         published_gpus=() if published is None else published.ids,
+        scalars=scalars,
     )
+
+
+def _scalars(allocatable: Mapping[str, str | int]) -> dict[str, int]:
+    """The node's resources beside GPUs, CPU, memory and pods; it has none of one that is left out."""
+    amounts = {
+        name: amount_of_scalar(str(allocatable[name]))
+        for name in sorted(allocatable)
+        if name not in NO_SCALARS
+    }
+    return {name: amount for name, amount in amounts.items() if amount}
+
+
+def _foreign_scalars(held: Iterable[Held], scalars: Mapping[str, int]) -> model.Scalars:
+    """The amounts that pods of other schedulers hold; an unknown amount counts as all of the node."""
+    total = dict.fromkeys(scalars, 0)
+    for use in held:
+        amounts = dict.fromkeys(scalars) if use.scalars is None else use.scalars
+        for name, amount in amounts.items():
+            if name in total:
+                total[name] += scalars[name] if amount is None else amount
+    return tuple((name, amount) for name, amount in total.items() if amount)
 
 
 def _amount(allocatable: Mapping[str, str | int], resource: str, parse: Callable[[str], int]) -> int:

@@ -32,6 +32,12 @@ UNLIMITED = 1 << 62
 Amounts = tuple[int, int, int]
 """`gpu_milli`, `cpu_milli`, `memory_bytes`: what quotas are counted in."""
 
+Scalars = tuple[tuple[str, int], ...]
+"""Amounts of other resources, each above 0, sorted by name: hugepages, ephemeral storage, extended resources.
+
+The unit is that of Kubernetes: bytes, or a number of devices. No quota counts them.
+"""
+
 GPU_MODEL_LABEL = "nvidia.com/gpu.product"
 """The node label that names the model of its GPUs."""
 
@@ -83,6 +89,8 @@ class Request(_Amounts):
     The part is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory; the latter is
     a larger portion of a smaller device. `claim_specs` is what its claims without devices ask for: their GPUs are
     counted in the other fields, and which devices fit is a matter of the allocator.
+
+    `scalars` are the other resources that it requests of its node.
     """
 
     gpu_count: int = 0
@@ -92,6 +100,7 @@ class Request(_Amounts):
     gpu_memory_mib: int = 0
     shared_devices: int = 1
     claim_specs: tuple[ClaimSpec, ...] = ()
+    scalars: Scalars = ()
 
     def __post_init__(self) -> None:
         gpu_milli = self.gpu_count * DEVICE_MILLI
@@ -294,7 +303,8 @@ class Node:
     `unhealthy` says what is wrong with the whole node ("": nothing), `unhealthy_since_us` since when it is not ready
     (0: somebody said so, there is nothing to wait for). `unhealthy_gpus` are indices of GPUs that must not be used;
     of `lost_gpus` more the index is not known, only that nobody can be given so many. `published_gpus` are its GPUs by
-    index where a driver publishes them in slices: pods get them by claims only.
+    index where a driver publishes them in slices: pods get them by claims only. `scalars` are its other resources; it
+    has none of a resource that they do not name.
     """
 
     name: str
@@ -315,6 +325,7 @@ class Node:
     lost_gpus: int = 0
     foreign_devices: tuple[int, ...] = ()
     published_gpus: tuple[DeviceId, ...] = ()
+    scalars: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def usable_gpus(self) -> int:

@@ -16,6 +16,7 @@ from orchestrator.planner.model import (
     Node,
     Project,
     Request,
+    Scalars,
     Taint,
     Toleration,
     Workload,
@@ -27,6 +28,9 @@ _Value = TypeVar("_Value", bound=Hashable)
 
 MAX_CACHED = 20_000
 """Entries in one cache; above that it is emptied, as a cluster state may be kept for weeks."""
+
+MAX_CACHED_SCALARS = 256
+"""Columns of other resources: users choose the names of resources that pods request."""
 
 _FEW_AMOUNTS = 8
 
@@ -119,6 +123,7 @@ class NodeSets:
         self._taints = self._grouped(node.taints for node in nodes)
         self._models = self._grouped(node.gpu_model for node in nodes)
         self._with_gpus = self._those(position for position, node in enumerate(nodes) if node.gpu_count)
+        self._scalars: dict[str, Column] = {}
         self._labels: dict[str, dict[str, NodeSet]] = {}
         self._admitting: dict[tuple[Constraints, tuple[str, ...]], NodeSet] = {}
         self._capacity: dict[NodeSet, Amounts] = {}
@@ -146,7 +151,36 @@ class NodeSets:
             # On GPUs whose memory nobody knows, the request takes whole ones.
             unknown = self.everywhere & ~self._gpu_memory_mib.at_least(1)
             nodes &= self._gpu_memory_mib.at_least(request.gpu_memory_mib) | unknown
+        return nodes & self.having(request.scalars) if request.scalars else nodes
+
+    def having(self, scalars: Scalars) -> NodeSet:
+        """The nodes that have these amounts for us: other schedulers hold the rest."""
+        nodes = self.everywhere
+        for name, amount in scalars:
+            nodes &= self._scalar(name).at_least(amount)
         return nodes
+
+    def largest_scalar(self, name: str, nodes: NodeSet) -> int:
+        """The most of the resource that one node of the set has."""
+        return self._scalar(name).most(nodes)
+
+    def total_of_scalar(self, name: str) -> int:
+        """The total amount of the resource on the schedulable nodes."""
+        return self._scalar(name).total(self.schedulable)
+
+    def _scalar(self, name: str) -> Column:
+        column = self._scalars.get(name)
+        if column is None:
+            if len(self._scalars) >= MAX_CACHED_SCALARS:
+                self._scalars.clear()
+            foreign = [dict(node.foreign.scalars).get(name, 0) for node in self._nodes]
+            column = self._scalars[name] = Column(
+                [
+                    max(0, node.scalars.get(name, 0) - held)
+                    for node, held in zip(self._nodes, foreign, strict=True)
+                ]
+            )
+        return column
 
     def largest(self, nodes: NodeSet) -> Amounts:
         """The most of each resource that one node of the set has."""

@@ -19,16 +19,17 @@ API_VERSION: Final = "muster.dev/v1alpha1"
 KIND: Final = "Snapshot"
 NODE_CPU: Final = "80"
 NODE_MEMORY: Final = "512Gi"
+NODE_PODS: Final = 110
 TRAIN_PRIORITY: Final = 50
 INTERACTIVE_PRIORITY: Final = 100
 
 COVERED: Final[dict[type, frozenset[str]]] = {
-    model.Request: frozenset({"gpu_count", "gpu_portion_milli", "cpu_milli", "memory_bytes"}),
+    model.Request: frozenset({"gpu_count", "gpu_portion_milli", "cpu_milli", "memory_bytes", "scalars"}),
     model.Constraints: frozenset({"node_selector", "node_terms", "tolerations"}),
     model.Node: frozenset(
         {
             *("name", "gpu_count", "cpu_milli", "memory_bytes", "pod_slots", "labels", "taints"),
-            *("schedulable", "node_type", "foreign", "foreign_pods"),
+            *("schedulable", "node_type", "foreign", "foreign_pods", "scalars"),
         }
     ),
     model.Project: frozenset(
@@ -86,13 +87,14 @@ class RequirementForm(Form, frozen=True, kw_only=True):
 class RequestForm(Form, frozen=True, kw_only=True):
     """What a pod asks for, and where it may run. Default of each: nothing, anywhere.
 
-    `gpus` are whole devices or, below 1, a part of one. `nodeTerms` is a list of lists: any of the outer, all of the
-    inner.
+    `gpus` are whole devices or, below 1, a part of one. `requests` are quantities of other resources by name.
+    `nodeTerms` is a list of lists: any of the outer, all of the inner.
     """
 
     gpus: Decimal | UnsetType = UNSET
     cpu: int | str | UnsetType = UNSET
     memory: int | str | UnsetType = UNSET
+    requests: dict[str, int | str] | UnsetType = UNSET
     node_selector: dict[str, str] | UnsetType = UNSET
     node_terms: list[list[RequirementForm]] | UnsetType = UNSET
     tolerations: list[TolerationForm] | UnsetType = UNSET
@@ -104,17 +106,23 @@ class ForeignForm(Form, frozen=True, kw_only=True):
     gpus: Decimal | UnsetType = UNSET
     cpu: int | str | UnsetType = UNSET
     memory: int | str | UnsetType = UNSET
+    requests: dict[str, int | str] | UnsetType = UNSET
     pods: int = 0
 
 
 class NodeForm(Form, frozen=True, kw_only=True):
-    """A node: what pods can use of it. Default: the CPUs and memory of a DGX-1 and 110 pods, but no GPUs."""
+    """A node: what pods can use of it. Default: the CPUs and memory of a DGX-1 and 110 pods, but no GPUs.
+
+    `allocatable` is that of Kubernetes: quantities by the name of a resource. The node has none of a resource that is
+    not named. GPUs, CPU, memory and pods may stand there instead of in their own fields.
+    """
 
     name: str
-    gpus: int = 0
-    cpu: int | str = NODE_CPU
-    memory: int | str = NODE_MEMORY
-    pods: int = 110
+    gpus: int | UnsetType = UNSET
+    cpu: int | str | UnsetType = UNSET
+    memory: int | str | UnsetType = UNSET
+    pods: int | UnsetType = UNSET
+    allocatable: dict[str, int | str] = {}
     labels: dict[str, str] = {}
     taints: list[TaintForm] = []
     schedulable: bool = True

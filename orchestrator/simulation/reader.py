@@ -1,19 +1,21 @@
 """Reads a snapshot file: fills in defaults and expands short forms. Errors name file and line."""
 
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from orchestrator.cluster.gpu_fraction import gpu_milli
-from orchestrator.cluster.quantity import cpu_milli, memory_bytes, parse_time
+from orchestrator.cluster.quantity import cpu_milli, memory_bytes, parse_time, whole_count
 from orchestrator.document import Document
 from orchestrator.errors import MusterError
 from orchestrator.labels import LabelRequirement
+from orchestrator.names import GPU_RESOURCE
+from orchestrator.observe.request import MAX_AMOUNT, MAX_DEVICES, NO_SCALARS, amount_of_scalar
 from orchestrator.planner import model
 from orchestrator.simulation import forms
 from orchestrator.simulation.devices import Devices
@@ -21,6 +23,13 @@ from orchestrator.simulation.extra_fields import from_file, uncovered
 
 Place = tuple[str | int, ...]
 T = TypeVar("T")
+_OWN: Final[Mapping[str, tuple[str, Callable[[str], int], int, int | str]]] = {
+    "gpus": (GPU_RESOURCE, whole_count, MAX_DEVICES, 0),
+    "cpu": ("cpu", cpu_milli, MAX_AMOUNT, forms.NODE_CPU),
+    "memory": ("memory", memory_bytes, MAX_AMOUNT, forms.NODE_MEMORY),
+    "pods": ("pods", whole_count, MAX_AMOUNT, forms.NODE_PODS),
+}
+"""By the field of a node in the file: Kubernetes' name of the resource, how it is read, the most and the default."""
 
 
 def load(path: Path) -> model.Snapshot:
@@ -59,10 +68,11 @@ class _Reader:
         request = self._request((foreign,), (*place, "foreign"))
         return model.Node(
             name=form.name,
-            gpu_count=form.gpus,
-            cpu_milli=self._parsed(cpu_milli, form.cpu, (*place, "cpu")),
-            memory_bytes=self._parsed(memory_bytes, form.memory, (*place, "memory")),
-            pod_slots=form.pods,
+            gpu_count=self._own(form, "gpus", place),
+            cpu_milli=self._own(form, "cpu", place),
+            memory_bytes=self._own(form, "memory", place),
+            pod_slots=self._own(form, "pods", place),
+            scalars=dict(self._scalars(form.allocatable, (*place, "allocatable"))),
             labels=form.labels,
             taints=tuple(model.Taint(taint.key, taint.value, taint.effect) for taint in form.taints),
             schedulable=form.schedulable,
@@ -71,6 +81,30 @@ class _Reader:
             foreign_pods=foreign.pods,
             **self._extra(model.Node, (form,)),
         )
+
+    def _own(self, form: forms.NodeForm, key: str, place: Place) -> int:
+        """The amount of a resource that has a field of its own, which may be in `allocatable` instead."""
+        resource, parse, most, default = _OWN[key]
+        value: int | str | msgspec.UnsetType = getattr(form, key)
+        where: Place = (*place, key)
+        if resource in form.allocatable:
+            where = (*place, "allocatable", resource)
+            if value is not UNSET:
+                raise self._error(where, f"`{resource}` is there as `{key}` too: write one of them")
+            value = form.allocatable[resource]
+        amount = self._parsed(parse, default if value is UNSET else value, where)
+        if not 0 <= amount <= most:
+            raise self._error(where, f"a node has 0 to {most} of {key}, not {amount}")
+        return amount
+
+    def _scalars(self, quantities: Mapping[str, int | str], place: Place) -> model.Scalars:
+        """The resources without a field of their own. Raises UsageError if a quantity is negative or none."""
+        amounts = [
+            (name, self._parsed(amount_of_scalar, value, (*place, name)))
+            for name, value in sorted(quantities.items())
+            if name not in NO_SCALARS
+        ]
+        return tuple((name, amount) for name, amount in amounts if amount)
 
     def _project(self, name: str, form: forms.ProjectForm, index: int) -> model.Project:
         place: Place = ("projects", name)
@@ -194,8 +228,15 @@ class _Reader:
             gpu_portion_milli=portion,
             cpu_milli=self._parsed(cpu_milli, _first(sources, "cpu", 0), (*place, "cpu")),
             memory_bytes=self._parsed(memory_bytes, _first(sources, "memory", 0), (*place, "memory")),
+            scalars=self._requests(_first(sources, "requests", {}), (*place, "requests")),
             **self._extra(model.Request, sources),
         )
+
+    def _requests(self, quantities: Mapping[str, int | str], place: Place) -> model.Scalars:
+        for name in quantities:
+            if name in NO_SCALARS:
+                raise self._error((*place, name), f"`{name}` has a field of its own: gpus, cpu or memory")
+        return self._scalars(quantities, place)
 
     def _constraints(self, sources: Sequence[Any]) -> model.Constraints:
         terms = _first(sources, "node_terms", [])

@@ -42,11 +42,12 @@ def _node(node: model.Node) -> Plain:
         "gpus": node.gpu_count,
         **_unless(cpu_milli(forms.NODE_CPU), "cpu", node.cpu_milli, _cpu),
         **_unless(memory_bytes(forms.NODE_MEMORY), "memory", node.memory_bytes, _memory),
-        **_unless(110, "pods", node.pod_slots),
+        **_unless(forms.NODE_PODS, "pods", node.pod_slots),
         **_unless("", "type", node.node_type),
         **_unless(True, "schedulable", node.schedulable),
         **_unless({}, "labels", dict(node.labels)),
         **_unless([], "taints", [_expression(taint) for taint in node.taints]),
+        **_unless({}, "allocatable", dict(sorted(node.scalars.items()))),
         **_unless({}, "foreign", foreign),
         **_extra(model.Node, node),
     }
@@ -125,6 +126,7 @@ def _whole_request(pod: model.Pod, common: Plain) -> Plain:
         "gpus": 0,
         "cpu": 0,
         "memory": 0,
+        "requests": {},
         "nodeSelector": {},
         "nodeTerms": [],
         "tolerations": [],
@@ -155,6 +157,7 @@ def _request(request: model.Request) -> Plain:
         **_unless(0, "gpus", milli, _gpus),
         **_unless(0, "cpu", request.cpu_milli, _cpu),
         **_unless(0, "memory", request.memory_bytes, _memory),
+        **_unless({}, "requests", dict(request.scalars)),
         **_extra(model.Request, request),
     }
 

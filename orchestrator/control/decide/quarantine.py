@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
+from orchestrator.planner.accounting.amounts import summed_scalars
 from orchestrator.planner.model import (
     Constraints,
     Node,
@@ -366,6 +367,7 @@ def _with_pods(node: Node, pods: Sequence[Pod]) -> Node:
             gpu_count=before.gpu_count + sum(max(len(pod.devices), pod.request.gpu_count) for pod in pods),
             cpu_milli=before.cpu_milli + sum(pod.request.cpu_milli for pod in pods),
             memory_bytes=before.memory_bytes + sum(pod.request.memory_bytes for pod in pods),
+            scalars=summed_scalars((before.scalars, *(pod.request.scalars for pod in pods))),
         ),
         foreign_pods=node.foreign_pods + len(pods),
     )

@@ -1,8 +1,9 @@
 """Amounts of GPUs, CPU and memory: sums and comparisons, the figures of a project, and how sentences write them."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts
+from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts, Scalars
 
 EVERY_RESOURCE = (0, 1, 2)
 
@@ -24,6 +25,15 @@ def plus(first: Amounts, second: Amounts) -> Amounts:
 def minus(first: Amounts, second: Amounts) -> Amounts:
     """The difference, resource by resource."""
     return (first[0] - second[0], first[1] - second[1], first[2] - second[2])
+
+
+def summed_scalars(several: Iterable[Scalars]) -> Scalars:
+    """The sum of all of them, resource by resource."""
+    total: dict[str, int] = {}
+    for scalars in several:
+        for name, amount in scalars:
+            total[name] = total.get(name, 0) + amount
+    return tuple(sorted(total.items()))
 
 
 def exceeds_somewhere(amounts: Amounts, bounds: Amounts) -> bool:
@@ -74,6 +84,20 @@ def amount_text(amount: int, resource: int) -> str:
     return f"{gpus(amount * DEVICE_MILLI >> 30)} GiB"
 
 
+def scalar_text(name: str, amount: int) -> str:
+    """An amount of another resource as people write it: `1 rdma/hca`, `4 GiB of hugepages-2Mi`."""
+    return f"{amount_text(amount, 2)} of {name}" if _is_in_bytes(name) else f"{amount} {name}"
+
+
+def scalar_number(name: str, amount: int) -> str:
+    """The amount of `scalar_text` without the name."""
+    return amount_text(amount, 2) if _is_in_bytes(name) else str(amount)
+
+
+def _is_in_bytes(name: str) -> bool:
+    return name == "ephemeral-storage" or name.startswith("hugepages-")
+
+
 def amounts_text(amounts: Amounts) -> str:
     """The GPUs; of what asks for none, CPU and memory."""
     if amounts[0]:
@@ -81,7 +105,8 @@ def amounts_text(amounts: Amounts) -> str:
     return all_amounts_text(amounts)
 
 
-def all_amounts_text(amounts: Amounts) -> str:
-    """GPUs, CPU and memory, as far as there is any of them."""
+def all_amounts_text(amounts: Amounts, scalars: Scalars = ()) -> str:
+    """GPUs, CPU, memory and other resources, as far as there is any of them."""
     words = [amount_text(amount, resource) for resource, amount in enumerate(amounts) if amount]
+    words += [scalar_text(name, amount) for name, amount in scalars]
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:]))) or "a place"

@@ -196,7 +196,10 @@ class Demand:
         types, parts = shape
         served: list[tuple[NodeSet, NodeSet, Amounts]] = []
         on_devices: dict[NodeSet, list[int]] = {}
+        scalars: dict[str, int] = {}
         for request, constraints, count in parts:
+            for scalar, amount in request.scalars:
+                scalars[scalar] = scalars.get(scalar, 0) + amount * count
             admitted = self._nodes.admitting(constraints, types)
             nodes = admitted & self._nodes.holding(request)
             if not nodes:
@@ -206,6 +209,8 @@ class Demand:
             # A request for GPU memory counts against quotas as its part of the smallest GPU, which may be several.
             most = max(request.gpu_count, request.shared_devices if request.is_shared else 0) * DEVICE_MILLI
             _add(on_devices, nodes, (min(gpu, most), cpu, memory), count)
+        if any(self._nodes.total_of_scalar(scalar) < amount for scalar, amount in scalars.items()):
+            return ()
         total = _merged(on_devices.items())[1]
         return tuple(served) if bounded_demand(on_devices, self._nodes.capacity) == tuple(total) else ()
 

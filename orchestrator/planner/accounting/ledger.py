@@ -45,6 +45,8 @@ class NodeAccount:
         "pods_used",
         "position",
         "releasing_milli",
+        "scalars_releasing",
+        "scalars_used",
         "tenants",
         "unused_devices",
         "used_milli",
@@ -67,6 +69,8 @@ class NodeAccount:
         self.cpu_used_milli = node.foreign.cpu_milli
         self.memory_used_bytes = node.foreign.memory_bytes
         self.pods_used = node.foreign_pods
+        self.scalars_used = dict(node.foreign.scalars)
+        self.scalars_releasing: dict[str, int] = {}
         self.cpu_releasing_milli = self.memory_releasing_bytes = self.pods_releasing = 0
         if node.unhealthy_gpus or node.foreign_devices or node.foreign.gpu_count:
             self._block_devices(node)
@@ -84,7 +88,7 @@ class NodeAccount:
             self.unused_devices -= 1
 
     def has_capacity(self, request: Request, *, later: bool) -> bool:
-        """Whether CPU, memory and a pod slot are there; `later` counts what is being released."""
+        """Whether CPU, memory, a pod slot and the scalars are there; `later` counts what is being released."""
         cpu = self.cpu_used_milli - (self.cpu_releasing_milli if later else 0)
         memory = self.memory_used_bytes - (self.memory_releasing_bytes if later else 0)
         pods = self.pods_used - (self.pods_releasing if later else 0)
@@ -92,7 +96,16 @@ class NodeAccount:
             cpu + request.cpu_milli <= self.node.cpu_milli
             and memory + request.memory_bytes <= self.node.memory_bytes
             and pods < self.node.pod_slots
+            and (not request.scalars or self._has_scalars(request, later=later))
         )
+
+    def _has_scalars(self, request: Request, *, later: bool) -> bool:
+        return all(self.free_scalar(name, later=later) >= amount for name, amount in request.scalars)
+
+    def free_scalar(self, name: str, *, later: bool) -> int:
+        """The free amount of the resource; negative if the node has less than its pods hold."""
+        free = self.node.scalars.get(name, 0) - self.scalars_used.get(name, 0)
+        return free + self.scalars_releasing.get(name, 0) if later else free
 
     def free_milli(self, device: int, *, later: bool) -> int:
         """What a pod could take of this device, in `gpu_milli`; never negative."""
@@ -158,6 +171,8 @@ class NodeAccount:
         self.cpu_used_milli += sign * request.cpu_milli
         self.memory_used_bytes += sign * request.memory_bytes
         self.pods_used += sign
+        for name, amount in request.scalars:
+            self.scalars_used[name] = self.scalars_used.get(name, 0) + sign * amount
 
     def release(self, request: Request, devices: Iterable[int], sign: int) -> None:
         """Mark (`sign` 1) or unmark (-1) a pod's use as being given back."""
@@ -170,6 +185,8 @@ class NodeAccount:
         self.cpu_releasing_milli += sign * request.cpu_milli
         self.memory_releasing_bytes += sign * request.memory_bytes
         self.pods_releasing += sign
+        for name, amount in request.scalars:
+            self.scalars_releasing[name] = self.scalars_releasing.get(name, 0) + sign * amount
 
 
 class Ledger:

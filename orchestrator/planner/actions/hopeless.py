@@ -52,6 +52,7 @@ def _kind(
             first.gpu_memory_mib,
             first.shared_devices,
             first.claim_specs,
+            first.scalars,
             any(pod.extended_claim is None for pod in chunk),
             len(chunk),
         )

@@ -232,19 +232,20 @@ class Placer:
         return devices
 
     def count_on(self, account: NodeAccount, workload: Workload, pod: Pod) -> int:
-        """About how many such pods would fit on the node, by GPUs alone where it has CPU and memory for one."""
+        """About how many such pods would fit on the node, by GPUs and scalars where it has CPU and memory for one."""
         request = pod.request
         if not self.accepts(account, workload, pod) or not account.has_capacity(request, later=True):
             return 0
+        most = [account.free_scalar(name, later=True) // amount for name, amount in request.scalars]
         if request.is_shared:
             portion = account.share_milli(request)
             fitting = sum(
                 account.free_milli(device, later=True) // portion for device in range(account.node.gpu_count)
             )
-            return fitting // request.shared_devices
+            return min([fitting // request.shared_devices, *most])
         if not request.gpu_count:
             return 1
-        return account.count_whole_devices(later=True) // request.gpu_count
+        return min([account.count_whole_devices(later=True) // request.gpu_count, *most])
 
     def _find(
         self, workload: Workload, pod: Pod, positions: Collection[int] | None, *, later: bool

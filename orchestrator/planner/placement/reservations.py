@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from orchestrator.planner.accounting.amounts import summed_scalars
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.accounting.tiers import EntitlementTier
-from orchestrator.planner.model import DEVICE_MILLI, Amounts, Pod, Workload
+from orchestrator.planner.model import DEVICE_MILLI, Amounts, Pod, Scalars, Workload
 from orchestrator.planner.node_sets import NodeSet
 
 
@@ -16,6 +17,7 @@ class ReservedCapacity:
     devices: int = 0
     cpu_milli: int = 0
     memory_bytes: int = 0
+    scalars: Scalars = ()
 
     def plus(self, pod: Pod) -> "ReservedCapacity":
         """With what one more pod needs; a part of a device is kept as a whole one."""
@@ -25,6 +27,7 @@ class ReservedCapacity:
             self.devices + devices,
             self.cpu_milli + request.cpu_milli,
             self.memory_bytes + request.memory_bytes,
+            summed_scalars((self.scalars, request.scalars)) if request.scalars else self.scalars,
         )
 
 
@@ -119,4 +122,18 @@ def _leaves(
     return (
         cpu + pod.request.cpu_milli + reserved.cpu_milli <= account.node.cpu_milli
         and memory + pod.request.memory_bytes + reserved.memory_bytes <= account.node.memory_bytes
+        and (
+            not reserved.scalars
+            or not pod.request.scalars
+            or _leaves_scalars(account, pod.request.scalars, dict(reserved.scalars), later=later)
+        )
+    )
+
+
+def _leaves_scalars(
+    account: NodeAccount, requested: Scalars, reserved: Mapping[str, int], *, later: bool
+) -> bool:
+    return all(
+        name not in reserved or account.free_scalar(name, later=later) >= amount + reserved[name]
+        for name, amount in requested
     )

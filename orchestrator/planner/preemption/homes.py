@@ -7,11 +7,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
-from orchestrator.planner.model import DEVICE_MILLI, Pod, Workload
+from orchestrator.planner.model import DEVICE_MILLI, Pod, Request, Workload
 from orchestrator.planner.preemption.candidates import Piece
 
-Free = tuple[tuple[int, int, int], tuple[int, ...]]
-"""Of a node, once all releases are through: the pod slots, CPU and memory that are free, and what is of each device."""
+Rest = tuple[int, ...]
+"""Pod slots, CPU in milli, memory in bytes, and of the scalars that the lifted pods request, by name."""
+
+Free = tuple[Rest, tuple[int, ...]]
+"""The free amounts of a node once all releases are through: beside its devices, and of each device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Homes:
         self._states: dict[tuple[object, ...], object] = {}
         kinds: dict[object, int] = {}
         self._kinds = [kinds.setdefault(_kind(item), len(kinds)) for item in items]
+        self._names = scalar_names(items)
         for item in items:
             self.add(item)
 
@@ -46,7 +50,7 @@ class Homes:
         """The pod is to be where it was; `stays`: it may not go."""
         account = self._ledger.by_name[item.pod.node or ""]
         index = self._order[id(item)]
-        self._by_position.setdefault(account.position, {})[index] = _Home(item, account)
+        self._by_position.setdefault(account.position, {})[index] = _Home(item, account, self._names)
         self._present[account.position] = self._present.get(account.position, 0) | 1 << index
         self._stay = self._stay | 1 << index if stays else self._stay & ~(1 << index)
 
@@ -109,7 +113,7 @@ class Homes:
         if known is None or known[0] != account.version:
             known = self._free[position] = (
                 account.version,
-                (free_rest_of(account), tuple(free_milli_of_devices(account))),
+                (free_rest_of(account, self._names), tuple(free_milli_of_devices(account))),
             )
         return known[1]
 
@@ -145,23 +149,23 @@ class Homes:
     def crowd(self) -> list[Lifted]:
         """Items of which at least one cannot be where it was, who holds least first; empty when all can, by count."""
         for position, homes in self._by_position.items():
-            crowd = _crowd(self._ledger.nodes[position], homes)
+            crowd = _crowd(self._ledger.nodes[position], homes, self._names)
             if crowd:
                 return [homes[index].item for index in sorted(crowd, reverse=True)]
         return []
 
 
 class _Home:
-    """What a pod takes where it was: a part of each of its devices, and the pod slot, CPU and memory in `rest`."""
+    """The amounts that a pod takes on its node: a share of each of its devices, and `rest`."""
 
     __slots__ = ("devices", "item", "rest", "share_milli")
 
-    def __init__(self, item: Lifted, account: NodeAccount) -> None:
+    def __init__(self, item: Lifted, account: NodeAccount, names: Sequence[str]) -> None:
         request = item.pod.request
         self.item = item
         self.devices = item.pod.devices
         self.share_milli = account.share_milli(request)
-        self.rest = (1, request.cpu_milli, request.memory_bytes)
+        self.rest = rest_of(request, names)
 
 
 def _kind(item: Lifted) -> tuple[object, ...]:
@@ -169,7 +173,7 @@ def _kind(item: Lifted) -> tuple[object, ...]:
     return item.workload.id, pod.node, pod.request, pod.constraints, pod.max_runtime_seconds, len(pod.devices)
 
 
-def _crowd(account: NodeAccount, homes: Mapping[int, _Home]) -> Collection[int]:
+def _crowd(account: NodeAccount, homes: Mapping[int, _Home], names: Sequence[str]) -> Collection[int]:
     """Those of the pods, by index, that ask together for more of something than the node has."""
     free_milli = free_milli_of_devices(account)
     on_device: dict[int, list[int]] = {}
@@ -181,7 +185,7 @@ def _crowd(account: NodeAccount, homes: Mapping[int, _Home]) -> Collection[int]:
     for device, there in on_device.items():
         if sum([homes[index].share_milli for index in there]) > free_milli[device]:
             return there
-    for resource, free in enumerate(free_rest_of(account)):
+    for resource, free in enumerate(free_rest_of(account, names)):
         if sum([home.rest[resource] for home in homes.values()]) > free:
             return [index for index, home in homes.items() if home.rest[resource]]
     return ()
@@ -223,13 +227,30 @@ def free_milli_of_devices(account: NodeAccount) -> list[int]:
     return [max(0, DEVICE_MILLI - used + releasing) for used, releasing in pairs]
 
 
-def free_rest_of(account: NodeAccount) -> tuple[int, int, int]:
-    """The pod slots, CPU and memory that are free once all releases are through."""
+def scalar_names(items: Iterable[Lifted]) -> tuple[str, ...]:
+    """The scalars that the pods request, by name."""
+    return tuple(sorted({name for item in items for name, _ in item.pod.request.scalars}))
+
+
+def rest_of(request: Request, names: Sequence[str]) -> Rest:
+    """The amounts that a pod takes beside devices; `names` are those of `scalar_names`."""
+    rest = (1, request.cpu_milli, request.memory_bytes)
+    if not names:
+        return rest
+    scalars = dict(request.scalars)
+    return (*rest, *(scalars.get(name, 0) for name in names))
+
+
+def free_rest_of(account: NodeAccount, names: Sequence[str]) -> Rest:
+    """The free amounts beside devices once all releases are through; `names` are those of `scalar_names`."""
     node = account.node
+    # A node that has lost a resource keeps its pods, and takes others that do not request it.
+    scalars = [max(0, account.free_scalar(name, later=True)) for name in names]
     return (
         node.pod_slots - account.pods_used + account.pods_releasing,
         node.cpu_milli - account.cpu_used_milli + account.cpu_releasing_milli,
         node.memory_bytes - account.memory_used_bytes + account.memory_releasing_bytes,
+        *scalars,
     )
 
 

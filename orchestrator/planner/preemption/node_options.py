@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
+from orchestrator.planner.accounting.amounts import summed_scalars
 from orchestrator.planner.accounting.ledger import NodeAccount
-from orchestrator.planner.model import DEVICE_MILLI, Request
+from orchestrator.planner.model import DEVICE_MILLI, Request, Scalars
 from orchestrator.planner.preemption.candidates import Piece
 
 MAX_SETS = 300
@@ -40,13 +41,14 @@ class Option(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What is missing on a node: devices or a part of each of some, CPU, memory and pod slots."""
+    """What is missing on a node: devices or a part of each of some, CPU, memory, pod slots and scalars."""
 
     devices: int
     portion_milli: int
     cpu_milli: int
     memory_bytes: int
     slots: int
+    scalars: Scalars
 
 
 def minimal_options(
@@ -128,7 +130,13 @@ def missing_on(account: NodeAccount, request: Request) -> Need:
         cpu_milli=cpu,
         memory_bytes=memory,
         slots=account.pods_used - account.pods_releasing + 1 - account.node.pod_slots,
+        scalars=_missing_scalars(account, request.scalars) if request.scalars else (),
     )
+
+
+def _missing_scalars(account: NodeAccount, requested: Scalars) -> Scalars:
+    missing = ((name, amount - account.free_scalar(name, later=True)) for name, amount in requested)
+    return tuple((name, amount) for name, amount in missing if amount > 0)
 
 
 class _Node:
@@ -159,6 +167,10 @@ class _Node:
                 slots += 1
             self._held.append(held)
             self._amounts.append((piece.gpu_milli, cpu, memory, slots))
+        self._scalars = [
+            dict(summed_scalars(pod.request.scalars for pod in piece.pods_on[account.position]))
+            for piece in (pieces if need.scalars else ())
+        ]
 
     def fewest_pieces(self) -> int:
         """How many pieces must go at least, if those that hold most of the devices went."""
@@ -183,6 +195,8 @@ class _Node:
             slots += amounts[3]
         if cpu < need.cpu_milli or memory < need.memory_bytes or slots < need.slots:
             return None
+        if need.scalars and not self._frees_scalars(indices):
+            return None
         if not need.devices:
             return total
         if len(indices) == 1:
@@ -194,6 +208,12 @@ class _Node:
                     freed[device] = freed.get(device, 0) + share
         excess_of_devices = self._excess_without_lost if self._lost else self._excess_of_devices
         return excess_of_devices(freed, total)
+
+    def _frees_scalars(self, indices: Sequence[int]) -> bool:
+        return all(
+            sum(self._scalars[index].get(name, 0) for index in indices) >= amount
+            for name, amount in self._need.scalars
+        )
 
     def _excess_of_devices(self, freed: Mapping[int, int], total: int) -> int | None:
         """`total` less what is needed of it: the devices that fit, those that need least of what is freed first."""

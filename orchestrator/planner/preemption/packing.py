@@ -10,13 +10,18 @@ from itertools import combinations, islice
 
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.model import DEVICE_MILLI
-from orchestrator.planner.preemption.homes import Lifted, free_milli_of_devices, free_rest_of
+from orchestrator.planner.preemption.homes import (
+    Lifted,
+    Rest,
+    free_milli_of_devices,
+    free_rest_of,
+    rest_of,
+    scalar_names,
+)
 
 MAX_STATES = 5_000
 _MAX_COMBINATIONS = 70
 
-Rest = tuple[int, int, int]
-"""Pod slots, CPU in milli and memory in bytes."""
 Spot = tuple[int, tuple[int, ...]]
 """A node by its place in the list of spaces, and indices of its devices."""
 
@@ -54,6 +59,7 @@ class Parcel:
 def spaces_of(items: Sequence[Lifted], nodes: Sequence[NodeAccount]) -> list[Space]:
     """What is free on the nodes once all releases are through and the items, which are off the ledger, are gone."""
     spaces = []
+    names = scalar_names(items)
     for account in nodes:
         homes = [0] * account.node.gpu_count
         for item in items:
@@ -65,7 +71,7 @@ def spaces_of(items: Sequence[Lifted], nodes: Sequence[NodeAccount]) -> list[Spa
         # Which devices were lost nobody knows: those on which somebody was are there.
         for device in sorted(idle, key=lambda device: (homes[device], -device))[: account.lost]:
             free_milli[device] = 0
-        spaces.append(Space(tuple(free_milli), free_rest_of(account), tuple(homes)))
+        spaces.append(Space(tuple(free_milli), free_rest_of(account, names), tuple(homes)))
     return spaces
 
 
@@ -77,6 +83,7 @@ def parcels_of(
     """The items as parcels, in their order; `may_be_on` says whether the node admits one."""
     position = {account.node.name: index for index, account in enumerate(nodes)}
     parcels = []
+    names = scalar_names(items)
     for item in items:
         request = item.pod.request
         home = None
@@ -86,8 +93,7 @@ def parcels_of(
             account.share_milli(request) if may_be_on(item, account) else None for account in nodes
         )
         count = request.shared_devices if request.is_shared else request.gpu_count
-        rest = (1, request.cpu_milli, request.memory_bytes)
-        parcels.append(Parcel(count, shares, request.is_shared, rest, home))
+        parcels.append(Parcel(count, shares, request.is_shared, rest_of(request, names), home))
     return parcels
 
 
@@ -124,11 +130,11 @@ class Packing:
         return [self._spots[index] for index in range(len(self._parcels))]
 
     def _is_enough_in_all(self) -> bool:
-        for resource in range(3):
-            free = sum(space.rest[resource] for space in self._spaces)
-            if sum(parcel.rest[resource] for parcel in self._parcels) > free:
-                return False
-        return True
+        needed = map(sum, zip(*(parcel.rest for parcel in self._parcels), strict=True))
+        return all(
+            sum(space.rest[resource] for space in self._spaces) >= amount
+            for resource, amount in enumerate(needed)
+        )
 
     def _put_down(self, turn: int, spaces: list[Space]) -> bool:
         if turn == len(self._order):
@@ -224,8 +230,5 @@ def _less(space: Space, parcel: Parcel, devices: Sequence[int], share_milli: int
     free_milli = list(space.free_milli)
     for device in devices:
         free_milli[device] -= share_milli if parcel.is_shared else DEVICE_MILLI
-    slots, cpu_milli, memory_bytes = space.rest
-    used = parcel.rest
-    return Space(
-        tuple(free_milli), (slots - used[0], cpu_milli - used[1], memory_bytes - used[2]), space.homes
-    )
+    rest = tuple([free - used for free, used in zip(space.rest, parcel.rest, strict=True)])
+    return Space(tuple(free_milli), rest, space.homes)

@@ -132,11 +132,14 @@ class _Repacking:
     def _choose_nodes(self) -> list[int]:
         """Nodes for the pods of the chunk where most is free or could be lifted, less what cannot."""
         largest = max(self._chunk, key=lambda pod: pod.request.gpu_milli)
+        having = self._session.node_sets.having(largest.request.scalars)
         weights: list[tuple[int, int]] = []
         for position, account in enumerate(self._ledger.nodes):
             if account.node.schedulable:
-                accepts = self._is_open(position) and self._session.placer.accepts(
-                    account, self._workload, largest
+                accepts = (
+                    self._is_open(position)
+                    and bool(having >> position & 1)
+                    and self._session.placer.accepts(account, self._workload, largest)
                 )
                 movable_milli = self._selector.candidates.movable_milli(position)
                 weight = account.later_milli * 4 + movable_milli + 1_000_000 * accepts

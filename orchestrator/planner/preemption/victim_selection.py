@@ -12,7 +12,7 @@ from typing import Protocol
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.gangs import Chunk
-from orchestrator.planner.model import Amounts, Constraints, Pod, Request, Workload
+from orchestrator.planner.model import Amounts, Constraints, Pod, Request, Scalars, Workload
 from orchestrator.planner.node_sets import node_types_for, positions_in
 from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.node_options import Option, minimal_options
@@ -110,7 +110,7 @@ class VictimSelector:
         self.candidates = candidates
         self.policy = policy
         self._rankings: dict[tuple[object, ...], NodeRanking] = {}
-        self._accepting: dict[tuple[Constraints, tuple[str, ...]], list[int]] = {}
+        self._accepting: dict[tuple[Constraints, tuple[str, ...], Scalars], list[int]] = {}
         self._counted: dict[tuple[Request, bool], Request] = {}
         self._cpu_is_ample = self._is_cpu_ample()
 
@@ -211,11 +211,14 @@ class VictimSelector:
         key = (self.policy.key(workload), request, pod.constraints, types)
         ranking = self._rankings.get(key)
         if ranking is None:
-            positions = self._accepting.get((pod.constraints, types))
+            accepting = (pod.constraints, types, request.scalars)
+            positions = self._accepting.get(accepting)
             if positions is None:
                 # Where each job names hosts of its own, asking every node about it would cost jobs times nodes.
                 admitting = self._session.placer.admitting(workload, pod) & self.candidates.nodes
-                positions = self._accepting[pod.constraints, types] = list(positions_in(admitting))
+                if request.scalars:
+                    admitting &= self._session.node_sets.having(request.scalars)
+                positions = self._accepting[accepting] = list(positions_in(admitting))
             if self._max_nodes is not None and len(positions) > self._max_nodes:
                 nodes = self._ledger.nodes
                 emptiest = sorted(positions, key=lambda position: (-nodes[position].later_milli, position))

@@ -36,7 +36,8 @@ def whole_device_options(
 
     `pieces` are in their order.
     """
-    if request.is_shared or account.lost or account.blocked or len(pieces) > MAX_EXHAUSTIVE:
+    is_counted_otherwise = request.is_shared or account.lost or account.blocked or request.scalars
+    if is_counted_otherwise or len(pieces) > MAX_EXHAUSTIVE:
         return None
     need = missing_on(account, request)
     free = _free_devices(account)

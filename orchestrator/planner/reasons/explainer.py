@@ -14,13 +14,13 @@ from orchestrator.planner.obstacles import GangEvicted, Nominated, Obstacle, Ove
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.node_devices import devices_for
 from orchestrator.planner.reasons.node_texts import (
-    CPU_AND_MEMORY,
     NO_CAPACITY,
     POD_SLOT,
+    SCALAR,
+    TOGETHER,
     Asking,
     Shortage,
     claims_not_allocatable,
-    devices_of,
     devices_taken,
     fragmented,
     full,
@@ -105,9 +105,9 @@ class Explainer:
             if pod.request not in self._holding:
                 self._holding[pod.request] = self._session.node_sets.holding(pod.request)
             if not admitting & self._holding[pod.request]:
-                request, largest = pod.request, self._session.node_sets.largest(admitting)
-                requested = (devices_of(request) * DEVICE_MILLI, request.cpu_milli, request.memory_bytes)
-                return too_large(requested, largest, request.gpu_memory_mib)
+                node_sets = self._session.node_sets
+                scalars = {name: node_sets.largest_scalar(name, admitting) for name, _ in pod.request.scalars}
+                return too_large(pod.request, node_sets.largest(admitting), scalars)
             if self._needs_claim(pod, admitting & self._holding[pod.request]):
                 return no_claim_made(is_part=pod.request.is_shared)
         return self._session.models.violation(workload, chunk)
@@ -241,6 +241,7 @@ class _Free:
             (account.position for account in accounts if account.pods_used < account.node.pod_slots),
             len(accounts),
         )
+        self._scalars: dict[str, Column] = {}
         self._totals: dict[tuple[int, NodeSet], int] = {}
         self._shortages: dict[tuple[Request, NodeSet], Shortage | None] = {}
 
@@ -274,9 +275,22 @@ class _Free:
         with_memory = having & self._memory.at_least(request.memory_bytes)
         if not with_memory:
             return Shortage(request, 2, count, self._memory.most(having))
-        if not with_cpu & with_memory:
-            return Shortage(request, CPU_AND_MEMORY, count, 0)
-        return None if with_cpu & with_memory & self._with_slot else Shortage(request, POD_SLOT, count, 0)
+        fitting = with_cpu & with_memory
+        for name, amount in request.scalars:
+            with_scalar = having & self._scalar(name).at_least(amount)
+            if not with_scalar:
+                return Shortage(request, SCALAR, count, self._scalar(name).most(having), name)
+            fitting &= with_scalar
+        if not fitting:
+            return Shortage(request, TOGETHER, count, 0)
+        return None if fitting & self._with_slot else Shortage(request, POD_SLOT, count, 0)
+
+    def _scalar(self, name: str) -> Column:
+        if name not in self._scalars:
+            self._scalars[name] = Column(
+                [max(0, account.free_scalar(name, later=False)) for account in self._accounts]
+            )
+        return self._scalars[name]
 
     def _having_gpus(self, request: Request, nodes: NodeSet) -> NodeSet:
         if not request.is_shared:

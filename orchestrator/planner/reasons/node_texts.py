@@ -1,8 +1,16 @@
 """Every reason why a workload waits that is about nodes: none admits it, none has room, or they are reserved."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.planner.accounting.amounts import Figures, all_amounts_text, amount_text, gpus
+from orchestrator.planner.accounting.amounts import (
+    Figures,
+    all_amounts_text,
+    amount_text,
+    gpus,
+    scalar_number,
+    scalar_text,
+)
 from orchestrator.planner.model import DEVICE_MILLI, Amounts, PendingReason, Request, Waiting
 from orchestrator.planner.placement.reservations import Reservation
 from orchestrator.planner.reasons.formatting import (
@@ -14,8 +22,8 @@ from orchestrator.planner.reasons.formatting import (
     some_of,
 )
 
-POD_SLOT, CPU_AND_MEMORY = 3, 4
-"""Beside the resources, what a node may lack: a slot for one more pod, or both where it has enough of either."""
+POD_SLOT, TOGETHER, SCALAR = 3, 4, 5
+"""Other shortages of a node: no pod slot, not all of the resources together, too little of a scalar."""
 
 NO_CAPACITY = PendingReason(Waiting.CLUSTER_FULL, "has found no place")
 """The workload found no place so far; the facts are worked out when the decision is complete."""
@@ -29,22 +37,28 @@ def no_node_matches(nodes: int) -> PendingReason:
     )
 
 
-def too_large(requested: Amounts, largest: Amounts, gpu_memory_mib: int) -> PendingReason:
-    """No matching node could hold one of its pods if it were empty; `largest` is the most that one has of each.
+def too_large(request: Request, largest: Amounts, scalars: Mapping[str, int]) -> PendingReason:
+    """No matching node could hold one of its pods if it were empty.
 
-    The amounts that other schedulers use are not counted.
+    `largest` and `scalars` are the most that one node has of each resource, less what other schedulers use.
     """
+    requested = (devices_of(request) * DEVICE_MILLI, request.cpu_milli, request.memory_bytes)
     short = next((resource for resource in range(3) if requested[resource] > largest[resource]), None)
     if short is not None:
         words = (
             f"{amount_text(requested[short], short)}, and the largest node that matches has "
             f"{amount_text(largest[short], short)} to give"
         )
-    elif gpu_memory_mib:
-        memory = amount_text(gpu_memory_mib << 20, 2)
+    elif scalar := next(((name, amount) for name, amount in request.scalars if amount > scalars[name]), None):
+        words = (
+            f"{scalar_text(*scalar)}, and the largest node that matches has "
+            f"{scalar_number(scalar[0], scalars[scalar[0]])} to give"
+        )
+    elif request.gpu_memory_mib:
+        memory = amount_text(request.gpu_memory_mib << 20, 2)
         words = f"{memory} of the memory of a GPU, and none on a node that matches has so much"
     else:
-        words = f"{all_amounts_text(requested)}, and no node that matches has all of it"
+        words = f"{all_amounts_text(requested, request.scalars)}, and no node that matches has all of it"
     return PendingReason(Waiting.TOO_LARGE, f"a pod asks for {words}")
 
 
@@ -129,15 +143,17 @@ def full(
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What no node has enough of for one pod: `resource` is a resource, POD_SLOT or CPU_AND_MEMORY.
+    """What no node has enough of for one pod: `resource` is a resource, POD_SLOT, TOGETHER or SCALAR.
 
-    `nodes` is how many have its GPUs, `most` the largest amount of the resource that is free on one of them.
+    `nodes` is how many have its GPUs, `most` the largest amount of the resource that is free on one of them. `scalar`
+    is the name of a SCALAR.
     """
 
     request: Request
     resource: int
     nodes: int
     most: int
+    scalar: str = ""
 
 
 def fragmented(
@@ -172,13 +188,19 @@ def _shortage_text(shortage: Shortage) -> str:
     having = f"{nodes} node{' has' if nodes == 1 else 's have'}"
     if resource == POD_SLOT:
         return f"{having} the GPUs but no pod slot" if devices else "no node has a pod slot beside them"
-    if resource == CPU_AND_MEMORY:
-        both = f"{amount_text(request.cpu_milli, 1)} and {amount_text(request.memory_bytes, 2)} together"
-        return f"{having} the GPUs but not {both}" if devices else f"no node has {both}"
-    most = f"at most {amount_text(shortage.most, resource)} are free"
+    if resource == TOGETHER:
+        together = f"{all_amounts_text((0, *request.amounts[1:]), request.scalars)} together"
+        return f"{having} the GPUs but not {together}" if devices else f"no node has {together}"
+    if resource == SCALAR:
+        requested = scalar_text(shortage.scalar, dict(request.scalars)[shortage.scalar])
+        free = scalar_number(shortage.scalar, shortage.most)
+    else:
+        requested = amount_text(request.amounts[resource], resource)
+        free = amount_text(shortage.most, resource)
     if not devices:
-        return f"{most} on one node"
-    return f"{having} the GPUs but not {amount_text(request.amounts[resource], resource)}: {most} there"
+        of = f" of {requested}" if resource == SCALAR else ""
+        return f"at most {free}{of} are free on one node"
+    return f"{having} the GPUs but not {requested}: at most {free} are free there"
 
 
 def _gpu_shortage_text(devices: int, part_milli: int) -> str:

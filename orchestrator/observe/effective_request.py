@@ -1,0 +1,115 @@
+"""The effective request of a pod by Kubernetes' formula: sidecars, init containers, resizes, pod level and overhead.
+
+kube-scheduler and the kubelet count the same for a pod: `PodRequests` of k8s.io/component-helpers 0.36. Amounts are in
+thousandths of the unit, to which the API server rounds each quantity up when it stores the pod. Pure.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from orchestrator.cluster.objects import Container, Pod
+from orchestrator.cluster.pods import ContainerStatus
+from orchestrator.cluster.quantity import shortened, thousandths
+
+Quantities = Mapping[str, str | int]
+
+_AT_POD_LEVEL: Final = ("cpu", "memory")
+_HUGEPAGES: Final = "hugepages-"
+
+
+def effective_request(pod: Pod, resource: str) -> int:
+    """Return the request of the pod for the resource, in thousandths. Raises ValueError if a quantity is unreadable."""
+    spec = pod.spec
+    statuses = _resized(pod)
+    running = sum([_of_container(pod, one, statuses.get(one.name), resource) for one in spec.containers])
+    sidecars = starting = 0
+    for starter in spec.init_containers:
+        if starter.restart_policy == "Always":
+            amount = _of_container(pod, starter, statuses.get(starter.name), resource)
+            running += amount
+            sidecars += amount
+            starting = max(starting, sidecars)
+        else:
+            # The sidecars that are declared before it run meanwhile; those after it do not (KEP-753).
+            starting = max(starting, sidecars + _of_container(pod, starter, None, resource))
+    total = max(running, starting)
+    if spec.resources.requests or spec.resources.limits:
+        total = _at_pod_level(pod, resource, total)
+    return total + _parsed(spec.overhead, resource) if spec.overhead else total
+
+
+def requested_names(pod: Pod) -> Iterator[str]:
+    """Yield the names of the resources that the pod requests; a name may come several times."""
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        yield from container.resources.requests
+        yield from container.resources.limits
+    yield from pod.spec.overhead
+    yield from filter(_is_at_pod_level, (*pod.spec.resources.requests, *pod.spec.resources.limits))
+    for status in _resized(pod).values():
+        yield from status.resources.requests if status.resources else ()
+        yield from status.allocated_resources
+
+
+def resize_state(pod: Pod) -> tuple[object, ...]:
+    """The part of the pod's status that the formula reads: equal states of one pod have equal effective requests."""
+    status = pod.status
+    resized = tuple((name, one.resources, one.allocated_resources) for name, one in _resized(pod).items())
+    return (resized, status.resources, status.allocated_resources, _is_infeasible(pod) if resized else False)
+
+
+def _resized(pod: Pod) -> dict[str, ContainerStatus]:
+    """The containers by name of which the kubelet reports the resources."""
+    status = pod.status
+    return {
+        one.name: one
+        for one in (*status.container_statuses, *status.init_container_statuses)
+        if one.resources is not None
+    }
+
+
+def _of_container(pod: Pod, container: Container, status: ContainerStatus | None, resource: str) -> int:
+    resources = container.resources
+    # The API server takes a limit for the request where there is none.
+    amount = _parsed(resources.requests if resource in resources.requests else resources.limits, resource)
+    if status is None or status.resources is None:
+        return amount
+    return _effective(pod, amount, status.resources.requests, status.allocated_resources, resource)
+
+
+def _at_pod_level(pod: Pod, resource: str, total: int) -> int:
+    """The request of the pod as a whole instead of the containers' `total`, if it has one."""
+    if not _is_at_pod_level(resource):
+        return total
+    resources, status = pod.spec.resources, pod.status
+    if resource not in resources.requests:
+        return total or _parsed(resources.limits, resource)
+    amount = _parsed(resources.requests, resource)
+    if status.resources is None:
+        return amount
+    return _effective(pod, amount, status.resources.requests, status.allocated_resources, resource)
+
+
+def _effective(pod: Pod, desired: int, actual: Quantities, allocated: Quantities, resource: str) -> int:
+    """The largest of the three amounts of a resize; the desired one does not count if the node cannot ever give it."""
+    held = max(_parsed(actual, resource), _parsed(allocated, resource))
+    return held if _is_infeasible(pod) else max(desired, held)
+
+
+def _is_infeasible(pod: Pod) -> bool:
+    pending = (condition for condition in pod.status.conditions if condition.type == "PodResizePending")
+    first = next(pending, None)
+    return first is not None and first.reason == "Infeasible"
+
+
+def _is_at_pod_level(resource: str) -> bool:
+    return resource in _AT_POD_LEVEL or resource.startswith(_HUGEPAGES)
+
+
+def _parsed(quantities: Quantities, resource: str) -> int:
+    quantity = quantities.get(resource)
+    if quantity is None:
+        return 0
+    amount = thousandths(str(quantity))
+    if amount < 0:
+        raise ValueError(f"{shortened(str(quantity))} is negative")
+    return amount
