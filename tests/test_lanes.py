@@ -16,15 +16,26 @@ def lanes(text: str) -> list[str]:
 
 
 def test_every_lane_is_run_by_make_test() -> None:
-    config = ConfigParser()
+    config = ConfigParser(interpolation=None)
     config.read(ROOT / "tox.ini")
-    lines = [line for line in config["tox"]["labels"].splitlines() if "=" in line]
-    labels = {name.strip(): lanes(value) for name, _, value in (line.partition("=") for line in lines)}
-    makefile = (ROOT / "Makefile").read_text()
-    assert all(f" -m {label}\n" in makefile for label in labels)
-    assert sorted(name for names in labels.values() for name in names) == sorted(
-        lanes(config["tox"]["env_list"])
-    )
+    commands = re.findall(r"tox run-parallel (.*)", (ROOT / "Makefile").read_text())
+    assert commands == ["--parallel 2"]  # no selection: all of env_list
+    described = {
+        section.removeprefix("testenv:")
+        for section in config.sections()
+        if section.startswith("testenv:") and "by hand" not in config[section]["description"]
+    }
+    assert {*lanes(config["tox"]["env_list"])} == described | {"py311"}
+
+
+def test_guests_begin_first_and_real_nodes_end_the_lane_of_the_labs() -> None:
+    config = ConfigParser(interpolation=None)
+    config.read(ROOT / "tox.ini")
+    order = lanes(config["tox"]["env_list"])
+    assert order[0] == "installer"
+    assert order.index("lab") > 1
+    commands = config["testenv:lab"]["commands"]
+    assert commands.index("not real_nodes") < commands.index("and real_nodes")
 
 
 def test_the_installers_tests_are_in_the_folder_that_its_lane_collects() -> None:

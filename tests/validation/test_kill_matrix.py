@@ -7,7 +7,7 @@ import pytest
 from tests.validation.host_defects import HOST_DEFECTS, NAMES
 from tests.validation.host_doubles import FakeHosts
 from tests.validation.mutant_targets import TARGETS, evicts_in
-from tests.validation.replay import GANG, TR4858, VICTIM, run_command, settings
+from tests.validation.replay import GANG, TR4858, VICTIM, assert_second_judge_agrees, run_command, settings
 from tests.validation.training_targets import NETAPP1, SMALL
 from validation.catalogue.kill_matrix import load_mutants
 from validation.plan.acceptance import shipped_check_ids
@@ -82,6 +82,7 @@ def test_a_defect_of_a_host_is_noticed_with_the_name_of_the_host(name: str, tmp_
     assert set(killers) <= set(failed(report))
     assert all("n2" in reason for reason in reasons.values()), reasons
     assert "n2" in report.summary
+    assert_second_judge_agrees(tmp_path / "r")
 
 
 def test_whole_hosts_are_without_a_failure(tmp_path: Path) -> None:

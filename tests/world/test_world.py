@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
     from tests.world.soak import Failure
 
-SEEDS = [*range(50), *(pytest.param(seed, marks=pytest.mark.rare) for seed in range(50, 100))]
+SLOW = (29, 32)
+"""The lives of these seeds take as long as those of the other 48 together."""
+SEEDS = [
+    pytest.param(seed, marks=pytest.mark.rare) if seed in SLOW or seed >= 50 else seed for seed in range(100)
+]
 
 
 @pytest.mark.parametrize("seed", SEEDS)

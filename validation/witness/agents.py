@@ -1,13 +1,17 @@
 """Reads the pages of the nodes' agents through the API server, which finds the port of a pod itself."""
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from __future__ import annotations
 
-import kubernetes.client
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
 import urllib3.exceptions
 
 from validation.witness import names
 from validation.witness.reader import ReadFailed
+
+if TYPE_CHECKING:
+    import kubernetes.client
 
 MAX_BYTES: Final = 4 << 20
 _SECONDS: Final = 4

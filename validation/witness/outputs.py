@@ -1,13 +1,17 @@
 """Reads what a container printed last, from the kubelet that ran it."""
 
-from datetime import datetime
-from typing import Any, Final
+from __future__ import annotations
 
-import kubernetes.client
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
 import urllib3.exceptions
 
 from validation.witness import names
 from validation.witness.reader import ReadFailed
+
+if TYPE_CHECKING:
+    import kubernetes.client
 
 MAX_BYTES: Final = 1 << 20
 _SECONDS: Final = 10

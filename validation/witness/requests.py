@@ -1,14 +1,18 @@
 """Sends single requests to the API server, with the access of the user."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
-import kubernetes.client
 import urllib3.exceptions
 
 from validation.witness.reader import ReadFailed
+
+if TYPE_CHECKING:
+    import kubernetes.client
 
 MAX_BYTES: Final = 4 << 20
 _SECONDS: Final = 15

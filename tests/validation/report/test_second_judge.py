@@ -19,7 +19,6 @@ from tests.validation.fake_target import (
     SwapsDevices,
     WitnessedTarget,
 )
-from tests.validation.host_defects import HOST_DEFECTS
 from tests.validation.host_defects import NAMES as NODES
 from tests.validation.host_doubles import NAMES, FakeHosts, Output
 from tests.validation.mutant_targets import CannotShow, ShowsNothing, ShowsWhatIsNotSo
@@ -77,7 +76,6 @@ def ends(tool: str, output: Output | str) -> Callable[[], FakeHosts]:
 
 
 HOST_BUNDLES: dict[str, Callable[[], FakeHosts]] = {
-    **HOST_DEFECTS,
     "whole": lambda: FakeHosts(names=NODES),
     "whole, other names": lambda: FakeHosts(names=NAMES),
     "in maintenance": in_maintenance,
