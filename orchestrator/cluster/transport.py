@@ -20,6 +20,7 @@ import msgspec
 from orchestrator.cluster.connection import Connection, Params
 from orchestrator.cluster.errors import Gone, Undecodable, error_of
 from orchestrator.cluster.timeouts import Limits
+from orchestrator.cluster.turns import Turns
 from orchestrator.cluster.wire import Object
 
 if TYPE_CHECKING:
@@ -49,9 +50,6 @@ PAGE_SIZE: Final = 500
 JSON: Final = "application/json"
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
-EVENTS_PER_YIELD: Final = 8
-"""A watch lets other work run after so many events: answers to writes are not to wait behind a burst of them."""
 
 Body = Mapping[str, Any] | list[Any] | msgspec.Struct
 
@@ -263,7 +261,7 @@ class Transport:
             "timeoutSeconds": timeout_seconds,
         }
         silence = timeout_seconds + self._limits.watch_grace_seconds
-        count = 0
+        turns = Turns()
         async with (
             aclosing(
                 self._connection.stream(
@@ -281,9 +279,7 @@ class Transport:
                 if event.type == "ERROR":
                     raise error_of(event.object, what=f"watch {resource_path}")
                 yield event
-                count += 1
-                if count % EVENTS_PER_YIELD == 0:
-                    await asyncio.sleep(0)
+                await turns.taken()
 
     def stream(
         self, path: str, *, params: Params | None = None, silence_seconds: float | None = None

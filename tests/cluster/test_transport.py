@@ -13,7 +13,6 @@ from orchestrator.cluster.objects import GpuSpec, Metadata, Pod, Project, Projec
 from orchestrator.cluster.resources import PODS, PROJECTS
 from orchestrator.cluster.timeouts import Limits
 from orchestrator.cluster.transport import (
-    EVENTS_PER_YIELD,
     JSON_PATCH,
     STRATEGIC_MERGE_PATCH,
     Transport,
@@ -367,17 +366,15 @@ async def test_a_half_open_watch_is_noticed_after_the_servers_own_time_has_passe
         assert time.monotonic() - started >= 0.2
 
 
-async def test_a_watch_lets_the_loop_run_at_least_every_eight_events(
-    server: FakeApiServer, transport: Transport
-) -> None:
+async def test_a_watch_lets_other_work_run_in_a_burst(server: FakeApiServer, transport: Transport) -> None:
     lines = b'{"type":"ADDED","object":{}}\n' * 20_000
     server.on("WATCH", LIST, Watch(lines, END))
-    seen, longest, last = 0, 0, 0
+    seen, turns_of_others = 0, 0
 
     async def other_work() -> None:
-        nonlocal longest, last
+        nonlocal turns_of_others
         while True:
-            longest, last = max(longest, seen - last), seen
+            turns_of_others += 0 < seen < 20_000
             await asyncio.sleep(0)
 
     other = asyncio.ensure_future(other_work())
@@ -387,7 +384,7 @@ async def test_a_watch_lets_the_loop_run_at_least_every_eight_events(
     other.cancel()
     await asyncio.gather(other, return_exceptions=True)
     assert seen == 20_000
-    assert 0 < longest <= EVENTS_PER_YIELD
+    assert turns_of_others > 1
 
 
 async def test_a_log_is_read_as_text(server: FakeApiServer, transport: Transport) -> None:
