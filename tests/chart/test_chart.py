@@ -173,7 +173,7 @@ def test_helm_has_nothing_to_say_against_it(chart: Path) -> None:
     assert "0 chart(s) failed" in done.stdout
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(values=ANY_VALUES)
 def test_for_the_same_values_the_objects_are_the_same(chart: Path, values: dict[str, Any]) -> None:
     expected = run(*flags(values))

@@ -102,7 +102,14 @@ async def fill(kubeconfig: Path) -> None:
     await asyncio.to_thread(must_all, kubeconfig, *projects, *jobs)
 
 
-@pytest.mark.parametrize("events_before_the_kill", [1, 4, pytest.param(RANDOM_MOMENT, id="random")])
+@pytest.mark.parametrize(
+    "events_before_the_kill",
+    [
+        pytest.param(1, marks=pytest.mark.rare),
+        4,
+        pytest.param(RANDOM_MOMENT, id="random", marks=pytest.mark.rare),
+    ],
+)
 async def test_a_scheduler_killed_during_section_4_9_comes_to_the_same_allocation(
     own_lab: Lab, admin: Transport, account: Path, tmp_path: Path, events_before_the_kill: int
 ) -> None:

@@ -224,7 +224,7 @@ async def test_an_etcd_that_stands_still_for_30_s_costs_nothing_but_time(
         assert process.poll() is None
 
 
-@pytest.mark.parametrize("events_before_the_kill", [1, 20])
+@pytest.mark.parametrize("events_before_the_kill", [pytest.param(1, marks=pytest.mark.rare), 20])
 async def test_a_leader_killed_during_bindings_and_evictions_is_followed_by_the_standby(
     admin: Transport, account: Path, witness: Witness, tmp_path: Path, events_before_the_kill: int
 ) -> None:

@@ -49,6 +49,7 @@ def running(tmp_path: Path) -> Iterator[musterlab.cluster.Lab]:
     started.stop()
 
 
+@pytest.mark.rare
 def test_kubernetes_comes_by_a_pinned_release_and_a_second_run_changes_nothing(
     site: SiteUnderTest, running: musterlab.cluster.Lab, tmp_path: Path
 ) -> None:
