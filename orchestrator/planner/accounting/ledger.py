@@ -292,6 +292,10 @@ class Ledger:
         while len(self._log) > checkpoint:
             self._log.pop()()
 
+    def note(self, undo: Callable[[], None]) -> None:
+        """Let a rollback undo a change of something else that belongs to the decision."""
+        self._log.append(undo)
+
     def place(self, workload: Workload, pod: Pod, where: Placement) -> None:
         """Give a pending pod these devices; also used for a promise on what is being released."""
         account = self.by_name[where.node]

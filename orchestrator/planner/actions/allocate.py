@@ -12,6 +12,7 @@ from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.nominations import start_nominated_elsewhere
 from orchestrator.planner.reasons.explainer import Explainer
+from orchestrator.planner.seats import SeatState
 from orchestrator.planner.session import Session
 from orchestrator.planner.work_bound import Allowance
 
@@ -116,13 +117,13 @@ def _prefer_older(session: Session, explainer: Explainer) -> None:
         chunk = session.next_chunk(workload)
         if (
             not later
-            or session.is_whole(workload)
+            or session.queues.is_whole(workload)
             or hopeless.includes(session, workload, chunk, workload.project)
         ):
             continue
         checkpoint = session.ledger.checkpoint()
         for younger in later:
-            session.suspend(younger)
+            session.lift(younger)
         violation_found = session.violation(workload, chunk)
         placed = None
         if violation_found is None and not better_claims(session, workload, chunk, later):
@@ -131,8 +132,6 @@ def _prefer_older(session: Session, explainer: Explainer) -> None:
             session.ledger.rollback(checkpoint)
             hopeless.add(session, workload, chunk, workload.project)
             continue
-        for younger in later:
-            session.cancel(younger)
         session.grant(workload, placed)
         # What still fits beside the older workload does not have to wait for it.
         for younger in sorted(later, key=workload_order):
@@ -142,7 +141,7 @@ def _prefer_older(session: Session, explainer: Explainer) -> None:
 
 def _started_now(session: Session, project: str) -> list[Workload]:
     """What the project was given in this decision, but for what was its own since an earlier one."""
-    return [workload for workload in session.granted(project) if not session.is_bound_nominee(workload)]
+    return [workload for workload in session.started(project) if workload.id not in session.restored]
 
 
 def _start(
@@ -177,7 +176,7 @@ def _start(
 def _tier_without_nomination(session: Session, workload: Workload) -> EntitlementTier:
     """How well founded the nominated pods' claim is, which is on the ledger already."""
     checkpoint = session.ledger.checkpoint()
-    nominated = session.nominated_places(workload)
+    nominated = session.seats.placed(workload, SeatState.NOMINATED)
     session.ledger.unplace(workload, nominated)
     tier = session.tier(workload, tuple(pod for pod, _ in nominated))
     session.ledger.rollback(checkpoint)

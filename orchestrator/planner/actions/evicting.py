@@ -28,7 +28,7 @@ def may_evict_now(session: Session, waiting: Iterable[Workload]) -> list[Workloa
 
     Whoever was moved for the first pods of a job that grows would be evicted for the next ones, before those started.
     """
-    return [workload for workload in waiting if not session.waits_for_its_place(workload)]
+    return [workload for workload in waiting if not session.waits_for_its_seat(workload)]
 
 
 def better_claims(
@@ -47,9 +47,9 @@ def better_claims(
         return False
     checkpoint = session.ledger.checkpoint()
     suspended_ids = {other.id for other in suspended}
-    for other in session.granted(workload.project):
+    for other in session.started(workload.project):
         if other.id not in suspended_ids:
-            session.suspend(other)
+            session.lift(other)
 
     def goes_first(rival: Workload, theirs: Chunk) -> bool:
         claim = session.tier(rival, theirs)
@@ -70,17 +70,23 @@ def better_claims(
 
 def _one_of_each_kind(session: Session) -> Iterator[Workload]:
     """Of the workloads that wait for capacity and nothing else, the first of each kind in its project's queue."""
-    if not session.kinds:
-        session.kinds[()] = []
-        for workload in sorted(waiting_for(session, CAPACITY_REASONS), key=workload_order, reverse=True):
-            shape = shape_of(workload, session.next_chunk(workload))
-            kind = (workload.project, workload.preemptible, *shape)
-            session.kinds.setdefault(kind, []).append(workload.id)
-    for names in session.kinds.values():
+    for names in session.once(_by_kind).values():
         while names and not _waits_for_capacity(session, names[-1]):
             names.pop()
         if names:
             yield session.workload(names[-1])
+    for name in session.queues.queued_again:
+        if _waits_for_capacity(session, name):
+            yield session.workload(name)
+
+
+def _by_kind(session: Session) -> dict[tuple[object, ...], list[str]]:
+    """Ids of the workloads that wait for capacity, by kind, the next in the queue last."""
+    kinds: dict[tuple[object, ...], list[str]] = {}
+    for workload in sorted(waiting_for(session, CAPACITY_REASONS), key=workload_order, reverse=True):
+        shape = shape_of(workload, session.next_chunk(workload))
+        kinds.setdefault((workload.project, workload.preemptible, *shape), []).append(workload.id)
+    return kinds
 
 
 def _waits_for_capacity(session: Session, name: str) -> bool:
@@ -105,6 +111,7 @@ def promise_places(
     for name, placed in places.items():
         session.promise(session.workload(name), placed)
     for victim, reason in losses:
-        if not all(map(session.is_nominated, victim.pods)):
+        if not all(map(session.seats.is_nominated, victim.pods)):
             moved = session.end_useless_promises(victim.workload.id)
-            session.take_instead(evictions_for(workload, [(victim._replace(pods=moved), reason)]))
+            for eviction in evictions_for(workload, [(victim._replace(pods=moved), reason)]):
+                session.seats.evict(eviction)

@@ -24,6 +24,7 @@ from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.search import preempt_for
 from orchestrator.planner.preemption.victim_selection import Losses, Order, VictimSelector
 from orchestrator.planner.preemption.victims import EvictionReason, is_protected, needed_pods
+from orchestrator.planner.seats import SeatState
 from orchestrator.planner.session import Session
 
 
@@ -131,7 +132,7 @@ def preempt(session: Session) -> None:
 def _lowest_priorities(session: Session, projects: Collection[str]) -> dict[str, int]:
     """By project, the lowest priority of what could give way: preemptible work that runs or was just started."""
     lowest: dict[str, int] = {}
-    started = (workload for project in sorted(projects) for workload in session.granted(project))
+    started = (workload for project in sorted(projects) for workload in session.started(project))
     for workload in (*(workload for workload in session.running() if workload.preemptible), *started):
         if workload.project in projects:
             lowest[workload.project] = min(workload.priority, lowest.get(workload.project, workload.priority))
@@ -159,28 +160,27 @@ def preempt_lower_for(
         return False
     granted = [
         other
-        for other in session.granted(workload.project)
+        for other in session.started(workload.project)
         if other.priority < workload.priority and not _has_passed_on_its_place(session, other)
     ]
     checkpoint = session.ledger.checkpoint()
     for other in granted:
-        session.suspend(other)
+        session.lift(other)
     least_urgent = _least_urgent(session, workload, selector, policy)
     if least_urgent is None or _is_due_to_others(session, workload, least_urgent, granted):
         session.ledger.rollback(checkpoint)
         hopeless.add(session, workload, chunk, owner)
         return False
     for other in granted:
-        session.cancel(other)
         session.refuse(other, Overtaken(workload.name))
     losses, placed = least_urgent
     carry_out(session, workload, losses, placed)
     # Whose room was its own since an earlier decision comes first, then the victims, who ran, then what was started
     # only now: nobody loses a promised room to those who come after it.
-    nominees = [other for other in granted if session.is_bound_nominee(other)]
+    nominees = [other for other in granted if other.id in session.restored]
     _start_again(session, nominees)
     promise_places(session, workload, losses, move_elsewhere(session, losses))
-    _start_again(session, [other for other in granted if not session.is_bound_nominee(other)])
+    _start_again(session, [other for other in granted if other.id not in session.restored])
     return True
 
 
@@ -189,14 +189,13 @@ def _has_passed_on_its_place(session: Session, nominee: Workload) -> bool:
 
     Those may have no better claim to it: it starts, and may be evicted like all that runs from the next decision on.
     """
-    if not session.is_bound_nominee(nominee):
+    if nominee.id not in session.restored:
         return False
     return any(
         pod.nominated_node is not None
-        and not session.is_bound_to(pod, pod.nominated_node, pod.nominated_devices)
+        and (where.node, where.devices) != (pod.nominated_node, pod.nominated_devices)
         and session.placer.keep(nominee, pod, Placement(pod.nominated_node, pod.nominated_devices)) is None
-        for chunk in session.granted_chunks(nominee)
-        for pod in chunk
+        for pod, where in session.seats.placed(nominee, SeatState.NEW)
     )
 
 

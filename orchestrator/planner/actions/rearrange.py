@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, shape_of
 from orchestrator.planner.model import CAPACITY_REASONS, Workload
 from orchestrator.planner.placements import Placed
+from orchestrator.planner.seats import SeatState
 from orchestrator.planner.session import Session
 
 _MAX_STARTED = 64
@@ -30,9 +31,9 @@ class Rearranger:
         chunk = session.next_chunk(workload)
         if not session.waits_for(workload, CAPACITY_REASONS) or len(self._hopeless) >= _FAILURES:
             return False
-        if not 0 < session.count_granted() <= _MAX_STARTED:
+        if not 0 < session.seats.count(SeatState.NEW) <= _MAX_STARTED:
             return False
-        started = [other for name in session.tree.projects for other in session.granted(name)]
+        started = [other for name in session.tree.projects for other in session.started(name)]
         tier = session.tier_towards_reservations(workload, chunk)
         shape = (workload.project, tier, *shape_of(workload, chunk))
         requested = chunk_amounts(chunk)
@@ -43,8 +44,10 @@ class Rearranger:
             self._hopeless.add(shape)
             return False
         for other in started:
-            session.cancel(other)
+            session.lift(other)
         for other, placed in arrangement:
+            for pod, where in placed:
+                session.ledger.place(other, pod, where)
             session.grant(other, placed)
         return True
 
@@ -55,23 +58,26 @@ class Rearranger:
     def _arrangement(
         self, workload: Workload, chunk: Chunk, started: Sequence[Workload]
     ) -> list[tuple[Workload, Placed]] | None:
-        """Places for everything, by themselves and on the ledger; None, with the ledger as it was, if none is found."""
+        """Places for everything, which the ledger does not have yet; None if none are found."""
         session = self._session
-        parts = [(other, group) for other in started for group in session.granted_chunks(other)]
+        parts = [(other, group) for other in started for group in session.seats.new_chunks(other)]
         checkpoint = session.ledger.checkpoint()
+        # On the ledger alone: a workload with a reservation still counts as started, and its nodes are free.
         for other in started:
-            session.suspend(other)
+            session.ledger.unplace(other, session.seats.placed(other, SeatState.NEW))
         new = (workload, chunk)
         largest = sorted([new, *parts], key=lambda part: -chunk_gpu_milli(part[1]))
+        arrangement = None
         for order in ([new, *parts], largest):
             mark = session.ledger.checkpoint()
-            arrangement = self._place(order)
-            if arrangement is not None:
-                placed = {id(part): where for part, where in zip(order, arrangement, strict=True)}
-                return [(part[0], placed[id(part)]) for part in (*parts, new)]
+            places = self._place(order)
             session.ledger.rollback(mark)
+            if places is not None:
+                placed = {id(part): where for part, where in zip(order, places, strict=True)}
+                arrangement = [(part[0], placed[id(part)]) for part in (*parts, new)]
+                break
         session.ledger.rollback(checkpoint)
-        return None
+        return arrangement
 
     def _place(self, parts: Iterable[Part]) -> list[Placed] | None:
         places: list[Placed] = []

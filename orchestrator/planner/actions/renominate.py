@@ -12,6 +12,7 @@ from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import Pod, Workload
 from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.victims import stay_on_ledger
+from orchestrator.planner.seats import SeatState
 from orchestrator.planner.session import Session
 
 _MAX_FAILURES = 32
@@ -27,15 +28,15 @@ class Renomination:
         self._session = session
         self._failures = 0
         self._nominees: dict[Device, dict[str, tuple[str, Pod]]] = {}
-        for workload in session.promised_now():
-            self._note(workload.id, session.nominated_places(workload))
+        for workload in session.nominated_now():
+            self._note(workload.id, session.seats.placed(workload, SeatState.NOMINATED))
         self._later_milli = self._largest_later_milli()
 
     def could_help(self, victims: Collection[str]) -> bool:
         """Whether one of the pods was promised another place, or the smallest nominated pod fits somewhere."""
         if not self._nominees:
             return False
-        if not self._session.nominated_pods().isdisjoint(victims):
+        if any(seat.pod.id in victims for seat in self._session.seats.nominated()):
             return True
         pods = (pod for pods in self._nominees.values() for _, pod in pods.values())
         return any(pod.request.gpu_milli <= self._later_milli for pod in pods)
@@ -50,8 +51,8 @@ class Renomination:
         session, ledger = self._session, self._session.ledger
         checkpoint = ledger.checkpoint()
         for pod in chunk:
-            if (other := session.place_of_moved(pod)) is not None:
-                ledger.unplace(workload, [(pod, other)])
+            if (seat := session.seats.of(pod)) is not None:
+                ledger.unplace(workload, [(pod, seat.where)])
         places = [self._take_off(name, pods) for name, pods in in_the_way.items()]
         tiers = {name: self._tier(name, pods) for name, pods in in_the_way.items()}
         others = None
@@ -92,22 +93,23 @@ class Renomination:
 
     def _could_fit(self, chunk: Chunk, in_the_way: Mapping[str, Mapping[str, Pod]]) -> bool:
         """Whether the largest nominated pod fits into what is left, with what the chunk was promised instead."""
-        promised = (pod.request.gpu_milli for pod in chunk if self._session.is_nominated(pod))
+        promised = (pod.request.gpu_milli for pod in chunk if self._session.seats.is_nominated(pod))
         largest = max(pod.request.gpu_milli for pods in in_the_way.values() for pod in pods.values())
         return largest <= self._later_milli + sum(promised)
 
     def _lost_a_promise(self, workload: Workload) -> bool:
         """Whether pods of it that were moved before lost their places: what stays would be no gang."""
         session = self._session
-        return any(
-            pod.nominated_node is not None and not session.is_nominated(pod) and not session.is_bound(pod)
-            for pod in workload.pods
-        )
+        return any(pod.nominated_node is not None and session.seats.of(pod) is None for pod in workload.pods)
 
     def _take_off(self, name: str, pods: Mapping[str, Pod]) -> Placed:
         """Take nominated pods of the workload off the ledger; return where they were."""
         workload = self._session.workload(name)
-        placed = [(pod, where) for pod, where in self._session.nominated_places(workload) if pod.id in pods]
+        placed = [
+            (pod, where)
+            for pod, where in self._session.seats.placed(workload, SeatState.NOMINATED)
+            if pod.id in pods
+        ]
         self._session.ledger.unplace(workload, placed)
         return placed
 

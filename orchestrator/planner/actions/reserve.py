@@ -178,7 +178,7 @@ def _is_starving(session: Session, workload: Workload) -> bool:
     return (
         large
         and chunk_gpu_milli(chunk) > 0
-        and not session.is_whole(workload)
+        and not session.queues.is_whole(workload)
         and session.snapshot.now_us >= starving_since_us(session, workload)
     )
 

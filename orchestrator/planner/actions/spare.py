@@ -19,7 +19,7 @@ from orchestrator.planner.session import Session
 def spare_who_can_stay(session: Session) -> None:
     """Take back the evictions and moves of this decision that no binding or nomination needs, best claims first."""
     _spare_where_capacity_is_left(session)
-    victims = session.victims_of_others()
+    victims = _victims_of_others(session)
     renomination = Renomination(session)
     pods = [pod for evicted in victims.values() for pod in evicted]
     if (
@@ -30,8 +30,17 @@ def spare_who_can_stay(session: Session) -> None:
         _spare_where_capacity_is_left(session)
 
 
+def _victims_of_others(session: Session) -> dict[str, list[str]]:
+    """By workload, ids of the pods that are evicted or moved for other workloads."""
+    victims: dict[str, list[str]] = {}
+    for eviction in session.seats.evictions.values():
+        if eviction.beneficiary != eviction.workload:
+            victims.setdefault(eviction.workload, []).append(eviction.pod)
+    return victims
+
+
 def _spare_where_capacity_is_left(session: Session) -> None:
-    victims = session.victims_of_others()
+    victims = _victims_of_others(session)
     if not any(_could_stay(session, session.workload(name), pods) for name, pods in victims.items()):
         return  # nearly always
     _spare_best_claims_first(session, victims, lambda workload, chunk: _stay(session, workload, chunk))
@@ -61,7 +70,7 @@ def _spare_best_claims_first(
 def _could_stay(session: Session, workload: Workload, evicted: Collection[str]) -> bool:
     """Whether one of the evicted pods could run on where it is, or has another place to give back for that."""
     return any(
-        session.place_of_moved(pod) is not None or session.placer.can_stay(pod)
+        session.seats.of(pod) is not None or session.placer.can_stay(pod)
         for pod in workload.pods
         if pod.id in evicted
     )
@@ -76,8 +85,8 @@ def _stay(session: Session, workload: Workload, chunk: Chunk) -> bool:
     ledger = session.ledger
     checkpoint = ledger.checkpoint()
     for pod in chunk:
-        if (other := session.place_of_moved(pod)) is not None:
-            ledger.unplace(workload, [(pod, other)])
+        if (seat := session.seats.of(pod)) is not None:
+            ledger.unplace(workload, [(pod, seat.where)])
     if not stay_on_ledger(session, workload, chunk):
         ledger.rollback(checkpoint)
         return False

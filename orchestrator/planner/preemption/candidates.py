@@ -85,12 +85,10 @@ class Candidates:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._losers: set[str] = set()
-        self._looked_at = 0
         self._followed = len(session.started_elsewhere)
         self._tree = session.tree
         self._positions = {name: account.position for name, account in session.ledger.by_name.items()}
-        self._nominated = session.nominated_pods()
+        self._nominated = {seat.pod.id for seat in session.seats.nominated()}
         self._running: dict[str, list[Workload]] = {}
         self._workloads_on: dict[int, list[Workload]] = {}
         self._pieces: dict[str, list[Piece]] = {}
@@ -187,13 +185,8 @@ class Candidates:
 
     def losers_of_covered(self) -> Collection[str]:
         """The projects that this decision took something from that their quota covered at its beginning."""
-        pods, self._looked_at = self._session.lost_since(self._looked_at)
-        if pods:
-            lost = frozenset(pods)
-            self._losers.update(
-                project for project in self._running if not lost.isdisjoint(self._covered_pods(project))
-            )
-        return self._losers
+        lost = self._session.seats.lost_pods()
+        return [project for project in self._running if not lost.isdisjoint(self._covered_pods(project))]
 
     def _nodes_of(self, workload: Workload) -> Iterable[int]:
         pods, known = workload.pods, self._positions

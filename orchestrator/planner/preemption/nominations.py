@@ -17,6 +17,7 @@ from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import Amounts, Pod, PodState, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placements import Placed, Placement
+from orchestrator.planner.seats import SeatState
 from orchestrator.planner.session import Session
 
 _MAX_ORDERS = 3
@@ -83,7 +84,7 @@ def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
 
     Parts of GPUs wait where they share one with others, rather than open another.
     """
-    nominated = session.nominated_places(workload)
+    nominated = session.seats.placed(workload, SeatState.NOMINATED)
     checkpoint = session.ledger.checkpoint()
     opened = _count_unshared(session, nominated)
     session.ledger.unplace(workload, nominated)
@@ -95,7 +96,7 @@ def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
     ):
         session.ledger.rollback(checkpoint)
         return False
-    session.bind_nominated(workload, placed)
+    session.start_nominated(workload, placed)
     return True
 
 
@@ -104,9 +105,9 @@ def start_in_free_places(session: Session) -> None:
 
     If they waited, their reason would name terminating pods, and none terminates there.
     """
-    for workload in session.promised_now():
+    for workload in session.nominated_now():
         checkpoint = session.ledger.checkpoint()
-        nominated = session.nominated_places(workload)
+        nominated = session.seats.placed(workload, SeatState.NOMINATED)
         session.ledger.unplace(workload, nominated)
         placed: Placed = []
         for pod, where in nominated:
@@ -116,7 +117,7 @@ def start_in_free_places(session: Session) -> None:
             session.ledger.place(workload, pod, free)
             placed.append((pod, free))
         if len(placed) == len(nominated) and session.still_charged(workload, placed) is None:
-            session.bind_nominated(workload, placed)
+            session.start_nominated(workload, placed)
         else:
             session.ledger.rollback(checkpoint)
 
@@ -169,7 +170,7 @@ def _restore(session: Session, workload: Workload, inherited: set[str], *, find_
 
     Adds to `inherited` the leaving pods whose place a waiting one has now.
     """
-    chunks = session.chunks_of(workload)
+    chunks = session.queues.chunks(workload.id)
     startable = {pod.id: pod for chunk in chunks for pod in chunk}
     places, heirs = inherited_places(workload, startable, inherited)
     _exchange(session, workload, startable, places, heirs)
@@ -180,7 +181,7 @@ def _restore(session: Session, workload: Workload, inherited: set[str], *, find_
                 session.restore(workload, chunk, placed)
                 inherited.update(heirs[pod.id] for pod in chunk if pod.id in heirs)
                 continue
-        if len(chunk) > 1 or not session.is_whole(workload):
+        if len(chunk) > 1 or not session.queues.is_whole(workload):
             break  # the rest of it grows only once its gang is there
 
 
@@ -217,18 +218,18 @@ def _keep_for_successors(session: Session, workload: Workload, inherited: set[st
     """Keep the places of pods whose gang is not complete yet because others of it are still leaving."""
     if not any(pod.state is PodState.RELEASING and not pod.stuck for pod in workload.pods):
         return
-    startable = {pod.id: pod for chunk in session.chunks_of(workload) for pod in chunk}
+    startable = {pod.id: pod for chunk in session.queues.chunks(workload.id) for pod in chunk}
     _, heirs = inherited_places(workload, startable, inherited)
     settled = {*startable, *inherited, *heirs.values()}
     for pod in workload.pods:
         if pod.nominated_node is None or pod.id in settled or pod.stuck:
             continue
-        if pod.state is PodState.ALLOCATED or session.is_nominated(pod) or session.is_bound(pod):
+        if pod.state is PodState.ALLOCATED or session.seats.of(pod) is not None:
             continue
         placement = session.placer.keep(workload, pod, Placement(pod.nominated_node, pod.nominated_devices))
         if placement is not None and session.violation(workload, (pod,)) is None:
             session.ledger.place(workload, pod, placement)
-            session.nominate(workload, [(pod, placement)])
+            session.nominate(workload, [(pod, placement)], SeatState.KEPT)
 
 
 def _places(
@@ -266,7 +267,7 @@ def held_behind(session: Session, nominee: Workload) -> Amounts:
 
     Nothing when it does not wait for one.
     """
-    if not session.has_nomination(nominee):
+    if not session.seats.has(nominee, SeatState.NOMINATED):
         return (0, 0, 0)
     order = workload_order(nominee)
     project = nominee.project
@@ -274,9 +275,9 @@ def held_behind(session: Session, nominee: Workload) -> Amounts:
         pod
         for other in session.waiting_nominees()
         if other.project == project and workload_order(other) > order
-        for pod, _ in session.nominated_places(other)
+        for pod, _ in session.seats.placed(other, SeatState.NOMINATED)
     ]
-    for other in session.granted(project):
+    for other in session.started(project):
         if workload_order(other) > order:
-            pods += [pod for chunk in session.granted_chunks(other) for pod in chunk]
+            pods += [pod for pod, _ in session.seats.placed(other, SeatState.NEW)]
     return chunk_amounts(pods)

@@ -251,7 +251,7 @@ class ReclaimPolicy:
             [
                 pod
                 for pod in surplus
-                if pod.id not in self._ledger.evicted and not self._session.is_nominated(pod)
+                if pod.id not in self._ledger.evicted and not self._session.seats.is_nominated(pod)
             ]
         )
 
@@ -386,9 +386,9 @@ class ReclaimPolicy:
         return key
 
     def _coverage_of(self, side: str) -> Coverage:
-        if self._coverage_version != len(self._session.evicted_pods):
+        if self._coverage_version != len(self._session.seats.evictions):
             self._coverages.clear()
-            self._coverage_version = len(self._session.evicted_pods)
+            self._coverage_version = len(self._session.seats.evictions)
         covered = self._coverages.get(side)
         if covered is None:
             by_project: dict[str, list[Workload]] = {}

@@ -27,7 +27,7 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
         pod.id
         for name in names
         for pod in session.workload(name).pods
-        if pod.id in evicted and not (session.is_bound(pod) or session.is_nominated(pod))
+        if pod.id in evicted and session.seats.of(pod) is None
     }
     for name in names:
         victim = victims[name] = session.workload(name)

@@ -84,7 +84,7 @@ def _attempt(session: Session, workload: Workload, chunk: Chunk, selector: Victi
 def _takes_places_for_nothing(session: Session, losses: Losses) -> bool:
     """Whether nominees lose their places because somebody is to go who in the end can stay."""
     evicted = [victim for victim, _ in losses if not victim.is_move]
-    if not any(session.is_nominated(pod) for victim in evicted for pod in victim.pods):
+    if not any(session.seats.is_nominated(pod) for victim in evicted for pod in victim.pods):
         return False
     checkpoint = session.ledger.checkpoint()
     can_stay = any(stay_on_ledger(session, victim.workload, victim.pods) for victim in evicted)

@@ -48,7 +48,7 @@ class Remedies:
         """Whether all that waits of these could start now, beside each other, but for the limits of the project."""
         session, tree = self._session, self._session.tree
         checkpoint = session.ledger.checkpoint()
-        parts = [(workload, chunk) for workload in workloads for chunk in session.chunks_of(workload)]
+        parts = [(workload, chunk) for workload in workloads for chunk in session.queues.chunks(workload.id)]
         starts = len(parts) <= _MAX_TRIES and all(
             not any(self._is_full(above, chunk) for above in tree.lineage[workload.project] if above != name)
             and quota_violation(session.ledger, workload, chunk_amounts(chunk)) is None
