@@ -69,14 +69,21 @@ class Document:
         """An error that names file and line."""
         return self.error_type(f"{self.path}:{self.line(place)}: {message}")
 
-    def convert(self, kind: type[_Kind]) -> _Kind:
-        """The document as `kind`. Raises `error_type` that names file, line and entry."""
+    def at(self, place: Path_) -> Any:
+        """The plain data at a path; a number that is not whole is its text, as in quantities of Kubernetes."""
+        value = self.data
+        for part in place:
+            value = value[part]
+        return _with_texts(value)
+
+    def convert(self, kind: type[_Kind], place: Path_ = ()) -> _Kind:
+        """The document as `kind`, or the part of it at a path. Raises `error_type` that names file, line and entry."""
         try:
-            return msgspec.convert(self.data, kind)
+            return msgspec.convert(self.at(place) if place else self.data, kind)
         except msgspec.ValidationError as error:
             message = str(error)
             at = _AT.search(message)
-            place = _place(at[1]) if at else ()
+            place = (*place, *_place(at[1])) if at else place
             if at:
                 message = message[: at.start()]
             unknown = _UNKNOWN.search(message)
@@ -115,6 +122,14 @@ def _scalar(node: yaml.Node) -> Any:
     if kind == "bool":
         return node.value.lower() in {"true", "yes", "on"}
     return None if kind == "null" else node.value
+
+
+def _with_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_texts(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_with_texts(part) for part in value]
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def _place(path: str) -> Path_:

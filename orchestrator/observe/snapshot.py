@@ -307,7 +307,7 @@ def planner_pod(
         devices=held,
         sub_group=sub_group(pod, levels) or part,
         max_runtime_seconds=pod.spec.active_deadline_seconds,
-        ends_by_us=_ends_by_us(pod) if node else 0,
+        ends_by_us=ends_by_us(pod) if node else 0,
         nominated_node=nominated.node if nominated else None,
         nominated_devices=nominated.devices if nominated else (),
         claims=() if claims is None else claims.keys,
@@ -430,7 +430,7 @@ def created_at_us(owner: Object | None, first: Pod) -> int:
     return submitted if -model.SECOND_US <= submitted - created < model.SECOND_US else created
 
 
-def _ends_by_us(pod: Pod) -> int:
+def ends_by_us(pod: Pod) -> int:
     """When Kubernetes ends the pod at the latest, 0 when it may run for ever or has not started."""
     seconds, started_us = pod.spec.active_deadline_seconds, time_us(pod.status.start_time)
     return 0 if seconds is None or not started_us else started_us + seconds * model.SECOND_US

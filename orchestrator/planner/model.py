@@ -149,7 +149,7 @@ class Pod:
     `stuck`: it should be gone by now and is not, so nothing is promised on what it holds. `max_runtime_seconds` is how
     long it may run by its own declaration; if it runs, `ends_by_us` is when that is over, 0 when nothing is declared.
     `claims` are the keys of its resource claims, `extended_claim` what is to be claimed for its GPUs on a node that
-    publishes them in slices.
+    publishes them in slices. `never_started`: it is bound, and none of its containers has run yet.
     """
 
     id: str
@@ -169,6 +169,7 @@ class Pod:
     nominated_devices: tuple[int, ...] = ()
     claims: tuple[str, ...] = ()
     extended_claim: Claim | None = None
+    never_started: bool = False
 
     def in_state(self, state: PodState) -> "Pod":
         """The same pod in another state."""
@@ -348,10 +349,21 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Rejection:
+    """A pod of a workload (id) that failed on a node before a container ran, with the kubelet's reason."""
+
+    node: str
+    workload: str
+    pod: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a decision may depend on. `now_us` 0: rules about time do not apply.
 
     `left_over` are the workloads (ids) that the last decision did not reach: they are first in this one.
+    `rejections` are the pods that nodes rejected, the oldest first.
     """
 
     nodes: tuple[Node, ...]
@@ -362,6 +374,7 @@ class Snapshot:
     budgets: tuple[Budget, ...] = ()
     left_over: tuple[str, ...] = ()
     dynamic: DynamicResources = NO_DYNAMIC_RESOURCES
+    rejections: tuple[Rejection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,7 +163,7 @@ class PodForm(RequestForm, frozen=True, kw_only=True):
     """One pod of a workload. What it does not say of its request, the workload says.
 
     `on` is its node; `devices` are indices of GPUs on it, default: chosen when the file is read. `nominated` is the
-    place that an earlier decision reserved for it.
+    place that an earlier decision reserved for it. `status` is Kubernetes' PodStatus.
     """
 
     id: str | None = None
@@ -172,6 +172,7 @@ class PodForm(RequestForm, frozen=True, kw_only=True):
     on: str | None = None
     devices: list[int] | None = None
     nominated: NominatedForm | None = None
+    status: dict[str, Any] | UnsetType = UNSET
 
 
 class WorkloadForm(RequestForm, frozen=True, kw_only=True):
@@ -179,6 +180,7 @@ class WorkloadForm(RequestForm, frozen=True, kw_only=True):
 
     `on` names the node of all pods that are counted, or of each of the first ones; the rest waits. Defaults: one pod;
     the order of `created` is that of the file; `priority` 50, interactive 100; interactive work is not preemptible.
+    `template` is Kubernetes' PodTemplateSpec. It replaces requests and constraints.
     """
 
     name: str
@@ -193,6 +195,7 @@ class WorkloadForm(RequestForm, frozen=True, kw_only=True):
     priority: int | None = None
     created: int | str | None = None
     started: int | str | None = None
+    template: dict[str, Any] | UnsetType = UNSET
 
 
 class SnapshotForm(Form, frozen=True, kw_only=True):

@@ -10,16 +10,19 @@ import msgspec
 from msgspec import UNSET
 
 from orchestrator.cluster.gpu_fraction import gpu_milli
+from orchestrator.cluster.objects import FINISHED, Pod
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes, parse_time, whole_count
 from orchestrator.document import Document
 from orchestrator.errors import MusterError
 from orchestrator.labels import LabelRequirement
 from orchestrator.names import GPU_RESOURCE
+from orchestrator.observe.pod_status import is_rejected
 from orchestrator.observe.request import MAX_AMOUNT, MAX_DEVICES, NO_SCALARS, amount_of_scalar
 from orchestrator.planner import model
 from orchestrator.simulation import forms
 from orchestrator.simulation.devices import Devices
 from orchestrator.simulation.extra_fields import from_file, uncovered
+from orchestrator.simulation.templates import Templates, has_succeeded, of_status
 
 Place = tuple[str | int, ...]
 T = TypeVar("T")
@@ -45,6 +48,8 @@ class _Reader:
         self._document = document
         self._form = form
         self._ids: dict[str, Place] = {}
+        self._templates = Templates(document)
+        self._rejections: list[model.Rejection] = []
 
     def snapshot(self) -> model.Snapshot:
         form = self._form
@@ -55,12 +60,17 @@ class _Reader:
         self._devices = Devices(nodes)
         for index, workload in enumerate(form.workloads):
             self._hold_named_devices(workload, ("workloads", index))
-        workloads = tuple(
+        workloads = [
             self._workload(workload, ("workloads", index), index)
             for index, workload in enumerate(form.workloads)
-        )
+        ]
         rest = self._extra(model.Snapshot, (form,))
-        return model.Snapshot(nodes=nodes, projects=projects, workloads=workloads, **rest)
+        rejections = (*rest.pop("rejections", ()), *self._rejections)
+        # A workload of which each pod has ended is not in a snapshot.
+        present = tuple(workload for workload in workloads if workload.pods)
+        return model.Snapshot(
+            nodes=nodes, projects=projects, workloads=present, rejections=rejections, **rest
+        )
 
     def _node(self, form: forms.NodeForm, place: Place) -> model.Node:
         self._unique(f"node {form.name}", (*place, "name"))
@@ -139,21 +149,23 @@ class _Reader:
         workload_id = f"{form.project}/{form.name}" if form.id is None else form.id
         self._unique(f"workload {workload_id}", (*place, "name"))
         created = self._time(form.created, index + 1, (*place, "created"))
-        pods = tuple(
-            self._pod(form, workload_id, number, pod, where)
-            for number, (pod, where) in enumerate(self._pods(form, place))
-        )
+        listed = self._pods(form, place)
+        read = [
+            self._pod(form, workload_id, number, pod, where) for number, (pod, where) in enumerate(listed)
+        ]
+        pods = tuple(pod for pod in read if pod is not None)
+        # As in a cluster, a gang with a pod that has succeeded may end pod by pod.
+        succeeded = any(has_succeeded(pod) for pod, _ in listed)
         runs = any(pod.state is not model.PodState.PENDING for pod in pods)
-        default_priority = forms.INTERACTIVE_PRIORITY if form.interactive else forms.TRAIN_PRIORITY
         return model.Workload(
             id=workload_id,
             name=form.name,
             project=form.project,
-            priority=default_priority if form.priority is None else form.priority,
+            priority=self._templates.priority(form, place) if form.priority is None else form.priority,
             preemptible=not form.interactive if form.preemptible is None else form.preemptible,
             created_at_us=created,
             pods=pods,
-            min_member=form.min_member,
+            min_member=min(form.min_member, len(pods)) if succeeded else form.min_member,
             interactive=form.interactive,
             started_at_us=self._time(form.started, created if runs else 0, (*place, "started")),
             **self._extra(model.Workload, (form,)),
@@ -178,33 +190,45 @@ class _Reader:
 
     def _pod(
         self, form: forms.WorkloadForm, workload_id: str, number: int, pod: forms.PodForm, place: Place
-    ) -> model.Pod:
+    ) -> model.Pod | None:
+        """The pod; None if it has ended."""
         pod_id = f"{workload_id}/{number}" if pod.id is None else pod.id
         self._unique(f"pod {pod_id}", place)
-        request = self._request((pod, form), place)
+        observed = self._templates.pod(form, pod, place)
+        if observed is not None and observed.status.phase in FINISHED:
+            if is_rejected(observed):
+                reason = observed.status.reason
+                self._rejections.append(model.Rejection(pod.on or "", workload_id, pod_id, reason))
+            return None
+        request, constraints = self._requirements(form, pod, observed, place)
         state = model.PodState(pod.state or ("pending" if pod.on is None else "allocated"))
         if (state is model.PodState.PENDING) != (pod.on is None):
             raise self._error(
                 place, f"a pod that is {state.value} must {'not ' * (pod.on is not None)}be `on` a node"
             )
-        devices = tuple(pod.devices or ())
-        if pod.on is not None and pod.devices is None and pod.on in self._devices.nodes:
-            chosen = self._devices.choose(pod.on, request)
-            if chosen is None:
-                raise self._error(place, f"{pod.on} has not enough free GPUs for `{form.name}`")
-            devices = chosen
         return model.Pod(
             id=pod_id,
             name=f"{form.name}-{number}" if pod.name is None else pod.name,
             request=request,
-            constraints=self._constraints((pod, form)),
+            constraints=constraints,
             state=state,
             node=pod.on,
-            devices=devices,
+            devices=self._devices_of(form, pod, request, place),
             nominated_node=None if pod.nominated is None else pod.nominated.node,
             nominated_devices=() if pod.nominated is None else tuple(pod.nominated.devices),
-            **self._extra(model.Pod, (pod,)),
+            **({} if observed is None else of_status(observed)) | self._extra(model.Pod, (pod,)),
         )
+
+    def _devices_of(
+        self, form: forms.WorkloadForm, pod: forms.PodForm, request: model.Request, place: Place
+    ) -> tuple[int, ...]:
+        """The devices of the pod on its node, chosen where the file does not name them."""
+        if pod.on is None or pod.devices is not None or pod.on not in self._devices.nodes:
+            return tuple(pod.devices or ())
+        chosen = self._devices.choose(pod.on, request)
+        if chosen is None:
+            raise self._error(place, f"{pod.on} has not enough free GPUs for `{form.name}`")
+        return chosen
 
     def _hold_named_devices(self, form: forms.WorkloadForm, place: Place) -> None:
         """Occupy the devices that the file names, before any are chosen for pods that leave it open."""
@@ -213,8 +237,18 @@ class _Reader:
                 continue
             if pod.on not in self._devices.nodes and form.id is None:
                 raise self._error((*where, "on"), f"there is no node `{pod.on}`")
-            for device in pod.devices or ():
-                self._devices.occupy(pod.on, device, self._request((pod, form), where))
+            if pod.devices:
+                request = self._requirements(form, pod, self._templates.pod(form, pod, where), where)[0]
+                for device in pod.devices:
+                    self._devices.occupy(pod.on, device, request)
+
+    def _requirements(
+        self, form: forms.WorkloadForm, pod: forms.PodForm, observed: Pod | None, place: Place
+    ) -> tuple[model.Request, model.Constraints]:
+        """The request and the constraints of the pod: those of its template, or of the file's own fields."""
+        if observed is not None and form.template is not UNSET:
+            return self._templates.requirements(observed, place[:2])
+        return self._request((pod, form), place), self._constraints((pod, form))
 
     def _request(self, sources: Sequence[Any], place: Place) -> model.Request:
         gpus = self._parsed(gpu_milli, _first(sources, "gpus", 0), (*place, "gpus"))

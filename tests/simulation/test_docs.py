@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -15,8 +16,17 @@ EXAMPLE = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 CONSOLES = re.findall(r"```console\n\$ muster ([^\n]*)\n(.*?)```", TEXT, re.DOTALL)
 
 
-def test_the_page_has_one_file_and_some_commands() -> None:
-    assert (len(EXAMPLE), len(CONSOLES)) == (1, 3)
+def test_the_page_has_two_files_and_some_commands() -> None:
+    assert (len(EXAMPLE), len(CONSOLES)) == (2, 3)
+
+
+def test_one_pod_of_the_template_of_the_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "template.yaml"
+    path.write_text(EXAMPLE[1])
+    assert main(["simulate", str(path), "--until-stable", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [[pod["node"] for pod in each["pods"]] for each in result["wouldRun"]] == [["n1"]]
+    assert [each["pods"] for each in result["wouldWait"]] == [1]
 
 
 @pytest.mark.parametrize(("command", "printed"), CONSOLES, ids=[each[0] for each in CONSOLES])

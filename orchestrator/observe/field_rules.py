@@ -1,0 +1,93 @@
+"""Which fields of Kubernetes' types the scheduler reads, which do not matter to it, and which it refuses by name. Pure.
+
+A rule for an object names its fields. A field without a rule is not implemented. A field that is not set (null, empty,
+0 or false) is as if it were absent.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from orchestrator.cluster.quantity import shortened, thousandths
+
+Place: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """The values of a field that are implemented."""
+
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """The rule for each entry of a list."""
+
+    entry: "Rule"
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A field with a check of its own, which yields problems in the value with their paths."""
+
+    problems: Callable[[Any, Place], Iterator[tuple[Place, str]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Irrelevant:
+    """A field that changes no decision, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A field of which every value is implemented; `observe` reads it."""
+
+
+Rule: TypeAlias = "Mapping[str, Rule] | Only | Each | Checked | Irrelevant | Read"
+
+
+def problems(value: Any, rule: Rule, place: Place = ()) -> Iterator[tuple[Place, str]]:
+    """Yield the path and the name of each field, or value of one, that is not implemented.
+
+    Values of another type than the rule expects are left to the decoder of the type.
+    """
+    if isinstance(rule, Only):
+        if isinstance(value, str) and value not in rule.values:
+            yield place, f"{place[-1]}: {shortened(value)} is not implemented: {' or '.join(rule.values)} is"
+    elif isinstance(rule, Each):
+        for index, entry in enumerate(value if isinstance(value, list) else ()):
+            yield from problems(entry, rule.entry, (*place, index))
+    elif isinstance(rule, Checked):
+        yield from rule.problems(value, place)
+    elif isinstance(rule, Mapping) and isinstance(value, dict):
+        for name, part in value.items():
+            if not part:
+                continue
+            if name in rule:
+                yield from problems(part, rule[name], (*place, name))
+            else:
+                yield (*place, name), f"{name} is not implemented"
+
+
+def quantities(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    """Check quantities by the name of a resource: exact and not negative, and whole for extended resources."""
+    for name, quantity in value.items() if isinstance(value, dict) else ():
+        where = (*place, name)
+        if not isinstance(quantity, str | int):
+            continue
+        try:
+            amount = thousandths(str(quantity))
+        except ValueError as error:
+            yield where, f"{name}: {error}"
+            continue
+        if amount < 0:
+            yield where, f"{name}: {shortened(str(quantity))} is negative"
+        elif amount % 1000 and ("/" in name or name.startswith("hugepages-")):
+            yield where, f"{name}: {shortened(str(quantity))} is no whole number of things"
+
+
+READ: Final = Read()
+QUANTITIES: Final = Checked(quantities)

@@ -1,0 +1,190 @@
+"""The fields of a PodTemplateSpec and of a PodStatus: read, irrelevant with a reason, or refused as they are absent.
+
+The names are those of Kubernetes 1.36. A field that a later version adds is refused until it stands here.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from orchestrator.cluster.quantity import shortened
+from orchestrator.names import (
+    GPU_FRACTION_ANNOTATION,
+    GPU_FRACTION_DEVICES_ANNOTATION,
+    GPU_MEMORY_ANNOTATION,
+    GROUP,
+    SCHEDULER_NAME,
+)
+from orchestrator.observe.field_rules import QUANTITIES, READ, Checked, Each, Irrelevant, Only, Place, Rule
+
+_INSIDE: Final = Irrelevant("it takes effect inside the pod, after the kubelet has admitted it")
+_NETWORK: Final = Irrelevant("it configures the network of a pod that has its node")
+_IDENTITY: Final = Irrelevant("it names or describes the object and changes no placement")
+_DURATION: Final = Irrelevant("it takes effect while the pod ends, and no time passes between decisions")
+_STORAGE: Final = Irrelevant("the kubelet provides it on any node")
+_ADMITTED: Final = Irrelevant("admission writes its effect on placement into other fields")
+_REPORT: Final = Irrelevant("it reports a state on which no decision depends")
+
+READ_ANNOTATIONS: Final = frozenset(
+    (GPU_FRACTION_ANNOTATION, GPU_FRACTION_DEVICES_ANNOTATION, GPU_MEMORY_ANNOTATION)
+)
+
+
+def _muster_keys(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    for key in value if isinstance(value, dict) else ():
+        if key.startswith(f"{GROUP}/") and key not in READ_ANNOTATIONS:
+            yield (*place, key), f"{key} is not implemented in a template"
+
+
+def _host_port(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    if value:
+        yield place, "hostPort is not implemented"
+
+
+def _priority(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    if not isinstance(value, int):
+        yield place, f"priority: {shortened(str(value))} is no whole number"
+
+
+METADATA: Final[Rule] = {
+    "name": _IDENTITY,
+    "generateName": _IDENTITY,
+    "namespace": _IDENTITY,
+    "uid": _IDENTITY,
+    "creationTimestamp": _IDENTITY,
+    "resourceVersion": _IDENTITY,
+    "generation": _IDENTITY,
+    "managedFields": _IDENTITY,
+    "finalizers": _DURATION,
+    "labels": Checked(_muster_keys),
+    "annotations": Checked(_muster_keys),
+}
+
+_RESOURCES: Final[Rule] = {"requests": QUANTITIES, "limits": QUANTITIES}
+
+_PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
+_INSIDE_A_CONTAINER: Final = (
+    *("image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "securityContext"),
+    *("stdin", "stdinOnce", "tty", "terminationMessagePath", "terminationMessagePolicy"),
+    *("volumeMounts", "volumeDevices", "resizePolicy", "restartPolicyRules", *_PROBES),
+)
+
+CONTAINER: Final[Rule] = {
+    "name": READ,
+    "restartPolicy": READ,
+    "resources": _RESOURCES,
+    "ports": Each(
+        {
+            "name": _NETWORK,
+            "containerPort": _NETWORK,
+            "protocol": _NETWORK,
+            "hostIP": _NETWORK,
+            "hostPort": Checked(_host_port),
+        }
+    ),
+    **dict.fromkeys(_INSIDE_A_CONTAINER, _INSIDE),
+}
+
+_REQUIREMENTS: Final = Each(
+    {
+        "key": READ,
+        "operator": Only(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")),
+        "values": READ,
+    }
+)
+
+AFFINITY: Final[Rule] = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": Each({"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS})
+        }
+    }
+}
+
+VOLUME: Final[Rule] = {
+    "name": READ,
+    **dict.fromkeys(
+        ("configMap", "downwardAPI", "emptyDir", "hostPath", "image", "nfs", "projected", "secret"), _STORAGE
+    ),
+}
+
+POD_SPEC: Final[Rule] = {
+    "containers": Each(CONTAINER),
+    "initContainers": Each(CONTAINER),
+    "ephemeralContainers": Irrelevant("they have no resources"),
+    "resources": _RESOURCES,
+    "overhead": QUANTITIES,
+    "nodeSelector": READ,
+    "affinity": AFFINITY,
+    "tolerations": Each(
+        {
+            "key": READ,
+            "operator": Only(("Equal", "Exists")),
+            "value": READ,
+            "effect": Only(("NoSchedule", "PreferNoSchedule", "NoExecute")),
+            "tolerationSeconds": _DURATION,
+        }
+    ),
+    "priority": Checked(_priority),
+    "preemptionPolicy": Only(("PreemptLowerPriority",)),
+    "schedulerName": Only((SCHEDULER_NAME,)),
+    "activeDeadlineSeconds": READ,
+    "terminationGracePeriodSeconds": _DURATION,
+    "volumes": Each(VOLUME),
+    "runtimeClassName": _ADMITTED,
+    "os": Irrelevant("the label of the node decides, by a node selector"),
+    **dict.fromkeys(("serviceAccount", "serviceAccountName", "automountServiceAccountToken"), _INSIDE),
+    **dict.fromkeys(("securityContext", "shareProcessNamespace", "hostIPC", "hostPID", "hostUsers"), _INSIDE),
+    **dict.fromkeys(("restartPolicy", "imagePullSecrets", "readinessGates", "enableServiceLinks"), _INSIDE),
+    **dict.fromkeys(("dnsPolicy", "dnsConfig", "hostAliases", "hostNetwork", "hostname"), _NETWORK),
+    **dict.fromkeys(("hostnameOverride", "setHostnameAsFQDN", "subdomain"), _NETWORK),
+}
+
+POD_TEMPLATE: Final[Rule] = {"metadata": METADATA, "spec": POD_SPEC}
+
+_STATE: Final[Rule] = {
+    "waiting": {"reason": READ, "message": _REPORT},
+    "running": {"startedAt": READ},
+    "terminated": {
+        "exitCode": READ,
+        "reason": READ,
+        **dict.fromkeys(("message", "startedAt", "finishedAt", "signal", "containerID"), _REPORT),
+    },
+}
+
+_CONTAINER_STATUS: Final[Rule] = {
+    "name": READ,
+    "state": _STATE,
+    "lastState": _STATE,
+    "restartCount": READ,
+    "resources": _RESOURCES,
+    "allocatedResources": QUANTITIES,
+    **dict.fromkeys(("ready", "started", "image", "imageID", "containerID"), _REPORT),
+    **dict.fromkeys(("volumeMounts", "user", "allocatedResourcesStatus", "stopSignal"), _REPORT),
+}
+
+_CONDITIONS: Final = (
+    *("PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"),
+    *("DisruptionTarget", "PodResizePending", "PodResizeInProgress"),
+)
+
+POD_STATUS: Final[Rule] = {
+    "phase": Only(("Pending", "Running", "Succeeded", "Failed")),
+    "reason": READ,
+    "conditions": Each(
+        {
+            "type": Only(_CONDITIONS),
+            "status": Only(("True", "False", "Unknown")),
+            "reason": READ,
+            **dict.fromkeys(
+                ("message", "lastProbeTime", "lastTransitionTime", "observedGeneration"), _REPORT
+            ),
+        }
+    ),
+    "containerStatuses": Each(_CONTAINER_STATUS),
+    "initContainerStatuses": Each(_CONTAINER_STATUS),
+    "startTime": READ,
+    "resources": _RESOURCES,
+    "allocatedResources": QUANTITIES,
+    **dict.fromkeys(("message", "hostIP", "hostIPs", "podIP", "podIPs", "qosClass"), _REPORT),
+    **dict.fromkeys(("observedGeneration", "ephemeralContainerStatuses"), _REPORT),
+}

@@ -1,0 +1,135 @@
+"""Pods of a snapshot file that are written with Kubernetes' own types: a template, and the status of each pod.
+
+The code that reads the objects of a cluster reads them too.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from orchestrator.cluster.objects import FINISHED, Pod, PodStatus, PodTemplate
+from orchestrator.document import Document
+from orchestrator.observe.effective_request import resize_state
+from orchestrator.observe.field_rules import Rule, problems
+from orchestrator.observe.pod_fields import POD_STATUS, POD_TEMPLATE
+from orchestrator.observe.pod_status import never_started
+from orchestrator.observe.request import pod_constraints, pod_request
+from orchestrator.observe.snapshot import ends_by_us
+from orchestrator.planner import model
+from orchestrator.simulation import forms
+from orchestrator.simulation.extra_fields import camel, uncovered
+
+Place = tuple[str | int, ...]
+
+_REPLACED: Final = (
+    *forms.RequestForm.__struct_fields__,
+    *(
+        field.name
+        for kind in (model.Request, model.Constraints)
+        for field in uncovered(kind, forms.COVERED[kind])
+    ),
+)
+"""The fields of a workload or pod that a template replaces."""
+
+
+class Templates:
+    """The templates and statuses of one file."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._read: dict[Place, PodTemplate] = {}
+
+    def pod(self, form: forms.WorkloadForm, pod: forms.PodForm, place: Place) -> Pod | None:
+        """Return the pod as an API server would; None if the file has neither a template nor a status for it.
+
+        Raises UsageError for a field or value that is not implemented.
+        """
+        if form.template is UNSET and pod.status is UNSET:
+            return None
+        template = PodTemplate() if form.template is UNSET else self._template(form, _workload(place))
+        if form.template is not UNSET:
+            self._refuse_replaced(pod, place)
+        status = PodStatus() if pod.status is UNSET else self._status(place)
+        if status.phase == "Running" and pod.on is None:
+            raise self._document.error(
+                (*place, "status", "phase"), "phase: a pod that runs must be `on` a node"
+            )
+        if status.phase in FINISHED and pod.state is not None:
+            raise self._document.error(
+                (*place, "state"), f"state: the pod has ended, its phase is {status.phase}"
+            )
+        spec = msgspec.structs.replace(template.spec, node_name=pod.on or "")
+        observed = Pod(metadata=template.metadata, spec=spec, status=status)
+        if form.template is UNSET and any(resize_state(observed)):
+            raise self._document.error(
+                (*place, "status"), "status: resources of containers need a `template` with these containers"
+            )
+        return observed
+
+    def priority(self, form: forms.WorkloadForm, place: Place) -> int:
+        """The priority of a workload that has none of its own: that of its template, or the default of its type."""
+        default = forms.INTERACTIVE_PRIORITY if form.interactive else forms.TRAIN_PRIORITY
+        if form.template is UNSET:
+            return default
+        spec = self._template(form, place).spec
+        return spec.priority if "priority" in self._document.at((*place, "template", "spec")) else default
+
+    def requirements(self, pod: Pod, place: Place) -> tuple[model.Request, model.Constraints]:
+        """Return the request and the constraints of the pod of a template."""
+        try:
+            return pod_request(pod), pod_constraints(pod)
+        except ValueError as error:
+            where = (*_workload(place), "template", "spec")
+            raise self._document.error(where, f"template.spec: {error}") from error
+
+    def _template(self, form: forms.WorkloadForm, place: Place) -> PodTemplate:
+        where = (*place, "template")
+        if where not in self._read:
+            self._refuse_replaced(form, place)
+            self._check(POD_TEMPLATE, where)
+            template = self._document.convert(PodTemplate, where)
+            if not template.spec.containers:
+                raise self._document.error(where, "template.spec.containers: there is no container")
+            self._read[where] = template
+        return self._read[where]
+
+    def _status(self, where: Place) -> PodStatus:
+        place = (*where, "status")
+        self._check(POD_STATUS, place)
+        return self._document.convert(PodStatus, place)
+
+    def _check(self, rule: Rule, place: Place) -> None:
+        first = next(problems(self._document.at(place), rule, place), None)
+        if first is not None:
+            at = ".".join(map(str, first[0]))
+            raise self._document.error(first[0], f"{first[1]} (at {at})")
+
+    def _refuse_replaced(self, form: forms.RequestForm, place: Place) -> None:
+        for name in _set_fields(form):
+            key = camel(name)
+            raise self._document.error((*place, key), f"`{key}` goes with no `template`, which replaces it")
+
+
+def of_status(pod: Pod) -> dict[str, Any]:
+    """The fields of a pod of the snapshot that its spec and status say."""
+    seconds = pod.spec.active_deadline_seconds
+    return {
+        "never_started": never_started(pod),
+        **({} if seconds is None else {"max_runtime_seconds": seconds, "ends_by_us": ends_by_us(pod)}),
+    }
+
+
+def has_succeeded(form: forms.PodForm) -> bool:
+    """Whether the status of the pod says that it has done its part."""
+    return form.status is not UNSET and form.status.get("phase") == "Succeeded"
+
+
+def _workload(place: Place) -> Place:
+    """The path of the workload that a pod at this path belongs to."""
+    return place[:2]
+
+
+def _set_fields(form: forms.RequestForm) -> Iterator[str]:
+    return (name for name in _REPLACED if getattr(form, name, UNSET) is not UNSET)
