@@ -219,7 +219,7 @@ def test_every_set_of_victims_frees_each_missing_resource() -> None:
     pieces = Candidates(session).on(0)
     for count in (1, 2):
         options, _ = minimal_options(account, Request(gpu_count=1, scalars=((HCA, count),)), pieces)
-        names = [sorted(piece.victim.workload.id for piece in option.pieces) for option in options]
+        names = [sorted(piece.workload.id for piece in option.pieces) for option in options]
         assert sorted(names) == ([["h0"], ["h1"]] if count == 1 else [["h0", "h1"]])
 
 

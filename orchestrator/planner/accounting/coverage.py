@@ -6,18 +6,18 @@ covered. Of a workload with more pods than its gang needs, the surplus is judged
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import NamedTuple
 
 from orchestrator.planner.accounting.amounts import EVERY_RESOURCE
-from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli, held_parts
+from orchestrator.planner.gangs import chunk_amounts, held_parts
 from orchestrator.planner.model import Amounts, Pod, PodState, Workload
 
 _BY_AGE = attrgetter("created_at_us", "name", "id")
 
 
-class Victim(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Victim:
     """Pods that one workload gives up together. `is_core`: without them it does not run at all.
 
     `model`: its project's total quota covers them, and only who claims GPUs of that very model may take them.
@@ -29,11 +29,6 @@ class Victim(NamedTuple):
     is_core: bool = True
     model: str = ""
     is_move: bool = False
-
-    @property
-    def gpu_milli(self) -> int:
-        """What the pods hold."""
-        return chunk_gpu_milli(self.pods)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +103,7 @@ def coverage(
             covered.append(piece)
             if model_of is not None and id(piece) not in firm and workload.preemptible:
                 models = sorted({model_of(pod) for pod in piece.pods} & model_left.keys())
-                lent += [piece._replace(model=model) for model in models]
+                lent += [replace(piece, model=model) for model in models]
             continue
         beyond.append(piece)
         if piece.is_core:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.gangs import Chunk, shape_of
 from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
@@ -113,5 +114,5 @@ def promise_places(
     for victim, reason in losses:
         if not all(map(session.seats.is_nominated, victim.pods)):
             moved = session.end_useless_promises(victim.workload.id)
-            for eviction in evictions_for(workload, [(victim._replace(pods=moved), reason)]):
+            for eviction in evictions_for(workload, [(Victim(victim.workload, moved), reason)]):
                 session.seats.evict(eviction)

@@ -23,50 +23,34 @@ _WORK_OF_PIECE = 10
 _ON_NO_NODE: Mapping[int, Sequence[Pod]] = {}
 
 
-class Piece:
-    """Pods that go together. `order` sorts the pieces of a project: who has least to lose is first.
+class Piece(Victim):
+    """A possible victim. `order` sorts the pieces of a project: who has least to lose is first.
 
     `pods_on` are its pods by the position of their node; `gpu_milli` is what it holds in all. `is_harmless`: all that
     it has are nominations, nobody is evicted. `is_covered`: the quota of its project covers some of it.
     """
 
     __slots__ = (
-        "_victim",
         "gpu_milli",
-        "is_core",
         "is_covered",
         "is_harmless",
-        "is_move",
         "order",
         "pod_count",
-        "pods",
         "pods_on",
         "project",
-        "workload",
     )
 
     def __init__(
         self, workload: Workload, pods: tuple[Pod, ...], sequence: int, *, is_core: bool, is_move: bool
     ) -> None:
-        self.workload = workload
+        super().__init__(workload, pods, is_core, "", is_move)
         self.project = workload.project
-        self.pods = pods
-        self.is_core = is_core
-        self.is_move = is_move
         self.order: tuple[VictimKey, bool, int] = (victim_order(workload, is_core), is_move, sequence)
         self.gpu_milli = pods[0].request.gpu_milli if len(pods) == 1 else chunk_gpu_milli(pods)
         self.pod_count = len(pods)
         self.is_harmless = False
         self.is_covered = False
         self.pods_on = _ON_NO_NODE
-        self._victim: Victim | None = None
-
-    @property
-    def victim(self) -> Victim:
-        """The pods as what is given up together."""
-        if self._victim is None:
-            self._victim = Victim(self.workload, self.pods, is_core=self.is_core, is_move=self.is_move)
-        return self._victim
 
     def is_gone(self, evicted: set[str]) -> bool:
         """Whether all its pods are evicted by now."""

@@ -138,7 +138,7 @@ class ReclaimPolicy:
         remaining: dict[str, list[Pod]] = {}
         for piece in pieces:
             pods = remaining.setdefault(piece.workload.id, [])
-            pods += [pod for pod in piece.victim.pods if pod.id not in self._ledger.evicted]
+            pods += [pod for pod in piece.pods if pod.id not in self._ledger.evicted]
         return bool(self._below_quota(workload, remaining, are_gone=False))
 
     def _below_quota(
@@ -216,7 +216,7 @@ class ReclaimPolicy:
 
     def is_borrowed(self, workload: Workload, piece: Piece) -> bool:
         """Whether no quota covers the piece; for a claim on a GPU model, whether none for that model does."""
-        return self._is_uncovered(workload, piece.victim)
+        return self._is_uncovered(workload, piece)
 
     def _is_uncovered(self, workload: Workload, victim: Victim) -> bool:
         _, theirs = self._divergence_point(workload.project, victim.workload.project)

@@ -109,7 +109,7 @@ class _Repacking:
             return None  # whoever is moved is still there
         lifted = [piece for piece in self._pieces() if piece.is_move and self._lift(piece, [])]
         items = [Lifted(self._workload, pod, None) for pod in self._chunk]
-        items += [Lifted(piece.workload, piece.victim.pods[0], piece) for piece in lifted]
+        items += [Lifted(piece.workload, piece.pods[0], piece) for piece in lifted]
         items.sort(key=lambda item: (-item.pod.request.gpu_milli, item.piece is not None))
         places: list[_Place] = []
         fits = self._put_down_with_fewest_moves(items, places)
@@ -365,7 +365,7 @@ class _Repacking:
 
         Surplus pods are part of their workload's core as well, which comes back with them.
         """
-        pods = [pod for pod in piece.victim.pods if pod.id not in back]
+        pods = [pod for pod in piece.pods if pod.id not in back]
         if limiting(self._ledger, piece.workload, chunk_amounts(pods)) is not None:
             return False
         checkpoint = self._ledger.checkpoint()

@@ -104,7 +104,7 @@ def _relieve_limits(
         over = held + requested[resource] - limit
 
         def harm(piece: Piece, over: int = over, resource: int = resource) -> tuple[int, ...]:
-            amount = sum(pod.request.amounts[resource] for pod in piece.victim.pods)
+            amount = sum(pod.request.amounts[resource] for pod in piece.pods)
             is_enough = amount >= over
             is_protected = piece.is_covered and selector.policy.spares_covered
             return (is_protected, not is_enough, amount - over if is_enough else -amount, piece.pod_count)

@@ -195,9 +195,7 @@ class VictimSelector:
 
     def evict(self, workload: Workload, requested: Amounts, pieces: Sequence[Piece]) -> Losses | None:
         """Evict the pieces on the ledger; None, with the ledger as far as it came, when one may not go."""
-        return evict_allowed(
-            self._session, [piece.victim for piece in pieces], self.policy, workload, requested
-        )
+        return evict_allowed(self._session, pieces, self.policy, workload, requested)
 
     def _all_may_go(self, workload: Workload, requested: Amounts, pieces: Sequence[Piece]) -> bool:
         checkpoint = self._ledger.checkpoint()
