@@ -1,7 +1,12 @@
-"""One decision: whoever runs on unhealthy hardware, then tier by tier what is free and what can be made free."""
+"""One decision: whoever runs on unhealthy hardware, then tier by tier what is free and what can be made free.
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+The plan is the difference between the snapshot and the seats at the end.
+"""
 
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.actions.allocate import (
     allocate_surplus,
     allocate_within_fair_share,
@@ -20,10 +25,12 @@ from orchestrator.planner.actions.spare import spare_who_can_stay
 from orchestrator.planner.actions.stale import evict_hopeless_stale, evict_stale
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
 from orchestrator.planner.cluster_state import ClusterState
-from orchestrator.planner.model import Plan, Snapshot
+from orchestrator.planner.model import Binding, PendingReason, Plan, PodState, Snapshot, Workload
+from orchestrator.planner.obstacles import ClaimsOvertaken, Nominated
 from orchestrator.planner.preemption.nominations import restore_nominations, start_in_free_places
 from orchestrator.planner.reasons.explainer import explain_all
 from orchestrator.planner.reasons.sentences import pending_reason
+from orchestrator.planner.seats import SeatState
 from orchestrator.planner.session import Session
 
 ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
@@ -87,7 +94,80 @@ def _decide(state: ClusterState, actions: Collection[str]) -> Plan:
         if not session.actions.isdisjoint(names):
             act(session)
     explain_all(session)
-    decided = session.plan(pending_reason)
+    decided = _difference(session)
     # What was decided comes back with the next snapshot, as far as it has come true.
     state.ledger.rollback(checkpoint)
     return decided
+
+
+def _difference(session: Session) -> Plan:
+    """Return the plan: what the seats, evictions and reasons at the end add to the snapshot."""
+    bindings = placed = {seat.pod.id: seat.binding for seat in session.seats.new()}
+    if session.snapshot.dynamic.slices or session.snapshot.dynamic.claims:
+        bindings = _grant_claims(session.ledger, placed, session.workload)
+        for lost in placed.keys() - bindings.keys():
+            name = placed[lost].workload
+            session.reasons[name] = ClaimsOvertaken()
+            session.left_over[name] = None
+    return Plan(
+        bindings=tuple(bindings.values()),
+        evictions=tuple(session.seats.evictions.values()),
+        shares_gpu_milli={name: share[0] for name, share in session.shares.items()},
+        allocated_gpu_milli=session.ledger.allocated_gpu_milli,
+        pending={name: _pending_reason(session, name) for name in sorted(session.reasons)},
+        nominations=tuple(seat.binding for seat in session.seats.nominated()),
+        left_over=tuple(sorted(filter(session.is_left_over, session.left_over))),
+        endangered={name: session.endangered[name] for name in sorted(session.endangered)},
+        deallocations=_claims_to_deallocate(session.ledger, map(session.workload, session.reasons), bindings),
+    )
+
+
+def _pending_reason(session: Session, name: str) -> PendingReason:
+    """Return the reason of the workload in words, with the amounts as they are at the end."""
+    reason = session.reasons[name]
+    if isinstance(reason, Nominated) and reason.charged is not None:
+        workload = session.workload(name)
+        states = (SeatState.NOMINATED, SeatState.KEPT)
+        placed = [entry for state in states for entry in session.seats.placed(workload, state)]
+        reason = replace(reason, charged=session.still_charged(workload, placed) or reason.charged)
+    return pending_reason(reason, session.hindrances.get(name), session.is_left_over(name))
+
+
+def _grant_claims(
+    ledger: Ledger, bindings: Mapping[str, Binding], workload_of: Callable[[str], Workload]
+) -> dict[str, Binding]:
+    """The bindings, by pod id, with what claims get.
+
+    A workload of which one pod lacks its devices, as another part of the decision has them, is left out as a whole.
+    """
+    names = dict.fromkeys(binding.workload for binding in bindings.values())
+    pods = {pod.id: pod for name in names for pod in workload_of(name).pods if pod.id in bindings}
+    complete: dict[str, Binding] = {}
+    short: set[str] = set()
+    for name, binding in bindings.items():
+        node, pod = ledger.by_name[binding.node].node, pods[name]
+        if not ledger.claims.concern(node, pod):
+            complete[name] = binding
+            continue
+        granted = ledger.claims.granted(node, pod)
+        if granted is None:
+            short.add(binding.workload)
+        else:
+            grants, devices = granted
+            if not node.published_gpus:
+                devices = binding.devices  # claims give none there
+            complete[name] = replace(binding, devices=devices, grants=grants)
+    return {name: binding for name, binding in complete.items() if binding.workload not in short}
+
+
+def _claims_to_deallocate(
+    ledger: Ledger, waiting: Iterable[Workload], bindings: Mapping[str, Binding]
+) -> tuple[str, ...]:
+    """Keys of claims that hold devices for nobody but pods that wait on: with them elsewhere, these could start."""
+    pods = [
+        pod
+        for workload in waiting
+        for pod in workload.pods
+        if pod.claims and pod.state is PodState.PENDING and pod.id not in bindings
+    ]
+    return tuple(sorted(ledger.claims.allocated_only_to(pods))) if pods else ()

@@ -1,13 +1,10 @@
 """The state of one decision, shared by its actions: the ledger, the shares, and what has been decided so far."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import TypeVar, cast
 
 from orchestrator.planner.accounting.budgets import Budgets
-from orchestrator.planner.accounting.claim_grants import claims_to_deallocate, grant_claims
 from orchestrator.planner.accounting.gpu_models import GpuModels
-from orchestrator.planner.accounting.quota import preempt_min_runtime, reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import incomplete, violation
 from orchestrator.planner.accounting.shares import fair_shares
 from orchestrator.planner.accounting.terminating_pods import Use, still_charged
@@ -21,15 +18,12 @@ from orchestrator.planner.gangs import (
 )
 from orchestrator.planner.model import (
     Eviction,
-    PendingReason,
-    Plan,
     Pod,
     PodState,
     Waiting,
     Workload,
 )
 from orchestrator.planner.obstacles import (
-    ClaimsOvertaken,
     GangEvicted,
     Hindrances,
     LimitReached,
@@ -43,17 +37,13 @@ from orchestrator.planner.obstacles import (
 from orchestrator.planner.ordering import TurnOrder, workload_order
 from orchestrator.planner.placement.chunks import ChunkPlacer
 from orchestrator.planner.placement.placer import Placer
-from orchestrator.planner.placement.reservations import Reservation, Reservations
-from orchestrator.planner.placement.reserved_limits import reserved_limit
+from orchestrator.planner.placement.reservations import Reservations
 from orchestrator.planner.placements import Placed
 from orchestrator.planner.queues import Queues
 from orchestrator.planner.seats import Seats, SeatState
 from orchestrator.planner.work_bound import WorkBound, work_of_decision
 
 _Built = TypeVar("_Built")
-
-Say = Callable[[Obstacle, Hindrances | None, bool], PendingReason]
-"""Puts an obstacle into words, with what kept evictions from being made, and whether the workload is left over."""
 
 
 class Session:
@@ -72,7 +62,11 @@ class Session:
         self.ledger.changes.clear()
         self.ledger.claims.begin()
         self.node_sets = state.nodes
-        self.reservations = Reservations(self.may_use)
+        self.seats = Seats(self.ledger, state.workloads)
+        self.queues = Queues(self.ledger, self.seats, state.workloads, state.waiting)
+        self.reservations = Reservations(
+            self.ledger, self.tier, self.queues.is_whole, now_us=self.snapshot.now_us
+        )
         self.placer = Placer(
             self.ledger, state.nodes, self.reservations, spread=self.snapshot.settings.spread
         )
@@ -87,15 +81,13 @@ class Session:
         self.endangered: dict[str, str] = {}
         self.budgets = Budgets(self.snapshot.budgets)
         self._state = state
-        self.seats = Seats(self.ledger, state.workloads)
-        self.queues = Queues(self.ledger, self.seats, state.workloads, state.waiting)
         self.restored: set[str] = set()
         self.started_elsewhere: list[str] = []
         self.work = WorkBound(
             work_of_decision(self.snapshot.settings.max_work, len(self.snapshot.nodes)),
             lambda: self.placer.looked_at,
         )
-        self._left_over: dict[str, None] = {}
+        self.left_over: dict[str, None] = {}
         self._built: dict[object, object] = {}
         self._left_over_before = frozenset(self.snapshot.left_over)
         for name, project in state.homeless.items():
@@ -125,7 +117,7 @@ class Session:
         if workload is not None and not self.work.take_turn():
             # Noted, not dropped: they are first in the next decision, so that nobody starves by the bound.
             while workload is not None:
-                self._left_over[workload.id] = None
+                self.left_over[workload.id] = None
                 turns.settle(workload.project)
                 workload = turns.pop()
         return workload
@@ -142,67 +134,12 @@ class Session:
             self.ledger, self.models.shares, total, lineage=lineage, gpu_milli=requested[0], model=model
         )
 
-    def may_use(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
-        """Whether the pod may use what is kept: it has a better claim, ends in time, or goes as soon as it has to."""
-        ours = reservation.workload
-        if self.queues.is_whole(ours):
-            return True  # it has started in this decision, and nothing is kept for it any more
-        inside = workload.project == ours.project
-        if inside:
-            ahead = workload_order(workload) < workload_order(ours)
-            return ahead or self._goes_in_time(workload, pod, reservation)
-        if self._ends_in_time(pod, reservation):
-            return True
-        claim = self.tier(workload, (pod,))
-        if claim < reservation.tier:
-            return True
-        protected = self.tree.nearest(workload.project, reclaim_min_runtime)
-        return workload.preemptible and claim is EntitlementTier.SURPLUS and not protected
-
     def violation(
         self, workload: Workload, chunk: Chunk
     ) -> LimitReached | QuotaReached | LimitReserved | None:
         """Why the project may not hold the chunk too: its limits, its quota, or what is kept of them for another."""
-        return violation(self.ledger, workload, chunk_amounts(chunk)) or self.reserved_limit(workload, chunk)
-
-    def reserved_limit(self, workload: Workload, chunk: Chunk) -> LimitReserved | None:
-        """Whether its project's limits are kept for a workload that starves, and the chunk would be in its way."""
-        if not self.reservations:
-            return None
-        for reservation in self.reservations:
-            ours = reservation.workload
-            ahead = workload_order(workload) <= workload_order(ours)
-            if workload.project != ours.project or ahead or self.queues.is_whole(ours):
-                continue
-            if all(self._goes_in_time(workload, pod, reservation) for pod in chunk):
-                continue
-            if (
-                reason := reserved_limit(self.ledger, reservation, workload, chunk_amounts(chunk))
-            ) is not None:
-                return reason
-        return None
-
-    def _ends_in_time(self, pod: Pod, reservation: Reservation) -> bool:
-        lasts = pod.max_runtime_seconds
-        return lasts is not None and self.snapshot.now_us + lasts * 1_000_000 <= reservation.starts_us
-
-    def _goes_in_time(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
-        """Whether a pod of the same project ends before the hold is needed, or can be evicted for it."""
-        lent = workload.preemptible and not self.tree.nearest(workload.project, preempt_min_runtime)
-        return lent or self._ends_in_time(pod, reservation)
-
-    def tier_towards_reservations(self, workload: Workload, chunk: Chunk) -> tuple[object, ...]:
-        """What decides whether the chunk may use GPUs that are kept for somebody; empty when none are."""
-        if not self.reservations:
-            return ()
-        return (
-            self.tier(workload, chunk),
-            workload.preemptible,
-            tuple(pod.max_runtime_seconds for pod in chunk),
-            *(
-                reservation.workload.id == workload.id or self.may_use(workload, chunk[0], reservation)
-                for reservation in self.reservations
-            ),
+        return violation(self.ledger, workload, chunk_amounts(chunk)) or self.reservations.limit(
+            workload, chunk
         )
 
     def workload(self, name: str) -> Workload:
@@ -478,43 +415,9 @@ class Session:
         if workload.id in self.queues:
             self._queue_again(workload.id)
 
-    def plan(self, say: Say) -> Plan:
-        """The decision as data; `say` puts the reasons into words."""
-        bindings = placed = {seat.pod.id: seat.binding for seat in self.seats.new()}
-        if self.snapshot.dynamic.slices or self.snapshot.dynamic.claims:
-            bindings = grant_claims(self.ledger, placed, self.workload)
-            for lost in placed.keys() - bindings.keys():
-                name = placed[lost].workload
-                self.reasons[name] = ClaimsOvertaken()
-                self._left_over[name] = None
-        return Plan(
-            bindings=tuple(bindings.values()),
-            evictions=tuple(self.seats.evictions.values()),
-            shares_gpu_milli={name: share[0] for name, share in self.shares.items()},
-            allocated_gpu_milli=self.ledger.allocated_gpu_milli,
-            pending={key: self._pending_reason(key, say) for key in sorted(self.reasons)},
-            nominations=tuple(seat.binding for seat in self.seats.nominated()),
-            left_over=tuple(sorted(filter(self._is_left_over, self._left_over))),
-            endangered={key: self.endangered[key] for key in sorted(self.endangered)},
-            deallocations=claims_to_deallocate(self.ledger, map(self.workload, self.reasons), bindings),
-        )
-
-    def _is_left_over(self, name: str) -> bool:
+    def is_left_over(self, name: str) -> bool:
         """Whether the workload was not reached. Where nothing is decided, nobody comes again who just had a turn."""
-        if name not in self._left_over or not self.queues.next_chunk(name):
+        if name not in self.left_over or not self.queues.next_chunk(name):
             return False
         decided = self.seats.count(SeatState.NEW) or self.seats.evictions or not self._left_over_before
         return bool(decided) or name in self._left_over_before
-
-    def _pending_reason(self, name: str, say: Say) -> PendingReason:
-        reason = self.reasons[name]
-        if isinstance(reason, Nominated) and reason.charged is not None:
-            reason = self._recharged(name, reason)
-        return say(reason, self.hindrances.get(name), self._is_left_over(name))
-
-    def _recharged(self, name: str, reason: Nominated) -> Nominated:
-        """The reason with the amount that terminating pods hold after all evictions of this decision."""
-        workload = self.workload(name)
-        states = (SeatState.NOMINATED, SeatState.KEPT)
-        placed = [entry for state in states for entry in self.seats.placed(workload, state)]
-        return replace(reason, charged=self.still_charged(workload, placed) or reason.charged)

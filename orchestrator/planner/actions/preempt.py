@@ -152,7 +152,7 @@ def preempt_lower_for(
     if (
         not chunk
         or quota_violation(session.ledger, workload, requested)
-        or session.reserved_limit(workload, chunk)
+        or session.reservations.limit(workload, chunk)
     ):
         return False
     owner = (workload.project, workload.priority)

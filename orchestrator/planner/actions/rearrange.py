@@ -34,7 +34,7 @@ class Rearranger:
         if not 0 < session.seats.count(SeatState.NEW) <= _MAX_STARTED:
             return False
         started = [other for name in session.tree.projects for other in session.started(name)]
-        tier = session.tier_towards_reservations(workload, chunk)
+        tier = session.reservations.key(workload, chunk)
         shape = (workload.project, tier, *shape_of(workload, chunk))
         requested = chunk_amounts(chunk)
         if shape in self._hopeless or not requested[0] or session.violation(workload, chunk) is not None:

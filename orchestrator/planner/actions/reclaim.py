@@ -75,7 +75,7 @@ def _may_reclaim(session: Session, workload: Workload, level: EntitlementTier) -
     # The project alone: departments are compared where the lineages part, victim by victim.
     if session.tier(workload, chunk, levels=1) is not level:
         return False
-    return quota_violation(session.ledger, workload, requested) is None and not session.reserved_limit(
+    return quota_violation(session.ledger, workload, requested) is None and not session.reservations.limit(
         workload, chunk
     )
 

@@ -1,13 +1,21 @@
-"""GPUs that are kept free for a workload that has waited for too long, and who may use them meanwhile."""
+"""GPUs that are kept free for a workload that has waited for too long, and who may use them meanwhile.
+
+A reservation also keeps what the workload needs of the limits of its project. Without that, smaller jobs of the project
+would take each GPU that one of them gives back.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.planner.accounting.amounts import summed_scalars
-from orchestrator.planner.accounting.ledger import NodeAccount
+from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
+from orchestrator.planner.accounting.quota import preempt_min_runtime, reclaim_min_runtime
 from orchestrator.planner.accounting.tiers import EntitlementTier
+from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import DEVICE_MILLI, Amounts, Pod, Scalars, Workload
 from orchestrator.planner.node_sets import NodeSet
+from orchestrator.planner.obstacles import LimitReserved
+from orchestrator.planner.ordering import workload_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +60,23 @@ class Reservation:
 
 
 class Reservations:
-    """The reservations of one decision; `passes` says who may use what is kept."""
+    """The reservations of one decision.
 
-    def __init__(self, passes: Callable[[Workload, Pod, Reservation], bool]) -> None:
-        self._passes = passes
+    `tier` is the entitlement of a chunk, `is_whole` tells whether the pods that a gang needs run or will run.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        tier: Callable[[Workload, Chunk], EntitlementTier],
+        is_whole: Callable[[Workload], bool],
+        *,
+        now_us: int,
+    ) -> None:
+        self._ledger = ledger
+        self._tier = tier
+        self._is_whole = is_whole
+        self._now_us = now_us
         self._by_position: dict[int, Reservation] = {}
         self._by_workload: dict[str, Reservation] = {}
 
@@ -107,6 +128,78 @@ class Reservations:
                 total += min(reserved, accounts[position].idle_devices) * DEVICE_MILLI
                 first = first or reservation
         return total, first
+
+    def _passes(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
+        """Whether the pod may use the reserved nodes: it is better entitled, ends in time, or is evicted in time."""
+        ours = reservation.workload
+        if self._is_whole(ours):
+            return True  # it starts in this decision, and its nodes are free
+        if workload.project == ours.project:
+            ahead = workload_order(workload) < workload_order(ours)
+            return ahead or self._goes_in_time(workload, pod, reservation)
+        if self._ends_in_time(pod, reservation):
+            return True
+        claim = self._tier(workload, (pod,))
+        if claim < reservation.tier:
+            return True
+        protected = self._ledger.tree.nearest(workload.project, reclaim_min_runtime)
+        return workload.preemptible and claim is EntitlementTier.SURPLUS and not protected
+
+    def _ends_in_time(self, pod: Pod, reservation: Reservation) -> bool:
+        lasts = pod.max_runtime_seconds
+        return lasts is not None and self._now_us + lasts * 1_000_000 <= reservation.starts_us
+
+    def _goes_in_time(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
+        """Whether a pod of the same project ends before the reservation starts, or can be evicted for it."""
+        protected = self._ledger.tree.nearest(workload.project, preempt_min_runtime)
+        return (workload.preemptible and not protected) or self._ends_in_time(pod, reservation)
+
+    def key(self, workload: Workload, chunk: Chunk) -> tuple[object, ...]:
+        """Return the properties of the chunk that decide which reserved GPUs it may use; empty if none are reserved."""
+        if not self:
+            return ()
+        return (
+            self._tier(workload, chunk),
+            workload.preemptible,
+            tuple(pod.max_runtime_seconds for pod in chunk),
+            *(
+                reservation.workload.id == workload.id or self._passes(workload, chunk[0], reservation)
+                for reservation in self
+            ),
+        )
+
+    def limit(self, workload: Workload, chunk: Chunk) -> LimitReserved | None:
+        """Return the limit of the workload's project that the chunk would take from a starving workload, if any."""
+        for reservation in self:
+            ours = reservation.workload
+            ahead = workload_order(workload) <= workload_order(ours)
+            if workload.project != ours.project or ahead or self._is_whole(ours):
+                continue
+            if all(self._goes_in_time(workload, pod, reservation) for pod in chunk):
+                continue
+            if (reason := self._limit_of(reservation, workload, chunk_amounts(chunk))) is not None:
+                return reason
+        return None
+
+    def _limit_of(
+        self, reservation: Reservation, workload: Workload, requested: Amounts
+    ) -> LimitReserved | None:
+        """Return the first limit or quota that cannot hold both workloads, of the same project."""
+        ledger = self._ledger
+        both = not workload.preemptible and not reservation.workload.preemptible
+        for name in ledger.tree.lineage[workload.project]:
+            held, non_preemptible = ledger.allocated[name], ledger.non_preemptible[name]
+            for resource in ledger.tree.resources:
+                if not (requested[resource] and reservation.requested[resource]):
+                    continue
+                demanded = requested[resource] + reservation.requested[resource]
+                total = held[resource] - reservation.yielding[resource] + demanded
+                full = total > ledger.tree.limit[name][resource]
+                if full or (
+                    both and non_preemptible[resource] + demanded > ledger.tree.quota[name][resource]
+                ):
+                    return LimitReserved(name, requested, reservation.requested, reservation.workload.name)
+        return None
 
 
 def _leaves(

@@ -53,7 +53,7 @@ class Remedies:
             not any(self._is_full(above, chunk) for above in tree.lineage[workload.project] if above != name)
             and quota_violation(session.ledger, workload, chunk_amounts(chunk)) is None
             and session.models.violation(workload, chunk) is None
-            and session.reserved_limit(workload, chunk) is None
+            and session.reservations.limit(workload, chunk) is None
             and session.place_all(workload, chunk, only_now=True) is not None
             for workload, chunk in parts
         )
