@@ -25,9 +25,9 @@ from orchestrator.planner.model import (
     Workload,
 )
 from orchestrator.planner.ordering import turn_key
-from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.reclaim_rules import restores_quota
+from orchestrator.planner.preemption.rescheduling import MovePolicy
 from orchestrator.planner.session import Session
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli
 from orchestrator.planner.model import CAPACITY_REASONS, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.preemption.candidates import Candidates
-from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.repacking import repack_for
+from orchestrator.planner.preemption.rescheduling import MovePolicy
 from orchestrator.planner.preemption.search import preempt_for
 from orchestrator.planner.preemption.victim_selection import MAX_NODES, VictimSelector
 from orchestrator.planner.session import Session

@@ -1,16 +1,20 @@
-"""Take borrowed GPUs back for projects that hold less than they may, once the whole placement is shown to work."""
+"""Free capacity for entitled workloads, in the order of turns: by consolidation where that does, else by reclaim.
+
+Reclaim takes borrowed GPUs back for projects that hold less than they may, once the whole placement is shown to work.
+Moves for all, then evictions for all, would move work for a workload whose capacity then goes to a better entitled one.
+"""
 
 from orchestrator.planner.accounting.quota_checks import quota_violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
+from orchestrator.planner.actions.consolidate import Consolidation, can_consolidate_for
 from orchestrator.planner.actions.evicting import carry_out, may_evict_now, promise_places, waiting_for
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
 from orchestrator.planner.preemption.candidates import Candidates
-from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.repacking import repack_for
-from orchestrator.planner.preemption.rescheduling import move_elsewhere
+from orchestrator.planner.preemption.rescheduling import MovePolicy, move_elsewhere
 from orchestrator.planner.preemption.search import preempt_for
 from orchestrator.planner.preemption.victim_selection import MAX_NODES, Losses, VictimSelector
 from orchestrator.planner.session import Session
@@ -135,3 +139,39 @@ class MovesWithinQuota:
         carry_out(session, workload, losses, placed)
         promise_places(session, workload, [entry for entry in losses if entry[0].is_move], policy.moved)
         return [entry for entry in losses if not entry[0].is_move]
+
+
+def consolidate_or_reclaim_within_quota(session: Session) -> None:
+    """For workloads that quotas cover."""
+    _consolidate_or_reclaim(session, EntitlementTier.GUARANTEED, moves_percent=10, work_percent=40)
+
+
+def consolidate_or_reclaim_within_fair_share(session: Session) -> None:
+    """For workloads that fair shares cover."""
+    _consolidate_or_reclaim(session, EntitlementTier.FAIR, moves_percent=5, work_percent=20)
+
+
+def _consolidate_or_reclaim(
+    session: Session, level: EntitlementTier, *, moves_percent: int, work_percent: int
+) -> None:
+    moves = can_consolidate_for(session, level) if "consolidate" in session.actions else []
+    takes = can_reclaim_for(session, level) if "reclaim" in session.actions else []
+    if not moves and not takes:
+        return
+    session.work.allow(work_percent)
+    movable = {workload.id for workload in moves}
+    taking = {workload.id for workload in takes}
+    consolidation, reclaim = Consolidation(session), Reclaim(session, level)
+    # Of its own part: searches for moves that find nothing must not use up what evictions may do.
+    part_of_moves = session.work.part(moves_percent)
+    waiting = [*moves, *(workload for workload in takes if workload.id not in movable)]
+    for turns in session.turns_left_over_first(waiting):
+        while (workload := session.next_turn(turns)) is not None:
+            served = False
+            # Those before it may have used up what covered it; then it has its turn later.
+            if workload.id in movable and session.tier(workload, session.next_chunk(workload)) <= level:
+                with session.work.within(part_of_moves):
+                    served = session.work.take_turn() and consolidation.move_for(workload)
+            served = served or (workload.id in taking and reclaim.evict_for(workload))
+            turns.settle(workload.project, workload if served and session.next_chunk(workload) else None)
+    reclaim.finish()

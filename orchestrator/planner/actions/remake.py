@@ -12,9 +12,8 @@ from orchestrator.planner.actions.preempt import PriorityPolicy, preempt_lower_f
 from orchestrator.planner.actions.reclaim import MovesWithinQuota, reclaim_for
 from orchestrator.planner.model import PodState, Workload
 from orchestrator.planner.preemption.candidates import Candidates
-from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
-from orchestrator.planner.preemption.rescheduling import move_elsewhere
+from orchestrator.planner.preemption.rescheduling import MovePolicy, move_elsewhere
 from orchestrator.planner.preemption.victim_selection import MAX_NODES, VictimSelector
 from orchestrator.planner.session import Session
 

@@ -17,8 +17,8 @@ from orchestrator.planner.placement.topology import candidate_domains
 from orchestrator.planner.placements import Placed, Placement
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.homes import Homes, Lifted
-from orchestrator.planner.preemption.moving import MovePolicy
 from orchestrator.planner.preemption.packing import Packing, parcels_of, spaces_of
+from orchestrator.planner.preemption.rescheduling import MovePolicy
 from orchestrator.planner.preemption.search import sparing
 from orchestrator.planner.preemption.victim_selection import Losses, VictimSelector
 from orchestrator.planner.session import Session

@@ -1,26 +1,19 @@
 """Every reason why a workload waits that is about nodes: none admits it, none has room, or they are reserved."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.planner.accounting.amounts import (
     Figures,
     all_amounts_text,
     amount_text,
+    amounts_text,
     gpus,
     scalar_number,
     scalar_text,
 )
-from orchestrator.planner.model import DEVICE_MILLI, Amounts, PendingReason, Request, Waiting
+from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts, PendingReason, Request, Waiting
 from orchestrator.planner.placement.reservations import Reservation
-from orchestrator.planner.reasons.formatting import (
-    is_or_are,
-    leading_resource,
-    minutes_text,
-    number_text,
-    requests_text,
-    some_of,
-)
 
 POD_SLOT, TOGETHER, SCALAR = 3, 4, 5
 """Other shortages of a node: no pod slot, not all of the resources together, too little of a scalar."""
@@ -249,3 +242,39 @@ def nodes_reserved(
 def devices_of(request: Request) -> int:
     """Return how many GPUs of one node the request is for, whole or in part."""
     return request.shared_devices if request.is_shared else request.gpu_count
+
+
+_SHOWN_NAMES = 4
+
+
+def requests_text(requested: Amounts, pods: int) -> str:
+    """What a workload asks for, as the beginning of a sentence."""
+    return f"asks for {amounts_text(requested)}" + (f" in {pods} pods together" if pods > 1 else "")
+
+
+def leading_resource(amounts: Amounts) -> int:
+    """The resource that a request is about: GPUs, else CPU, else memory."""
+    return next((resource for resource, amount in enumerate(amounts) if amount), 1)
+
+
+def number_text(amount: int, resource: int) -> str:
+    """GPUs without their unit, which is said before."""
+    return gpus(amount) if resource == 0 else amount_text(amount, resource)
+
+
+def is_or_are(amount: int, resource: int) -> str:
+    """The verb that follows an amount."""
+    one = amount in (DEVICE_MILLI, UNLIMITED) and resource < 2
+    return "is" if one else "are"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return f"{', '.join(names[:_SHOWN_NAMES])}{more}"
+
+
+def minutes_text(span_us: int) -> str:
+    """A span of time in minutes, above ten hours in hours; the part of one that is left counts as a whole one."""
+    minutes = -(-max(0, span_us) // 60_000_000)
+    return f"{minutes} min" if minutes < 600 else f"{-(-minutes // 60)} h"

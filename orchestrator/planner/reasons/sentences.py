@@ -22,7 +22,7 @@ from orchestrator.planner.obstacles import (
     Overtaken,
     QuotaReached,
 )
-from orchestrator.planner.reasons.formatting import is_or_are, some_of
+from orchestrator.planner.reasons.node_texts import is_or_are, some_of
 
 _LEFT_OVER = (
     "; this decision did not look for evictions for it any more: it is among the first in the next one"
