@@ -19,8 +19,8 @@ import msgspec
 
 from orchestrator.cluster.connection import Connection, Params
 from orchestrator.cluster.errors import Gone, Undecodable, error_of
+from orchestrator.cluster.time_slice import TimeSlice
 from orchestrator.cluster.timeouts import Limits
-from orchestrator.cluster.turns import Turns
 from orchestrator.cluster.wire import Object
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class Transport:
             "timeoutSeconds": timeout_seconds,
         }
         silence = timeout_seconds + self._limits.watch_grace_seconds
-        turns = Turns()
+        time_slice = TimeSlice()
         async with (
             aclosing(
                 self._connection.stream(
@@ -279,7 +279,7 @@ class Transport:
                 if event.type == "ERROR":
                     raise error_of(event.object, what=f"watch {resource_path}")
                 yield event
-                await turns.taken()
+                await time_slice.end_if_over()
 
     def stream(
         self, path: str, *, params: Params | None = None, silence_seconds: float | None = None

@@ -1,11 +1,11 @@
-"""A watch works as long as it waited."""
+"""A watch occupies the event loop as long as other tasks did."""
 
 import asyncio
 import itertools
 
 import pytest
 
-from orchestrator.cluster.turns import MAX_TURN_SECONDS, MIN_TURN_SECONDS, Turns
+from orchestrator.cluster.time_slice import MAX_SLICE_SECONDS, MIN_SLICE_SECONDS, TimeSlice
 
 
 class Clock:
@@ -19,15 +19,15 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("others_seconds", "turn_seconds"),
-    [(0.0, MIN_TURN_SECONDS), (0.030, 0.030), (9.0, MAX_TURN_SECONDS)],
+    ("others_seconds", "slice_seconds"),
+    [(0.0, MIN_SLICE_SECONDS), (0.030, 0.030), (9.0, MAX_SLICE_SECONDS)],
     ids=["nothing else", "128 answers", "a long reading"],
 )
-async def test_a_turn_is_as_long_as_what_the_watch_waited_for_within_bounds(
-    others_seconds: float, turn_seconds: float
+async def test_a_slice_is_as_long_as_other_tasks_ran_within_bounds(
+    others_seconds: float, slice_seconds: float
 ) -> None:
     clock = Clock()
-    turns = Turns(clock)
+    time_slice = TimeSlice(clock)
     waits: list[float] = []
 
     async def others() -> None:
@@ -39,9 +39,9 @@ async def test_a_turn_is_as_long_as_what_the_watch_waited_for_within_bounds(
     running = asyncio.ensure_future(others())
     for _ in range(3000):
         clock.seconds += 0.0001
-        await turns.taken()
+        await time_slice.end_if_over()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     lengths = [later - earlier - others_seconds for earlier, later in itertools.pairwise(waits)]
     assert len(lengths) > 3
-    assert lengths[1:] == pytest.approx([turn_seconds] * (len(lengths) - 1), abs=0.00021)
+    assert lengths[1:] == pytest.approx([slice_seconds] * (len(lengths) - 1), abs=0.00021)
