@@ -72,6 +72,11 @@ def problems(value: Any, rule: Rule, place: Place = ()) -> Iterator[tuple[Place,
                 yield (*place, name), f"{name} is not implemented"
 
 
+def is_counted_whole(resource: str) -> bool:
+    """Whether Kubernetes counts the resource in whole things: extended resources and hugepages."""
+    return "/" in resource or resource.startswith("hugepages-")
+
+
 def quantities(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
     """Check quantities by the name of a resource: exact and not negative, and whole for extended resources."""
     for name, quantity in value.items() if isinstance(value, dict) else ():
@@ -85,7 +90,7 @@ def quantities(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
             continue
         if amount < 0:
             yield where, f"{name}: {shortened(str(quantity))} is negative"
-        elif amount % 1000 and ("/" in name or name.startswith("hugepages-")):
+        elif amount % 1000 and is_counted_whole(name):
             yield where, f"{name}: {shortened(str(quantity))} is no whole number of things"
 
 

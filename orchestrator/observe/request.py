@@ -8,7 +8,7 @@ from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.integers import whole_number
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.objects import Toleration as PodToleration
-from orchestrator.cluster.quantity import MAX_QUANTITY, memory_bytes, memory_mib, shortened
+from orchestrator.cluster.quantity import MAX_QUANTITY, memory_bytes, memory_mib, shortened, whole_count
 from orchestrator.names import (
     ADMITTED_ANNOTATION,
     GPU_DEVICES_ANNOTATION,
@@ -21,6 +21,7 @@ from orchestrator.names import (
     SYSTEM_NAMESPACE,
 )
 from orchestrator.observe.effective_request import effective_request, requested_names, resize_state
+from orchestrator.observe.field_rules import is_counted_whole
 from orchestrator.observe.node_terms import Terms, both, terms_of
 from orchestrator.observe.unreadable import UnreadableRequest
 from orchestrator.planner.model import Constraints, Request, Scalars, Toleration
@@ -104,11 +105,13 @@ def scalar_names(pod: Pod) -> set[str]:
     return set(requested_names(pod)) - NO_SCALARS
 
 
-def amount_of_scalar(quantity: str) -> int:
-    """Return a quantity of a resource beside GPUs, CPU and memory in its unit, rounded up.
+def amount_of_scalar(name: str, quantity: str) -> int:
+    """Return the amount of a resource beside GPUs, CPU and memory in its unit; a part of a byte is rounded up.
 
-    Raises ValueError if it is negative or no quantity.
+    Raises ValueError if it is no quantity, is negative, or is not whole where Kubernetes counts whole things.
     """
+    if is_counted_whole(name):
+        return whole_count(quantity)
     amount = memory_bytes(quantity)
     if amount < 0:
         raise ValueError(f"{shortened(quantity)} is negative")

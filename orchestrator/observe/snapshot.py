@@ -229,7 +229,7 @@ def planner_node(
 def _scalars(allocatable: Mapping[str, str | int]) -> dict[str, int]:
     """The node's resources beside GPUs, CPU, memory and pods; it has none of one that is left out."""
     amounts = {
-        name: amount_of_scalar(str(allocatable[name]))
+        name: amount_of_scalar(name, str(allocatable[name]))
         for name in sorted(allocatable)
         if name not in NO_SCALARS
     }

@@ -2,7 +2,7 @@
 
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -110,7 +110,7 @@ class _Reader:
     def _scalars(self, quantities: Mapping[str, int | str], place: Place) -> model.Scalars:
         """The resources without a field of their own. Raises UsageError if a quantity is negative or none."""
         amounts = [
-            (name, self._parsed(amount_of_scalar, value, (*place, name)))
+            (name, self._parsed(partial(amount_of_scalar, name), value, (*place, name)))
             for name, value in sorted(quantities.items())
             if name not in NO_SCALARS
         ]

@@ -274,9 +274,11 @@ def test_a_gang_with_a_succeeded_pod_needs_one_pod_less(loaded: Callable[[str], 
 @pytest.mark.parametrize(
     ("node", "words"),
     [
-        ("allocatable: {rdma/hca: -1}", "'-1' is negative"),
+        ("allocatable: {rdma/hca: -1}", "'-1' is no whole number of things"),
+        ("allocatable: {ephemeral-storage: -1}", "'-1' is negative"),
+        ("allocatable: {rdma/hca: 1500m}", "'1500m' is no whole number of things"),
         ("allocatable: {rdma/hca: 1Q}", "'1Q' is no Kubernetes quantity"),
-        ("allocatable: {rdma/hca: 99999999999999999999}", "more than a Kubernetes quantity"),
+        ("allocatable: {ephemeral-storage: 99999999999999999999}", "more than a Kubernetes quantity"),
         ("allocatable: {rdma/hca: [1]}", "Expected `int | str`"),
         ("gpus: 1, allocatable: {nvidia.com/gpu: 8}", "`nvidia.com/gpu` is there as `gpus` too"),
         ("gpus: 1000000000", "a node has 0 to 1024 of gpus"),

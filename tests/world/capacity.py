@@ -25,6 +25,9 @@ class NodeCapacity:
         self.cpu_milli = node.cpu_milli - node.foreign.cpu_milli
         self.memory_bytes = node.memory_bytes - node.foreign.memory_bytes
         self.pod_slots = node.pod_slots - node.foreign_pods
+        self.scalars = dict(node.scalars)
+        for name, amount in node.foreign.scalars:
+            self.scalars[name] = self.scalars.get(name, 0) - amount
         healthy = [device for device in range(node.gpu_count) if device not in node.unhealthy_gpus]
         blocked = set(range(node.gpu_count)) - set(healthy)
         foreign = healthy[max(0, len(healthy) - node.foreign.gpu_count) :]
@@ -41,6 +44,8 @@ class NodeCapacity:
         self.cpu_milli -= sign * request.cpu_milli
         self.memory_bytes -= sign * request.memory_bytes
         self.pod_slots -= sign
+        for name, amount in request.scalars:
+            self.scalars[name] = self.scalars.get(name, 0) - sign * amount
 
     @property
     def uses_lost(self) -> bool:
@@ -64,6 +69,7 @@ class NodeCapacity:
             ("thousandths of a CPU", self.cpu_milli),
             ("bytes of memory", self.memory_bytes),
             ("pod slots", self.pod_slots),
+            *self.scalars.items(),
         ):
             if amount < 0:
                 lines.append(f"{name} gives {-amount} {what} too much")

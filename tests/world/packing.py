@@ -26,8 +26,9 @@ class Item:
     nodes: frozenset[str]
 
 
-State = tuple[tuple[int, ...], int, int, int]
-"""Of one node: free parts of its devices in order, CPU, memory, slots."""
+Scalars = tuple[tuple[str, int], ...]
+State = tuple[tuple[int, ...], int, int, int, Scalars]
+"""Of one node: free parts of its devices in order, CPU, memory, slots, scalars."""
 
 
 def fits(items: Sequence[Item], capacities: Sequence[NodeCapacity]) -> bool | None:
@@ -53,7 +54,8 @@ def _state(capacity: NodeCapacity) -> State:
     idle = [amount for amount in free if amount == DEVICE_MILLI]
     parts = [amount for amount in free if 0 < amount < DEVICE_MILLI]
     usable = (*idle[: max(0, len(idle) - lost)], *parts)
-    return usable, capacity.cpu_milli, capacity.memory_bytes, capacity.pod_slots
+    scalars = tuple(sorted(capacity.scalars.items()))
+    return usable, capacity.cpu_milli, capacity.memory_bytes, capacity.pod_slots, scalars
 
 
 class _Search:
@@ -92,17 +94,24 @@ class _TooMany(Exception):
 
 
 def _placements(request: Request, part: int, state: State) -> Iterator[State]:
-    free, cpu, memory, slots = state
+    free, cpu, memory, slots, scalars = state
     cpu, memory, slots = cpu - request.cpu_milli, memory - request.memory_bytes, slots - 1
+    if request.scalars:
+        left = dict(scalars)
+        for name, amount in request.scalars:
+            left[name] = left.get(name, 0) - amount
+            if left[name] < 0:
+                return
+        scalars = tuple(sorted(left.items()))
     if cpu < 0 or memory < 0 or slots < 0:
         return
     count = device_count(request)
     if not count:
-        yield free, cpu, memory, slots
+        yield free, cpu, memory, slots, scalars
         return
     if not request.is_shared:
         if sum(amount == DEVICE_MILLI for amount in free) >= count:
-            yield free[count:], cpu, memory, slots
+            yield free[count:], cpu, memory, slots, scalars
         return
     usable = [at for at, amount in enumerate(free) if amount >= part]
     tried: set[tuple[int, ...]] = set()
@@ -111,4 +120,4 @@ def _placements(request: Request, part: int, state: State) -> Iterator[State]:
         after = tuple(sorted((amount for amount in rest if amount), reverse=True))
         if after not in tried:
             tried.add(after)
-            yield after, cpu, memory, slots
+            yield after, cpu, memory, slots, scalars

@@ -27,6 +27,9 @@ from tests.world.facts import NOTHING, Tree, add, admits, total, within
 if TYPE_CHECKING:
     from tests.world.capacity import NodeCapacity
 
+HCA = "rdma/hca"
+SCALARS = 0.2
+"""How many worlds have nodes with other resources, and pods that request them."""
 GIB = 1 << 30
 START_US = 1_700_000_000_000_000
 LEVELS = ("zone", "rack")
@@ -56,6 +59,7 @@ class Style:
     budgets: bool = False
     minimum_runtimes: bool = False
     oversubscribed: bool = False
+    scalars: bool = False
     nodes: tuple[int, int] = (1, 4)
 
     @classmethod
@@ -81,6 +85,8 @@ class Style:
                 ("oversubscribed", 0.15),
             )
         }
+        # Dice of their own: worlds without scalars stay as they were.
+        values["scalars"] = random.Random(repr(values)).random() < SCALARS  # noqa: S311 - a world that can be made again
         return cls(**(values | fixed))  # type: ignore[arg-type]
 
 
@@ -114,6 +120,7 @@ class Maker:
             pod_slots=110 if dice.random() < 0.95 else 4,
             labels=labels,
             gpu_memory_mib=32_768,
+            scalars={HCA: dice.choice((1, 2, 4))} if style.scalars and dice.random() < 0.7 else {},
         )
 
     def projects(self, gpus: int) -> tuple[Project, ...]:
@@ -229,6 +236,12 @@ class Maker:
         )
 
     def _request(self, max_gpus: int) -> Request:
+        request = self._devices_and_cpu(max_gpus)
+        if not self.style.scalars or self.dice.random() < 0.6:
+            return request
+        return replace(request, scalars=((HCA, self.dice.choice((1, 1, 2))),))
+
+    def _devices_and_cpu(self, max_gpus: int) -> Request:
         dice, style = self.dice, self.style
         cpu_milli = dice.choice((0, 1000, 2000, 4000, 9000)) if style.cpu_short or style.cpu_quotas else 0
         roll = dice.random()
@@ -332,6 +345,7 @@ def free_devices(capacity: NodeCapacity, request: Request) -> tuple[int, ...] | 
         capacity.cpu_milli < request.cpu_milli
         or capacity.memory_bytes < request.memory_bytes
         or capacity.pod_slots < 1
+        or any(capacity.scalars.get(name, 0) < amount for name, amount in request.scalars)
     ):
         return None
     part = request.gpu_portion_milli or DEVICE_MILLI

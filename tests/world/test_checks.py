@@ -111,6 +111,13 @@ def test_nothing_is_started_where_a_node_cannot_hold_it(broken: dict[str, object
     assert decided(snapshot, bindings=(bind("b1-0", 2, 3),)) == {"capacity"}
 
 
+@pytest.mark.parametrize(("has", "checks"), [(0, {"capacity"}), (1, {"capacity"}), (2, set())])
+def test_no_node_gives_more_than_it_has_of_another_resource(has: int, checks: set[str]) -> None:
+    greedy = replace(B1, pods=(replace(B1.pods[0], request=Request(gpu_count=2, scalars=(("x", 2),))),))
+    snapshot = cluster(A1, greedy, nodes=(node("n", 4, scalars={"x": has}),))
+    assert decided(snapshot, bindings=(bind("b1-0", 2, 3),)) == checks
+
+
 def test_limits_and_quotas_of_firm_work_hold() -> None:
     large = workload("b2", "b", 4000)
     assert decided(cluster(large), bindings=(bind("b2-0", 0, 1, 2, 3),)) == {"limits"}
@@ -497,10 +504,12 @@ ANY = frozenset({"n", "m"})
         ([Request(gpu_portion_milli=500, shared_devices=2)] * 6, True),
         ([Request(gpu_portion_milli=500, shared_devices=3)] * 4, False),
         ([Request(gpu_count=1, cpu_milli=41_000)] * 3, False),
+        ([Request(gpu_count=2, scalars=(("x", 1),)), Request(gpu_count=4)], True),
+        ([Request(gpu_count=1, scalars=(("x", 1),)), Request(gpu_count=1, scalars=(("x", 1),))], False),
     ],
 )
 def test_packing_tries_every_way(requests: list[Request], fit: bool) -> None:
-    capacities = ClusterCapacity([node("n", 4), node("m", 2)])
+    capacities = ClusterCapacity([node("n", 4), node("m", 2, scalars={"x": 1})])
     assert fits([Item(request, ANY) for request in requests], list(capacities.by_name.values())) is fit
 
 

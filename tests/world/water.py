@@ -210,6 +210,10 @@ def _served(
         there = capacity(node for node in snapshot.nodes if node.name in where)
         if any(amount > most for amount, most in zip(total(pods), there, strict=True)):
             return {}
+        for name in {name for pod in pods for name, _ in pod.request.scalars}:
+            requested = sum(dict(pod.request.scalars).get(name, 0) for pod in pods)
+            if requested > sum(node.scalars.get(name, 0) for node in snapshot.nodes if node.schedulable):
+                return {}
     return {where: total(pods)[0] for where, pods in groups.items()}
 
 
@@ -223,6 +227,10 @@ def could_hold(node: Node, pod: Pod) -> bool:
         and request.cpu_milli <= node.cpu_milli - node.foreign.cpu_milli
         and request.memory_bytes <= node.memory_bytes - node.foreign.memory_bytes
         and node.pod_slots > node.foreign_pods
+        and all(
+            node.scalars.get(name, 0) - dict(node.foreign.scalars).get(name, 0) >= amount
+            for name, amount in request.scalars
+        )
     )
 
 
