@@ -9,7 +9,7 @@ from validation.report.verify import verify
 from validation.run.session import Settings
 from validation.scenario.loaded import SHIPPED
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.rare]
 
 NAMES = ("drained", "restarted")
 

@@ -48,7 +48,8 @@ class OperatorProcess:
 
     @contextlib.asynccontextmanager
     async def lab(self, cluster: Cluster) -> AsyncIterator[Lab]:
-        """Run a lab with simulated nodes. Raises ProfileError."""
+        """Run a lab with simulated nodes. Raises ProfileError, and TargetError if no operator can follow."""
+        _replacement()
         nodes = ((profile_of(cluster, self._log.parent), cluster.nodes),)
         async with Lab.attached(nodes=nodes, progress=self._progress) as lab:
             yield lab
@@ -112,16 +113,22 @@ class OperatorProcess:
         raise TargetError(f"the operator holds no lease after {READY_SECONDS:g} s, see {self._log}")
 
 
-def _environment(access: Path) -> dict[str, str]:
-    """Return the operator's environment. Raises TargetError if it is to be replaced by nothing."""
-    environment = {**os.environ, "KUBECONFIG": str(access)}
-    replacement = environment.get(OPERATOR_PYTHONPATH)
-    if not replacement:
-        return environment
-    if not any((Path(part) / "orchestrator").is_dir() for part in replacement.split(os.pathsep)):
+def _replacement() -> str:
+    """Return the directories with the operator that replaces ours, empty for none. Raises TargetError without one."""
+    replacement = os.environ.get(OPERATOR_PYTHONPATH, "")
+    if replacement and not any(
+        (Path(part) / "orchestrator").is_dir() for part in replacement.split(os.pathsep)
+    ):
         raise TargetError(f"{OPERATOR_PYTHONPATH}={replacement}: there is no directory `orchestrator` in it")
-    inherited = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = os.pathsep.join([replacement, *([inherited] if inherited else [])])
+    return replacement
+
+
+def _environment(access: Path) -> dict[str, str]:
+    """Return the operator's environment. Raises TargetError as `_replacement`."""
+    environment = {**os.environ, "KUBECONFIG": str(access)}
+    if replacement := _replacement():
+        inherited = environment.get("PYTHONPATH")
+        environment["PYTHONPATH"] = os.pathsep.join([replacement, *([inherited] if inherited else [])])
     return environment
 
 
