@@ -4,7 +4,7 @@ kube-scheduler and the kubelet count the same for a pod: `PodRequests` of k8s.io
 thousandths of the unit, to which the API server rounds each quantity up when it stores the pod. Pure.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from orchestrator.cluster.objects import Container, Pod
@@ -38,33 +38,38 @@ def effective_request(pod: Pod, resource: str) -> int:
     return total + _parsed(spec.overhead, resource) if spec.overhead else total
 
 
-def requested_names(pod: Pod) -> Iterator[str]:
-    """Yield the names of the resources that the pod requests; a name may come several times."""
-    for container in (*pod.spec.containers, *pod.spec.init_containers):
-        yield from container.resources.requests
-        yield from container.resources.limits
-    yield from pod.spec.overhead
-    yield from filter(_is_at_pod_level, (*pod.spec.resources.requests, *pod.spec.resources.limits))
+def requested_names(pod: Pod) -> set[str]:
+    """Return the names of the resources that the pod requests."""
+    spec = pod.spec
+    names: set[str] = set()
+    for container in spec.containers:
+        names.update(container.resources.requests, container.resources.limits)
+    for container in spec.init_containers:
+        names.update(container.resources.requests, container.resources.limits)
+    names.update(spec.overhead)
+    if spec.resources.requests or spec.resources.limits:
+        names.update(filter(_is_at_pod_level, (*spec.resources.requests, *spec.resources.limits)))
     for status in _resized(pod).values():
-        yield from status.resources.requests if status.resources else ()
-        yield from status.allocated_resources
+        if status.resources is not None:
+            names.update(status.resources.requests, status.allocated_resources)
+    return names
 
 
 def resize_state(pod: Pod) -> tuple[object, ...]:
     """The part of the pod's status that the formula reads: equal states of one pod have equal effective requests."""
     status = pod.status
     resized = tuple((name, one.resources, one.allocated_resources) for name, one in _resized(pod).items())
-    return (resized, status.resources, status.allocated_resources, _is_infeasible(pod) if resized else False)
+    is_infeasible = bool(resized or status.resources) and _is_infeasible(pod)
+    return (resized, status.resources, status.allocated_resources, is_infeasible)
 
 
 def _resized(pod: Pod) -> dict[str, ContainerStatus]:
     """The containers by name of which the kubelet reports the resources."""
     status = pod.status
-    return {
-        one.name: one
-        for one in (*status.container_statuses, *status.init_container_statuses)
-        if one.resources is not None
-    }
+    if not status.container_statuses and not status.init_container_statuses:
+        return {}
+    listed = [*status.container_statuses, *status.init_container_statuses]
+    return {one.name: one for one in listed if one.resources is not None}
 
 
 def _of_container(pod: Pod, container: Container, status: ContainerStatus | None, resource: str) -> int:

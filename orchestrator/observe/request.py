@@ -102,7 +102,7 @@ def resource_request(pod: Pod) -> Request:
 
 def scalar_names(pod: Pod) -> set[str]:
     """The resources beside GPUs, CPU and memory that the pod requests of its node."""
-    return set(requested_names(pod)) - NO_SCALARS
+    return requested_names(pod) - NO_SCALARS
 
 
 def amount_of_scalar(name: str, quantity: str) -> int:

@@ -141,3 +141,19 @@ def test_a_resize_in_progress_is_read_again() -> None:
     assert asks_the_same(state("1"), state("1"))
     assert not asks_the_same(state(""), state("4"))
     assert pod_request(state("4")).cpu_milli == 4000
+
+
+def test_a_resize_at_pod_level_that_becomes_infeasible_is_read_again() -> None:
+    def state(reason: str) -> Pod:
+        return decoded(
+            Pod,
+            metadata={"name": "p"},
+            spec={"containers": [{"name": "c"}], "resources": {"requests": {"cpu": "8"}}},
+            status={
+                "resources": {"requests": {"cpu": "2"}},
+                "conditions": [{"type": "PodResizePending", "status": "True", "reason": reason}],
+            },
+        )
+
+    assert not asks_the_same(state("Deferred"), state("Infeasible"))
+    assert [pod_request(state(reason)).cpu_milli for reason in ("Deferred", "Infeasible")] == [8000, 2000]
