@@ -18,6 +18,10 @@ class _Queue(NamedTuple):
     chunks: list[Chunk]
     started: int
     stage: int
+    next_chunk: Chunk
+
+
+_NO_QUEUE = _Queue([], 0, _WAITS, ())
 
 
 class Queues:
@@ -37,31 +41,25 @@ class Queues:
         self._ledger = ledger
         self._seats = seats
         self._queues: dict[str, _Queue | None] = {
-            name: _Queue(chunks, 0, _stage(workloads[name])) for name, chunks in waiting.items()
+            name: _queue(chunks, 0, _stage(workloads[name])) for name, chunks in waiting.items()
         }
 
     def __iter__(self) -> Iterator[str]:
         """Ids of the workloads with a chunk that could start."""
-        return (
-            name
-            for name, queue in self._queues.items()
-            if (queue.started < len(queue.chunks) if queue else self.next_chunk(name))
-        )
+        return (name for name, queue in self._queues.items() if (queue or self._renewed(name)).next_chunk)
 
     def next_chunk(self, name: str) -> Chunk:
         """The pods that the workload would start next; empty if none waits."""
-        queue = self._queues.get(name) or self._queue(name)
-        return queue.chunks[queue.started] if queue and queue.started < len(queue.chunks) else ()
+        return self._of(name).next_chunk
 
     def chunks(self, name: str) -> list[Chunk]:
         """The pods that the workload may start, in order."""
-        queue = self._queue(name)
-        return [] if queue is None else queue.chunks[queue.started :]
+        queue = self._of(name)
+        return queue.chunks[queue.started :]
 
     def stage(self, name: str) -> int:
         """How far the workload has grown: below its minimum, at its minimum, above it."""
-        queue = self._queues.get(name) or self._queue(name)
-        return queue.stage if queue else _WAITS
+        return self._of(name).stage
 
     def is_whole(self, workload: Workload) -> bool:
         """Whether the pods that its gang needs run, or will run after this decision."""
@@ -69,21 +67,16 @@ class Queues:
 
     def start(self, workload: Workload, placed: Placed) -> None:
         """Take these pods out of the queue; a nomination of several chunks is one placement."""
-        queue = self._queue(workload.id)
-        if queue is None:
-            return
         pods = {pod.id for pod, _ in placed}
-        chunks, started, stage = queue
+        chunks, started, stage, _ = self._of(workload.id)
         while started < len(chunks) and pods.issuperset(pod.id for pod in chunks[started]):
             started, stage = started + 1, min(_GROWS, stage + 1)
-        self._set(workload.id, _Queue(chunks, started, stage))
+        self._set(workload.id, _queue(chunks, started, stage))
 
     def put_first(self, workload: Workload, chunk: Chunk) -> None:
         """Let the workload start this one of its chunks next."""
-        queue = self._queue(workload.id)
-        if queue is not None:
-            others = [other for other in queue.chunks[queue.started :] if other is not chunk]
-            self._set(workload.id, _Queue([chunk, *others], 0, queue.stage))
+        others = [other for other in self.chunks(workload.id) if other is not chunk]
+        self._set(workload.id, _queue([chunk, *others], 0, self.stage(workload.id)))
 
     def renew(self, name: str) -> None:
         """Work the queue out anew: the workload has lost pods or their seats."""
@@ -96,18 +89,26 @@ class Queues:
         """Whether the workload has a queue, which may be empty."""
         return name in self._queues
 
-    def _queue(self, name: str) -> _Queue | None:
+    def _of(self, name: str) -> _Queue:
         queue = self._queues.get(name)
-        if queue is None and name in self._queues:
-            # A nomination may hold several chunks. Each is a chunk of its own again.
-            current = self._seats.as_decided(self._seats.workload(name))
-            queue = self._queues[name] = _Queue(start_chunks(current), 0, _stage(current))
+        if queue is not None:
+            return queue
+        return self._renewed(name) if name in self._queues else _NO_QUEUE
+
+    def _renewed(self, name: str) -> _Queue:
+        # A nomination may hold several chunks. Each is a chunk of its own again.
+        current = self._seats.as_decided(self._seats.workload(name))
+        queue = self._queues[name] = _queue(start_chunks(current), 0, _stage(current))
         return queue
 
     def _set(self, name: str, queue: _Queue | None) -> None:
         before = self._queues.get(name)
         self._queues[name] = queue
         self._ledger.note(lambda: self._queues.update({name: before}))
+
+
+def _queue(chunks: list[Chunk], started: int, stage: int) -> _Queue:
+    return _Queue(chunks, started, stage, chunks[started] if started < len(chunks) else ())
 
 
 def _stage(workload: Workload) -> int:
