@@ -246,15 +246,22 @@ def _outcome(request: "Request") -> str:
 
 
 def _records(run: "Run", decisions: "list[StagePlan]") -> list[dict[str, Any]]:
+    from deployment import images
+
     removal = run.request.action == "teardown"
     missing = [finding.message for finding in run.missing_requirements(decisions)]
+    installs = run.request.action in {"install", "upgrade"}
+    of_site = images.notes(run.site) if installs else ()
     first = next((decision.stage.name for decision in decisions if decision.verb == "run"), "")
     return [
         {
             **decision.record(),
             **({"reason": "it may have been installed"} if removal and decision.verb == "run" else {}),
             "what": run.sentence(decision),
-            "notes": missing if decision.stage.name == first else [],
+            "notes": [
+                *([*missing, *of_site] if decision.stage.name == first else []),
+                *(decision.stage.definition.notes(run.site) if installs and decision.verb == "run" else []),
+            ],
         }
         for decision in decisions
     ]

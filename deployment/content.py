@@ -69,10 +69,20 @@ def role_defaults(role: str) -> dict[str, Any]:
     return defaults
 
 
+def role_options() -> dict[str, dict[str, Any]]:
+    """The variables of all roles by name, as their argument specifications describe them. Raises ConfigurationError."""
+    options: dict[str, dict[str, Any]] = {}
+    for root in [*reversed(_SHIPPED), find().root]:
+        for path in sorted(root.glob("roles/*/meta/argument_specs.yml")):
+            for entry in _read(path).get("argument_specs", {}).values():
+                options |= entry.get("options", {})
+    return options
+
+
 @cache
 def _read(path: Path) -> dict[str, Any]:
     try:
         values: dict[str, Any] = yaml.safe_load(path.read_text()) or {}
     except (OSError, yaml.YAMLError) as error:
-        raise ConfigurationError(f"{path}: the defaults of the role cannot be read: {error}") from error
+        raise ConfigurationError(f"{path}: it cannot be read: {error}") from error
     return values

@@ -3,18 +3,14 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from deployment import proxy, ssh, variables
 from deployment.site import Site
+from deployment.site_checks import CONTROLLER, GROUPS
 from deployment.stages import deepops, nexus
 from orchestrator.directories import state_directory
 from orchestrator.distribution import installed_version
-
-CONTROLLER: Final = "controller"
-"""The machine that muster runs on, as a host of the inventory; the cluster's API is spoken to from here."""
-
-_GROUPS: Final = ("control_plane", "etcd", "gpu", "worker")
 
 
 def build(site: Site, state_dir: Path | None = None) -> dict[str, Any]:
@@ -48,7 +44,7 @@ def build(site: Site, state_dir: Path | None = None) -> dict[str, Any]:
                     group: {
                         "hosts": {name: {} for name, host in site.hosts.items() if group in host["roles"]}
                     }
-                    for group in _GROUPS
+                    for group in GROUPS
                 },
             },
         }

@@ -36,6 +36,7 @@ def direct(site: Site) -> list[str]:
     lifs = [*ontap.get("data_lifs", []), ontap.get("svm_management_lif", {})]
     addresses = [
         *(host["address"] for host in site.hosts.values()),
+        *(host.get("node_address") for host in site.hosts.values()),
         *(switch["address"] for switch in site.get("network", "switches", default={}).values()),
         ontap.get("management_lif"),
         *(lif.get("address") for lif in lifs),

@@ -20,7 +20,7 @@ from deployment import nested, subreaper
 from deployment.content import Content
 from deployment.errors import InstallError
 from deployment.failure import Failure, message_of
-from deployment.inventory import CONTROLLER
+from deployment.site_checks import CONTROLLER
 from orchestrator.distribution import install_command
 from orchestrator.progress import Reporter
 

@@ -1,17 +1,44 @@
-"""The hosts of a site file: addresses, roles, and marks of maintenance that do not fit together."""
+"""The hosts of a site file: names, addresses, roles, and marks of maintenance that do not fit together."""
 
+import ipaddress
 from collections.abc import Iterator
+from typing import Any, Final
 
-from deployment.site import Finding, Site
+from deployment import upstream
+from deployment.site import Finding, Place, Site
+
+CONTROLLER: Final = "controller"
+"""The machine that muster runs on, as a host of the inventory; the cluster's API is spoken to from here."""
+
+GROUPS: Final = ("control_plane", "etcd", "gpu", "worker")
+"""The roles of hosts, each a group of the inventory."""
+
+_OWN_NAMES: Final = frozenset({CONTROLLER, *GROUPS, "cluster", "switches", "muster_gpu", "ungrouped"})
+_OF_THIS_MACHINE: Final = (
+    "localhost",
+    "localhost.localdomain",
+    "localhost4",
+    "localhost6",
+    "ip6-localhost",
+    "ip6-loopback",
+)
 
 
 def problems(site: Site) -> Iterator[Finding]:
     """Yield hosts with one address, and roles and marks by which a cluster cannot be."""
+    yield from _reserved_names(site)
     owners: dict[str, str] = {}
     for name, host in site.hosts.items():
         other = owners.setdefault(f"{host['address']}:{host.get('port', 22)}", name)
         if other != name and host.get("connection", "ssh") == "ssh":
             yield Finding(("hosts", name, "address"), f"{name} has the address of {other}")
+        if is_loopback(host["address"]) and _is_this_machine(site, host):
+            yield Finding(
+                ("hosts", name, "address"),
+                f"{name} has {host['address']}, which is the machine that muster runs on. Name the address by which "
+                "the other hosts reach it, or set connection: local if it is this machine",
+            )
+    yield from _node_addresses(site)
     yield from _maintenance(site)
     members = [name for name, host in site.hosts.items() if "etcd" in host["roles"]]
     if members and len(members) % 2 == 0:
@@ -20,6 +47,68 @@ def problems(site: Site) -> Iterator[Finding]:
             f"etcd has {len(members)} members: an even number survives no more failures than one less; "
             "take the role from one host or give it to one more",
         )
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address or a name is one of the machine itself."""
+    if address.lower().rstrip(".") in _OF_THIS_MACHINE or address.lower().endswith(".localhost"):
+        return True
+    try:
+        number = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    mapped = getattr(number, "ipv4_mapped", None) or number
+    return bool(mapped.is_loopback or mapped.is_unspecified)
+
+
+def _is_this_machine(site: Site, host: dict[str, Any]) -> bool:
+    """Whether SSH to a loopback address ends here: a port of its own, or a jump host, leads to another machine."""
+    jump = host.get("jump", site.get("access", "jump"))
+    port = host.get("port", site.get("access", "port", default=22))
+    return host.get("connection", "ssh") == "ssh" and port == 22 and jump in {None, "none"}
+
+
+def _reserved_names(site: Site) -> Iterator[Finding]:
+    """Yield hosts and switches with the name of a group, of muster's controller, or of each other."""
+    groups = {name.replace("_", "-") for name in (*_OWN_NAMES, *upstream.names()["groups"])}
+    switches = site.get("network", "switches", default={})
+    named: list[tuple[Place, str]] = [(("hosts", name), name) for name in site.hosts]
+    named += [(("network", "switches", name), name) for name in switches]
+    for place, name in named:
+        if name in groups:
+            yield Finding(
+                place,
+                f"{name} is a reserved name: a group or a host of Ansible, kubespray, DeepOps or muster has it. "
+                "Give it another name",
+            )
+    for name in switches:
+        if name in site.hosts:
+            yield Finding(("network", "switches", name), f"{name} is also the name of a host: rename one")
+
+
+def _node_addresses(site: Site) -> Iterator[Finding]:
+    """Yield addresses of nodes that kubespray cannot take, or that two hosts have."""
+    owners: dict[str, str] = {}
+    for name, host in site.hosts.items():
+        text = host.get("node_address")
+        if text is None:
+            continue
+        place: Place = ("hosts", name, "node_address")
+        other = owners.setdefault(text, name)
+        if other != name:
+            yield Finding(place, f"the node {name} has the address of {other}")
+        try:
+            number = ipaddress.ip_address(text)
+        except ValueError:
+            number = None
+        is_name = not set(text) <= set("0123456789.")
+        if (number is None and is_name) or (
+            number and (number.is_loopback or number.is_unspecified or number.is_multicast)
+        ):
+            yield Finding(
+                place,
+                f"hosts.{name}.node_address: {text} is no address of a node: write an IPv4 address of the host",
+            )
 
 
 def _maintenance(site: Site) -> Iterator[Finding]:

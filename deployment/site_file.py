@@ -11,7 +11,7 @@ from typing import Any, Final
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from deployment import addresses, proxy, site_checks
+from deployment import addresses, images, proxy, site_checks, variable_checks
 from deployment.site import SECRET_WORDS, SITE_FILE, VAULT_FILE, Place, Site, SiteDocument, site_error
 from deployment.stages import STAGES
 
@@ -123,6 +123,9 @@ def _describe_value(value: Any, place: Place) -> str:
 def _reference_problems(site: Site) -> Iterator[str]:
     """Yield the problems between entries, which a schema cannot express."""
     yield from site.lines(site_checks.problems(site))
+    yield from site.lines(variable_checks.problems(site))
+    yield from site.lines(variable_checks.connection_problems(site))
+    yield from site.lines(images.problems(site))
     yield from site.lines(addresses.malformed(site))
     for stage in STAGES:
         yield from site.lines(stage.problems(site))

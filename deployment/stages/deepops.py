@@ -1,14 +1,14 @@
 """The stage deepops: Kubernetes by the kubespray that a release of DeepOps pins."""
 
-import ipaddress
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from deployment import addresses, matrix, proxy
 from deployment.effects import effects
-from deployment.site import Finding, Place, Site
-from deployment.stages import container_toolkit, dra
+from deployment.site import Finding, Site
+from deployment.stages import container_toolkit, dra, networks
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.runtime import container_runtime
 from deployment.stages.steps import Step, version_of
@@ -18,10 +18,9 @@ from orchestrator.cluster.transport import Transport
 
 _NO_WAY_BACK: Final = "objects are stored in the newer form; the way back is the etcd snapshot of before"
 
-_NODE_PREFIX: Final = 24
-"""The part of the pods' network that kubespray gives to each node, but with Calico, which shares out smaller ones."""
 
-_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_FULL: Final = re.compile(r"(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}")
+"""A release of Kubernetes as kubespray names it."""
 
 
 class Deepops(StageDefinition):
@@ -43,7 +42,12 @@ class Deepops(StageDefinition):
                     f"versions.deepops installs Kubernetes, and no host has the role {role}: give it to one or three",
                 )
         if not any(addresses.malformed(site)):
-            yield from _overlaps(site)
+            yield from networks.problems(site, str(self.value(site, "deepops_network_plugin")))
+        if site.get("deepops", "gpu_operator") and site.get("deepops", "device_plugin"):
+            yield Finding(
+                ("deepops", "device_plugin"),
+                "deepops.device_plugin announces the GPUs that deepops.gpu_operator announces too: remove one of them",
+            )
 
     def matrix_findings(self, site: Site) -> Iterator[Finding]:
         yield from _of_release(site) if self.is_in(site) else ()
@@ -83,6 +87,9 @@ class Deepops(StageDefinition):
                 "device_plugin", gpus and not operator and not dra.comes(site)
             ),
         }
+
+    def host_variables(self, host: dict[str, Any]) -> Variables:
+        return {"deepops_node_address": host.get("node_address")}
 
     def sentence(self, site: Site) -> str:
         plugin = self.value(site, "deepops_network_plugin")
@@ -163,7 +170,14 @@ def _of_release(site: Site) -> Iterator[Finding]:
         known = ", ".join(row["release"] for row in matrix.tables()["deepops"])
         yield Finding(("versions", "deepops"), f"DeepOps {release} is not in the matrix: take one of {known}")
         return
-    if not any(matrix.within(kubernetes, minor) for minor in row["kubernetes"]):
+    if not _FULL.fullmatch(kubernetes):
+        known = " or ".join(row["kubernetes"])
+        yield Finding(
+            ("versions", "kubernetes"),
+            f"kubespray has checksums of whole releases, and {kubernetes} is none: write three numbers without "
+            f"leading zeros, of {known}",
+        )
+    elif not any(matrix.within(kubernetes, minor) for minor in row["kubernetes"]):
         known = " or ".join(row["kubernetes"])
         yield Finding(
             ("versions", "kubernetes"),
@@ -180,55 +194,6 @@ def _of_release(site: Site) -> Iterator[Finding]:
 def _installs(minor: str) -> bool:
     """Whether a DeepOps of the matrix installs some patch of a minor release of Kubernetes, as 1.34."""
     return any(f">={minor}." in ranges for row in matrix.tables()["deepops"] for ranges in row["kubernetes"])
-
-
-def _overlaps(site: Site) -> Iterator[Finding]:
-    """Yield networks of the cluster that share addresses with each other, with hosts or with the storage."""
-    pods = ipaddress.ip_network(site.get("kubernetes", "pod_subnet", default=addresses.POD_SUBNET))
-    services = ipaddress.ip_network(
-        site.get("kubernetes", "service_subnet", default=addresses.SERVICE_SUBNET)
-    )
-    place: Place = ("kubernetes",) if site.get("kubernetes") else ("versions", "kubernetes")
-    named = site.get("kubernetes", default={})
-    at_pods: Place = ("kubernetes", "pod_subnet") if "pod_subnet" in named else place
-    at_services: Place = ("kubernetes", "service_subnet") if "service_subnet" in named else place
-    if pods.version == services.version and pods.overlaps(services):
-        yield Finding(
-            at_services, f"pods ({pods}) and services ({services}) share addresses: give one another network"
-        )
-    for what, network, where in (("pods", pods, at_pods), ("services", services, at_services)):
-        for name, text in _fixed_addresses(site):
-            if _is_in(text, network):
-                yield Finding(
-                    where,
-                    f"{name} has {text}, which is in the network of the {what} ({network}): name another one in "
-                    f"kubernetes.{what.removesuffix('s')}_subnet",
-                )
-    plugin = STAGE.value(site, "deepops_network_plugin")
-    max_hosts = 2 ** max(_NODE_PREFIX - pods.prefixlen, 0)
-    if plugin != "calico" and pods.version == 4 and max_hosts < len(site.hosts):
-        yield Finding(
-            at_pods,
-            f"{pods} has room for {max_hosts} hosts with {plugin}, there are {len(site.hosts)}: take a larger network",
-        )
-
-
-def _fixed_addresses(site: Site) -> Iterator[tuple[str, str]]:
-    for name, host in site.hosts.items():
-        yield name, host["address"]
-    ontap = site.get("storage", "ontap", default={})
-    if ontap:
-        yield "storage.ontap.management_lif", ontap["management_lif"]
-    for interface in ontap.get("data_lifs", []):
-        yield interface["name"], interface["address"]
-
-
-def _is_in(text: str, network: _Network) -> bool:
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        return False  # a name
-    return address in network
 
 
 STAGE: Final = Deepops()

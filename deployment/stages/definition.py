@@ -63,6 +63,10 @@ class StageDefinition:
         """Yield the releases that no row of the matrix allows."""
         yield from ()
 
+    def notes(self, site: Site) -> Iterator[str]:
+        """Yield the doubts about accepted entries, for the plan."""
+        yield from ()
+
     def variables(self, site: Site) -> Variables:
         """Return the variables of its role, for all hosts; None stands for the role's default."""
         return {}

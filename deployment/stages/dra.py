@@ -48,6 +48,16 @@ class Dra(StageDefinition):
         if why:
             yield Finding(("versions", "dra"), why)
 
+    def notes(self, site: Site) -> Iterator[str]:
+        number = site.versions.get("dra", AUTO)
+        row = _row(number)
+        why = _without_whole(site, row) if row else ""
+        if why and not _has_gate(site):
+            yield (
+                f"versions.dra names {number}, and {why}: jobs with -g wait for ever, and no device plugin comes "
+                "beside it; write auto, or set the feature gates (docs/devices.md)"
+            )
+
     def variables(self, site: Site) -> Variables:
         number, _ = release(site)
         return {
@@ -134,6 +144,12 @@ def _hindrance(site: Site, row: dict[str, Any]) -> str:
         if "gpu" in host["roles"] and not capable:
             return f"there is no driver for DRA on {host['model']} with {host['os']} ({name})"
     return ""
+
+
+def _has_gate(site: Site) -> bool:
+    """Whether the site file turns on the feature gate by which jobs get GPUs of the DRA driver."""
+    extra = site.get("vars", "deepops_extra_variables", default={})
+    return isinstance(extra, dict) and "DRAExtendedResource=true" in str(extra.get("kube_feature_gates", ""))
 
 
 def _without_whole(site: Site, row: dict[str, Any]) -> str:

@@ -9,6 +9,9 @@ from deployment.stages import dra
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.words import hosts_on_removal
 
+_NVLINK_5: Final = frozenset({"dgx-b200"})
+"""Models whose fabric manager does not start without NVIDIA's subnet manager (nvlsm)."""
+
 
 class Driver(StageDefinition):
     """A branch of the driver that the matrix has for the model and the system of each host."""
@@ -38,6 +41,23 @@ class Driver(StageDefinition):
                     f"there is no driver branch {branch} for {host['model']} with {host['os']} ({name}): "
                     f"take one of {branches} ({fitting[0]['source']})",
                 )
+
+    def notes(self, site: Site) -> Iterator[str]:
+        more = " ".join(site.get("driver", "extra_packages", default=[]))
+        hosts = {name: host for name, host in site.hosts.items() if "gpu" in host["roles"]}
+        unknown = [name for name, host in hosts.items() if host["model"] == "generic"]
+        linked = [name for name, host in hosts.items() if host["model"] in _NVLINK_5]
+        if unknown and "fabricmanager" not in more:
+            yield (
+                f"{', '.join(unknown)}: model generic does not say whether the board has NVSwitch, and the host gets "
+                "no fabric manager. On a board with NVSwitch (HGX) CUDA fails without it: name its package in "
+                "driver.extra_packages there"
+            )
+        if linked and "nvlsm" not in more:
+            yield (
+                f"{', '.join(linked)}: the fabric manager of NVLink 5 needs nvlsm beside it, and the stage does not "
+                "install it: name nvlsm in driver.extra_packages"
+            )
 
     def variables(self, site: Site) -> Variables:
         driver = site.get("driver", default={})

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 from deployment import matrix
 from deployment.content import role_defaults
 from deployment.site import Finding, Site
+from deployment.stages import networks
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.secrets import secret, secrets
 from deployment.stages.steps import Step, component_steps
@@ -22,6 +23,8 @@ _NEEDED_ENTRIES: Final = {
 _NO_WAY_BACK: Final = "ONTAP does not go back to an older release with its data"
 _NFS: Final = {"3": "ontap_nfs_v3", "4.1": "ontap_nfs_v41"}
 """The variable of the role for a version of NFS."""
+
+_MTU_OF_JUMBO_FRAMES: Final = 9000
 
 
 class Ontap(StageDefinition):
@@ -58,6 +61,15 @@ class Ontap(StageDefinition):
                 ("versions", "ontap"),
                 f"the stage ontap needs ONTAP {row['release']}, this is {release} ({row['source']}): upgrade it, or "
                 "prepare the SVM by hand and declare ontap under not_applicable",
+            )
+
+    def notes(self, site: Site) -> Iterator[str]:
+        yield from _hosts_without_export(site)
+        mtu = site.get("network", "mtu", default=0)
+        if mtu > _MTU_OF_JUMBO_FRAMES:
+            yield (
+                f"network.mtu {mtu} goes to the broadcast domain of ONTAP and is asked of every host: each port, VLAN "
+                f"and switch of the way must carry it from end to end; {_MTU_OF_JUMBO_FRAMES} is the custom of fabrics"
             )
 
     def variables(self, site: Site) -> Variables:
@@ -127,6 +139,30 @@ def nfs_versions(site: Site) -> list[str]:
     """Return the versions of NFS that the SVM serves."""
     default = [version for version, variable in _NFS.items() if role_defaults("ontap")[variable]]
     return list(site.get("storage", "ontap", "nfs_versions", default=default))
+
+
+def _hosts_without_export(site: Site) -> Iterator[str]:
+    """Yield hosts that no export holds, where none is of the network of the interfaces either."""
+    exported = [network for _, network in networks.exports(site)]
+    lifs = networks.lif_networks(site)
+    if not exported or any(
+        one.version == two.version and one.overlaps(two) for one in exported for two in lifs
+    ):
+        return
+    outside = [
+        name
+        for name, host in site.hosts.items()
+        if not any(
+            networks.is_in(host.get(key, ""), network)
+            for network in exported
+            for key in ("address", "node_address")
+        )
+    ]
+    if outside:
+        yield (
+            f"the exports ({', '.join(map(str, exported))}) hold neither {', '.join(outside)} nor the network of an "
+            "interface: a host can mount only if it has another address there; correct storage.ontap.export_cidrs"
+        )
 
 
 def _access(ontap: dict[str, Any]) -> Variables:

@@ -21,6 +21,8 @@ _ORCHESTRATORS: Final = Resource(
 )
 _PROVISIONERS: Final = Resource("trident.netapp.io", "v1", "tridentprovisioners", "TridentProvisioner")
 
+_OVER_ISCSI: Final = frozenset({"ontap-san"})
+
 
 class Trident(StageDefinition):
     """The operator of a release, which installs Trident; then backends, classes and what snapshots need."""
@@ -33,6 +35,7 @@ class Trident(StageDefinition):
 
     def problems(self, site: Site) -> Iterator[Finding]:
         yield from _of_classes(site)
+        yield from _over_iscsi(site)
         yield from _unmade_interfaces(site)
         for kind in ("backends", "classes"):
             names: set[str] = set()
@@ -143,6 +146,18 @@ def _of_classes(site: Site) -> Iterator[Finding]:
     if classes and len(defaults) != 1:
         surplus: Place = ("storage", "classes", defaults[1] if defaults else 0)
         yield Finding(surplus, f"{len(defaults)} of the classes are the default: exactly one must be")
+
+
+def _over_iscsi(site: Site) -> Iterator[Finding]:
+    """Yield backends whose hosts no stage prepares."""
+    for index, backend in enumerate(site.get("storage", "backends", default=[])):
+        if backend["driver"] in _OVER_ISCSI:
+            yield Finding(
+                ("storage", "backends", index, "driver"),
+                f"backend {backend['name']}: {backend['driver']} needs iSCSI and multipath on every host, and no "
+                "stage sets them up. Take ontap-nas or ontap-nas-flexgroup here. For SAN prepare the hosts, then apply "
+                "a TridentBackendConfig of your own",
+            )
 
 
 def _unmade_interfaces(site: Site) -> Iterator[Finding]:

@@ -1,11 +1,15 @@
 """The stage verify: every layer is proved."""
 
+from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from deployment import matrix
 from deployment.site import Site
-from deployment.stages import container_toolkit, dra, orchestrator, trident
+from deployment.stages import container_toolkit, deepops, dra, orchestrator, trident
 from deployment.stages.definition import StageDefinition, Variables
+
+_WITHOUT: Final = {"verify_gpus": "false", "verify_job_gpus": "0"}
+"""Values for a cluster without GPUs."""
 
 
 class Verify(StageDefinition):
@@ -14,6 +18,17 @@ class Verify(StageDefinition):
     name: ClassVar[str] = "verify"
     looks_only: ClassVar[bool] = True
     on_cluster: ClassVar[bool] = True
+
+    def notes(self, site: Site) -> Iterator[str]:
+        has_gpus = any("gpu" in host["roles"] for host in site.hosts.values())
+        if has_gpus or not deepops.STAGE.is_in(site):
+            return
+        asks = [name for name in ("verify_gpus", "verify_job_gpus") if self.value(site, name)]
+        if asks:
+            yield (
+                "no host has the role gpu, so verify finds no GPU and fails: give the role to a host, or set "
+                f"{' and '.join(f'{name}: {_WITHOUT[name]}' for name in asks)} under vars"
+            )
 
     def variables(self, site: Site) -> Variables:
         return {

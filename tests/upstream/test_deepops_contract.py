@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from deployment import upstream
 from deployment.addresses import POD_SUBNET, SERVICE_SUBNET
 from deployment.effects import effects
 from deployment.matrix import deepops_row, tables
-from deployment.stages import deepops as stage
 from tests.upstream.ansible_names import Walk, defaults, named_in_roles
 from tests.upstream.conftest import RELEASE
 from tests.upstream.environments import lock
@@ -25,6 +25,7 @@ Facts = dict[str, Any]
 SCHEMA = json.loads((ROOT / "deployment" / "data" / "site.schema.json").read_text())
 ROW = deepops_row(RELEASE) or {}
 VARIABLES = role_file("deepops", "vars/main.yml")
+NAMES = upstream.names()
 PLAYBOOKS = sorted(
     {
         *(text for text in texts(VARIABLES) if re.fullmatch(r"[\w./-]+\.yml", text)),
@@ -258,7 +259,46 @@ def test_no_tag_is_skipped_or_chosen() -> None:
 def test_default_networks_are_those_of_kubespray(kubespray: Facts) -> None:
     own = kubespray["roles"]["kubespray_defaults"]["variables"]["defaults/main/main.yml"]
     assert (own["kube_pods_subnet"], own["kube_service_addresses"]) == (POD_SUBNET, SERVICE_SUBNET)
-    assert own["kube_network_node_prefix"] == stage._NODE_PREFIX
+    assert own["kube_network_node_prefix"] == NAMES["node_prefix"]
+    calico = kubespray["roles"]["network_plugin/calico_defaults"]["variables"]["defaults/main.yml"]
+    assert calico["calico_pool_blocksize"] == NAMES["block_prefix"]
+
+
+def test_names_by_which_site_files_are_checked_are_those_of_the_trees(
+    deepops: Facts, kubespray: Facts
+) -> None:
+    known = defaults(deepops, kubespray)
+    prose = {"ref", "see"}  # words of comments
+    assert upstream.variables() == {name for name in known if re.fullmatch(r"[a-z]\w*", name)} - prose
+    for name in [*NAMES["keys"], *NAMES["ipv4_only"], *NAMES["own"]]:
+        assert name in upstream.variables()
+    settled = set(SET) - {"helm_enabled", "drain_grace_period", *NAMES["keys"], *NAMES["own"]}
+    assert not settled & set(re.findall(r"(?m)^(\w+):", (TEMPLATES / "group_vars.yml.j2").read_text()))
+
+
+def test_names_that_hosts_may_not_have_are_the_groups_of_the_trees(deepops: Facts, kubespray: Facts) -> None:
+    plays = [
+        play
+        for tree in (deepops, kubespray)
+        for playbook in tree["playbooks"].values()
+        for play in playbook["plays"]
+    ]
+    patterns = [text for play in plays for text in texts(play.get("hosts")) if "{{" not in text]
+    found_groups = {re.sub(r"[!&\s]|\[.*", "", word) for text in patterns for word in re.split("[:,|]", text)}
+    found_groups |= {name.partition(":")[0] for name in deepops["inventory_groups"]}
+    named = {name for name in found_groups if re.fullmatch(r"[a-z][\w-]*", name)} - {"first"}
+    assert named == set(NAMES["groups"])
+
+
+def test_the_address_of_a_node_is_a_variable_of_kubespray(kubespray: Facts) -> None:
+    checks = [check for role in kubespray["roles"].values() for check in role.get("checks", [])]
+    assert "Stop if ip var does not match local ips" in checks
+    assert "access_ip" in upstream.variables()
+
+
+def test_the_subnet_manager_of_nvlink_5_is_a_package_that_deepops_installs(deepops: Facts) -> None:
+    values = deepops["roles"]["nvidia-dgx"]["variables"]["vars/ubuntu-24.04.yml"]
+    assert "nvlsm" in values["dgx_os7_nvlink5_packages"]
 
 
 def test_docker_of_the_host_is_a_choice_of_kubespray(kubespray: Facts) -> None:

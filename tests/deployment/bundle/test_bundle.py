@@ -33,7 +33,7 @@ TRIDENT_ARCHIVE = b"trident installer" * 5000
 ROLES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "container_toolkit": (
         {
-            "container_toolkit_version": "1.0", "container_toolkit_package_revision": "1",
+            "container_toolkit_version": "1.0.0", "container_toolkit_package_revision": "1",
             "container_toolkit_repository": "https://nvidia.example.com/stable",
             "container_toolkit_key_url": "https://nvidia.example.com/gpgkey",
         },
@@ -150,7 +150,7 @@ def _world(net: Internet, root: Path) -> World:
     (site / "site.yml").write_text(yaml.safe_dump({
         "schema": 1, "name": "here", "hosts": {"gpu01": host}, "mirrors": mirrors,
         "versions": {
-            "kubernetes": "1.34.2", "deepops": "26.07", "trident": "26.06.0", "container_toolkit": "1.0",
+            "kubernetes": "1.34.2", "deepops": "26.07", "trident": "26.06.0", "container_toolkit": "1.0.0",
             "dra": "0.5.0",
         },
         "deepops": {"commit": commit},
@@ -169,8 +169,8 @@ def _flat(net: Internet, signer: servers.Signer) -> None:
     index = net.files.pop("/nvidia/stable/deb/dists/jammy/main/binary-amd64/Packages.gz")
     del net.files["/nvidia/stable/deb/dists/jammy/InRelease"]
     net.files["/nvidia/stable/deb/amd64/Packages.gz"] = index
-    net.files["/nvidia/stable/deb/amd64/pool/nvidia-container-toolkit_1.0-1_amd64.deb"] = net.files.pop(
-        "/nvidia/stable/deb/pool/nvidia-container-toolkit_1.0-1_amd64.deb"
+    net.files["/nvidia/stable/deb/amd64/pool/nvidia-container-toolkit_1.0.0-1_amd64.deb"] = net.files.pop(
+        "/nvidia/stable/deb/pool/nvidia-container-toolkit_1.0.0-1_amd64.deb"
     )
     plain = gzip.decompress(index)
     release = (
@@ -230,11 +230,11 @@ def test_the_bundle_holds_everything_that_follows_from_the_site(origin: World) -
     sbom = json.loads((world.bundle / "sbom.cdx.json").read_text())
     assert sbom["bomFormat"] == "CycloneDX"
     purls = {each["purl"] for each in sbom["components"]}
-    assert {"pkg:pypi/netaddr@1.0", "pkg:deb/ubuntu/rpcbind@1.0-1?arch=amd64"} <= purls
+    assert {"pkg:pypi/netaddr@1.0", "pkg:deb/ubuntu/rpcbind@1.0.0-1?arch=amd64"} <= purls
 
 
 def test_a_second_run_fetches_what_the_first_one_could_not(world: World) -> None:
-    deb = "/ubuntu/pool/rpcbind_1.0-1_amd64.deb"
+    deb = "/ubuntu/pool/rpcbind_1.0.0-1_amd64.deb"
     blob = f"/v2/team/app/blobs/sha256:{servers.sha256(b'layer two' * 1000)}"
     world.net.gone = {deb, "/netapp/releases/v26.06.0.tar.gz"}
     world.net.cut = {blob: 100}
@@ -242,7 +242,7 @@ def test_a_second_run_fetches_what_the_first_one_could_not(world: World) -> None
     assert first.returncode == 1
     assert "v26.06.0.tar.gz" in first.stderr
     assert "404" in first.stderr
-    assert "rpcbind_1.0-1_amd64.deb" in first.stderr
+    assert "rpcbind_1.0.0-1_amd64.deb" in first.stderr
     broken = world.muster("verify", world.bundle)
     assert broken.returncode == 1
     assert "was not fetched" in broken.stdout
@@ -252,7 +252,7 @@ def test_a_second_run_fetches_what_the_first_one_could_not(world: World) -> None
     world.net.requests.clear()
     second = world.build()
     assert second.returncode == 0, second.stderr
-    assert not world.net.requests_for("libtirpc3_1.0-1"), "what was there is not fetched again"
+    assert not world.net.requests_for("libtirpc3_1.0.0-1"), "what was there is not fetched again"
     assert next(each[2] for each in world.net.requests_for(blob)).startswith("bytes="), (
         "a cut transfer goes on where it ended"
     )

@@ -1,0 +1,93 @@
+"""The container images of a site file: their grammar, and tags that move."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from deployment.site import Finding, Place, Site
+
+_LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_DOMAIN: Final = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?"
+_COMPONENT: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_PATH: Final = rf"{_COMPONENT}(?:/{_COMPONENT})*"
+_NAME: Final = re.compile(rf"(?:{_DOMAIN}/)?{_PATH}")
+_REFERENCE: Final = re.compile(
+    rf"(?P<name>(?:{_DOMAIN}/)?{_PATH})(?::(?P<tag>\w[\w.-]{{0,127}}))?"
+    r"(?:@(?P<digest>sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}))?",
+    re.ASCII,
+)
+"""A reference as the projects docker and distribution define it."""
+
+_MAX_NAME: Final = 255
+_MOVING: Final = frozenset(
+    {
+        "latest",
+        "stable",
+        "edge",
+        "nightly",
+        "main",
+        "master",
+        "dev",
+        "devel",
+        "develop",
+        "head",
+        "current",
+        "canary",
+    }
+)
+"""Tags that by custom follow a branch or the newest release."""
+
+
+def problems(site: Site) -> Iterator[Finding]:
+    """Yield images whose text is no reference."""
+    for place, text in _images(site):
+        why = _why_none(text)
+        if why:
+            where = ".".join(map(str, place))
+            yield Finding(
+                place,
+                f"{where}: `{text}` is no image: {why}; write REGISTRY/NAME:TAG, as registry.example.com/muster:0.1.0",
+            )
+
+
+def notes(site: Site) -> Iterator[str]:
+    """Yield the images that a registry may replace: without a digest, and with a tag that moves or without any."""
+    for place, text in _images(site):
+        match = _REFERENCE.fullmatch(text)
+        if match is None or match["digest"] or (match["tag"] or "latest").lower() not in _MOVING:
+            continue
+        tag = f"the tag {match['tag']} moves" if match["tag"] else "without a tag it is latest, which moves"
+        yield (
+            f"{'.'.join(map(str, place))}: {text}: {tag}, so two hosts or two runs may get different images: name the "
+            "tag of a release or a digest"
+        )
+
+
+def _images(site: Site) -> Iterator[tuple[Place, str]]:
+    """Yield each image that the file names; a name of vault.yml is none."""
+    orchestrator = site.get("orchestrator", "image")
+    if orchestrator is not None:
+        yield ("orchestrator", "image"), orchestrator
+    for index, image in enumerate(site.get("bundle", "images", default=[])):
+        yield ("bundle", "images", index), image.removeprefix("oci://")
+    for name, image in site.get("validation", "images", default={}).items():
+        yield ("validation", "images", name), image
+    for name, value in site.get("vars", default={}).items():
+        if name.endswith("_image") and isinstance(value, str) and value and "{{" not in value:
+            yield ("vars", name), value
+
+
+def _why_none(text: str) -> str:
+    """Return the fault of a reference; empty for a valid one."""
+    match = _REFERENCE.fullmatch(text)
+    if match and len(match["name"]) <= _MAX_NAME:
+        return ""
+    rest = text.partition("@")[0]
+    name = rest.rpartition(":")[0] if ":" in rest.rpartition("/")[2] else rest
+    if "://" in text:
+        return "a reference has no scheme"
+    if name != name.lower() and _NAME.fullmatch(name.lower()):
+        return "the name of a repository has no upper case"
+    if match:
+        return f"its name is longer than {_MAX_NAME} characters"
+    return "it has not the form of a reference"

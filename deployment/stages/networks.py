@@ -1,0 +1,181 @@
+"""The networks of a cluster beside its hosts and its storage: family, size and overlaps."""
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Any, Final
+
+from deployment import addresses, site_checks, upstream
+from deployment.site import Finding, Place, Site
+
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_MAX_SERVICE_PREFIX: Final = 28
+_MIN_SERVICE_PREFIX: Final = 12
+"""kubeadm asks for ten addresses of services; the API server takes no network larger than a /12."""
+
+
+def problems(site: Site, plugin: str) -> Iterator[Finding]:
+    """Yield networks and addresses with which the cluster that kubespray makes cannot work."""
+    findings = list(_of_another_family(site))
+    yield from findings
+    if not findings:
+        yield from _shared(site)
+        yield from _too_small(site, plugin)
+        yield from _exported(site)
+
+
+def of_cluster(site: Site) -> dict[str, _Network]:
+    """Return the networks of pods and services."""
+    return {
+        "pods": ipaddress.ip_network(site.get("kubernetes", "pod_subnet", default=addresses.POD_SUBNET)),
+        "services": ipaddress.ip_network(
+            site.get("kubernetes", "service_subnet", default=addresses.SERVICE_SUBNET)
+        ),
+    }
+
+
+def _place(site: Site, members: str) -> Place:
+    """Return where the file names a network of the cluster, or where it would."""
+    key = f"{members.removesuffix('s')}_subnet"
+    named = site.get("kubernetes", default={})
+    if key in named:
+        return ("kubernetes", key)
+    return ("kubernetes",) if named else ("versions", "kubernetes")
+
+
+def _of_another_family(site: Site) -> Iterator[Finding]:
+    """Yield IPv6 networks and hosts: the inventory for kubespray has its IPv4 stack alone."""
+    fix = "muster sets up IPv4 alone (kubespray's ipv6_stack is off): name an IPv4"
+    for members, network in of_cluster(site).items():
+        if network.version != 4:
+            yield Finding(
+                _place(site, members), f"the network of the {members} ({network}) is IPv6: {fix} network"
+            )
+    for name, host in site.hosts.items():
+        for key in ("address", "node_address"):
+            if ":" in host.get(key, "") and not site_checks.is_loopback(host[key]):
+                yield Finding(("hosts", name, key), f"{name} has the IPv6 address {host[key]}: {fix} address")
+
+
+def _shared(site: Site) -> Iterator[Finding]:
+    """Yield networks of the cluster that share addresses with each other, with hosts or with the storage."""
+    networks = of_cluster(site)
+    pods, services = networks["pods"], networks["services"]
+    if pods.overlaps(services):
+        yield Finding(
+            _place(site, "services"),
+            f"pods ({pods}) and services ({services}) share addresses: give one another network",
+        )
+    for members, network in networks.items():
+        for name, text in _fixed_addresses(site):
+            if is_in(text, network):
+                yield Finding(
+                    _place(site, members),
+                    f"{name} has {text}, which is in the network of the {members} ({network}): name another one in "
+                    f"kubernetes.{members.removesuffix('s')}_subnet",
+                )
+
+
+def _too_small(site: Site, plugin: str) -> Iterator[Finding]:
+    """Yield a network of pods without a part for each host, and one of services of a size that Kubernetes refuses."""
+    networks = of_cluster(site)
+    pods, services = networks["pods"], networks["services"]
+    facts, extra = upstream.names(), site.get("vars", "deepops_extra_variables", default={})
+    of_node = _number(extra, "kube_network_node_prefix", facts["node_prefix"])
+    part = _number(extra, "calico_pool_blocksize", facts["block_prefix"]) if plugin == "calico" else of_node
+    max_hosts = 2 ** max(part - pods.prefixlen, 0)
+    if pods.prefixlen > of_node:
+        yield Finding(
+            _place(site, "pods"),
+            f"{pods} is smaller than the /{of_node} of one node's pods: take a larger network",
+        )
+    elif max_hosts < len(site.hosts):
+        yield Finding(
+            _place(site, "pods"),
+            f"{pods} has room for {max_hosts} hosts with {plugin}, there are {len(site.hosts)}: take a larger network",
+        )
+    if not _MIN_SERVICE_PREFIX <= services.prefixlen <= _MAX_SERVICE_PREFIX:
+        yield Finding(
+            _place(site, "services"),
+            f"{services} is no network for services: take one from /{_MIN_SERVICE_PREFIX} to /{_MAX_SERVICE_PREFIX}",
+        )
+
+
+def _number(extra: Any, name: str, default: int) -> int:
+    value = extra.get(name, default) if isinstance(extra, dict) else default
+    return int(value) if str(value).isdecimal() else default
+
+
+def _exported(site: Site) -> Iterator[Finding]:
+    """Yield exports to pods and services: hosts mount, and none of them has an address there."""
+    known = [host.get(key, "") for host in site.hosts.values() for key in ("address", "node_address")]
+    lifs = lif_networks(site)
+    for place, export in exports(site):
+        serves = any(is_in(text, export) for text in known) or any(
+            export.version == lif.version and export.overlaps(lif) for lif in lifs
+        )
+        shared = [
+            f"{members} ({network})"
+            for members, network in of_cluster(site).items()
+            if export.version == network.version and export.overlaps(network)
+        ]
+        if shared and not serves:
+            yield Finding(
+                place,
+                f"{'.'.join(map(str, place))}: {export} shares addresses with the {' and the '.join(shared)}, and "
+                "hosts mount, not pods: name the network by which the hosts reach the storage",
+            )
+
+
+def exports(site: Site) -> Iterator[tuple[Place, _Network]]:
+    """Yield each network that the storage is exported to, with its entry; names and netgroups are left out."""
+    ontap = site.get("storage", "ontap", default={})
+    named: list[tuple[Place, str]] = [
+        (("storage", "ontap", "export_cidrs", index), text)
+        for index, text in enumerate(ontap.get("export_cidrs", []))
+    ]
+    named += [
+        (("storage", "ontap", "export_rules", index, "clients", number), text)
+        for index, rule in enumerate(ontap.get("export_rules", []))
+        for number, text in enumerate(rule["clients"])
+    ]
+    for place, text in named:
+        try:
+            yield place, ipaddress.ip_network(text, strict=False)
+        except ValueError:
+            continue
+
+
+def lif_networks(site: Site) -> list[_Network]:
+    """Return the networks of the interfaces that data is served by, as their masks say."""
+    networks: list[_Network] = []
+    for lif in site.get("storage", "ontap", "data_lifs", default=[]):
+        try:
+            networks.append(ipaddress.ip_network(f"{lif['address']}/{lif['netmask']}", strict=False))
+        except ValueError:
+            continue  # a name
+    return networks
+
+
+def _fixed_addresses(site: Site) -> Iterator[tuple[str, str]]:
+    for name, host in site.hosts.items():
+        yield name, host["address"]
+        if "node_address" in host:
+            yield f"the node {name}", host["node_address"]
+    for name, switch in site.get("network", "switches", default={}).items():
+        yield name, switch["address"]
+    ontap = site.get("storage", "ontap", default={})
+    if ontap:
+        yield "storage.ontap.management_lif", ontap["management_lif"]
+    interfaces = [*ontap.get("data_lifs", []), ontap.get("svm_management_lif")]
+    for interface in filter(None, interfaces):
+        yield interface["name"], interface["address"]
+
+
+def is_in(text: str, network: _Network) -> bool:
+    """Whether a text is an address in a network; a name is in none."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return address in network

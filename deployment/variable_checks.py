@@ -1,0 +1,159 @@
+"""The variables that a site file hands to roles and to kubespray: unknown, of a wrong type, or checked elsewhere."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from deployment import upstream
+from deployment.content import role_options
+from deployment.site import Finding, Place, Site
+
+EXTRA: Final = ("vars", "deepops_extra_variables")
+
+_KEYS: Final = {
+    "container_toolkit_version": "versions.container_toolkit",
+    "deepops_commit": "deepops.commit",
+    "deepops_device_plugin": "deepops.device_plugin",
+    "deepops_docker_version": "versions.docker",
+    "deepops_gpu_operator_enabled": "deepops.gpu_operator",
+    "deepops_kubernetes": "versions.kubernetes",
+    "deepops_network_plugin": "kubernetes.network_plugin",
+    "deepops_node_address": "hosts.NAME.node_address",
+    "deepops_pod_subnet": "kubernetes.pod_subnet",
+    "deepops_release": "versions.deepops",
+    "deepops_runtime": "kubernetes.container_runtime",
+    "deepops_service_subnet": "kubernetes.service_subnet",
+    "dra_version": "versions.dra",
+    "driver_branch": "versions.driver",
+    "trident_backends": "storage.backends",
+    "trident_classes": "storage.classes",
+    "trident_version": "versions.trident",
+}
+"""Variables of roles that are checked, among the rest, under a key of the site file."""
+
+_WORDS: Final = {
+    "bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text", "list": "a list",
+    "dict": "keys with values",
+}  # fmt: skip
+_FORMS: Final = {
+    "bool": re.compile("yes|no|on|off|true|false|y|n|t|f|1|0"),
+    "int": re.compile("[+-]?[0-9]+"),
+    "float": re.compile("[+-]?[0-9]*[.]?[0-9]+"),
+}
+"""The texts that Ansible reads as a value of a type, in lower case."""
+
+
+def problems(site: Site) -> Iterator[Finding]:
+    """Yield the variables that a role or kubespray would not take as they are meant."""
+    options = role_options()
+    for name, value in site.get("vars", default={}).items():
+        place: Place = ("vars", name)
+        if name in _KEYS:
+            yield Finding(place, f"vars.{name}: it is checked as {_KEYS[name]}: write it there")
+        elif name not in options:
+            yield Finding(place, f"vars.{name}: no role has this variable{_nearest(name, options)}")
+        else:
+            yield from _of_value(place, value, options[name])
+    extra = site.get(*EXTRA, default={})
+    yield from _of_extra(extra) if isinstance(extra, dict) else ()
+
+
+def connection_problems(site: Site) -> Iterator[Finding]:
+    """Yield variables of a connection that Ansible does not have."""
+    for host, entry in site.hosts.items():
+        for name in entry.get("connection_vars", {}):
+            place: Place = ("hosts", host, "connection_vars", name)
+            where = f"hosts.{host}.connection_vars.{name}"
+            if name in {"ip", "access_ip"}:
+                yield Finding(
+                    place,
+                    f"{where}: the address of the node is no matter of the connection: hosts.{host}.node_address",
+                )
+            elif not re.fullmatch(r"ansible_[a-z0-9_]+", name):
+                yield Finding(
+                    place,
+                    f"{where}: variables of a connection begin with ansible_. Write a variable of a role under vars, "
+                    "one of kubespray under vars.deepops_extra_variables",
+                )
+
+
+def _of_extra(extra: Mapping[Any, Any]) -> Iterator[Finding]:
+    """Yield unknown variables for kubespray, and variables that override a checked one."""
+    keys = upstream.names()["keys"]
+    for name in extra:
+        place: Place = (*EXTRA, name)
+        where = ".".join(map(str, place))
+        if name in keys:
+            yield Finding(place, f"{where}: it would override what was checked: write it as {keys[name]}")
+        elif name in upstream.names()["ipv4_only"]:
+            yield Finding(
+                place, f"{where}: muster sets up IPv4 alone, and has checked the networks for it: remove it"
+            )
+        elif name in upstream.names()["own"]:
+            yield Finding(place, f"{where}: muster sets it, and its stages depend on it: remove it")
+        elif name not in upstream.variables():
+            yield Finding(
+                place,
+                f"{where}: neither kubespray nor DeepOps has this variable{_nearest(str(name), upstream.variables())}",
+            )
+
+
+def _nearest(name: str, known: Any) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.8)
+    return f": is {near[0]} meant?" if near else ": correct it, or remove it"
+
+
+def _of_value(place: Place, value: Any, option: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield the parts of a value that its option of an argument specification does not allow."""
+    where, kind = ".".join(map(str, place)), str(option.get("type", "str"))
+    if isinstance(value, str) and "{{" in value:
+        return  # of vault.yml, and known at run time
+    if not _fits(value, kind):
+        yield Finding(place, f"{where}: should be {_WORDS.get(kind, kind)}, not {_shown(value)}")
+        return
+    choices = option.get("choices")
+    if choices and value not in choices:
+        yield Finding(place, f"{where}: {value} is none of {', '.join(map(str, choices))}")
+    nested = option.get("options", {})
+    entries: list[tuple[Place, Any]] = [(place, value)]
+    if isinstance(value, list):
+        entries = [((*place, index), entry) for index, entry in enumerate(value)]
+        if "elements" in option and not nested:
+            for inner, entry in entries:
+                yield from _of_value(inner, entry, {"type": option["elements"]})
+    for inner, entry in entries if nested else ():
+        yield from _of_entry(inner, entry, nested)
+
+
+def _of_entry(place: Place, entry: Any, options: Mapping[str, Any]) -> Iterator[Finding]:
+    where = ".".join(map(str, place))
+    if not isinstance(entry, dict):
+        yield Finding(place, f"{where}: should be keys with values, not {_shown(entry)}")
+        return
+    for key, value in entry.items():
+        if key in options:
+            yield from _of_value((*place, key), value, options[key])
+        else:
+            yield Finding(
+                (*place, key), f"{where}: unknown key `{key}` (known here: {', '.join(sorted(options))})"
+            )
+    for key, option in options.items():
+        if option.get("required") and key not in entry and set(entry) <= set(options):
+            yield Finding(place, f"{where}: `{key}` is missing")
+
+
+def _fits(value: Any, kind: str) -> bool:
+    """Whether Ansible takes a value as one of a type."""
+    if kind in _FORMS:
+        return bool(not isinstance(value, dict | list) and _FORMS[kind].fullmatch(str(value).lower()))
+    if kind in {"list", "dict"}:
+        return isinstance(value, list if kind == "list" else dict)
+    return value is not None and (kind == "raw" or not isinstance(value, dict | list))
+
+
+def _shown(value: Any) -> str:
+    for kind, words in ((dict, "keys with values"), (list, "a list"), (type(None), "nothing")):
+        if isinstance(value, kind):
+            return words
+    return f"`{str(value)[:60]}`"
