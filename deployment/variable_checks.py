@@ -61,6 +61,7 @@ def problems(site: Site) -> Iterator[Finding]:
 
 def connection_problems(site: Site) -> Iterator[Finding]:
     """Yield variables of a connection that Ansible does not have."""
+    known = upstream.names()["connection"].split()
     for host, entry in site.hosts.items():
         for name in entry.get("connection_vars", {}):
             place: Place = ("hosts", host, "connection_vars", name)
@@ -75,6 +76,10 @@ def connection_problems(site: Site) -> Iterator[Finding]:
                     place,
                     f"{where}: variables of a connection begin with ansible_. Write a variable of a role under vars, "
                     "one of kubespray under vars.deepops_extra_variables",
+                )
+            elif name not in known:
+                yield Finding(
+                    place, f"{where}: Ansible's connections do not have this variable{_nearest(name, known)}"
                 )
 
 

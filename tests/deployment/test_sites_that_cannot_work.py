@@ -3,6 +3,7 @@
 Each case is a small change to one healthy site. The README of `cases/installer` names the kinds.
 """
 
+import importlib.util
 import json
 import re
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from deployment import upstream
 from tests.deployment.conftest import SiteUnderTest
 from tests.upstream.facts import FACTS_VARIABLE, folder
 
@@ -276,6 +278,9 @@ OWN = {
         "the node dgx02 has 10.233.64.9, which is in the network of the pods", "kubernetes:\n"),
     "another address for the others": node("connection_vars: {access_ip: 10.61.2.32}", "hosts.dgx02.node_address"),
     "a variable of kubespray as one of the connection": node("connection_vars: {kube_vip: 1}", "begin with ansible_"),
+    "a misspelt variable of the connection": node(
+        "connection_vars: {ansible_pyton_interpreter: /usr/bin/python3}", "is ansible_python_interpreter meant?"),
+    "a variable of the connection": node("connection_vars: {ansible_ssh_retries: 3}", refused=False),
     "a site without GPUs": Case(
         "dgx-a100, roles: [gpu]}\n  dgx02: {address: 10.61.1.32, os: dgx-os-7, model: dgx-h100, roles: [gpu]}",
         "dgx-a100, roles: [worker]}", NEVER_VERIFIED),
@@ -353,6 +358,20 @@ def test_the_whole_files_are_judged_alike(site: SiteUnderTest, name: str) -> Non
 def test_every_case_of_the_folder_has_its_kind_here() -> None:
     folders = {each.parent.name for each in CASES.glob("*/site.yml")}
     assert folders <= OF_README.keys()
+
+
+def test_each_variable_of_a_connection_is_one_of_the_ansible_at_hand() -> None:
+    found = importlib.util.find_spec("ansible")
+    assert found
+    root = Path(str(found.origin)).parent
+    collection = (
+        root.parent / "ansible_collections" / "community" / "docker" / "plugins" / "connection" / "nsenter.py"
+    )
+    sources = [*root.glob("plugins/**/*.py"), root / "config" / "base.yml", collection]
+    documented = {name for path in sources for name in re.findall(r"\bname: (ansible_\w+)", path.read_text())}
+    general = {"become", "become_method", "connection", "shell_type", "shell_executable", "timeout"}
+    known = set(upstream.names()["connection"].split()) - {f"ansible_{name}" for name in general}
+    assert known <= documented
 
 
 def test_kubespray_gets_the_address_of_a_node(site: SiteUnderTest) -> None:
