@@ -23,11 +23,13 @@ from tests.specification.harm import (
 from tests.specification.tiny import Place, Places, World, without
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
 FREE, MOVES, EVICTIONS, BOTH = range(4)
 
-PLACED: Final = "what a decision has placed gets no other place so that an eviction makes enough room"
+PLACED: Final = (
+    "who got a place by an eviction gets no other place so that another eviction makes enough room"
+)
 MADE: Final = (
     "room that is made for less urgent jobs of a team is not given to an urgent one in the same decision"
 )
@@ -47,28 +49,26 @@ class Cycle:
         self.started: list[int] = []
 
     def decide(self) -> Places:
-        """The order of aims."""
-        for tier in (
-            GUARANTEED,
-            FAIR,
-        ):  # 1. who is entitled is served: in free room, then by moves and evictions
+        """The order of aims. 2. is `may_take`: nobody loses what a quota covers to another team."""
+        # 1. who is entitled is served: in free room, then by moves and evictions
+        for tier in (GUARANTEED, FAIR):
             self.in_turn(tier, FREE)
             self.in_turn(tier, BOTH)
-        self.in_turn(
-            SURPLUS, FREE
-        )  # 3. what is left over is lent in the order of turns, and inside a team by age
+        # 3. what is left over is lent in the order of turns, and inside a team by age
+        self.in_turn(SURPLUS, FREE)
         self.prefer_older()
         self.in_turn(SURPLUS, MOVES)
         self.prefer_urgent()
-        self.spare()  # 4. who can stay stays; 2. is `may_take`: nobody loses what a quota covers to another team
+        # 4. who can stay stays
+        self.spare()
         return self.now
 
     def waiting(self) -> list[int]:
         return [job for job, at in enumerate(self.now) if at is None and self.home[job] is None]
 
-    def in_turn(self, tier: int, most: int) -> None:
+    def turns(self, tier: int, *, alone: bool = False) -> Iterator[int]:
+        """Every job that waits, once, while its claim is as good as the tier."""
         tried: set[int] = set()
-        alone = most == BOTH
         while ready := [
             job
             for job in self.waiting()
@@ -77,32 +77,26 @@ class Cycle:
             job = self.claims.next(ready, self.now)
             assert job is not None
             tried.add(job)
+            yield job
+
+    def in_turn(self, tier: int, most: int) -> None:
+        for job in self.turns(tier, alone=most == BOTH):
             self.serve(job, most)
 
     def prefer_older(self) -> None:
         """Inside a team nobody is overtaken by a younger job that starts in the same decision."""
         for job in sorted(self.waiting(), key=self.claims.rank):
-            later = [
-                each
-                for each in self.mine(job, self.started)
-                if self.claims.rank(each) > self.claims.rank(job)
-            ]
-            if later and not self.has_rival(job) and self.serve(job, FREE, later):
-                for other in sorted(later, key=self.claims.rank):
-                    self.serve(other, FREE)
+            mine = self.mine(job, self.started)
+            later = [each for each in mine if self.claims.rank(each) > self.claims.rank(job)]
+            if later and not self.has_rival(job):
+                self.serve(job, FREE, later)
 
     def prefer_urgent(self) -> None:
         """Inside a team an urgent job takes the place of less urgent ones, of as low a priority as will do."""
-        tried: set[int] = set()
-        while ready := [job for job in self.waiting() if job not in tried]:
-            job = self.claims.next(ready, self.now)
-            assert job is not None
-            tried.add(job)
+        for job in self.turns(SURPLUS):
             given = self.mine(job, self.started if MADE in self.gaps else self.won)
             lower = [each for each in given if self.jobs[each].priority < self.jobs[job].priority]
-            if self.serve(job, EVICTIONS, lower, urgent=True):
-                for other in sorted(lower, key=self.claims.rank):
-                    self.serve(other, FREE)
+            self.serve(job, EVICTIONS, lower, urgent=True)
 
     def mine(self, job: int, jobs: Iterable[int]) -> list[int]:
         return [each for each in jobs if self.jobs[each].team == self.jobs[job].team]
@@ -137,30 +131,29 @@ class Cycle:
             for team in world.line(new.team)
         )
 
-    def serve(self, job: int, most: int, dropped: Iterable[int] = (), *, urgent: bool = False) -> bool:
-        """Start the job with the least harm, by no stronger means than `most`. False: there is no way."""
+    def serve(self, job: int, most: int, dropped: Sequence[int] = (), *, urgent: bool = False) -> None:
+        """Start the job with the least harm, by no stronger means than `most`, and the dropped ones where they fit."""
         if not self.keeps_quota(job, self.now):
-            return False
+            return
         ways: list[tuple[Harm, list[tuple[int, ...]], Places]] = []
         for places in self.world.allocations(self.options(job, dropped)):
             harm = self.urgency(job, places) if urgent else self.harm(job, places)
             if harm is None or harm[0] > most:  # type: ignore[operator]
                 continue
             placed = [each for each in self.won if each not in dropped and places[each] != self.now[each]]
-            if PLACED in self.gaps and placed and (harm[0] != FREE or dropped):
+            if PLACED in self.gaps and not set(placed) <= set(self.started) and (harm[0] != FREE or dropped):
                 continue
             if FIRST in self.gaps or self.lasts(job, harm, places, dropped, urgent=urgent):
                 ways.append((harm, [place or () for place in places], places))
         best = min(ways, default=None)
         if best is None or not self.lasts(job, best[0], best[2], dropped, urgent=urgent):
-            return False
+            return
         self.now = best[2]
         self.won = [*(each for each in self.won if each not in dropped), job]
-        is_free = best[0][0] == FREE and all(
-            home in (None, now) for home, now in zip(self.home, self.now, strict=True)
-        )
-        self.started += [job] if is_free else []
-        return True
+        moved = [each for each, home in enumerate(self.home) if home not in (None, self.now[each])]
+        self.started += [job] if best[0][0] == FREE and not moved else []
+        for other in sorted(dropped, key=self.claims.rank):
+            self.serve(other, FREE)
 
     def options(self, new: int | None, dropped: Iterable[int] = ()) -> list[list[Place]]:
         """Where each job may be: what was started before starts still, but for the dropped, and firm jobs stay."""
@@ -240,6 +233,7 @@ class Cycle:
         if not gone:
             return
         decided = self.now
+        lost = [job for job in gone if decided[job] is None]
         self.now = tuple(self.home[job] if job in gone else at for job, at in enumerate(decided))
         ways = [
             (
@@ -252,7 +246,7 @@ class Cycle:
             )
             for places in self.world.allocations(self.options(None))
             if set(self.touched(places)) <= set(gone)
-            and not any(places[job] is None and decided[job] is not None for job in gone)
+            and all(places[job] is not None or job in lost for job in gone)
         ]
         self.now = min(ways)[-1]
 

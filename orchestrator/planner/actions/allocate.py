@@ -10,6 +10,11 @@ from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placements import Placed
+from orchestrator.planner.preemption.arrangement import (
+    carry_out_arrangement,
+    place_beside,
+    started_workloads,
+)
 from orchestrator.planner.preemption.nominations import start_nominated_elsewhere
 from orchestrator.planner.reasons.explainer import Explainer
 from orchestrator.planner.seats import SeatState
@@ -125,13 +130,15 @@ def _prefer_older(session: Session, explainer: Explainer) -> None:
         for younger in later:
             session.lift(younger)
         violation_found = session.violation(workload, chunk)
-        placed = None
+        placing = None
         if violation_found is None and not better_claims(session, workload, chunk, later):
-            placed = session.place_all(workload, chunk)
-        if placed is None:
+            placing = place_beside(session, workload, chunk, started_workloads(session), only_now=True)
+        if placing is None:
             session.ledger.rollback(checkpoint)
             hopeless.add(session, workload, chunk, workload.project)
             continue
+        placed, elsewhere = placing
+        carry_out_arrangement(session, elsewhere)
         session.grant(workload, placed)
         # What still fits beside the older workload does not have to wait for it.
         for younger in sorted(later, key=workload_order):

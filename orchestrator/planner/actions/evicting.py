@@ -8,6 +8,7 @@ from orchestrator.planner.gangs import Chunk, shape_of
 from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placements import Placed
+from orchestrator.planner.preemption.arrangement import Arrangement, carry_out_arrangement
 from orchestrator.planner.preemption.victim_selection import Losses
 from orchestrator.planner.preemption.victims import evictions_for
 from orchestrator.planner.session import Session
@@ -95,8 +96,11 @@ def _waits_for_capacity(session: Session, name: str) -> bool:
     return bool(session.next_chunk(workload)) and session.waits_for(workload, CAPACITY_REASONS)
 
 
-def carry_out(session: Session, workload: Workload, losses: Losses, placed: Placed) -> None:
-    """Make what is on the ledger part of the plan, and find new places for victims where there are any."""
+def carry_out(
+    session: Session, workload: Workload, losses: Losses, placed: Placed, elsewhere: Arrangement
+) -> None:
+    """Make what is on the ledger part of the plan."""
+    carry_out_arrangement(session, elsewhere)
     session.take(evictions_for(workload, losses))
     session.grant(workload, placed, after_evictions=bool(losses))
 

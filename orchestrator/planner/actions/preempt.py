@@ -18,10 +18,11 @@ from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import CAPACITY_REASONS, Amounts, Waiting, Workload
 from orchestrator.planner.obstacles import Overtaken
 from orchestrator.planner.ordering import workload_order
-from orchestrator.planner.placements import Placed, Placement
+from orchestrator.planner.placements import Placement
+from orchestrator.planner.preemption.arrangement import ArrangedSearches
 from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.rescheduling import move_elsewhere
-from orchestrator.planner.preemption.search import preempt_for
+from orchestrator.planner.preemption.search import Outcome, preempt_for
 from orchestrator.planner.preemption.victim_selection import Losses, Order, VictimSelector
 from orchestrator.planner.preemption.victims import EvictionReason, is_protected, needed_pods
 from orchestrator.planner.seats import SeatState
@@ -173,8 +174,8 @@ def preempt_lower_for(
         return False
     for other in granted:
         session.refuse(other, Overtaken(workload.name))
-    losses, placed = least_urgent
-    carry_out(session, workload, losses, placed)
+    losses = least_urgent[0]
+    carry_out(session, workload, *least_urgent)
     # Whose room was its own since an earlier decision comes first, then the victims, who ran, then what was started
     # only now: nobody loses a promised room to those who come after it.
     nominees = [other for other in granted if other.id in session.restored]
@@ -201,12 +202,13 @@ def _has_passed_on_its_place(session: Session, nominee: Workload) -> bool:
 
 def _least_urgent(
     session: Session, workload: Workload, selector: VictimSelector, policy: PriorityPolicy
-) -> tuple[Losses, Placed] | None:
+) -> Outcome | None:
     """Room for the next chunk, made by victims of as low a priority as will do."""
     chunk = session.next_chunk(workload)
+    started = session.once(ArrangedSearches).started(chunk)
     policy.ceiling = None
     checkpoint = session.ledger.checkpoint()
-    outcome = preempt_for(session, workload, chunk, selector)
+    outcome = preempt_for(session, workload, chunk, selector, started)
     if outcome is None or not outcome[0]:
         return outcome
     # Least harm may have taken one urgent pod rather than two less urgent ones. There is room at all, so it is worth
@@ -217,13 +219,13 @@ def _least_urgent(
             break
         policy.ceiling = ceiling
         session.ledger.rollback(checkpoint)
-        lower = preempt_for(session, workload, chunk, selector)
+        lower = preempt_for(session, workload, chunk, selector, started)
         if lower is not None:
             policy.ceiling = None
             return lower
     policy.ceiling = None
     session.ledger.rollback(checkpoint)
-    return preempt_for(session, workload, chunk, selector)
+    return preempt_for(session, workload, chunk, selector, started)
 
 
 def _priorities_below(selector: VictimSelector, workload: Workload) -> set[int]:
@@ -232,14 +234,14 @@ def _priorities_below(selector: VictimSelector, workload: Workload) -> set[int]:
 
 
 def _is_due_to_others(
-    session: Session, workload: Workload, outcome: tuple[Losses, Placed], suspended: Sequence[Workload]
+    session: Session, workload: Workload, outcome: Outcome, suspended: Sequence[Workload]
 ) -> bool:
     """Whether others have a better claim: projects, to what less urgent work of this one gives back, or the victims.
 
     A victim may be entitled to what it needs to run where the workload, with which the project holds more than its fair
     share, is not. Unless it fits elsewhere it would reclaim the room of others, and these the workload's.
     """
-    losses, placed = outcome
+    losses, placed, elsewhere = outcome
     chunk = tuple(pod for pod, _ in placed)
     checkpoint = session.ledger.checkpoint()
     moved = move_elsewhere(session, losses)
@@ -251,7 +253,12 @@ def _is_due_to_others(
         for victim, _ in losses
     )
     due = entitled and session.tier(workload, chunk) is EntitlementTier.SURPLUS
-    due = due or bool(suspended and better_claims(session, workload, chunk, suspended))
+    off_ledger = list(suspended)
+    for other, where in elsewhere:
+        if other.project == workload.project:
+            session.ledger.unplace(other, where)
+            off_ledger.append(other)
+    due = due or bool(suspended and better_claims(session, workload, chunk, off_ledger))
     session.ledger.rollback(checkpoint)
     return due
 

@@ -11,6 +11,7 @@ from orchestrator.planner.actions.evicting import carry_out, may_evict_now, prom
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
+from orchestrator.planner.preemption.arrangement import ArrangedSearches
 from orchestrator.planner.preemption.candidates import Candidates
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.repacking import repack_for
@@ -99,7 +100,8 @@ def reclaim_for(
     owner = (workload.project, workload.preemptible)
     if hopeless.includes(session, workload, chunk, owner):
         return None
-    outcome = preempt_for(session, workload, chunk, selector)
+    started = session.once(ArrangedSearches).started(chunk)
+    outcome = preempt_for(session, workload, chunk, selector, started)
     if outcome is None:
         within_quota = session.tier(workload, chunk) is EntitlementTier.GUARANTEED
         evicted = moving.evict_and_move(workload) if within_quota else None
@@ -135,8 +137,8 @@ class MovesWithinQuota:
         if outcome is None:
             self._failures += 1
             return None
-        losses, placed = outcome
-        carry_out(session, workload, losses, placed)
+        carry_out(session, workload, *outcome)
+        losses = outcome[0]
         promise_places(session, workload, [entry for entry in losses if entry[0].is_move], policy.moved)
         return [entry for entry in losses if not entry[0].is_move]
 

@@ -19,7 +19,7 @@ from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.homes import Homes, Lifted
 from orchestrator.planner.preemption.packing import Packing, parcels_of, spaces_of
 from orchestrator.planner.preemption.rescheduling import MovePolicy
-from orchestrator.planner.preemption.search import sparing
+from orchestrator.planner.preemption.search import Outcome, sparing
 from orchestrator.planner.preemption.victim_selection import Losses, VictimSelector
 from orchestrator.planner.session import Session
 
@@ -41,7 +41,7 @@ _Place = tuple[Lifted, Placement]
 
 def repack_for(
     session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
-) -> tuple[Losses, Placed] | None:
+) -> Outcome | None:
     """Places for the whole chunk on the ledger, with who is moved and evicted; None, with the ledger as it was."""
     policy = selector.policy
     if not isinstance(policy, MovePolicy):
@@ -100,7 +100,7 @@ class _Repacking:
         self._failed: dict[object, int] = {}
         self._sets: dict[object, Sequence[tuple[int, tuple[int, ...]]]] = {}
 
-    def run(self) -> tuple[Losses, Placed] | None:
+    def run(self) -> Outcome | None:
         checkpoint = self._ledger.checkpoint()
         losses: Losses = []
         evicted = [piece for piece in self._pieces() if not piece.is_move and self._lift(piece, losses)]
@@ -383,7 +383,7 @@ class _Repacking:
         evicted: list[Piece],
         moved: list[_Place],
         places: list[_Place],
-    ) -> tuple[Losses, Placed] | None:
+    ) -> Outcome | None:
         """The outcome on the ledger, checked by the policy as a whole."""
         pieces = [*evicted, *(item.piece for item, _ in moved if item.piece is not None)]
         losses = self._selector.evict(self._workload, self._requested, pieces)
@@ -396,7 +396,7 @@ class _Repacking:
                 placed.append((item.pod, where))
         if not self._policy.accepts_places(self._session, self._workload, losses, _by_workload(moved)):
             return None
-        return losses, placed
+        return losses, placed, []
 
 
 def _are_alike(first: Lifted, second: Lifted) -> bool:

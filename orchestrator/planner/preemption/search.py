@@ -14,6 +14,13 @@ from orchestrator.planner.model import Amounts, Pod, Workload
 from orchestrator.planner.placement.chunks import largest_first
 from orchestrator.planner.placement.topology import candidate_domains
 from orchestrator.planner.placements import Placed, Placement
+from orchestrator.planner.preemption.arrangement import (
+    ArrangedSearches,
+    Arrangement,
+    Placing,
+    arrange_again,
+    place_beside,
+)
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.victim_selection import (
     EvictionPolicy,
@@ -24,12 +31,13 @@ from orchestrator.planner.preemption.victim_selection import (
 from orchestrator.planner.preemption.victims import stay_on_ledger
 from orchestrator.planner.session import Session
 
-Outcome = tuple[Losses, Placed]
-"""Who is evicted or moved and why, and the places for the chunk."""
+Outcome = tuple[Losses, Placed, Arrangement]
+"""The victims with the rules, the placement of the chunk, and other placements of started workloads."""
 
 _MAX_SPARED = 3
 _MAX_PRUNED = 24
 _MAX_VICTIMS_OF_TREE = 200
+_MAX_ARRANGED = 32
 _TRIED_EACH = 8
 """To place a tree of gangs costs much: after so many victims it is tried once for as many more."""
 _WORK_OF_TREE = 10_000
@@ -40,13 +48,24 @@ _WORK_OF_POD = 250
 
 
 def preempt_for(
-    session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
+    session: Session,
+    workload: Workload,
+    chunk: Chunk,
+    selector: VictimSelector,
+    started: Sequence[Workload] = (),
 ) -> Outcome | None:
-    """Evict and place on the ledger so that the whole chunk fits; None, with the ledger as it was, if nothing does."""
+    """Evict and place on the ledger so that the whole chunk fits; None, with the ledger as it was, if nothing does.
+
+    If no evictions are enough alone, `started`, which this decision has started, gets other placements.
+    """
     session.forget_hindrances()
-    outcome = sparing(selector.policy, workload, chunk, lambda: _attempt(session, workload, chunk, selector))
+    outcome = sparing(
+        selector.policy, workload, chunk, lambda: _attempt(session, workload, chunk, selector, started)
+    )
     if outcome is None:
         session.note_hindrances(workload)
+        if started:
+            session.once(ArrangedSearches).note_failure()
     return outcome
 
 
@@ -63,18 +82,29 @@ def sparing(
     return outcome
 
 
-def _attempt(session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector) -> Outcome | None:
+def _attempt(
+    session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector, started: Sequence[Workload]
+) -> Outcome | None:
     checkpoint = session.ledger.checkpoint()
     session.work.spend(_WORK_OF_CLAIM + _WORK_OF_POD * len(chunk))
+
+    def place() -> Placing | None:
+        return place_beside(session, workload, chunk, started, only_now=False)
+
     relief = _relieve_limits(session, workload, chunk, selector)
-    outcome = None if relief is None else _search(session, workload, chunk, selector)
+    outcome = None if relief is None else _search(session, workload, chunk, selector, place)
+    if outcome is None and relief is not None and started:
+        with session.work.within(session.once(ArrangedSearches).allowance):
+            outcome = _search_one_by_one(session, workload, chunk, selector, place, most=_MAX_ARRANGED)
     if relief and outcome is not None:
-        outcome = ([*relief, *outcome[0]], outcome[1])
+        outcome = ([*relief, *outcome[0]], *outcome[1:])
     if outcome is None or not selector.policy.accepts(session, workload, outcome[0]):
         session.ledger.rollback(checkpoint)
         return None
-    if 1 < len(outcome[0]) <= _MAX_PRUNED and (len(chunk) > 1 or relief):
-        outcome = _prune(session, workload, chunk, selector, outcome=outcome, checkpoint=checkpoint)
+    if 1 < len(outcome[0]) <= _MAX_PRUNED and (len(chunk) > 1 or relief or started):
+        outcome = _prune(
+            session, workload, chunk, selector, place=place, outcome=outcome, checkpoint=checkpoint
+        )
         if _takes_places_for_nothing(session, outcome[0]):
             session.ledger.rollback(checkpoint)
             return None
@@ -140,9 +170,15 @@ def _first_allowed(
     return None
 
 
-def _search(session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector) -> Outcome | None:
+def _search(
+    session: Session,
+    workload: Workload,
+    chunk: Chunk,
+    selector: VictimSelector,
+    place: Callable[[], Placing | None],
+) -> Outcome | None:
     if workload.groups is not None and has_topology(workload.groups):
-        return _search_tree(session, workload, chunk, selector)
+        return _search_one_by_one(session, workload, chunk, selector, place)
     if workload.topology is None:
         return _search_pods(session, workload, chunk, selector, None)
     for domain in _domains(session, workload, chunk, selector):
@@ -210,7 +246,7 @@ def _search_pods(
         session.ledger.place(workload, pod, placement)
         placed.append((pod, placement))
         missing = minus(missing, pod.request.amounts)
-    return losses, placed
+    return losses, placed, []
 
 
 def _evict_for(
@@ -252,17 +288,26 @@ def _evict_for(
     return None
 
 
-def _search_tree(
-    session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
+def _search_one_by_one(
+    session: Session,
+    workload: Workload,
+    chunk: Chunk,
+    selector: VictimSelector,
+    place: Callable[[], Placing | None],
+    *,
+    most: int | None = None,
 ) -> Outcome | None:
-    """Victims one after the other, who has least to lose first, until the chunk fits where its topologies want it.
+    """Victims one after the other, who has least to lose first, until `place` finds nodes for the chunk.
 
-    Pieces without which a project falls below its quota go only after all others, and if no quota covers them.
+    Pieces without which a project falls below its quota go only after all others, and if no quota covers them. `most`:
+    the number of them.
     """
     requested = chunk_amounts(chunk)
     losses: Losses = []
+    if (placing := place()) is not None:
+        return losses, *placing
     for may_fall in (False, True):
-        for piece in selector.in_order(workload):
+        for piece in islice(selector.in_order(workload), most):
             falls = selector.policy.falls_below_quota(workload, [piece])
             if falls and not (may_fall and selector.policy.is_borrowed(workload, piece)):
                 continue
@@ -271,10 +316,9 @@ def _search_tree(
                 continue
             losses += evicted
             if len(losses) <= _TRIED_EACH or len(losses) % _TRIED_EACH == 0:
-                session.work.spend(_WORK_OF_TREE)
-                placed = session.place_all(workload, chunk)
-                if placed is not None:
-                    return losses, placed
+                session.work.spend(_WORK_OF_TREE if workload.groups is not None else 0)
+                if (placing := place()) is not None:
+                    return losses, *placing
             if len(losses) >= _MAX_VICTIMS_OF_TREE:
                 return None
     return None
@@ -286,6 +330,7 @@ def _prune(
     chunk: Chunk,
     selector: VictimSelector,
     *,
+    place: Callable[[], Placing | None],
     outcome: Outcome,
     checkpoint: int,
 ) -> Outcome:
@@ -297,10 +342,10 @@ def _prune(
         session.ledger.rollback(checkpoint)
         session.work.spend(20 * len(fewer))
         losses = evict_allowed(session, fewer, selector.policy, workload, requested)
-        placed = None if losses is None else session.place_all(workload, chunk)
-        if losses is None or placed is None or not selector.policy.accepts(session, workload, losses):
+        placing = None if losses is None else place()
+        if losses is None or placing is None or not selector.policy.accepts(session, workload, losses):
             return None
-        return losses, placed
+        return losses, *placing
 
     best = outcome
     for victim in reversed(list(victims)):
@@ -312,6 +357,7 @@ def _prune(
         return again
     session.ledger.rollback(checkpoint)
     evict_allowed(session, [victim for victim, _ in best[0]], selector.policy, workload, requested)
+    arrange_again(session, best[2])
     for pod, placement in best[1]:
         session.ledger.place(workload, pod, placement)
     selector.policy.accepts(session, workload, best[0])

@@ -223,3 +223,14 @@ def test_who_was_moved_for_one_and_then_loses_the_place_goes_for_whom_the_rest_o
     assert places(decision.nominations) == {"small-0": ("n1", (0,)), "urgent-0": ("n1", (2,))}
     assert {each.pod: each.beneficiary for each in decision.evictions} == dict.fromkeys(on, "urgent")
     assert {each.rule for each in decision.evictions} == {"priority"}
+
+
+def test_a_nominee_keeps_its_free_seat_when_an_eviction_alone_is_not_enough() -> None:
+    """The rival needs a whole node. On the other node the nominee would wait for GPUs that are released."""
+    firm = running(workload("firm", "a", 2000, age=1, preemptible=False), "n1", 0)
+    old = running(workload("old", "b", 2000, age=1), "n1", 2)
+    other = running(workload("other", "b", 2000, age=1), "n2", 2)
+    new = nominated(workload("new", "a", 2000, age=2), "n2", 0, 1)
+    decision = decide(["n1", "n2"], firm, old, other, new, workload("rival", "c", 4000, age=3))
+    assert places(decision.bindings) == {"new-0": ("n2", (0, 1))}
+    assert decision.evictions == ()

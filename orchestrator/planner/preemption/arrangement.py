@@ -1,0 +1,137 @@
+"""Other placements for workloads that this decision starts, so that one more chunk fits: alone, or beside evictions.
+
+Chunks are placed one by one. A chunk can be pending although the cluster has nodes for all of them. The next decision
+would then move a pod that has just started.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from orchestrator.planner.gangs import Chunk, chunk_gpu_milli
+from orchestrator.planner.model import DEVICE_MILLI, Workload
+from orchestrator.planner.placements import Placed
+from orchestrator.planner.seats import SeatState
+from orchestrator.planner.session import Session
+
+Arrangement = list[tuple[Workload, Placed]]
+"""The new placements of started workloads, chunk by chunk."""
+Placing = tuple[Placed, Arrangement]
+"""The placement of one more chunk, and the new ones of started workloads."""
+Part = tuple[Workload, Chunk]
+
+_MAX_STARTED = 64
+_MAX_FAILURES = 4
+_WORK_OF_PART = 50
+_WORK_PERCENT = 5
+
+
+class ArrangedSearches:
+    """Searches for victims that also try other placements for started workloads: after 4 in vain no more are tried.
+
+    `allowance`: their own part of the bound on work.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._failures = 0
+        self.allowance = session.work.part(_WORK_PERCENT)
+
+    def started(self, chunk: Chunk) -> list[Workload]:
+        """Workloads that may get other placements for the chunk.
+
+        Workloads that an earlier decision nominated keep their seats. For pods of at most one GPU there is none: GPUs
+        of several nodes are as good as those of one.
+        """
+        if self.is_used_up or all(pod.request.gpu_milli <= DEVICE_MILLI for pod in chunk):
+            return []
+        started = started_workloads(self._session)
+        return [other for other in started if other.id not in self._session.restored]
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether no more searches are tried in this decision."""
+        left = self.allowance.left
+        return self._failures >= _MAX_FAILURES or (left is not None and left <= 0)
+
+    def note_failure(self) -> None:
+        """Count a search in vain."""
+        self._failures += 1
+
+
+def started_workloads(session: Session) -> list[Workload]:
+    """Workloads that this decision has started; none if there are too many to place them again."""
+    if not 0 < session.seats.count(SeatState.NEW) <= _MAX_STARTED:
+        return []
+    return [other for name in session.tree.projects for other in session.started(name)]
+
+
+def place_beside(
+    session: Session, workload: Workload, chunk: Chunk, started: Sequence[Workload], *, only_now: bool
+) -> Placing | None:
+    """Place the chunk on the ledger, if need be with other placements for the started workloads."""
+    placed = session.place_all(workload, chunk)
+    if placed is not None:
+        return placed, []
+    searches = session.once(ArrangedSearches)
+    if not started or searches.is_used_up:
+        return None
+    with session.work.within(searches.allowance):
+        return arrange(session, workload, chunk, started, only_now=only_now)
+
+
+def arrange(
+    session: Session, workload: Workload, chunk: Chunk, started: Sequence[Workload], *, only_now: bool
+) -> Placing | None:
+    """Place the chunk and all started workloads anew on the ledger; None, with the ledger as it was, if that fails.
+
+    `only_now`: on GPUs that are free now, so that all of them start.
+    """
+    parts = [(other, group) for other in started for group in session.seats.new_chunks(other)]
+    session.work.spend(_WORK_OF_PART * len(parts))
+    checkpoint = session.ledger.checkpoint()
+    # On the ledger alone: a workload with a reservation still counts as started, and its nodes are free.
+    for other in started:
+        session.ledger.unplace(other, session.seats.placed(other, SeatState.NEW))
+    new = (workload, chunk)
+    largest = sorted([new, *parts], key=lambda part: -chunk_gpu_milli(part[1]))
+    for order in ([new, *parts], largest):
+        mark = session.ledger.checkpoint()
+        found = _place(session, order, only_now=only_now)
+        if found is not None:
+            placed = {id(part): where for part, where in zip(order, found, strict=True)}
+            return placed[id(new)], [(part[0], placed[id(part)]) for part in parts]
+        session.ledger.rollback(mark)
+    session.ledger.rollback(checkpoint)
+    return None
+
+
+def _place(session: Session, parts: Iterable[Part], *, only_now: bool) -> list[Placed] | None:
+    found: list[Placed] = []
+    for workload, chunk in parts:
+        placed = session.place_all(workload, chunk)
+        if placed is None or (only_now and any(where.promised for _, where in placed)):
+            return None
+        found.append(placed)
+    return found
+
+
+def arrange_again(session: Session, arrangement: Arrangement) -> None:
+    """Put an arrangement on the ledger once more, after a rollback."""
+    for other in _workloads(arrangement):
+        session.ledger.unplace(other, session.seats.placed(other, SeatState.NEW))
+    for other, placed in arrangement:
+        for pod, where in placed:
+            session.ledger.place(other, pod, where)
+
+
+def carry_out_arrangement(session: Session, arrangement: Arrangement) -> None:
+    """Make the new places, which are on the ledger, those of the started workloads."""
+    for other in _workloads(arrangement):
+        for pod, _ in session.seats.placed(other, SeatState.NEW):
+            session.seats.remove(pod)
+        session.queues.renew(other.id)
+    for other, placed in arrangement:
+        session.grant(other, placed)
+
+
+def _workloads(arrangement: Arrangement) -> Iterable[Workload]:
+    return {other.id: other for other, _ in arrangement}.values()
