@@ -129,7 +129,7 @@ def _pending_reason(session: Session, name: str) -> PendingReason:
         states = (SeatState.NOMINATED, SeatState.KEPT)
         placed = [entry for state in states for entry in session.seats.placed(workload, state)]
         reason = replace(reason, charged=session.still_charged(workload, placed) or reason.charged)
-    return pending_reason(reason, session.hindrances.get(name), session.is_left_over(name))
+    return pending_reason(reason, session.limits.hindrances.get(name), session.is_left_over(name))
 
 
 def _grant_claims(

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
-from orchestrator.planner.accounting.budgets import Budgets
 from orchestrator.planner.accounting.gpu_models import GpuModels
 from orchestrator.planner.accounting.quota_checks import incomplete, violation
 from orchestrator.planner.accounting.shares import fair_shares
 from orchestrator.planner.accounting.terminating_pods import Use, still_charged
 from orchestrator.planner.accounting.tiers import EntitlementTier, tier, tier_with_model
 from orchestrator.planner.cluster_state import ClusterState
+from orchestrator.planner.eviction_limits import EvictionLimits
 from orchestrator.planner.gangs import (
     Chunk,
     chunk_amounts,
@@ -25,7 +25,6 @@ from orchestrator.planner.model import (
 )
 from orchestrator.planner.obstacles import (
     GangEvicted,
-    Hindrances,
     LimitReached,
     LimitReserved,
     Nominated,
@@ -50,8 +49,8 @@ class Session:
     """The state of one decision, and the verbs that change it.
 
     `actions` are the names of the steps that it may take. `seats` and `queues` are the record of the decision,
-    `restored` the workloads whose seats an earlier decision nominated. `reasons` say why workloads wait, `hindrances`
-    why no pods are evicted for them.
+    `restored` the workloads whose seats an earlier decision nominated. `reasons` say why workloads wait, `limits`
+    which evictions are refused.
     """
 
     def __init__(self, state: ClusterState, actions: Collection[str] = ()) -> None:
@@ -76,10 +75,8 @@ class Session:
             self.tree, state.demand.by_project(), self.ledger.capacity, self.models.demand
         )
         self.reasons: dict[str, Obstacle] = {}
-        self.hindrances: dict[str, Hindrances] = {}
-        self._pods_over_cap = 0
         self.endangered: dict[str, str] = {}
-        self.budgets = Budgets(self.snapshot.budgets)
+        self.limits = EvictionLimits(self.snapshot, self.ledger, self.seats)
         self._state = state
         self.restored: set[str] = set()
         self.started_elsewhere: list[str] = []
@@ -309,44 +306,6 @@ class Session:
     def refuse(self, workload: Workload, reason: Obstacle) -> None:
         """Remember why the workload, or the rest of it, waits."""
         self.reasons[workload.id] = reason
-
-    def may_evict(self, victims: Iterable[Sequence[Pod]]) -> bool:
-        """Whether evicting these groups of pods as well stays within the cap of one decision."""
-        cap = self.snapshot.settings.max_evictions
-        if cap is None:
-            return True
-        # Who loses a nomination loses no work: only pods that run count against the cap.
-        evicted = sum(not self.seats.is_nominated(pod) for pods in victims for pod in pods)
-        if len(self.seats.evictions) + evicted <= cap:
-            return True
-        self._pods_over_cap = min(evicted, self._pods_over_cap or evicted)
-        return False
-
-    def budgets_allow(self, pods: Iterable[Pod]) -> bool:
-        """Whether the budgets for disruption allow evicting these pods, besides those that are evicted already."""
-        return self.budgets.allow(pods, self.ledger.evicted)
-
-    def forget_hindrances(self) -> None:
-        """Begin to note what keeps evictions from being made."""
-        self.budgets.in_the_way.clear()
-        self._pods_over_cap = 0
-
-    def note_hindrances(self, workload: Workload) -> None:
-        """Remember for the workload which budgets, and whether the cap on evictions, stood in the way since then."""
-        budgets, pods, cap = (
-            self.budgets.in_the_way,
-            self._pods_over_cap,
-            self.snapshot.settings.max_evictions,
-        )
-        if budgets or pods:
-            before = self.hindrances.get(workload.id, Hindrances())
-            self.hindrances[workload.id] = Hindrances(
-                tuple(sorted(budgets.union(before.budgets))),
-                cap or 0,
-                min(pods or before.pods_over_cap, before.pods_over_cap or pods),
-                len(self.seats.evictions),
-            )
-        self.forget_hindrances()
 
     def take(self, evictions: Iterable[Eviction]) -> None:
         """Make the evictions, already on the ledger, part of the plan."""

@@ -30,7 +30,7 @@ def _evict(session: Session, *, only_hopeless: bool) -> None:
     for workload, survivors in session.stale_gangs():
         if not survivors or (only_hopeless and session.next_chunk(workload)):
             continue
-        if not (session.may_evict([survivors]) and session.budgets_allow(survivors)):
+        if not (session.limits.may_evict([survivors]) and session.limits.budgets_allow(survivors)):
             continue
         message = f"{workload.name} runs with fewer pods than it needs: all start again together"
         for pod in survivors:

@@ -91,11 +91,11 @@ class PriorityPolicy:
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
         """Whether the cap on evictions is kept so far."""
-        return session.may_evict(victim.pods for victim, _ in losses)
+        return session.limits.may_evict(victim.pods for victim, _ in losses)
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
         """Whether the cap on evictions and the limits hold."""
-        return session.may_evict(victim.pods for victim, _ in losses) and keeps_limits(
+        return session.limits.may_evict(victim.pods for victim, _ in losses) and keeps_limits(
             session.ledger, workload
         )
 

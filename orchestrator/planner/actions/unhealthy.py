@@ -65,7 +65,7 @@ def _move(session: Session, workload: Workload, struck: Sequence[tuple[Pod, str]
         )
         return
     victim = Victim(workload, _together(workload, [pod for pod, _ in struck]))
-    if not (session.may_evict([victim.pods]) and session.budgets_allow(victim.pods)):
+    if not (session.limits.may_evict([victim.pods]) and session.limits.budgets_allow(victim.pods)):
         session.endangered[workload.id] = (
             f"{why}: {workload.name} is moved as soon as the cap on evictions or a disruption budget allows"
         )

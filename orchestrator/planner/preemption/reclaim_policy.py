@@ -257,13 +257,13 @@ class ReclaimPolicy:
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
         """Whether the cap on evictions is kept so far."""
-        return session.may_evict(victim.pods for victim, _ in losses)
+        return session.limits.may_evict(victim.pods for victim, _ in losses)
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
         """Whether nobody who lost is served worse than the side that took, and quotas and limits are kept."""
         victims = [victim for victim, _ in losses]
         return (
-            session.may_evict(victim.pods for victim in victims)
+            session.limits.may_evict(victim.pods for victim in victims)
             and keeps_limits(session.ledger, workload)
             and self._leaves_balance(workload, victims)
             and self._leaves_covered(workload, victims)

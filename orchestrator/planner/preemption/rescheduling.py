@@ -190,7 +190,7 @@ class MovePolicy:
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
         """Whether those who are moved so far all have a place."""
-        if not session.may_evict(victim.pods for victim, _ in losses):
+        if not session.limits.may_evict(victim.pods for victim, _ in losses):
             return False
         checkpoint = session.ledger.checkpoint()
         # Checked pod by pod: once all of a gang is placed it is too late to try another node.
@@ -222,7 +222,7 @@ class MovePolicy:
 
     def _is_within_caps(self, session: Session, losses: Losses) -> bool:
         moves = sum(victim.is_move for victim, _ in losses)
-        return (self._cap is None or moves <= self._cap) and session.may_evict(
+        return (self._cap is None or moves <= self._cap) and session.limits.may_evict(
             victim.pods for victim, _ in losses
         )
 

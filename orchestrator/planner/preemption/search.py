@@ -58,12 +58,12 @@ def preempt_for(
 
     If no evictions are enough alone, `started`, which this decision has started, gets other placements.
     """
-    session.forget_hindrances()
+    session.limits.forget()
     outcome = sparing(
         selector.policy, workload, chunk, lambda: _attempt(session, workload, chunk, selector, started)
     )
     if outcome is None:
-        session.note_hindrances(workload)
+        session.limits.note(workload)
         if started:
             session.once(ArrangedSearches).note_failure()
     return outcome

@@ -298,7 +298,7 @@ def evict_allowed(
         victims = sorted(victims, key=lambda victim: not all(map(session.is_promised_now, victim.pods)))
     for victim in victims:
         reason = policy.eviction_reason(workload, requested, victim)
-        if reason is None or not session.budgets_allow(victim.pods):
+        if reason is None or not session.limits.budgets_allow(victim.pods):
             return None
         for pod in victim.pods:
             session.ledger.evict(victim.workload, pod)

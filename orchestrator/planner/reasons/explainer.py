@@ -54,17 +54,17 @@ def explain_all(session: Session) -> None:
 
 def _share_hindrances(session: Session, waiting: Iterable[Workload]) -> None:
     """What kept evictions from being made for one workload does so for those that are alike and were not tried."""
-    if not session.hindrances:
+    if not session.limits.hindrances:
         return
     kinds = {
-        kind_of(session, workload): session.hindrances[workload.id]
+        kind_of(session, workload): session.limits.hindrances[workload.id]
         for workload in reversed(list(waiting))
-        if workload.id in session.hindrances
+        if workload.id in session.limits.hindrances
     }
     for workload in waiting:
         alike = kinds.get(kind_of(session, workload))
         if alike is not None:
-            session.hindrances.setdefault(workload.id, alike)
+            session.limits.hindrances.setdefault(workload.id, alike)
 
 
 def kind_of(session: Session, workload: Workload) -> tuple[object, ...]:
