@@ -28,12 +28,11 @@ def test_every_lane_is_run_by_make_test() -> None:
     assert {*lanes(config["tox"]["env_list"])} == described | {"py311"}
 
 
-def test_guests_begin_first_and_real_nodes_end_the_lane_of_the_labs() -> None:
+def test_guests_have_ended_before_the_real_nodes_of_the_lane_beside_them_begin() -> None:
     config = ConfigParser(interpolation=None)
     config.read(ROOT / "tox.ini")
     order = lanes(config["tox"]["env_list"])
-    assert order[0] == "installer"
-    assert order.index("lab") > 1
+    assert order[:2] == ["lab", "installer"]
     commands = config["testenv:lab"]["commands"]
     assert commands.index("not real_nodes") < commands.index("and real_nodes")
 
