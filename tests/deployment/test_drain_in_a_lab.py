@@ -15,7 +15,7 @@ from orchestrator.cluster.resources import JOBS, NODES, PODS
 from orchestrator.cluster.transport import Transport
 from tests.deployment.running import Result, play
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.rare]
 
 
 @pytest.fixture

@@ -255,7 +255,15 @@ MOMENTS: dict[str, Callable[[Site, str, str], object]] = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("when the job comes", marks=pytest.mark.rare),
+        pytest.param("when it is nominated", marks=pytest.mark.rare),
+        "when the other one is told",
+        pytest.param("when the other one leaves", marks=pytest.mark.rare),
+    ],
+)
 async def test_room_that_is_made_for_a_job_is_its_own_whenever_the_operator_is_killed(
     site: Site, tmp_path: Path, moment: str
 ) -> None:

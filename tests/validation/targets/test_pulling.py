@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import yaml
 
+from deployment.errors import SiteError
 from deployment.site_file import load as load_site
 from tests.validation.fake_target import FakeTarget
 from tests.validation.host_doubles import FakeHosts
@@ -132,6 +133,11 @@ def test_the_site_file_says_where_images_are(tmp_path: Path) -> None:
     assert images.image("somebody/else") == "somebody/else"
 
     content["bundle"] = {"images": ["No Name"]}
+    (tmp_path / "site.yml").write_text(yaml.safe_dump(content))
+    with pytest.raises(SiteError) as refused:
+        load_site(tmp_path)
+    assert "`No Name` is no image" in refused.value.problems[0]
+    content["bundle"] = {"images": [f"nvcr.io/a/b@sha512:{'0' * 128}"]}
     (tmp_path / "site.yml").write_text(yaml.safe_dump(content))
     with pytest.raises(HostError, match="is no name of an image"):
         read_images(load_site(tmp_path))
