@@ -111,13 +111,11 @@ def _exported(site: Site) -> Iterator[Finding]:
     known = [host.get(key, "") for host in site.hosts.values() for key in ("address", "node_address")]
     lifs = lif_networks(site)
     for place, export in exports(site):
-        serves = any(is_in(text, export) for text in known) or any(
-            export.version == lif.version and export.overlaps(lif) for lif in lifs
-        )
+        serves = any(is_in(text, export) for text in known) or any(map(export.overlaps, lifs))
         shared = [
             f"{members} ({network})"
             for members, network in of_cluster(site).items()
-            if export.version == network.version and export.overlaps(network)
+            if export.overlaps(network)
         ]
         if shared and not serves:
             yield Finding(

@@ -145,9 +145,7 @@ def _hosts_without_export(site: Site) -> Iterator[str]:
     """Yield hosts that no export holds, where none is of the network of the interfaces either."""
     exported = [network for _, network in networks.exports(site)]
     lifs = networks.lif_networks(site)
-    if not exported or any(
-        one.version == two.version and one.overlaps(two) for one in exported for two in lifs
-    ):
+    if not exported or any(one.overlaps(two) for one in exported for two in lifs):
         return
     outside = [
         name

@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from musterlab.cluster import Lab, start
+from musterlab.cluster import Lab
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Event, Pod
 from orchestrator.cluster.reflector import Reflector
@@ -85,13 +85,6 @@ class Site:
             for each in self.of(workload)
             if each.spec.node_name and not each.metadata.deletion_timestamp
         )
-
-
-@pytest.fixture
-def own_lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = start("own", nodes=2, detach=False, state_dir=tmp_path / "labs")
-    yield lab
-    lab.stop()
 
 
 @pytest.fixture

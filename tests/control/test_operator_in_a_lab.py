@@ -4,13 +4,13 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from musterlab.cluster import Lab, start
+from musterlab.cluster import Lab
 from orchestrator.cluster.errors import Forbidden, Invalid
 from orchestrator.cluster.kubeconfig import Access, load_access
 from orchestrator.cluster.objects import Lease, Pod, Project
@@ -41,14 +41,6 @@ c-5-g -g 1 -p team-c
 d-1-gggg -g 4 -p team-d
 """.strip().splitlines()
 QUOTAS = {"team-a": 4, "team-b": 2, "team-c": 2, "team-d": 8}
-
-
-@pytest.fixture
-def own_lab(tmp_path: Path) -> Iterator[Lab]:
-    """A lab of the test's own, with the paper's two nodes."""
-    lab = start("own", nodes=2, detach=False, state_dir=tmp_path / "labs")
-    yield lab
-    lab.stop()
 
 
 @pytest.fixture

@@ -1,13 +1,13 @@
 """RDMA devices, hugepages, ephemeral storage and sidecars, through the real operator on a real API server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from musterlab.cluster import Lab, start
+from musterlab.cluster import Lab
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Reflector
@@ -19,13 +19,6 @@ from tests.control.operators import must, operator, prepare
 pytestmark = pytest.mark.lab
 
 CONTAINER = "c"
-
-
-@pytest.fixture
-def own_lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = start("own", nodes=2, detach=False, state_dir=tmp_path / "labs")
-    yield lab
-    lab.stop()
 
 
 @pytest.fixture

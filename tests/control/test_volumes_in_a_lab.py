@@ -1,14 +1,14 @@
 """Volumes that are made where their first consumer goes, through the real operator and Kubernetes' own binder."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from musterlab.cluster import Lab, start
+from musterlab.cluster import Lab
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import PersistentVolumeClaim, Pod
 from orchestrator.cluster.reflector import Change, Reflector
@@ -117,13 +117,6 @@ class Site:
             ),
             "",
         )
-
-
-@pytest.fixture
-def own_lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = start("own", nodes=2, detach=False, state_dir=tmp_path / "labs")
-    yield lab
-    lab.stop()
 
 
 @asynccontextmanager

@@ -1,12 +1,11 @@
 """All poison at once on a real API server: a healthy job is bound, and each culprit is named."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from musterlab.cluster import Lab, start
+from musterlab.cluster import Lab
 from orchestrator.cluster.errors import Invalid
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Event, Pod
@@ -26,13 +25,6 @@ REFUSED = {"signs", "digits", "later"}
 
 DEPARTMENTS = 100
 """Of the chain of 1,000 departments: enough to be too deep, and each gets a namespace."""
-
-
-@pytest.fixture
-def own_lab(tmp_path: Path) -> Iterator[Lab]:
-    lab = start("own", nodes=2, detach=False, state_dir=tmp_path / "labs")
-    yield lab
-    lab.stop()
 
 
 async def listed(transport: Transport) -> dict[str, str]:
