@@ -39,7 +39,7 @@ DEBIAN_PACKAGES: Final = (
 EXTRAS: Final = ("web",)
 """Of muster's extras: what runs in a cluster is one image."""
 LIBRARY: Final = "usr/lib/muster/libmuster-gpu-memory.so"
-"""The library for containers with a part of a GPU; docs/fractions.md says how it comes to them."""
+"""The library for containers with a part of a GPU; docs/explanation/fractions.md says how it comes to them."""
 SITE_PACKAGES: Final = f"usr/local/lib/python{PYTHON}/dist-packages"
 CONFIG: Final = {
     "User": "65532:65532",

@@ -17,7 +17,7 @@ SCHEMA_VERSION: Final = 3
 
 
 class _Narrow(msgspec.Struct, frozen=True, rename="camel"):
-    """What the pages show of a record; the rest is not decoded. Version 3 of the schema in docs/record.md."""
+    """What the pages show of a record; the rest is not decoded. Version 3 of the schema in docs/reference/record.md."""
 
 
 class _Run(_Narrow, frozen=True):

@@ -1,6 +1,6 @@
 """Metrics as text for Prometheus (its text format, version 0.0.4): what a metric is, and pages of their values.
 
-A metric is declared once, with its name, kind, text and labels; `docs/metrics.md` is written from the declarations.
+A metric is declared once, with its name, kind, text and labels; docs/reference/metrics.md is made from these.
 """
 
 import resource

@@ -33,7 +33,7 @@ def test_every_test_that_a_document_names_is_there(file: str, name: str | None) 
 
 
 def test_the_table_of_attempts_names_a_test_in_every_row() -> None:
-    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "explanation" / "security.md").read_text(encoding="utf-8")
     rows = text.partition("## Attempts\n")[2].partition("\n## ")[0].splitlines()
     attempts = [row for row in rows if row.startswith("| ")][1:]
     assert len(attempts) >= 40
@@ -41,7 +41,7 @@ def test_the_table_of_attempts_names_a_test_in_every_row() -> None:
 
 
 def test_the_document_says_how_long_the_operator_rests_after_a_decision() -> None:
-    text = " ".join((ROOT / "docs" / "scaling.md").read_text(encoding="utf-8").split())
+    text = " ".join((ROOT / "docs" / "reference" / "scaling.md").read_text(encoding="utf-8").split())
     assert (IDLE_PART_OF_DECISION, MAX_REST_SECONDS) == (0.5, 1.0)
     assert "it rests half as long as the processor worked during it" in text
     assert "the operator's processor time, not the clock; a second at most" in text

@@ -55,7 +55,7 @@ class Dra(StageDefinition):
         if why and not _has_gate(site):
             yield (
                 f"versions.dra names {number}, and {why}: jobs with -g wait for ever, and no device plugin comes "
-                "beside it; write auto, or set the feature gates (docs/devices.md)"
+                "beside it; write auto, or set the feature gates (docs/explanation/devices.md)"
             )
 
     def variables(self, site: Site) -> Variables:

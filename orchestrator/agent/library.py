@@ -1,6 +1,6 @@
 """Puts the library that limits device memory on the node: a directory that the containers of jobs mount, read only.
 
-It has the library, and beside it the `ld.so.preload` that containers have as theirs; docs/fractions.md says how.
+It has the library, and beside it the `ld.so.preload` of the containers; docs/explanation/fractions.md says how.
 """
 
 import os

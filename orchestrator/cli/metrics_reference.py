@@ -1,4 +1,4 @@
-"""The list of all metrics, written from their declarations: `make docs` puts it into docs/metrics.md."""
+"""The list of all metrics, written from their declarations: `make docs` puts it into docs/reference/metrics.md."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ from orchestrator.exposition import Metric
 
 
 def reference() -> str:
-    """Return docs/metrics.md: what stands in `metrics.md.in` with the tables of metrics and alerts in their places."""
+    """Return docs/reference/metrics.md: `metrics.md.in` with the tables of metrics and alerts."""
     text = (resources.files("orchestrator.cli") / "metrics.md.in").read_text(encoding="utf-8")
     files = monitoring_files()
     for mark, content in {

@@ -1,4 +1,4 @@
-"""The reference of the command line, written from the commands themselves: `make docs` puts it into docs/cli.md."""
+"""The reference of the command line, made from the commands: `make docs` writes it to docs/reference/cli.md."""
 
 import inspect
 import sys

@@ -2,7 +2,7 @@
 
 A field of `OperatorConfig` with `_option` is one option. These forms are derived from the fields:
 
-- the options of `muster operator` and `muster operator-yaml`, and docs/cli.md with them,
+- the options of `muster operator` and `muster operator-yaml`, and docs/reference/cli.md with them,
 - the arguments in the Deployment,
 - the values of the Helm chart and their schema,
 - the record `muster-settings`.

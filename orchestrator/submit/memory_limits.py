@@ -1,7 +1,7 @@
 """The limit of device memory in containers with a part of a GPU: what their pods mount, and what the operator writes.
 
 The file of limits in a container is the pod's annotation `muster.dev/gpu-memory-limits`, which kubelet writes when the
-pod starts. What each line means, and who reads it, is in docs/fractions.md. Pure.
+pod starts. What each line means, and who reads it, is in docs/explanation/fractions.md. Pure.
 """
 
 from collections.abc import Iterable, Mapping

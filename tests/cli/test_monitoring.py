@@ -150,7 +150,7 @@ def test_every_alert_names_commands_that_exist() -> None:
         for words in re.findall(r"\bmuster( [a-z-]+(?: [a-z]+)?)", rule["annotations"]["description"])
     ]
     assert named
-    reference = (ROOT / "docs" / "cli.md").read_text()
+    reference = (ROOT / "docs" / "reference" / "cli.md").read_text()
     used = re.findall(r"^    muster( .+)$", reference, re.MULTILINE)
     assert " get [OPTIONS] [job|node|project|template] NAME" in used
     used += [" get node"]

@@ -5,11 +5,13 @@ from pathlib import Path
 from orchestrator.cli.main import COMMANDS, EXIT_CODES
 from orchestrator.cli.reference import reference
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
 def test_the_reference_says_what_the_commands_say() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == reference(), "docs/cli.md is not current: run 'make docs'"
+    assert DOCUMENT.read_text(encoding="utf-8") == reference(), (
+        "docs/reference/cli.md is not current: run 'make docs'"
+    )
 
 
 def test_every_command_and_every_exit_code_is_in_the_reference() -> None:

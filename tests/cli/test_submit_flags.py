@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 IMAGE = ("-i", "gcr.io/run-ai-demo/quickstart")
 NAMESPACE = "muster-team-a"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "submit.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "submit.md"
 
 C = ("spec", "template", "spec", "containers", 0)
 S = ("spec", "template", "spec")

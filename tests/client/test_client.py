@@ -1,4 +1,4 @@
-"""The Python client, plain and asynchronous: its operations, its errors, and the examples of docs/sdk.md."""
+"""The Python client, plain and asynchronous: its operations, its errors, and the examples of docs/reference/sdk.md."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tests.cli.memory_api_server import MemoryApiServer
 
 NAMESPACE = "muster-team-a"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "sdk.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "sdk.md"
 TRAIN = Submission(name="train-1", image="image", user="ann", gpu_milli=2000)
 
 

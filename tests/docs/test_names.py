@@ -1,4 +1,4 @@
-"""The documents name what exists: the walks of docs/architecture.md, its picture, the glossary, and every path."""
+"""The documents name what exists: the walks of architecture.md, its picture, the glossary, and every path."""
 
 import ast
 import importlib.util
@@ -11,8 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
-ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
-GLOSSARY = (ROOT / "docs" / "glossary.md").read_text().partition("\n## Words that are not used\n")[0]
+ARCHITECTURE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+GLOSSARY = (
+    (ROOT / "docs" / "reference" / "glossary.md").read_text().partition("\n## Words that are not used\n")[0]
+)
 
 OURS = "orchestrator|validation|deployment|musterlab|musterbench|musterweb|playbooks|roles|inventories|tests|docs"
 PATH_IN_CODE = re.compile(rf"`((?:{OURS})/[\w./-]+)`")

@@ -33,7 +33,7 @@ def test_a_defect_is_written_into_a_copy_of_what_its_scenario_runs(tmp_path: Pat
     [
         ("orchestrator/names.py", "nothing has this", "contains 0 times"),
         ("orchestrator/names.py", "muster", "times, not once"),
-        ("docs/glossary.md", "# ", "in no folder that is copied"),
+        ("docs/reference/glossary.md", "# ", "in no folder that is copied"),
     ],
 )
 def test_an_edit_that_does_not_apply_is_refused(file: str, text: str, words: str) -> None:

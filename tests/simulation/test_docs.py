@@ -1,4 +1,4 @@
-"""The worked example of docs/simulate.md: every command in it prints what stands there."""
+"""The worked example of docs/how-to/simulate.md: every command in it prints what stands there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.cli.main import main
 
-TEXT = (Path(__file__).parents[2] / "docs" / "simulate.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "how-to" / "simulate.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 CONSOLES = re.findall(r"```console\n\$ muster ([^\n]*)\n(.*?)```", TEXT, re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""What teams are entitled to in a tiny world, and whose turn it is: docs/scheduling.md, "What a project may have"."""
+"""What teams are entitled to in a tiny world, and whose turn it is: "What a project may have" in scheduling.md."""
 
 from __future__ import annotations
 

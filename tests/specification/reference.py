@@ -1,6 +1,6 @@
 """A reference scheduler for tiny worlds: it tries every allocation and takes the best by the documented order of aims.
 
-It shares no code with the planner. `Cycle.decide` is the order of aims of docs/scheduling.md. It serves one claim
+It shares no code with the planner. `Cycle.decide` is the order of aims of scheduling.md. It serves one claim
 after the other, and takes for each the allocation with the least harm. `GAPS` are the differences of the planner.
 """
 

@@ -1,4 +1,4 @@
-"""The reference by hand: one world for each aim, in the order of docs/scheduling.md, and what counts as one world."""
+"""The reference by hand: one world for each aim, in the order of scheduling.md, and what counts as one world."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.style.passages import ROOT, passages
 from tests.style.patterns import Finding, findings, page_finding, plain, words
 
 STORED = Path(__file__).with_name("counts.txt")
-GLOSSARY = ROOT / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 _MARKERS = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
 
 
@@ -44,7 +44,7 @@ def key(finding: Finding) -> Key:
 
 def all_findings(root: Path = ROOT) -> list[Finding]:
     """Return every finding in the repository."""
-    banned = words_not_in_names((root / "docs" / "glossary.md").read_text(encoding="utf-8"))
+    banned = words_not_in_names((root / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8"))
     found: list[Finding] = []
     lengths: Counter[str] = Counter()
     for passage in passages(root):

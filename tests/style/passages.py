@@ -21,7 +21,7 @@ PACKAGES = (
     "gpumemory",
     "image",
 )
-GENERATED = ("docs/cli.md", "docs/metrics.md")
+GENERATED = ("docs/reference/cli.md", "docs/reference/metrics.md")
 """Pages that `make docs` writes. Their sentences are counted in the code that they come from."""
 
 CODE = "`"

@@ -267,5 +267,5 @@ _COMMAND = re.compile(r"what_?if", re.IGNORECASE)
 def _in_name(passage: Passage, banned: frozenset[str]) -> Iterator[Finding]:
     parts = {part.lower() for part in _PART_OF_NAME.findall(_COMMAND.sub("", passage.text))}
     if found := sorted(parts & banned):
-        advice = f"{', '.join(found)}: docs/glossary.md has the words for names"
+        advice = f"{', '.join(found)}: docs/reference/glossary.md has the words for names"
         yield _finding(passage, 0, passage.text, "word", advice)

@@ -1,7 +1,7 @@
 """Attempts to take more, see more or break more than the project grants, as members with tokens of their own.
 
 Each is denied with a message, leaves nothing behind, and affects nobody else. What the letters are stands in
-docs/security.md.
+docs/explanation/security.md.
 """
 
 from __future__ import annotations

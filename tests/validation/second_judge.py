@@ -1,6 +1,6 @@
 """A second judge: reads a report directory and prints the verdicts that follow from it. Imports nothing of muster's.
 
-Written from docs/record.md and the schema alone, so that the two can be wrong in different ways.
+Written from docs/reference/record.md and the schema alone, so that the two can be wrong in different ways.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """The second judge's part for hosts: what tools printed there, and the verdicts that follow.
 
-Imports nothing of muster's; written from docs/record.md alone, as the rest of it.
+Imports nothing of muster's; written from docs/reference/record.md alone, as the rest of it.
 """
 
 import contextlib

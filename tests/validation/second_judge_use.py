@@ -1,4 +1,4 @@
-"""The second judge on how much GPUs were used: from docs/record.md and the schema alone; imports nothing of ours."""
+"""The second judge on how much GPUs were used: from record.md and the schema alone; imports nothing of ours."""
 
 from collections import defaultdict
 from fractions import Fraction

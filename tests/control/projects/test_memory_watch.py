@@ -19,7 +19,7 @@ LIMITS = "muster.dev/gpu-memory-limits"
 HALF = f"GPU-0 {PART_MIB << 20}\n"
 BOUND_MIB = PART_MIB + CONTEXT_MIB
 MEASURED_MIB = 682
-"""The most that a process on a real GPU had beside what was counted (docs/fractions.md)."""
+"""The most that a process on a real GPU had beside what was counted (docs/explanation/fractions.md)."""
 
 
 def tenant(name: str = "job", *, limits: str = HALF, node: str = "n1", **options: Any) -> Pod:

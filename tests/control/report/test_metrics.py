@@ -220,5 +220,5 @@ def test_each_metric_is_declared_described_once_and_called_as_prometheus_asks() 
 
 
 def test_the_document_lists_every_metric() -> None:
-    written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    written = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
     assert written == reference(), "make docs"

@@ -16,7 +16,7 @@ from validation.judge.state import State, series
 from validation.judge.views.shown import Row, View, milli, names, scalar, short, text
 
 POINT_MS: Final = 60_000
-"""A point is of so long; docs/web.md: samples of two days are by the minute."""
+"""A point is of so long; docs/how-to/web.md: samples of two days are by the minute."""
 LATE_MS: Final = 10_000
 """By so much a sample may be late: the page follows within that time, as the overview."""
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
