@@ -73,9 +73,11 @@ $(TOOLS)/bin/uv:
 	@python3 -m venv $(TOOLS) || { echo "muster: python3 cannot make virtual environments; install python3-venv, or uv" >&2; exit 1; }
 	@$(TOOLS)/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-docs: environment ## write docs/reference/cli.md and docs/reference/metrics.md from the code, draw docs/architecture.svg, write the schemas of record and catalogue
+docs: environment ## write the generated pages: command line, metrics, evidence, outputs of examples, picture, schemas
 	@$(UV) run --frozen python -m orchestrator.cli.reference docs/reference/cli.md
 	@$(UV) run --frozen python -m orchestrator.cli.metrics_reference docs/reference/metrics.md
+	@$(UV) run --frozen python docs/evidence.py docs/evidence.md
+	@$(UV) run --frozen python -m tests.docs.write_outputs
 	@$(UV) run --frozen python docs/architecture_picture.py docs/architecture.svg
 	@$(UV) run --frozen python -m validation.schemas
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.control.decide.intervals import IDLE_PART_OF_DECISION, MAX_REST_SECONDS
+from orchestrator.planner.model import Waiting
 
 ROOT = Path(__file__).parent.parent
 TEST = re.compile(r"`(?P<file>tests/[\w/]+\.py)(?:::(?P<name>\w+))?`")
@@ -33,7 +34,7 @@ def test_every_test_that_a_document_names_is_there(file: str, name: str | None) 
 
 
 def test_the_table_of_attempts_names_a_test_in_every_row() -> None:
-    text = (ROOT / "docs" / "explanation" / "security.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "attempts.md").read_text(encoding="utf-8")
     rows = text.partition("## Attempts\n")[2].partition("\n## ")[0].splitlines()
     attempts = [row for row in rows if row.startswith("| ")][1:]
     assert len(attempts) >= 40
@@ -41,7 +42,12 @@ def test_the_table_of_attempts_names_a_test_in_every_row() -> None:
 
 
 def test_the_document_says_how_long_the_operator_rests_after_a_decision() -> None:
-    text = " ".join((ROOT / "docs" / "reference" / "scaling.md").read_text(encoding="utf-8").split())
+    text = " ".join((ROOT / "docs" / "explanation" / "scaling.md").read_text(encoding="utf-8").split())
     assert (IDLE_PART_OF_DECISION, MAX_REST_SECONDS) == (0.5, 1.0)
     assert "it rests half as long as the processor worked during it" in text
-    assert "the operator's processor time, not the clock; a second at most" in text
+    assert "processor time of the operator, at most 1 second" in text
+
+
+def test_every_reason_of_a_pending_workload_is_in_the_reference() -> None:
+    text = (ROOT / "docs" / "reference" / "reasons.md").read_text(encoding="utf-8")
+    assert [each.value for each in Waiting if f"| `{each.value}` |" not in text] == []

@@ -16,20 +16,19 @@ _INTRODUCTION: Final = """\
 
 <!-- Written by `make docs` from the commands; a test compares the two. Change the commands, not this file. -->
 
-Everything that scripts for Run:AI's command line say works with `muster` in place of `runai`, in the spelling of both
-generations; `alias runai=muster` is all that an old script needs. Which cluster, as whom, and which project is the
-default says the kubeconfig (`--kubeconfig`, `$KUBECONFIG`, `~/.kube/config`); there is no other state. The default
-project is the one that the namespace of the current context belongs to.
+The command lines of Run:AI's former CLI work with `muster` in place of `runai` ([Come from Run:ai or
+Slurm](../how-to/from-runai.md)). Cluster, user and default project come from the kubeconfig (`--kubeconfig`,
+`$KUBECONFIG`, `~/.kube/config`). The default project is that of the namespace of the current context.
 
-- Options stand before or after the arguments, and the common ones before or after the sub-command too.
-- `--flag` and `--flag=true` switch on, `--flag=false` switches off. Short flags may be joined: `-it`.
-- The value of an option is the next word, whatever it begins with: `--args --verbose` is one argument.
-- What follows a bare `--` is a command or its arguments, never options of muster.
-- Tables have columns that two or more spaces separate, statuses of one word, and `-` where nothing is known, so that
-  `awk`, `sed 1d` and `grep` can read them. Programs had better read `-o json`, whose keys stay.
-- Colours appear on a terminal only, and not when `NO_COLOR` is set.
-- Results go to standard output; errors, warnings and progress to standard error. An error is one line.
-- `source <(muster completion bash)` completes commands, flags, and names in the cluster; zsh and fish likewise.
+- Options can be before or after the arguments; common options also before the sub-command.
+- `--flag` and `--flag=true` switch on, `--flag=false` switches off. Short flags can be joined: `-it`.
+- The value of an option is the next word, also if it begins with a dash: `--args --verbose` is one argument.
+- The words after a bare `--` are a command or its arguments, never options of muster.
+- Tables have columns that two or more spaces separate, statuses of one word, and `-` for unknown values. So `awk`,
+  `sed 1d` and `grep` can read them. Programs should read `-o json`, whose keys do not change.
+- Colours appear only on a terminal, and not if `NO_COLOR` is set.
+- Results are on standard output; errors, warnings and progress on standard error. An error is one line.
+- `source <(muster completion bash)` completes commands, flags, and names in the cluster; zsh and fish too.
 """
 
 _STATUSES: Final = """\
@@ -37,13 +36,13 @@ _STATUSES: Final = """\
 
 | status | meaning |
 |---|---|
-| `Pending` | no pod of it has a node yet; `muster explain JOB` says why |
-| `ContainerCreating` | it has a node, and the image is being pulled |
+| `Pending` | no pod has a node yet; `muster explain JOB` prints the reason |
+| `ContainerCreating` | a pod has a node, and its image is being pulled |
 | `Running` | at least one pod runs, and none has a problem |
-| `Terminating` | it is being deleted, or was evicted and a new pod follows |
-| `Suspended` | it was stopped by `muster suspend` and holds nothing |
-| `Succeeded`, `Failed` | it has ended |
-| `TimedOut` | it has reached its time limit |
+| `Terminating` | the job is being deleted, or was evicted and a new pod follows |
+| `Suspended` | stopped by `muster suspend`; uses no GPUs |
+| `Succeeded`, `Failed` | the job has ended |
+| `TimedOut` | the job has reached its time limit |
 | `Error` | the last attempt failed, and another follows |
 | `ErrImagePull`, `ImagePullBackOff`, `CrashLoopBackOff`, … | the reason that Kubernetes gives |
 """

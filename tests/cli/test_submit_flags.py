@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 IMAGE = ("-i", "gcr.io/run-ai-demo/quickstart")
 NAMESPACE = "muster-team-a"
-DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "submit.md"
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 
 C = ("spec", "template", "spec", "containers", 0)
 S = ("spec", "template", "spec")
@@ -157,7 +157,7 @@ def test_an_old_flag_is_refused_or_has_no_effect_and_says_why(
 
 
 def test_every_old_flag_is_in_the_documentation() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
+    text = (HOW_TO / "from-runai.md").read_text(encoding="utf-8")
     assert [flag for flag in OLD_FLAGS if f"`{flag}`" not in text] == []
 
 
@@ -381,7 +381,7 @@ def test_the_examples_of_the_documentation_can_be_meant(muster: Muster, server: 
         secret_of("s3", NAMESPACE, key=""),
         secret_of("robot", NAMESPACE, password=""),
     )
-    text = DOCUMENT.read_text(encoding="utf-8").replace("\\\n", " ")
+    text = (HOW_TO / "submit.md").read_text(encoding="utf-8").replace("\\\n", " ")
     lines = re.findall(r"^muster (submit[^\n]*)$", text, flags=re.MULTILINE)
     assert len(lines) > 6
     for line in lines:

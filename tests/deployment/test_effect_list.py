@@ -4,7 +4,7 @@ from pathlib import Path
 
 from deployment.effects import effects
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "install.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "host-changes.md"
 
 
 def test_the_document_says_every_effect() -> None:

@@ -16,7 +16,7 @@ ROLES = sorted(each.name for each in (ROOT / "roles").iterdir())
 SITES = sorted(each for each in (ROOT / "inventories").iterdir())
 TEXTS = [
     ROOT / "deployment" / "data" / "signatures.yaml",
-    *(ROOT / "docs" / name for name in ("how-to/install.md", "reference/install-roles.md")),
+    *(ROOT / "docs" / name for name in ("reference/site-file.md", "reference/stages.md")),
     *(path for each in SITES for path in each.glob("*.yml")),
 ]
 NOT_VARIABLES = {"driver_version", "snapshot_policies"}

@@ -1,4 +1,4 @@
-"""The documents name what exists: the walks of architecture.md, its picture, the glossary, and every path."""
+"""The documents name what exists: the walks of walks.md, its picture, the glossary, and every path."""
 
 import ast
 import importlib.util
@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
-ARCHITECTURE = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+WALKS = (ROOT / "docs" / "explanation" / "walks.md").read_text()
 GLOSSARY = (
     (ROOT / "docs" / "reference" / "glossary.md").read_text().partition("\n## Words that are not used\n")[0]
 )
@@ -41,7 +41,7 @@ ROOTS = (ROOT, ROOT / "orchestrator")
 
 
 def walk(title: str) -> list[str]:
-    section = ARCHITECTURE.split(f"## {title}\n")[1].split("\n## ")[0]
+    section = WALKS.split(f"## {title}\n")[1].split("\n## ")[0]
     return WALK_ROW.findall(section)
 
 

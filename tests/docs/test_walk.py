@@ -1,4 +1,4 @@
-"""The walks of architecture.md that a test can take: a pod, and a submit, do go through those files."""
+"""The walks of walks.md that a test can take: a pod, and a submit, do go through those files."""
 
 import asyncio
 import re
@@ -54,7 +54,7 @@ BINDING = "/api/v1/namespaces/team/pods/train/binding"
 
 def documented(title: str) -> set[str]:
     """The files of a walk."""
-    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+    text = (ROOT / "docs" / "explanation" / "walks.md").read_text()
     section = text.split(f"## {title}\n")[1].split("\n## ")[0]
     return set(re.findall(r"^\| \d+ \| `([^`]+)` \|", section, re.MULTILINE))
 

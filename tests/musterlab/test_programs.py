@@ -8,7 +8,7 @@ from musterlab import programs
 from musterlab.errors import BinariesError
 from musterlab.programs import DRA_DRIVER, FOLDER_VARIABLE, PROGRAMS, TRIDENT
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "how-to" / "operations.md"
+OPERATIONS = Path(__file__).parents[2] / "docs" / "how-to" / "lab.md"
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""What muster does better than the schedulers it is compared with: one test for each sentence of scheduling.md."""
+"""What muster does better than the schedulers it is compared with: one test for each sentence of guarantees.md."""
 
 from dataclasses import replace
 

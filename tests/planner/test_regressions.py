@@ -20,7 +20,7 @@ from tests.world.settling import Pace
 from tests.world.settling import settle as settle_checked
 
 FILES = sorted(Path(__file__).with_name("regressions").glob("*.yaml"))
-NOT_MENDED = pytest.mark.xfail(strict=True, reason="docs/explanation/scheduling.md, known gaps")
+NOT_MENDED = pytest.mark.xfail(strict=True, reason="docs/explanation/guarantees.md, known gaps")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name.split(".")[0])

@@ -1,4 +1,4 @@
-"""What teams are entitled to in a tiny world, and whose turn it is: "What a project may have" in scheduling.md."""
+"""What teams are entitled to in a tiny world, and whose turn it is: "Fair share" in sharing.md."""
 
 from __future__ import annotations
 

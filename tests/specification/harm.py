@@ -1,4 +1,4 @@
-"""Which jobs of a tiny world may be evicted for another, and the harm: "Reclaim" and "Least harm" in scheduling.md."""
+"""Which jobs of a tiny world may be evicted for another, and the harm: preemption.md and decision.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planner does what the reference does on tiny worlds, but for the known gaps, which scheduling.md lists.
+"""The planner does what the reference does on tiny worlds, but for the known gaps, which guarantees.md lists.
 
 All worlds of one job and of two, and a part of those of three, four and five, taken by number: each run looks at the
 same ones. The usual lane takes a smaller part of each. How many worlds a gap concerns may only fall.
@@ -131,7 +131,7 @@ def test_every_gap_has_an_example() -> None:
 
 @pytest.mark.parametrize("gap", EXAMPLES)
 def test_a_known_gap_is_still_there(gap: str) -> None:
-    """One that has gone is to be taken off the table, and out of docs/explanation/scheduling.md."""
+    """One that has gone is to be taken off the table, and out of docs/explanation/guarantees.md."""
     world = EXAMPLES[gap]
     assert classified(world, result(world, settle(world, snapshot_of(world)).places)) == gap
 

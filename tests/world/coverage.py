@@ -1,4 +1,4 @@
-"""Which running pods a quota covers, by the rule in docs/explanation/scheduling.md.
+"""Which running pods a quota covers, by the rule in docs/explanation/sharing.md.
 
 First what cannot be taken back, then by priority, then by age; what a gang needs is judged as a whole, every pod beyond
 it by itself. Of the total quota, what quotas for GPU models cover is taken first: a total quota promises no particular

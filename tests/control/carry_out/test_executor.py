@@ -320,7 +320,7 @@ async def test_as_many_requests_as_the_limit_are_under_way_in_the_order_of_the_p
         executor.begin([], bindings, pods)
         await until(lambda: len(transport.paths) >= REQUESTS_IN_FLIGHT)
         assert REQUESTS_IN_FLIGHT == 128, (
-            "a half of it makes the operator slower by a third: see docs/reference/scaling.md"
+            "a half of it makes the operator slower by a third: see docs/reference/measurements.md"
         )
         assert len(transport.paths) == REQUESTS_IN_FLIGHT
         transport.gate.set()
