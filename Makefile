@@ -79,6 +79,7 @@ docs: environment ## write the generated pages: command line, metrics, evidence,
 	@$(UV) run --frozen python docs/evidence.py docs/evidence.md
 	@$(UV) run --frozen python -m tests.docs.write_outputs
 	@$(UV) run --frozen python docs/architecture_picture.py docs/architecture.svg
+	@$(UV) run --frozen python docs/pictures.py docs/pictures
 	@$(UV) run --frozen python -m validation.schemas
 
 site: environment ## build the documents as a site into build/site/; every link and anchor is checked
