@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from orchestrator.distribution import require_extra
 from orchestrator.errors import MusterError, UsageError
-from orchestrator.progress import terminal_reporter
+from orchestrator.progress import printable, terminal_reporter
 from validation.layers.checks import TESTS, describe_tests
 from validation.plan.acceptance import open_acceptance
 from validation.plan.plan_document import document
@@ -271,6 +271,7 @@ def _print_summary(report: "Report", directory: Path, *, as_json: bool) -> None:
         }
         click.echo(json.dumps(summary, indent=1))
         return
-    click.echo(report.headline)
-    click.echo(report.summary)
-    click.echo(f"report: {directory / 'report.html'}")
+    from validation.report.conclusion import conclusion
+
+    lines = [report.headline, report.summary, f"report: {directory / 'report.html'}"]
+    click.echo("\n".join(printable(line) for line in [*lines, *conclusion(report, directory)]))

@@ -13,6 +13,7 @@ from tests.validation.replay import GANG, TR4858, VICTIM, run_command, settings
 from tests.validation.report.test_record import HoldsTwice
 from tests.validation.test_not_fooled import waivers
 from validation.report import record
+from validation.report.conclusion import conclusion
 from validation.report.manifest import digest
 from validation.report_command import report
 
@@ -57,6 +58,21 @@ def test_the_terminal_has_the_answer_and_what_stands_in_its_way(good: Path, bad:
     words = run("show", bad).output
     assert "  FAIL  muster-gang/invariant/gpu-capacity: " in words
     assert "is held 2 times" in words
+
+
+def test_the_last_lines_count_the_proven_requirements_and_name_three_commands(good: Path, bad: Path) -> None:
+    passed = conclusion(record.read(good), good)
+    assert passed[1] == "proven:      2 requirements (gangs 1, victims 1)"
+    assert passed[2].startswith("not proven:  ")
+    assert "failed" not in " ".join(passed)
+    assert [line.partition("  #")[0].strip() for line in passed[-3:]] == [
+        f"muster report show {good}",
+        f"muster report verify {good}",
+        "muster lab up",
+    ]
+    failed = conclusion(record.read(bad), bad)
+    assert any(line.startswith("failed:      ") for line in failed)
+    assert failed[-1].split("#")[0].strip() == "muster validate --fail-fast"
 
 
 def test_the_terminal_obeys_no_words_of_the_cluster(bad: Path, tmp_path: Path) -> None:
