@@ -11,7 +11,9 @@ POD_SUBNET: Final = "10.233.64.0/18"
 SERVICE_SUBNET: Final = "10.233.0.0/18"
 """The networks that kubespray takes where the site file names none."""
 
-_ADDRESSES: Final = frozenset({"address", "node_address", "gateway", "management_lif", "data_lif", "servers"})
+_ADDRESSES: Final = frozenset(
+    {"address", "node_address", "gateway", "management_lif", "data_lif", "servers", "upstream_dns"}
+)
 _NETWORKS: Final = frozenset({"pod_subnet", "service_subnet", "destination", "export_cidrs"})
 _NUMBERS: Final = re.compile(r"[0-9.]+")
 

@@ -24,6 +24,7 @@ _KEYS: Final = {
     "deepops_release": "versions.deepops",
     "deepops_runtime": "kubernetes.container_runtime",
     "deepops_service_subnet": "kubernetes.service_subnet",
+    "deepops_upstream_dns": "kubernetes.upstream_dns",
     "dra_version": "versions.dra",
     "driver_branch": "versions.driver",
     "trident_backends": "storage.backends",

@@ -77,6 +77,7 @@ class Deepops(StageDefinition):
             "deepops_network_plugin": site.get("kubernetes", "network_plugin"),
             "deepops_pod_subnet": site.get("kubernetes", "pod_subnet"),
             "deepops_service_subnet": site.get("kubernetes", "service_subnet"),
+            "deepops_upstream_dns": site.get("kubernetes", "upstream_dns"),
             "deepops_batch": upgrade_batch(site),
             "deepops_drain_seconds": site.get("upgrade", "drain_seconds"),
             "deepops_http_proxy": through.get("http_proxy"),
@@ -97,8 +98,10 @@ class Deepops(StageDefinition):
             devices = "the GPU operator announces the GPUs"
         elif dra.comes(site):
             devices = "the stage dra announces the GPUs"
-        else:
+        elif self.value(site, "deepops_device_plugin"):
             devices = "feature discovery and the device plugin announce the GPUs"
+        else:
+            devices = "nothing announces GPUs"
         kubernetes = f"Kubernetes {site.versions['kubernetes']} with {container_runtime(site)} and {plugin}"
         return (
             f"the kubespray of DeepOps {site.versions['deepops']}, in an environment of its own, installs {kubernetes} "

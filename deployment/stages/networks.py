@@ -22,6 +22,7 @@ def problems(site: Site, plugin: str) -> Iterator[Finding]:
         yield from _shared(site)
         yield from _too_small(site, plugin)
         yield from _exported(site)
+    yield from _looping(site)
 
 
 def of_cluster(site: Site) -> dict[str, _Network]:
@@ -99,6 +100,18 @@ def _too_small(site: Site, plugin: str) -> Iterator[Finding]:
             _place(site, "services"),
             f"{services} is no network for services: take one from /{_MIN_SERVICE_PREFIX} to /{_MAX_SERVICE_PREFIX}",
         )
+
+
+def _looping(site: Site) -> Iterator[Finding]:
+    """Yield DNS servers that are the cluster's own: its DNS would ask itself, and CoreDNS ends with `Loop detected`."""
+    services = of_cluster(site)["services"]
+    for index, text in enumerate(site.get("kubernetes", "upstream_dns", default=[])):
+        if ipaddress.ip_address(text).is_loopback or is_in(text, services):
+            yield Finding(
+                ("kubernetes", "upstream_dns", index),
+                f"kubernetes.upstream_dns: the cluster's DNS asks {text}, which is in a pod the cluster itself: name a "
+                "DNS server of the site",
+            )
 
 
 def _number(extra: Any, name: str, default: int) -> int:

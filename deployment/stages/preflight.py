@@ -23,6 +23,7 @@ class Preflight(StageDefinition):
             "preflight_kubernetes": None if installs_kubernetes else site.versions["kubernetes"],
             "preflight_storage_addresses": [lif["address"] for lif in lifs],
             "preflight_storage_comes": ontap.STAGE.is_in(site),
+            "preflight_upstream_dns": site.get("kubernetes", "upstream_dns"),
             "preflight_container_runtime": container_runtime(site) if installs_kubernetes else None,
         }
 

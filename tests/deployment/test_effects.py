@@ -17,13 +17,18 @@ PROGRAMS = {
         '[ "$2" = "${RUNNING:-none}.service" ] && echo active || { echo inactive; exit 3; }'
     ),
     "docker": 'echo "train-7 (nvcr.io/nvidia/pytorch:24.01, Up 3 days)"; echo "web (nginx, Exited (0) 2 hours ago)"',
-    "grep": 'echo "/swap.img none swap sw 0 0"',
+    "grep": (
+        'case "$*" in *nameserver*) [ -z "$DNS" ] || echo "nameserver $DNS" ;; '
+        '*) echo "/swap.img none swap sw 0 0" ;; esac'
+    ),
     "cat": "echo 1",
     "which": '[ -z "$NO_PING" ] && echo /usr/bin/ping',
 }
 
 
-def detect(folder: Path, running: str, no_ping: str = "", **variables: object) -> Result:
+def detect(
+    folder: Path, running: str, no_ping: str = "", dns: str = "10.0.0.53", **variables: object
+) -> Result:
     """What preflight says of a host on which the service of this runtime runs."""
     programs = folder / "programs"
     programs.mkdir(exist_ok=True)
@@ -36,7 +41,12 @@ def detect(folder: Path, running: str, no_ping: str = "", **variables: object) -
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     values = {"preflight_container_runtime": "containerd"} | variables
     inventory.write_text(yaml.safe_dump({"all": {"hosts": {"dgx01": local}, "vars": values}}))
-    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "RUNNING": running, "NO_PING": no_ping}
+    environment = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "RUNNING": running,
+        "NO_PING": no_ping,
+        "DNS": dns,
+    }
     return play(playbook, folder, "-i", str(inventory), environment=environment)
 
 
@@ -77,6 +87,26 @@ def test_a_host_without_ping_is_named_before_kubespray_fails_on_it(tmp_path: Pat
     bare = detect(tmp_path, "containerd", no_ping="1")
     assert bare.code == 0, bare.output
     assert "there is no ping, and kubespray stops without it: install iputils-ping" in said(bare)
+
+
+@pytest.mark.parametrize(
+    ("dns", "upstream", "is_said"),
+    [
+        ("", [], True),
+        ("127.0.0.53", [], True),
+        ("::1", [], True),
+        ("10.0.0.53", [], False),
+        ("fd00::53", [], False),
+        ("127.0.0.53", ["10.0.0.53"], False),
+    ],
+)
+def test_a_host_without_a_dns_server_is_named_before_the_clusters_dns_fails_on_it(
+    tmp_path: Path, dns: str, upstream: list[str], *, is_said: bool
+) -> None:
+    done = detect(tmp_path, "containerd", dns=dns, preflight_upstream_dns=upstream)
+    assert done.code == 0, done.output
+    assert ("its resolver names no DNS server" in said(done)) is is_said
+    assert "kubernetes.upstream_dns" in said(done) or not is_said
 
 
 def test_a_host_that_does_not_say_what_runs_is_refused(tmp_path: Path) -> None:

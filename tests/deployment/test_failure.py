@@ -15,6 +15,8 @@ SEEN = {
     "Missing sudo password": "may not become root",
     "Host key verification failed.": "host's key",
     "admin@10.0.0.1: Permission denied (publickey,password).": "does not accept the key",
+    '[FATAL] plugin/loop: Loop (127.0.0.1:52890 -> :53) detected for zone "."': "DNS asks itself",
+    "plugin/forward: no nameservers found": "no server to ask",
     "REST requires ONTAP 9.7 or later": "management LIF does not answer",
     "rpc error: context deadline exceeded": "waited for ONTAP or for the API server",
     "SVM svm_ai has no assigned aggregates": "no aggregate is assigned",

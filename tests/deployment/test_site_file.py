@@ -342,6 +342,12 @@ def test_the_plan_says_what_happens_where_and_what_is_missing(site: SiteUnderTes
     assert planned.endswith("9 of 13 stages would run; a plan asks no host and changes nothing.\n")
 
 
+def test_the_plan_says_when_nothing_announces_gpus(site: SiteUnderTest) -> None:
+    text = (INVENTORIES / "tr4858" / "site.yml").read_text()
+    site.write(f"{text}\ndeepops:\n  device_plugin: false\n")
+    assert "on 3 hosts; nothing announces GPUs. ON EACH HOST" in " ".join(site.call("plan").stdout.split())
+
+
 DELETES = "vars:\n  ontap_uninstall_svm: true\n  ontap_uninstall_data: true\n  deepops_reset_nodes: true\n"
 
 

@@ -102,6 +102,10 @@ def services(text: str, says: str) -> Case:
     return Case("calico\n", f"calico\n  service_subnet: {text}\n", says, "service_subnet")
 
 
+def dns(text: str, says: str = "") -> Case:
+    return Case("calico\n", f"calico\n  upstream_dns: {text}\n", says, "upstream_dns" if says else "")
+
+
 def exported(text: str, says: str = "", *, refused: bool = True) -> Case:
     return Case("- 192.168.11.0/24", f"- {text}", says, f"- {text}" if refused else "")
 
@@ -221,6 +225,13 @@ OWN = {
     "a yes": variable("driver_reboot: 'yes'", refused=False),
     "a type of the vault": variable("verify_volume_seconds: '{{ seconds }}'", refused=False),
     "another network of pods for kubespray": extra("kube_pods_subnet: 10.0.0.0/8", "write it as kubernetes.pod_subnet"),
+    "DNS servers of the site": dns("[10.61.1.53, 10.61.1.54]"),
+    "a DNS server in IPv6": dns("['fd00::53']"),
+    "a DNS server that is the host itself": dns("[127.0.0.53]", "the cluster's DNS asks 127.0.0.53"),
+    "a DNS server that is the cluster's": dns("[10.61.1.53, 10.233.0.3]", "the cluster's DNS asks 10.233.0.3"),
+    "a DNS server that is no address": dns("[10.61.1.530]", "10.61.1.530 is no address"),
+    "a DNS server by its name": dns("[dns.example.com]", "does not have the form"),
+    "DNS servers for kubespray": extra("upstream_dns_servers: [10.61.1.53]", "write it as kubernetes.upstream_dns"),
     "another plugin for kubespray": extra("kube_network_plugin: flannel", "write it as kubernetes.network_plugin"),
     "another deployment of etcd": extra("etcd_deployment_type: kubeadm", "muster sets it"),
     "a virtual address": extra("kube_vip_enabled: true", refused=False),

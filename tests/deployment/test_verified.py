@@ -150,8 +150,9 @@ def test_a_node_that_does_not_work_with_the_volume_is_named_with_the_reason(
     values = yaml.safe_load((ROOT / "roles" / "verify" / "vars" / "main.yml").read_text())
     pods = [mounting_pod("a", "n1", phase="Succeeded"), mounting_pod(name, "n2", **status)]
     done = run(
-        tmp_path, tasks_of("verify/tasks/pods.yml", "Refuse a node on which the volume does not work"),
+        tmp_path, tasks_of("verify/tasks/pods.yml", "Refuse a node on which it does not work"),
         verify_mounting={"resources": pods}, verify_warnings={"resources": WARNINGS}, verify_act="read",
+        verify_advice="Look at the exports",
         __verify_hindrances=values["__verify_hindrances"],
     )  # fmt: skip
     assert done.code == 2, done.output
