@@ -121,7 +121,8 @@ class Explanation:
         if self.remedies:
             lines += ["", "It would run", *(f"- {remedy}" for remedy in self.remedies)]
         lines += ["", table(ENTITLEMENT_HEADER, self.entitlement)] if self.entitlement else []
-        lead = " The others are held by" if self.holders else ""
+        held_by = "GPUs" if self.answer.get("gpusTotal") == "0" else "The others"
+        lead = f" {held_by} are held by" if self.holders else ""
         lines += ["", f"{self.closing}{lead}"] if self.closing else []
         lines += [table(HOLDERS_HEADER, self.holders)] if self.holders else []
         return [*lines, *([f"and {self.more} more: --json shows all"] if self.more > 0 else [])]
@@ -153,12 +154,17 @@ async def read_case(client: "AsyncClient", name: str, project: "str | Scope | No
 def explanation(case: Case) -> Explanation:
     """Say why the job waits; without the right to read the whole cluster, what the operator has written."""
     from orchestrator.simulation.diagnosis import diagnose
+    from orchestrator.views.containers import last_exit, restarts, runs
 
     view, captured = case.view, case.captured
     answer: dict[str, Any] = {
         "project": view.project,
         "status": view.status,
-        "writtenByOperator": view.waits_because,
+        "writtenByOperator": _written(view),
+        "waitsBecause": view.waits_because,
+        "runsOn": sorted({pod.spec.node_name for pod in view.pods if runs(pod, view.around)}),
+        "lastFailure": last_exit(view.pods),
+        "restarts": restarts(view.pods),
     }
     if captured is None:
         answer |= {"projects": [_status(project) for project in case.projects]}
@@ -173,10 +179,7 @@ def explanation(case: Case) -> Explanation:
         None,
     )
     if workload is None:
-        sentence = (
-            f"{view.name} of {view.project} has no pending or running pod: its status is {view.status}."
-        )
-        return Explanation(answer, [sentence])
+        return Explanation(answer, _of_containers(view) or [_without_node(view)])
     result = diagnose(snapshot, workload)
     return _explained(result, answer | record(result), view)
 
@@ -221,7 +224,9 @@ def _explained(
     now_us = time.time_ns() // 1000
     who = f"{result.name} of {result.project}"
     lines = []
-    if result.places:
+    if view is not None:
+        lines += _of_containers(view)
+    elif result.places:
         lines.append(f"{who} runs on {', '.join(sorted({place.node for place in result.places}))}.")
     if result.endangered:
         lines.append(f"In danger: {result.endangered}.")
@@ -239,8 +244,9 @@ def _explained(
     if reason and changes:
         lines.append(_after_decision(result))
     lines += [f"For it: {evict.message}" for evict in result.evicts]
-    if view is not None and view.waits_because and view.waits_because != reason:
-        lines.append(f"Written by the operator: {view.waits_because}")
+    written = "" if view is None else _written(view)
+    if written and written != reason:
+        lines.append(f"Written by the operator: {written}")
     remedies = [
         remedy.what + (f", which evicts {', '.join(remedy.evicts)}" if remedy.evicts else "")
         for remedy in result.remedies
@@ -265,10 +271,40 @@ def _explained(
         lines,
         remedies,
         entitlement,
-        f"Free{' now' if changes else ''}: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs.",
+        _free(result, is_now=bool(changes)),
         holders[:MAX_HOLDERS],
         max(0, len(holders) - MAX_HOLDERS),
     )
+
+
+def _written(view: "WorkloadView") -> str:
+    """Return the operator's reason on a pod that has no node."""
+    from orchestrator.views.containers import not_scheduled
+
+    return next(filter(None, map(not_scheduled, view.pods)), "")
+
+
+def _of_containers(view: "WorkloadView") -> list[str]:
+    """Return sentences about the pods that have a node."""
+    from orchestrator.views.containers import activity
+
+    return activity(f"{view.name} of {view.project}", view.pods, view.around)
+
+
+def _without_node(view: "WorkloadView") -> str:
+    """Return the sentence about a job without pending pods and without pods that have a node."""
+    from orchestrator.views.containers import last_exit
+
+    because = view.waits_because or last_exit(view.pods)
+    end = f": {because}" if because else ""
+    return f"{view.name} of {view.project} has no pending or running pod: its status is {view.status}{end}."
+
+
+def _free(result: "Diagnosis", *, is_now: bool) -> str:
+    """Say how many GPUs are free, or that no node that takes pods has one."""
+    if not result.total_gpu_milli:
+        return "No node that takes pods has GPUs."
+    return f"Free{' now' if is_now else ''}: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs."
 
 
 def _after_decision(result: "Diagnosis") -> str:
@@ -293,9 +329,9 @@ def _gpu_word(gpu_milli: int) -> str:
 
 
 def _without_rights(answer: dict[str, Any], view: "WorkloadView", projects: "list[Project]") -> Explanation:
-    sentences = [f"{view.name} of {view.project}: {view.status}."]
-    if view.waits_because:
-        sentences.append(f"Written by the operator: {view.waits_because}")
+    sentences = _of_containers(view) or [f"{view.name} of {view.project}: {view.status}."]
+    if written := _written(view):
+        sentences.append(f"Written by the operator: {written}")
     entitlement: list[Sequence[str]] = [
         tuple(_status(project)[key] for key in ("name", "quota", "limit", "held", "fairShare"))
         for project in projects

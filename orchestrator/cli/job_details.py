@@ -12,6 +12,7 @@ from orchestrator.cli.output import age, document, fact_lines, table
 from orchestrator.cli.session import run
 from orchestrator.cluster.objects import Event, Pod
 from orchestrator.cluster.quantity import time_us
+from orchestrator.views.containers import last_exit, not_scheduled, restarts
 from orchestrator.views.gpus import GpuView, gpus_of_job
 from orchestrator.views.gpus import record as gpu_record
 from orchestrator.views.jobs import (
@@ -19,7 +20,6 @@ from orchestrator.views.jobs import (
     duration_seconds,
     event_time_us,
     record,
-    unschedulable,
 )
 from orchestrator.views.status import pod_status
 
@@ -89,6 +89,8 @@ def facts(view: WorkloadView, now_us: int) -> dict[str, str]:
         "ALLOCATED GPUS": "" if view.gpu_memory else view.held_gpus,
         "ALLOCATED GPU MEMORY": view.held_gpus if view.gpu_memory else "",
         **_pod_counts(view),
+        "RESTARTS": restarts(view.pods),
+        "LAST FAILURE": last_exit(view.pods),
         "CREATED BY CLI": str(view.created_by_cli).lower(),
         "SERVICE URL(S)": ",".join(view.urls),
         "COMMAND LINE": view.command_line,
@@ -122,7 +124,7 @@ def event_rows(view: WorkloadView, events: Sequence[Event], now_us: int) -> list
         rows.append((source, event.type or "-", age(seconds), f"[{event.reason}] {event.message}"))
     event_messages = {event.message for event in events}
     for pod in view.pods:
-        reason = unschedulable(pod)
+        reason = not_scheduled(pod)
         if reason and reason not in event_messages:
             since = next(
                 condition.last_transition_time

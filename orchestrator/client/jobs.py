@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from orchestrator import names
+from orchestrator.client.surroundings import nodes_of, surroundings
 from orchestrator.cluster.errors import AlreadyExists, ClusterError, Forbidden, NotFound, Unreachable
 from orchestrator.cluster.objects import Event, Ingress, Job, Object, Pod, Service, StatefulSet
 from orchestrator.cluster.resources import (
@@ -33,7 +34,14 @@ from orchestrator.cluster.wire import has_condition
 from orchestrator.errors import MusterError
 from orchestrator.observe.owner_lists import list_owners
 from orchestrator.submit.name_rules import is_object_name
-from orchestrator.views.jobs import Listing, WorkloadView, events_of, suspended_replicas, workload_views
+from orchestrator.views.jobs import (
+    Listing,
+    WorkloadView,
+    event_time_us,
+    events_of,
+    suspended_replicas,
+    workload_views,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,6 +147,9 @@ class WorkloadClient:
         self, projects: Mapping[str, str], namespace: str | None = None
     ) -> list[WorkloadView]:
         """Return the workloads of one namespace, or of all; `projects` maps the namespaces to show to projects."""
+        return workload_views(await self._listing(projects, namespace))
+
+    async def _listing(self, projects: Mapping[str, str], namespace: str | None) -> Listing:
         jobs, stateful_sets, pods, services, ingresses = await asyncio.gather(
             self._transport.list(JOBS.path(namespace), Job),
             self._transport.list(STATEFUL_SETS.path(namespace), StatefulSet),
@@ -148,7 +159,7 @@ class WorkloadClient:
         )
         known = {owner.metadata.uid: owner for owner in (*jobs.items, *stateful_sets.items)}
         owners, _ = await list_owners(self._transport, pods.items, known, namespace)
-        listing = Listing(
+        return Listing(
             projects,
             jobs.items,
             stateful_sets.items,
@@ -156,20 +167,24 @@ class WorkloadClient:
             services.items,
             ingresses.items,
             list(owners.values()),
+            await surroundings(self._transport, pods.items),
         )
-        return workload_views(listing)
 
     async def workload(self, scope: Scope, name: str) -> tuple[WorkloadView, list[Event]]:
         """Return one workload and the events about it and its pods, oldest first. Raises NoSuchWorkload."""
         if not is_object_name(name):
             raise _missing(name, scope)
-        views, events = await asyncio.gather(
-            self.workloads({scope.namespace: scope.project}, scope.namespace),
+        listing, events = await asyncio.gather(
+            self._listing({scope.namespace: scope.project}, scope.namespace),
             self._transport.list(EVENTS.path(scope.namespace), Event),
         )
-        for view in views:
+        for view in workload_views(listing):
             if view.name == name:
-                return view, events_of(view, events.items)
+                nodes = await nodes_of(self._transport, view.pods)
+                happened = sorted(events.items, key=event_time_us)
+                return replace(view, around=replace(view.around, events=happened, nodes=nodes)), events_of(
+                    view, happened
+                )
         raise _missing(name, scope)
 
     async def delete(self, scope: Scope, name: str) -> None:

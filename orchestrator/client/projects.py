@@ -112,7 +112,10 @@ class ProjectClient:
         return sorted(page.items, key=lambda project: project.metadata.name)
 
     async def wait_for_namespace(self, project: str) -> str:
-        """Return the project's namespace as soon as the operator has made it. Raises OperatorSilent."""
+        """Return the project's namespace as soon as the operator has made it.
+
+        Raises NoNamespace if the operator has written why there is none, else OperatorSilent.
+        """
         pause_seconds = _FIRST_PAUSE_SECONDS
         loop = asyncio.get_running_loop()
         started, is_reported = loop.time(), False
@@ -126,16 +129,26 @@ class ProjectClient:
                         _SILENCE_SECONDS, self._patience_seconds / 2
                     ):
                         is_reported = True
+                        why = await self._without_namespace(project)
                         self._report(
-                            f"Waiting until the operator creates the namespace of project {project} …"
+                            "Waiting until the operator creates the namespace of project "
+                            f"{project}{f': {why}' if why else ''} …"
                         )
                     await asyncio.sleep(pause_seconds)
                     pause_seconds = min(pause_seconds * 1.5, _MAX_PAUSE_SECONDS)
         except TimeoutError as error:
+            if why := await self._without_namespace(project):
+                raise NoNamespace(f"the project {project} has no namespace: {why}") from error
             raise OperatorSilent(
                 f"the project {project} has no namespace after {self._patience_seconds:g} seconds: the "
                 f"muster operator does not run; check its pods with 'kubectl -n muster-system get pods'"
             ) from error
+
+    async def _without_namespace(self, project: str) -> str:
+        """Return why the project has no namespace, as the operator wrote it in the Project's conditions; or nothing."""
+        owner = await self._require(project)
+        ready = next((each for each in owner.status.conditions if each.type == "Ready"), None)
+        return ready.message if ready is not None and ready.status == "False" else ""
 
     async def create(self, name: str, spec: ProjectSpec) -> None:
         """Create a project. Raises ProjectRefused when the quotas would exceed the cluster."""

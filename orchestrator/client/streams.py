@@ -22,7 +22,8 @@ from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.timeouts import POD_WATCH_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import FieldProblem, MusterError
-from orchestrator.views.jobs import WorkloadView, unschedulable
+from orchestrator.views.containers import waits_because
+from orchestrator.views.jobs import WorkloadView
 from orchestrator.views.status import FINAL, SUCCEEDED, pod_status
 
 _ENDED: Final = ("Succeeded", "Failed")
@@ -174,7 +175,7 @@ class StreamClient:
                             return target
                         if or_ended and target.terminated is not None:
                             return target
-                        status, reason = pod_status(chosen), _reason(chosen)
+                        status, reason = pod_status(chosen), waits_because([chosen])
                         if status == SUCCEEDED:
                             what = f"pod {chosen.metadata.name} of job '{name}'"
                             raise NotRunning(_ended(what, name, status))
@@ -338,15 +339,6 @@ def _target(pod: Pod, container: str | None) -> Target:
             known=", ".join(known),
         )
     return Target(pod, container or known[0])
-
-
-def _reason(pod: Pod) -> str:
-    waits = [
-        container_status.state.waiting
-        for container_status in pod.status.container_statuses
-        if container_status.state.waiting
-    ]
-    return unschedulable(pod) or next((wait.message for wait in waits if wait.message), "")
 
 
 def _waiting_line(name: str, status: str, reason: str) -> str:

@@ -34,6 +34,9 @@ MAX_CACHED_SCALARS = 256
 
 _FEW_AMOUNTS = 8
 
+CORDONED_TAINT = "node.kubernetes.io/unschedulable"
+"""The taint that Kubernetes' node controller sets on a cordoned node."""
+
 
 def node_set(positions: Iterable[int], size: int) -> NodeSet:
     """The set of these positions among `size` nodes."""
@@ -218,15 +221,49 @@ class NodeSets:
         nodes &= self._with_gpus
         return [model for model, having in self._models.items() if nodes & having]
 
+    def unfit_counts(self, constraints: Constraints, node_types: tuple[str, ...] = ()) -> dict[str, int]:
+        """Return why nodes do not admit such a pod, with the number of nodes; each node counts for its first reason."""
+        unhealthy = self._those(position for position, node in enumerate(self._nodes) if node.unhealthy)
+        cordoned = _union(
+            having
+            for taints, having in self._taints.items()
+            if any(taint.key == CORDONED_TAINT for taint in taints)
+        )
+        left, counts = self.everywhere, {}
+        for why, passing in (
+            ("node type", self._of_types(node_types)),
+            ("node selector or affinity", self._selected(constraints)),
+            ("not ready or unhealthy", self.schedulable | ~unhealthy),
+            ("cordoned", self.schedulable | ~cordoned),
+            ("closed", self.schedulable),
+            ("taint", self._tolerated(constraints)),
+        ):
+            unfit = left & ~passing
+            if unfit:
+                counts[why] = unfit.bit_count()
+            left &= passing
+        return counts
+
     def _find_admitting(self, constraints: Constraints, node_types: tuple[str, ...]) -> NodeSet:
-        nodes = self.schedulable
-        if node_types:
-            nodes &= _union(self._types.get(node_type, 0) for node_type in node_types)
+        nodes = self.schedulable & self._of_types(node_types) & self._selected(constraints)
+        return nodes & self._tolerated(constraints)
+
+    def _of_types(self, node_types: tuple[str, ...]) -> NodeSet:
+        if not node_types:
+            return self.everywhere
+        return _union(self._types.get(node_type, 0) for node_type in node_types)
+
+    def _selected(self, constraints: Constraints) -> NodeSet:
+        """The nodes that match node selector and node affinity."""
+        nodes = self.everywhere
         for key, value in constraints.node_selector:
             nodes &= self._label(key).get(value, 0)
         if constraints.node_terms:
             nodes &= _union(self._matching(term) for term in constraints.node_terms)
-        return nodes & _union(
+        return nodes
+
+    def _tolerated(self, constraints: Constraints) -> NodeSet:
+        return _union(
             having
             for taints, having in self._taints.items()
             if all(

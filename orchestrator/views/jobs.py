@@ -28,6 +28,7 @@ from orchestrator.cluster.objects import (
 from orchestrator.cluster.quantity import time_us, whole_count
 from orchestrator.cluster.wire import has_condition
 from orchestrator.observe.owners import Chain, Owners
+from orchestrator.views.containers import NOTHING_READ, Surroundings, waits_because
 from orchestrator.views.status import pod_status, workload_status
 
 PENDING_ADDRESS: Final = "<pending>"
@@ -43,7 +44,8 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 class Listing:
     """The objects of one or more namespaces as they were read. `projects` maps a namespace to its project.
 
-    `owners` are those of pods, Jobs and StatefulSets, whatever kinds they are.
+    `owners` are those of pods, Jobs and StatefulSets, whatever kinds they are. `around` tells, by namespace, why pods
+    do not start.
     """
 
     projects: Mapping[str, str]
@@ -53,6 +55,7 @@ class Listing:
     services: Sequence[Service] = ()
     ingresses: Sequence[Ingress] = ()
     owners: Sequence[Object] = ()
+    around: Mapping[str, Surroundings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class WorkloadView:
     """One workload as people see it. `gpu_milli` is what all of its pods ask for together.
 
     One that asks for memory of GPUs has the amount in `gpu_memory`, as it was written, on `gpu_count` devices, and
-    no `gpu_milli`: what part of a device that is depends on the node.
+    no `gpu_milli`: what part of a device that is depends on the node. `around` was read to tell why pods do not run.
     """
 
     name: str
@@ -83,9 +86,14 @@ class WorkloadView:
     urls: tuple[str, ...]
     priority_class: str
     command_line: str
-    waits_because: str
     snapshots: tuple[str, ...]
     pods: tuple[Pod, ...] = field(repr=False)
+    around: Surroundings = field(default=NOTHING_READ, repr=False)
+
+    @property
+    def waits_because(self) -> str:
+        """Why pods of it have no node, or have one and do not run; empty if all run or have ended."""
+        return waits_because(self.pods, self.around)
 
     @property
     def node(self) -> str:
@@ -142,7 +150,7 @@ class _Source:
 def workload_views(listing: Listing) -> list[WorkloadView]:
     """Return the workloads of all projects in the listing: those that never started on top, then newest first."""
     addresses = _Addresses(listing)
-    views = [_view(source, listing.projects, addresses) for source in _sources(listing)]
+    views = [_view(source, listing, addresses) for source in _sources(listing)]
     return sorted(views, key=newest_first)
 
 
@@ -205,6 +213,7 @@ def record(view: WorkloadView, now_us: int) -> dict[str, Any]:
             {
                 "name": pod.metadata.name,
                 "status": pod_status(pod),
+                "waitsBecause": waits_because([pod], view.around),
                 "node": pod.spec.node_name,
                 "gpuDevices": pod.metadata.annotations.get(names.GPU_DEVICES_ANNOTATION, ""),
                 "ageSeconds": max(0, now_us - time_us(pod.metadata.creation_timestamp)) // 1_000_000,
@@ -220,18 +229,6 @@ def duration_seconds(view: WorkloadView, now_us: int) -> int:
     if view.started_us is None:
         return 0
     return max(0, (view.finished_us or now_us) - view.started_us) // 1_000_000
-
-
-def unschedulable(pod: Pod) -> str:
-    """Return why the scheduler could not place the pod, or nothing."""
-    if pod.spec.node_name:
-        return ""
-    refused = (
-        condition
-        for condition in pod.status.conditions
-        if condition.type == "PodScheduled" and condition.status == "False"
-    )
-    return next((condition.message or condition.reason for condition in refused), "")
 
 
 def requested_gpu_milli(metadata: Metadata, spec: PodSpec) -> int:
@@ -309,15 +306,14 @@ def _pods_alone(pods: Sequence[Pod], chain: Chain) -> _Source:
     )
 
 
-def _view(source: _Source, projects: Mapping[str, str], addresses: "_Addresses") -> WorkloadView:
+def _view(source: _Source, listing: Listing, addresses: "_Addresses") -> WorkloadView:
     metadata, annotations = source.metadata, source.metadata.annotations
     submitted = annotations.get(names.SUBMITTED_AT_ANNOTATION)
     created_us = time_us(submitted) or time_us(metadata.creation_timestamp)
-    waiting = (unschedulable(pod) for pod in source.pods if pod.metadata.deletion_timestamp is None)
     return WorkloadView(
         name=metadata.name,
         namespace=metadata.namespace,
-        project=projects.get(metadata.namespace, ""),
+        project=listing.projects.get(metadata.namespace, ""),
         kind=source.kind,
         uid=metadata.uid,
         type=_type(source),
@@ -339,9 +335,9 @@ def _view(source: _Source, projects: Mapping[str, str], addresses: "_Addresses")
         urls=addresses.urls(metadata, source.pods),
         priority_class=source.spec.priority_class_name,
         command_line=annotations.get(names.COMMAND_LINE_ANNOTATION, ""),
-        waits_because=next(filter(None, waiting), ""),
         snapshots=tuple(filter(None, annotations.get(names.SNAPSHOTS_ANNOTATION, "").split(","))),
         pods=source.pods,
+        around=listing.around.get(metadata.namespace, NOTHING_READ),
     )
 
 

@@ -18,6 +18,7 @@ from typing import Final
 from orchestrator.cluster.objects import Job, Pod, StatefulSet
 from orchestrator.cluster.wire import has_condition
 from orchestrator.names import DISRUPTED_CONDITION, TIMED_OUT_ANNOTATION
+from orchestrator.views.containers import NORMAL_WAITS
 
 PENDING: Final = "Pending"
 CREATING: Final = "ContainerCreating"
@@ -33,7 +34,6 @@ UNKNOWN: Final = "Unknown"
 FINAL: Final = frozenset({SUCCEEDED, FAILED, TIMED_OUT})
 
 _PHASES_THAT_ENDED: Final = frozenset({"Succeeded", "Failed"})
-_NORMAL_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 # What a workload of several pods shows: problems first (any word not listed), then the best that one reached.
 _PRECEDENCE: Final = (RUNNING, CREATING, TERMINATING, PENDING, UNKNOWN)
 
@@ -116,7 +116,7 @@ def _failure(pod: Pod) -> str:
 def _problem(pod: Pod) -> str:
     for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         waiting, terminated = container.state.waiting, container.state.terminated
-        if waiting is not None and waiting.reason not in _NORMAL_WAITS:
+        if waiting is not None and waiting.reason not in NORMAL_WAITS:
             return _token(waiting.reason)
         if terminated is not None and terminated.exit_code != 0:
             return _token(terminated.reason) or ERROR

@@ -184,7 +184,7 @@ class MemoryApiServer:
             if plural == resource.plural
             and namespace in ("", where)
             and _selected(each, query.get("labelSelector", ""))
-            and _on_node(each, query.get("fieldSelector", ""))
+            and _has_fields(each, query.get("fieldSelector", ""))
         ]
         return 200, {"kind": f"{resource.kind}List", "metadata": {"resourceVersion": "1"}, "items": items}
 
@@ -249,9 +249,10 @@ def _name(each: JSON) -> str:
     return name
 
 
-def _on_node(each: JSON, selector: str) -> bool:
-    wanted = selector.partition("spec.nodeName=")[2]
-    return not wanted or each["spec"].get("nodeName") == wanted
+def _has_fields(each: JSON, selector: str) -> bool:
+    """Field selectors: the node of pods, the type of events."""
+    node, kind = (selector.partition(f"{field}=")[2] for field in ("spec.nodeName", "type"))
+    return (not node or each["spec"].get("nodeName") == node) and (not kind or each.get("type") == kind)
 
 
 def _selected(each: JSON, selector: str) -> bool:

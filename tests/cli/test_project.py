@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from orchestrator.client.projects import NoSuchProject, OperatorSilent, ProjectClient
+from orchestrator.client.projects import NoNamespace, NoSuchProject, OperatorSilent, ProjectClient
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.transport import Transport
 from tests.cli.memory_api_server import namespace_of, project_of
@@ -295,6 +295,20 @@ async def test_a_namespace_that_never_comes_means_that_the_operator_does_not_run
         assert ["project late" in line for line in lines] == [True]
         with pytest.raises(NoSuchProject):
             await ProjectClient(transport, patience_seconds=0.2).resolve("nobody", "")
+
+
+async def test_a_missing_namespace_is_explained_by_the_condition_of_the_project(
+    kubeconfig: Path, server: MemoryApiServer
+) -> None:
+    """The namespace of an earlier project of that name is still being deleted."""
+    why = "the namespace muster-late is being deleted: the project has another one after that"
+    condition = {"type": "Ready", "status": "False", "reason": "NoNamespace", "message": why}
+    server.add({**project_of("late", 1), "status": {"conditions": [condition]}})
+    lines: list[str] = []
+    async with Transport(load_access(kubeconfig)) as transport:
+        with pytest.raises(NoNamespace, match=f"the project late has no namespace: {why}"):
+            await ProjectClient(transport, 0.4, lines.append).resolve("late", "")
+    assert [why in line for line in lines] == [True]
 
 
 def test_quotas_for_gpu_models_are_set_changed_and_removed(

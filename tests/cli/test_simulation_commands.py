@@ -340,6 +340,77 @@ def test_explain_of_a_job_that_runs_or_has_no_pod_says_so(muster: Muster, cluste
     assert muster("explain", "nothing").code == 1
 
 
+def _status(reason: str, message: str = "") -> dict[str, Any]:
+    waiting = {"reason": reason, "message": message}
+    return {"phase": "Pending", "containerStatuses": [{"name": "main", "state": {"waiting": waiting}}]}
+
+
+def _change(cluster: MemoryApiServer, name: str, **changes: dict[str, Any]) -> None:
+    (pod,) = (each for each in cluster.all("pods") if each["metadata"]["name"].startswith(name))
+    cluster.add({**pod, **{part: pod.get(part, {}) | fields for part, fields in changes.items()}})
+
+
+def test_explain_get_and_list_say_why_a_job_with_a_node_does_not_run(
+    muster: Muster, cluster: MemoryApiServer
+) -> None:
+    run_job(muster, cluster, "bad", 1, node="dgx1-1")
+    _change(cluster, "bad", status=_status("ErrImagePull", "not found"))
+    run_job(muster, cluster, "vol", 1, node="dgx1-2")
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    _change(cluster, "vol", status=_status("ContainerCreating"), spec={"volumes": [volume]})
+    claim = {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": NAMESPACE, "uid": "u"},
+    }
+    cluster.add({"apiVersion": "v1", "status": {"phase": "Pending"}, **claim})
+    about = {"kind": "PersistentVolumeClaim", "name": "data", "uid": "u"}
+    event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": NAMESPACE}}
+    cluster.add(
+        event | {"involvedObject": about, "type": "Warning", "reason": "ProvisioningFailed", "message": "no"}
+    )
+    image = "ErrImagePull: container main: not found"
+    unbound = (
+        "VolumeUnbound: PersistentVolumeClaim data without a StorageClass is Pending; ProvisioningFailed: no"
+    )
+    for name, node, because in (("bad", "dgx1-1", image), ("vol", "dgx1-2", unbound)):
+        sentence = f"{name} of team-a has a place on {node} and does not run there: {because}."
+        assert muster("explain", name).lines[0] == sentence
+        answer = muster("explain", name, "--json").json
+        assert (answer["waitsBecause"], answer["runsOn"], answer["writtenByOperator"]) == (because, [], "")
+        assert because in muster("get", name).out
+        details = muster("get", name, "-o", "json").json
+        assert (details["waitsBecause"], details["instances"][0]["waitsBecause"]) == (because, because)
+        assert because in muster("list", "-o", "wide").out
+
+
+def test_explain_says_that_all_pods_of_a_job_are_terminating(
+    muster: Muster, cluster: MemoryApiServer
+) -> None:
+    run_job(muster, cluster, "gone", 1, node="dgx1-1")
+    _change(cluster, "gone", metadata={"deletionTimestamp": "2026-01-01T00:00:09Z"})
+    assert muster("explain", "gone").lines[0] == (
+        "gone of team-a is terminating: 1 pod on dgx1-1 has not ended yet."
+    )
+    node = cluster.find("nodes", "dgx1-1")
+    assert node is not None
+    node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]
+    assert "not ended yet; node dgx1-1: not ready: NodeStatusUnknown." in muster("explain", "gone").lines[0]
+    gated = {"schedulingGates": [{"name": "a/b"}]}
+    run_job(muster, cluster, "gated", 1)
+    _change(cluster, "gated", spec=gated)
+    assert "SchedulingGated: it has the scheduling gate a/b" in muster("explain", "gated").out
+
+
+def test_explain_counts_cordoned_nodes(muster: Muster, cluster: MemoryApiServer) -> None:
+    for node in cluster.all("nodes"):
+        taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+        node["spec"] = {"unschedulable": True, "taints": [taint]}
+    run_job(muster, cluster, "nine", 2)
+    lines = muster("explain", "nine").lines
+    assert "NoNodeMatches: of 2 nodes none takes its pods: 2 cordoned" in lines
+    assert "No node that takes pods has GPUs." in lines
+
+
 def test_explain_finds_remedies_that_hold_when_they_are_tried(muster: Muster, tmp_path: Path) -> None:
     path = tmp_path / "spare.yaml"
     path.write_text(

@@ -26,6 +26,7 @@ NOT_FOR_USERS = {
     "Access",  # what AsyncClient() takes: `of_kubeconfig` makes it
     "Target",  # of `AsyncClient.streams`, for conversations with a container
     "Pod",
+    "Surroundings",  # of `WorkloadView`, which says in `waits_because` what follows from it
 }
 
 

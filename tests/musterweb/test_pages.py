@@ -251,7 +251,7 @@ def test_explain_and_why_evicted_say_what_the_commands_say(
     words = site.browser("sue").get("/jobs/team-a/a-waits/explain").words
     for line in explained.lines[:3]:
         assert line in words
-    assert "GPUs. The others are held by" in explained.out
+    assert "GPUs are held by" in explained.out
     assert "held by" not in words, "the table says so itself"
     assert "It was not evicted" in site.browser("sue").get(JOB).words
 

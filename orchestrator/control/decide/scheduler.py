@@ -37,7 +37,7 @@ from orchestrator.control.decide.unready import UNREADY_SECONDS, UnreadyPods
 from orchestrator.control.decide.watch_lag import WatchLag
 from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
 from orchestrator.control.report.audit import Audit
-from orchestrator.control.report.conditions import ConditionWriter
+from orchestrator.control.report.conditions import ConditionWriter, Held
 from orchestrator.control.report.events import Announcer
 from orchestrator.control.report.health import Health
 from orchestrator.control.report.metrics import OperatorMetrics
@@ -405,8 +405,8 @@ def _reasons(
     `put_off` says so of pods whose volumes are not ready, `undecided` of those that the planner cannot decide on.
     """
     bound = {binding.pod for binding in decision.bindings}
-    known = {
-        uid: ("VolumeNotReady" if uid in put_off else "Unreadable", message)
+    known: dict[str, tuple[str, str]] = {
+        uid: (Held.VOLUME_NOT_READY if uid in put_off else Held.UNREADABLE, message)
         for uid, message in reading.unreadable_pods.items()
     }
     for workload in reading.snapshot.workloads if decision.pending else ():
@@ -415,4 +415,4 @@ def _reasons(
             for pod in workload.pods:
                 if pod.state is PodState.PENDING and pod.id not in bound:
                     known[pod.id] = (reason.code.value, reason.message)
-    return known | {uid: ("Skipped", message) for uid, message in undecided.items()}
+    return known | {uid: (Held.SKIPPED, message) for uid, message in undecided.items()}

@@ -9,7 +9,7 @@ from orchestrator.planner.accounting.amounts import entitled_amounts
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.gangs import Chunk, chunk_amounts, shape_of
 from orchestrator.planner.model import DEVICE_MILLI, PendingReason, Pod, Request, Workload
-from orchestrator.planner.node_sets import Column, NodeSet, node_set, positions_in
+from orchestrator.planner.node_sets import Column, NodeSet, node_set, node_types_for, positions_in
 from orchestrator.planner.obstacles import GangEvicted, Nominated, Obstacle, Overtaken
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.node_devices import devices_for
@@ -91,6 +91,11 @@ class Explainer:
         """Why a chunk that its project may hold has no place, as the ledger stands."""
         return self._impossible(workload, chunk) or self._shortage(workload, chunk)
 
+    def _no_node_matches(self, workload: Workload, pod: Pod) -> Obstacle:
+        project = self._session.tree.projects[workload.project]
+        unfit = self._session.node_sets.unfit_counts(pod.constraints, node_types_for(project, workload))
+        return no_node_matches(len(self._session.ledger.nodes), unfit)
+
     def _impossible(self, workload: Workload, chunk: Chunk) -> Obstacle | None:
         """Why no release would help."""
         problems = self._session.ledger.claims.problems
@@ -101,7 +106,7 @@ class Explainer:
         for pod in pods.values():
             admitting = self._session.placer.admitting(workload, pod)
             if not admitting:
-                return no_node_matches(len(self._session.ledger.nodes))
+                return self._no_node_matches(workload, pod)
             if pod.request not in self._holding:
                 self._holding[pod.request] = self._session.node_sets.holding(pod.request)
             if not admitting & self._holding[pod.request]:

@@ -22,11 +22,23 @@ NO_CAPACITY = PendingReason(Waiting.CLUSTER_FULL, "has found no place")
 """The workload found no place so far; the facts are worked out when the decision is complete."""
 
 
-def no_node_matches(nodes: int) -> PendingReason:
-    """None of the nodes admits one of its pods."""
+_UNFIT = {
+    "node type": "not of the project's node types",
+    "node selector or affinity": "not matching its node selector or affinity",
+    "not ready or unhealthy": "not ready or marked unhealthy",
+    "cordoned": "cordoned",
+    "closed": "closed to new pods",
+    "taint": "with a taint that it does not tolerate",
+}
+"""The words for the counts of `NodeSets.unfit_counts`."""
+
+
+def no_node_matches(nodes: int, unfit: Mapping[str, int]) -> PendingReason:
+    """None of the nodes admits one of its pods; `unfit` counts them by the first reason."""
+    counts = ", ".join(f"{count} {_UNFIT[why]}" for why, count in unfit.items())
     return PendingReason(
         Waiting.NO_NODE_MATCHES,
-        f"of {nodes} node{'' if nodes == 1 else 's'} none is ready and matches its selector, tolerations and node type",
+        f"of {nodes} node{'' if nodes == 1 else 's'} none takes its pods{f': {counts}' if counts else ''}",
     )
 
 

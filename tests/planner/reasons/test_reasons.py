@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from orchestrator.planner.model import (
     PodState,
     Request,
     Snapshot,
+    Taint,
     Waiting,
     Workload,
 )
@@ -271,8 +273,45 @@ def test_budgets_and_the_cap_are_both_named() -> None:
     assert words.endswith("; what could make way is protected by the budget b/keep")
 
 
-def test_no_node_matches() -> None:
-    constraints = Constraints(node_selector=(("pool", "x"),))
-    reason = why(workload("new", "a", 1000, constraints=constraints), nodes=1)
-    assert reason.code is Waiting.NO_NODE_MATCHES
-    assert reason.message.startswith("of 1 node none is ready and matches")
+CORDONED = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+POOL = {"pool": "x"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([{}], "of 1 node none takes its pods: 1 not matching its node selector or affinity"),
+        (
+            [{"labels": POOL, "schedulable": False, "taints": (CORDONED,)}, {}, {}],
+            "of 3 nodes none takes its pods: 2 not matching its node selector or affinity, 1 cordoned",
+        ),
+        (
+            [
+                {"labels": POOL, "schedulable": False, "unhealthy": "not ready: NodeStatusUnknown"},
+                {"labels": POOL, "schedulable": False},
+                {"labels": POOL, "taints": (Taint("k", "v", "NoSchedule"),)},
+                {"labels": POOL, "schedulable": False, "taints": (CORDONED, Taint("k", "v", "NoSchedule"))},
+            ],
+            (
+                "of 4 nodes none takes its pods: 1 not ready or marked unhealthy, 1 cordoned, 1 closed to new pods, "
+                "1 with a taint that it does not tolerate"
+            ),
+        ),
+        (
+            [{"labels": POOL, "schedulable": False, "unhealthy": "x", "taints": (CORDONED,)}],
+            "of 1 node none takes its pods: 1 not ready or marked unhealthy",
+        ),
+    ],
+)
+def test_nodes_that_take_no_pod_are_counted_by_the_reason(nodes: list[dict[str, Any]], message: str) -> None:
+    waits = workload("new", "a", 1000, constraints=Constraints(node_selector=(("pool", "x"),)))
+    there = tuple(replace(node(f"n{number}"), **fields) for number, fields in enumerate(nodes))
+    reason = plan(Snapshot(there, (project("a", 4000),), (waits,))).pending["new"]
+    assert reason == PendingReason(Waiting.NO_NODE_MATCHES, message)
+
+
+def test_a_node_of_another_type_is_counted_by_its_type() -> None:
+    waits = workload("new", "a", 1000)
+    owner = replace(project("a", 4000), train_node_types=("fast",))
+    reason = plan(Snapshot((node("n1"), node("n2")), (owner,), (waits,))).pending["new"]
+    assert reason.message == "of 2 nodes none takes its pods: 2 not of the project's node types"
