@@ -1,0 +1,124 @@
+"""Doctored records: neither of two verifiers accepts one, and both accept every honest redaction."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.validation.fake_target import FakeTarget
+from tests.validation.replay import GANG, VICTIM, run_command, settings
+from tests.validation.report.doctored import CHANGES, doctored
+from tests.validation.report.test_record import EvictsTheWrongOne, HoldsTwice, keys
+from tests.validation.test_not_fooled import LosesAGang, NeverBinds, NothingThere
+from validation.errors import ReportError
+from validation.report import record, statement
+from validation.report.redact import redact
+from validation.report.verify import verify
+
+SOURCE = Path(__file__).parents[3] / "validation" / "verifier" / "verify.go"
+TARGETS = (FakeTarget, HoldsTwice, NeverBinds, LosesAGang, NothingThere, EvictsTheWrongOne)
+BATCH = 100
+
+
+@pytest.fixture(scope="session")
+def second_verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program, built by Go with its own cache."""
+    if not shutil.which("go"):
+        pytest.skip("there is no Go on this machine")
+    program = tmp_path_factory.mktemp("verifier") / "verify"
+    environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0"}
+    subprocess.run(["go", "build", "-o", program, SOURCE], check=True, env=environment)
+    return program
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
+    """Honest records, a redaction of each, and the public key that signed all of them."""
+    return honest(tmp_path_factory.mktemp("signed"), [(FakeTarget, [GANG])])
+
+
+def honest(directory: Path, runs: Sequence[tuple[type[FakeTarget], list[Path]]]) -> tuple[list[Path], Path]:
+    """Records of these runs, a redaction of each, and the public key that signed all of them."""
+    private, public = keys(directory, "customer")
+    records = []
+    for number, (target, paths) in enumerate(runs):
+        run_command(paths, settings(directory / f"r{number}", target, parts=["gangs", "victims"]))
+        redact(directory / f"r{number}", directory / f"public{number}")
+        for path, notes in ((directory / f"r{number}", []), (directory / f"public{number}", ["redacted"])):
+            statement.sign(path, record.read(path), private, notes)
+            records.append(path)
+    return records, public
+
+
+def refused_by_muster(directory: Path, key: Path) -> list[str]:
+    try:
+        return verify(directory, key).problems
+    except ReportError as error:
+        return [str(error)]
+
+
+def accepted_by_the_second(program: Path, directories: Sequence[Path], key: Path) -> list[str]:
+    done = subprocess.run(
+        [program, "-key", key, *directories], capture_output=True, text=True, check=False, timeout=60
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(directories), done.stderr
+    return [line for line in lines if line.endswith(": accepted")]
+
+
+def count_accepted(
+    records: tuple[list[Path], Path], program: Path, out: Path, number: int, seed: int
+) -> list[str]:
+    """What either verifier accepted of so many doctored records."""
+    accepted, batch = [], []
+    for one in doctored(records[0], out, number, seed):
+        if not refused_by_muster(one.directory, records[1]):
+            accepted.append(f"muster: {one}")
+        batch.append(one)
+        if len(batch) == BATCH:
+            accepted += accepted_by_the_second(program, [one.directory for one in batch], records[1])
+            for old in batch:
+                shutil.rmtree(old.directory)
+            batch = []
+    return accepted + (
+        accepted_by_the_second(program, [one.directory for one in batch], records[1]) if batch else []
+    )
+
+
+def test_the_second_verifier_is_one_short_file_of_its_own() -> None:
+    text = SOURCE.read_text()
+    assert len(text.splitlines()) <= 500
+    imports = text.partition("import (")[2].partition(")")[0].split()
+    assert not [name for name in imports if "." in name]
+
+
+def test_honest_records_and_redactions_are_accepted_by_both(
+    signed: tuple[list[Path], Path], second_verifier: Path
+) -> None:
+    records, key = signed
+    assert [refused_by_muster(path, key) for path in records] == [[]] * len(records)
+    assert len(accepted_by_the_second(second_verifier, records, key)) == len(records)
+
+
+def test_no_doctored_record_is_accepted(
+    signed: tuple[list[Path], Path], second_verifier: Path, tmp_path: Path
+) -> None:
+    assert count_accepted(signed, second_verifier, tmp_path, 200, seed=44) == []
+
+
+@pytest.mark.rare
+def test_of_ten_thousand_doctored_records_none_is_accepted(second_verifier: Path, tmp_path: Path) -> None:
+    runs = [(target, paths) for target in TARGETS[:5] for paths in ([GANG], [GANG, VICTIM])]
+    records, key = honest(tmp_path / "honest", runs)
+    assert len(records) == 20
+    assert [refused_by_muster(path, key) for path in records] == [[]] * len(records)
+    assert len(accepted_by_the_second(second_verifier, records, key)) == len(records)
+    assert count_accepted((records, key), second_verifier, tmp_path, 10_000, seed=1) == []
+
+
+def test_each_kind_of_change_is_made(signed: tuple[list[Path], Path], tmp_path: Path) -> None:
+    made = {one.change for one in doctored(signed[0], tmp_path, 150, seed=3)}
+    assert {change.__name__ for change in CHANGES} <= made
