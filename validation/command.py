@@ -1,6 +1,7 @@
 """`muster validate`: replay the scenarios on a cluster and leave a report."""
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,6 +124,7 @@ if TYPE_CHECKING:
 @click.option(
     "--patience",
     type=click.FloatRange(min=0.1, max=4.0),
+    callback=lambda _ctx, _param, factor: _number(factor),
     default=1.0,
     show_default=True,
     help="Factor on every deadline, for slow clusters. The report records it.",
@@ -131,7 +133,7 @@ if TYPE_CHECKING:
     "--waivers",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
     metavar="FILE",
-    help="YAML file of accepted deviations: a list of id, owner, reason and expires.",
+    help="YAML file of accepted deviations: a list of id, host, fact, owner, reason and expires.",
 )
 @click.option("--collect-only", is_flag=True, help="Print the plan as a document to sign, and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary, or the plan, as JSON.")
@@ -208,6 +210,13 @@ def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[R
         return run([str(scenario.path) for scenario in scenarios], settings)
     finally:
         reporter.close()
+
+
+def _number(factor: float) -> float:
+    """Return the factor. `nan` passes every comparison of the range, so it is refused here."""
+    if math.isnan(factor):
+        raise click.BadParameter("nan is no number")
+    return factor
 
 
 def _settings(options: dict[str, Any]) -> "Settings":

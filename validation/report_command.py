@@ -1,20 +1,37 @@
 """`muster report`: what can be done with the directory of a report, without the cluster."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from orchestrator.distribution import require_extra
+from orchestrator.progress import printable
+from validation.report.files import untrusted
+
+if TYPE_CHECKING:
+    from validation.report.verify import Verification
 
 CUT = 3
 """The exit code where the run was killed before it wrote its record."""
+NOT_COMPARED = 4
+"""The exit code where a record follows from itself, and has sources that this installation does not have."""
 
 _DIRECTORY = click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 _NEW = click.Path(path_type=Path, file_okay=False)
 
 
-@click.group()
+class _Reports(click.Group):
+    """Commands on directories that are not trusted: a damaged record is an error of one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with untrusted("the report"):
+            return super().invoke(ctx)
+
+
+@click.group(cls=_Reports)
 def report() -> None:
     """Verify, sign, compare and render the reports of `muster validate`.
 
@@ -29,40 +46,75 @@ def report() -> None:
 def verify(ctx: click.Context, directory: Path, key: Path | None) -> None:
     """Compare every file with the manifest and the record with the log, and judge the record again.
 
-    The command names each file that was changed, added or is missing. The exit code is 1 if there is one.
+    The command names each file that was changed, added or is missing. The exit code is 1 if there is one. It is 4
+    if the record names sources that this installation does not have: the last line then says NOT COMPARED.
     """
     require_extra("validation")
+    from validation.report.statement import accepted as accepted_notes
     from validation.report.statement import signers
     from validation.report.verify import verify as verify_report
 
     result = verify_report(directory, key)
-    for line in result.problems or result.notes:
-        click.echo(line)
+    accepted = ", ".join(accepted_notes(directory)) if not result.problems else ""
+    for line in result.problems or _note_lines(result):
+        click.echo(printable(line))
+    if accepted:
+        click.echo(printable(f"{directory}: signed with the notes {accepted} accepted"))
     if not result.problems:
         unchecked = "" if key else "; no signature was checked: give --key" if signers(directory) else ""
-        click.echo(
-            f"{directory}: every file is as it was written, and every verdict follows from the record{unchecked}"
-        )
-    ctx.exit(CUT if result.cut else 1 if result.problems else 0)
+        click.echo(printable(f"{directory}: {_verified(result)}{unchecked}"))
+    ctx.exit(_exit_code(result))
+
+
+def _note_lines(result: "Verification") -> list[str]:
+    return [f"{name}: {note}" for name, note in result.notes.items()]
+
+
+def _verified(result: "Verification") -> str:
+    """The last line for a report without problems."""
+    if result.is_compared:
+        return "every file is as it was written, and every verdict follows from the record"
+    return (
+        "NOT COMPARED: every verdict follows from the record, but this installation has other sources than "
+        "the record names"
+    )
+
+
+def _exit_code(result: "Verification") -> int:
+    if result.problems:
+        return CUT if result.cut else 1
+    return 0 if result.is_compared else NOT_COMPARED
 
 
 @report.command()
 @_DIRECTORY
 @click.option("--key", type=_FILE, metavar="FILE", required=True, help="Private key (Ed25519, PEM).")
+@click.option(
+    "--accept", "accepted", multiple=True, metavar="NOTE", help="Name of an accepted note. Repeatable."
+)
 @click.pass_context
-def sign(ctx: click.Context, directory: Path, key: Path) -> None:
-    """Verify a report and sign its files and its verdict. A report can have several signatures."""
+def sign(ctx: click.Context, directory: Path, key: Path, accepted: tuple[str, ...]) -> None:
+    """Verify a report and sign its files and its verdict. A report can have several signatures.
+
+    `verify` prints notes, for example for a catalogue of another version of muster. A report with notes is refused
+    until --accept names each of them. The statement has their names.
+    """
     require_extra("validation")
     from validation.report import record, statement
     from validation.report.verify import verify as verify_report
 
     result = verify_report(directory)
-    for line in result.problems:
-        click.echo(line)
+    for line in [*result.problems, *_note_lines(result)]:
+        click.echo(printable(line))
     if result.problems:
-        ctx.exit(CUT if result.cut else 1)
-    path = statement.sign(directory, record.read(directory), key)
-    click.echo(f"{path}: signed by {', '.join(statement.signers(directory))}")
+        ctx.exit(_exit_code(result))
+    refused = [name for name in result.notes if name not in accepted]
+    if refused or (unknown := [name for name in accepted if name not in result.notes]):
+        wrong = f"add --accept {refused[0]}, or do not sign" if refused else f"there is no note {unknown[0]}"
+        click.echo(printable(f"{directory}: not signed: {wrong}"))
+        ctx.exit(1)
+    path = statement.sign(directory, record.read(directory), key, result.notes)
+    click.echo(printable(f"{path}: signed by {', '.join(statement.signers(directory))}"))
 
 
 @report.command()
@@ -74,18 +126,27 @@ def rejudge(ctx: click.Context, directory: Path) -> None:
     The command names each entry of the record that does not follow. The exit code is 1 if there is one.
     """
     require_extra("validation")
+    from validation.report import chronology
     from validation.report.assemble import read_report, was_cut
     from validation.report.assemble import rejudge as judge_again
     from validation.report.log import read_log
-    from validation.report.sources import differences, notes
+    from validation.report.sources import compare
 
-    recorded = read_report(directory)
-    lines = [*judge_again(recorded, read_log(directory)), *differences(recorded)]
-    for line in [*lines, *notes(recorded)]:
-        click.echo(line)
-    click.echo(recorded.headline)
-    if was_cut(directory):
-        click.echo(f"{recorded.summary}\n{directory}: the run was killed before it wrote its record")
+    source = read_log(directory)
+    lines = chronology.endless(source)
+    if not lines:
+        lines = chronology.problems(source)
+        recorded = read_report(directory)
+        compared = compare(recorded)
+        lines += [*judge_again(recorded, source), *compared.problems]
+        notes = [f"{name}: {note}" for name, note in compared.notes.items()]
+        for line in [*lines, *notes, recorded.headline]:
+            click.echo(printable(line))
+        if was_cut(directory):
+            click.echo(printable(recorded.summary))
+            click.echo(printable(f"{directory}: the run was killed before it wrote its record"))
+    else:
+        click.echo(printable(lines[0]))
     ctx.exit(1 if lines else CUT if was_cut(directory) else 0)
 
 
@@ -128,7 +189,7 @@ def diff(ctx: click.Context, directory: Path, other: Path) -> None:
 
     lines = differences(read_report(directory), read_report(other))
     for line in lines:
-        click.echo(line)
+        click.echo(printable(line))
     ctx.exit(1 if lines else 0)
 
 
@@ -148,7 +209,7 @@ def redact(ctx: click.Context, directory: Path, out: Path) -> None:
 
     result = verify_report(directory)
     for line in result.problems:
-        click.echo(line)
+        click.echo(printable(line))
     if result.problems:
-        ctx.exit(CUT if result.cut else 1)
-    click.echo(f"{out}: {redact_report(directory, out).headline}")
+        ctx.exit(_exit_code(result))
+    click.echo(printable(f"{out}: {redact_report(directory, out).headline}"))

@@ -391,6 +391,44 @@ def judge_view(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - in th
     return unless_gaps(window, events) if good else "FAIL"
 
 
+def is_waived(check: Json, scope: Json) -> bool:
+    """Whether waivers name every sentence by which the check fails, of hosts with the host."""
+    said = [*check["differences"], *(violation["message"] for violation in check["volatile"]["violations"])]
+    reason = check["reason"]
+    for w in scope["waivers"]:
+        reason = reason.removeprefix(
+            f"deviation accepted by {w['owner']} until {w['expires']}: {w['reason']}. "
+        )
+    if not said and len(reason) < 1000:
+        said = [part for part in reason.split("; ") if part]
+    valid = []
+    for waiver in scope["waivers"]:
+        year, month, day = map(int, scope["today"].split("-"))
+        last = (year + 1, month, day)
+        in_time = (year, month, day) <= tuple(map(int, waiver["expires"].split("-"))) <= last
+        has_host = bool(waiver["host"]) == ("/layer/" in waiver["id"])
+        if waiver["id"] == check["id"] and in_time and len(waiver["fact"].strip()) > 3 and has_host:
+            valid.append(waiver)
+
+    def is_named(sentence: str) -> bool:
+        return any(w["fact"] in sentence and (not w["host"] or has_word(sentence, w["host"])) for w in valid)
+
+    return bool(said) and all(map(is_named, said))
+
+
+def has_word(sentence: str, word: str) -> bool:
+    """Whether the word stands in the sentence by itself, and not as the end of an address."""
+    at = sentence.find(word)
+    while at >= 0:
+        before, after = sentence[:at][-1:], sentence[at + len(word) :][:1]
+        if not (before.isalnum() or before in {"_", ".", "-"}) and not (
+            after.isalnum() or after in {"_", "-"}
+        ):
+            return True
+        at = sentence.find(word, at + 1)
+    return False
+
+
 def judge_answers(check: Json, events: list[Json]) -> str:
     """What the API server answered to requests of the recorder's own."""
     window = check["volatile"]["window"]
@@ -676,8 +714,8 @@ def judge(report: Json, events: list[Json]) -> Json:
                 verdict = judge_layer(check, scope, events)
             else:
                 verdict = judge_invariant(check, events)
-        waived = any(w["id"] == check["id"] and scope["today"] <= w["expires"] for w in scope["waivers"])
-        checks[check["id"]] = "WAIVED" if verdict == "FAIL" and waived else verdict
+        waived = verdict == "FAIL" and is_waived(check, scope)
+        checks[check["id"]] = "WAIVED" if waived else verdict
     requirements = {}
     for entry in report["requirements"]:
         verdicts = [checks.get(name, "INCONCLUSIVE") for name in entry["checks"]]

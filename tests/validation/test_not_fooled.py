@@ -69,7 +69,9 @@ def written(directory: Path, text: str = OWN) -> Path:
 
 def waivers(directory: Path, *ids: str, days: int = 30, **fields: str) -> Path:
     expires = (datetime.now(UTC).date() + timedelta(days=days)).isoformat()
-    entries = [{"id": i, "owner": "a customer", "reason": "known", "expires": expires, **fields} for i in ids]
+    known = {"owner": "a customer", "reason": "known", "expires": expires}
+    facts = ("expected", "should") if "fact" not in fields else ("",)
+    entries = [{"id": name, **known, "fact": fact, **fields} for name in ids for fact in facts]
     path = directory / "waivers.yaml"
     path.write_text(json.dumps(entries))
     return path
@@ -227,7 +229,18 @@ class LosesAGang(FakeTarget):
 
 @pytest.mark.parametrize(
     ("fields", "days"),
-    [({}, -1), ({"owner": " "}, 1), ({"reason": ""}, 1), ({"expires": "soon"}, 1), ({"id": "no-such"}, 1)],
+    [
+        ({}, -1),
+        ({}, 367),
+        ({"owner": " "}, 1),
+        ({"reason": ""}, 1),
+        ({"expires": "soon"}, 1),
+        ({"expires": "9999-12-31"}, 1),
+        ({"id": "no-such"}, 1),
+        ({"fact": "abc"}, 1),
+        ({"host": "n1"}, 1),
+        ({"id": "hosts/layer/equality"}, 1),
+    ],
 )
 def test_a_waiver_that_nobody_answers_for_is_refused(
     tmp_path: Path, fields: dict[str, str], days: int

@@ -9,7 +9,7 @@ from tests.validation.fake_target import FakeTarget
 from tests.validation.replay import assert_second_judge_agrees, run_command, settings
 from validation.judge.events import PodSeen
 from validation.report.record import Command
-from validation.report.sources import differences
+from validation.report.sources import compare
 from validation.report.verify import verify
 from validation.scenario.loaded import SHIPPED
 
@@ -106,6 +106,8 @@ def test_a_record_with_other_weights_is_noticed(tmp_path: Path) -> None:
     _, report = run_command([MUSTER / "weights-equal.scenario.yaml"], settings(tmp_path / "r"))
     assert report is not None
     assert report.scenarios[0].weights_milli == {"weights-p": 1000, "weights-q": 1000}
-    assert differences(report) == []
+    assert compare(report).problems == []
     report.scenarios[0].weights_milli = {"weights-p": 1000, "weights-q": 2000}
-    assert differences(report) == ["scenario muster-weights-equal: weights_milli is not as the file has it"]
+    assert compare(report).problems == [
+        "scenario muster-weights-equal: weights_milli is not as the file has it"
+    ]

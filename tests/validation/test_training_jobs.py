@@ -25,7 +25,7 @@ from tests.validation.training_targets import (
 from validation.judge.events import OutputSeen
 from validation.report import log, manifest, record
 from validation.report.redact import redact
-from validation.report.sources import differences
+from validation.report.sources import compare
 from validation.report.verify import verify
 
 FILES = [NETAPP1, SMALL]
@@ -98,7 +98,7 @@ def test_another_device_than_the_scenario_names_is_refused(tmp_path: Path) -> No
     step = next(step for step in report.steps if step.id == GPU)
     assert step.job is not None
     step.job = msgspec.structs.replace(step.job, device="cpu")
-    assert differences(report) == [f"check {GPU}: job is not as the file has it"]
+    assert compare(report).problems == [f"check {GPU}: job is not as the file has it"]
 
 
 def test_a_redacted_report_has_no_address_and_the_same_verdicts(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from validation.judge.use.utilization import Standard, Utilization
 from validation.report import log, manifest, record
 from validation.report.diff import differences
 from validation.report.redact import redact
-from validation.report.sources import differences as from_sources
+from validation.report.sources import compare
 from validation.report.verify import verify
 from validation.scenario.loaded import SHIPPED
 
@@ -139,7 +139,7 @@ def test_two_runs_do_not_differ_and_an_easier_standard_is_refused(tmp_path: Path
     report = record.read(tmp_path / "r")
     assert differences(report, record.read(tmp_path / "again")) == []
     use_of(report).utilization = Standard(least_percent=50)
-    assert from_sources(report) == [f"check {CHECK}: utilization is not as the file has it"]
+    assert compare(report).problems == [f"check {CHECK}: utilization is not as the file has it"]
 
 
 def test_an_edited_sample_is_refused(tmp_path: Path) -> None:

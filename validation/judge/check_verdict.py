@@ -17,7 +17,7 @@ from validation.judge.state import State, evictions
 from validation.judge.timeline import Timeline
 from validation.judge.units import seconds
 from validation.judge.verdict import ACCEPTABLE, Verdict
-from validation.judge.waivers import Waiver, accepted
+from validation.judge.waivers import Waiver, accepted, sentences
 
 
 class Circumstances(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -268,15 +268,20 @@ def without_gaps(judgement: Judgement, timeline: Timeline, window: Window) -> Ju
     )
 
 
-def waive(judgement: Judgement, check_id: str, waivers: Sequence[Waiver], today: str) -> Judgement:
-    """The judgement with a failure waived, if somebody accepted it; unchanged if not."""
-    waiver = accepted(waivers, check_id, judgement.verdict, today)
-    if waiver is None:
+def waive(
+    judgement: Judgement, check_id: str, said: Sequence[str], waivers: Sequence[Waiver], today: str
+) -> Judgement:
+    """The judgement with a failure waived, if waivers name all that the check says; unchanged if not.
+
+    `said` are the sentences by which it fails, beside its reason; of a check of hosts the reason has them.
+    """
+    excused = accepted(waivers, check_id, judgement.verdict, said or sentences(judgement.reason), today)
+    if not excused:
         return judgement
-    reason = (
-        f"deviation accepted by {waiver.owner} until {waiver.expires}: {waiver.reason}. {judgement.reason}"
+    words = "".join(
+        f"deviation accepted by {one.owner} until {one.expires}: {one.reason}. " for one in excused
     )
-    return Judgement(Verdict.WAIVED, reason.strip())
+    return Judgement(Verdict.WAIVED, f"{words}{judgement.reason}".strip())
 
 
 def blocks_later_checks(judgement: Judgement, *, is_step: bool, fail_fast: bool) -> bool:

@@ -37,7 +37,8 @@ class NodeSeen(
 ):
     """A node as it is from now on. `gpus` counts whole devices; a node that is gone has none.
 
-    `node_type` is the group of nodes that it is in, by which projects are limited; empty: none. A `cordoned` node takes
+    The API server gives the `uid`, the kubelet reads the `system_uuid`. `node_type` is the group of nodes that
+    it is in, by which projects are limited; empty: none. A `cordoned` node takes
     no new pods.
     """
 
@@ -47,6 +48,21 @@ class NodeSeen(
     ready: bool = True
     node_type: str = ""
     cordoned: bool = False
+    uid: str = ""
+    system_uuid: str = ""
+
+
+class ClusterSeen(
+    msgspec.Struct, frozen=True, tag="cluster", tag_field="event", rename="camel", forbid_unknown_fields=True
+):
+    """The identity of the cluster: the uid of its namespace kube-system, and the SHA-256 of its certificate authority.
+
+    `ca_sha256` is empty if the recorder trusts the API server by the certificates of its own system.
+    """
+
+    t_ms: int
+    kube_system_uid: str
+    ca_sha256: str = ""
 
 
 class ProjectSet(
@@ -159,6 +175,7 @@ class GpuSeen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index: int
     holders: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    uuid: str = ""
 
 
 class GpusSeen(
@@ -346,6 +363,7 @@ class SamplesSeen(
 
 Event = (
     NodeSeen
+    | ClusterSeen
     | ProjectSet
     | ProjectDeleted
     | CommandRun

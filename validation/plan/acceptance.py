@@ -72,10 +72,19 @@ class Acceptance:
         ]
         names = {s.id for s in applying if any(fnmatchcase(s.id, pattern) for pattern in patterns)}
         if not names:
-            raise CatalogueError(
-                f"no scenario proves anything of {', '.join(self.parts)}: no check of it exists yet"
-            )
+            raise CatalogueError(self._nothing())
         return with_predecessors(applying, names)
+
+    def _nothing(self) -> str:
+        """Why there is no check of the chosen parts."""
+        wanted = self.catalogue.part_requirements(self.parts)
+        parts = ", ".join(self.parts)
+        if not any(requirement.checks for requirement in wanted):
+            return f"no scenario proves anything of {parts}: no check of it exists yet"
+        excluded = [reason for requirement in wanted if (reason := self.profile.excludes(requirement))]
+        if len(excluded) == len(wanted):
+            return f"nothing of {parts} applies to the profile {self.profile.id}: {excluded[0]}; name another --profile"
+        return f"no chosen scenario proves anything of {parts}"
 
     def checks(self, requirement: Requirement) -> list[str]:
         """The ids of the checks that prove the requirement."""

@@ -7,15 +7,21 @@ be read.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
+from xml.sax import saxutils
 
 from validation.report.record import Point
+from validation.report.text import inert
 
 WIDTH, HEIGHT = 1100, 450
 LEFT, RIGHT, TOP, BOTTOM = 56, 120, 88, 46
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#7F6000", "#332288")
 LETTER_WIDTH = 6.4
 DASHES = ("", "9 3", "3 3", "12 3 3 3", "6 2 2 2", "1 3", "15 4", "2 6")
+
+
+def escape(text: str) -> str:
+    """Return the text for an element or an attribute: no markup, nothing that a reader would obey."""
+    return saxutils.escape(inert(text), {'"': "&quot;"})
 
 
 @dataclass(frozen=True, slots=True)

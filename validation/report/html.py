@@ -1,7 +1,9 @@
 """report.html: one file without script or outside resource, for the screen and for paper."""
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -9,11 +11,17 @@ from markupsafe import Markup
 from validation.judge.units import gpus
 from validation.judge.verdict import Verdict
 from validation.report import text
+from validation.report.certificate import certificate
 from validation.report.plots import charts
 from validation.report.record import CheckResult, Report, RequirementResult
 
 MAX_SHOWN = 500
 """How many checks and evictions the page has; report.json has all."""
+MAX_HOSTS = 8
+MAX_WAIVERS = 5
+"""How many the certificate names, which is one page."""
+MAX_WORDS = 160
+"""Length of the sentences of a layer on a host; the check of the layer has all of them."""
 MAX_CHECKS = 50
 """How many checks of one requirement it names."""
 _GRAVITY = {
@@ -35,6 +43,13 @@ def render(report: Report) -> str:
         steps_of.setdefault(step.scenario, []).append(step)
     return _template().render(
         report=report,
+        certificate=certificate(report),
+        max_hosts=MAX_HOSTS,
+        max_waivers=MAX_WAIVERS,
+        contents=_contents(report),
+        host_layers=list(dict.fromkeys(layer for row in report.hosts or () for layer in row.layers)),
+        gpu_table=_gpu_table(report),
+        open_scenarios={step.scenario for step in report.steps if _is_of_note(step)},
         steps_of=steps_of,
         shown=shown,
         evictions=report.volatile.evictions[:MAX_SHOWN],
@@ -62,9 +77,16 @@ def _template() -> Template:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: text.inert(value) if type(value) is str else value,
     )
     environment.filters.update(
-        gpus=gpus, seconds=text.seconds_or_dash, clock=text.clock, tone=_GRAVITY.__getitem__
+        gpus=gpus,
+        seconds=text.seconds_or_dash,
+        clock=text.clock,
+        tone=lambda verdict: _GRAVITY.get(verdict, "fail"),
+        brief=lambda words: (
+            words if len(words) <= MAX_WORDS else words[: MAX_WORDS - 1] + "\N{HORIZONTAL ELLIPSIS}"
+        ),
     )
     environment.globals.update(
         allocation=text.allocation,
@@ -76,8 +98,52 @@ def _template() -> Template:
         evidence_line=text.evidence_line,
         use_lines=text.use_lines,
         beside_steps=text.BESIDE_STEPS,
+        verdicts_of=lambda steps: Counter(step.verdict for step in steps if step.required),
     )
     return environment.get_template("report.html.j2")
+
+
+def _is_of_note(step: CheckResult) -> bool:
+    """Whether the check is shown without being asked for: it counts, and did not pass."""
+    return step.required and step.verdict not in {Verdict.PASS, Verdict.NOT_APPLICABLE}
+
+
+def _contents(report: Report) -> list[tuple[str, str]]:
+    """The anchors of the page with their titles."""
+    excluded = any(entry.not_applicable for entry in report.requirements)
+    sections = [
+        ("certificate", "Certificate", True),
+        ("hosts", "Hosts by layer", bool(report.hosts)),
+        ("gpus", "GPUs by fact", any(row.gpus for row in report.hosts or ())),
+        ("requirements", "Requirements", True),
+        ("limits", "Requirements that do not apply", excluded),
+        ("waivers", "Accepted deviations", bool(report.scope.waivers)),
+        ("chart", "GPUs per project over time", True),
+        ("checks", "Checks", True),
+        *((f"scenario-{number}", s.id, True) for number, s in enumerate(report.scenarios, 1)),
+        ("evictions", "Evictions", True),
+        ("errata", "Errata of the reference", True),
+        ("mutants", "Appendix: defects that these checks were shown to notice", bool(report.mutants)),
+        ("commands", "Appendix: commands", True),
+        ("environment", "Environment", True),
+    ]
+    return [(anchor, title) for anchor, title, is_there in sections if is_there]
+
+
+class _GpuTable(NamedTuple):
+    """The facts of all GPUs: those that are the `same` on all, and of each GPU those of the `columns`."""
+
+    same: dict[str, str]
+    columns: list[str]
+    rows: list[tuple[str, int, dict[str, str]]]
+
+
+def _gpu_table(report: Report) -> _GpuTable:
+    rows = [(row.host, number, gpu) for row in report.hosts or () for number, gpu in enumerate(row.gpus)]
+    names = list(dict.fromkeys(name for _, _, facts in rows for name in facts))
+    values = {name: {facts.get(name, "") for _, _, facts in rows} for name in names}
+    same = {name: next(iter(values[name])) for name in names if len(values[name]) == 1}
+    return _GpuTable(same, [name for name in names if name not in same], rows)
 
 
 def _by_part(report: Report) -> dict[str, list[RequirementResult]]:

@@ -21,7 +21,7 @@ def render(report: Report) -> bytes:
     for scenario in report.scenarios:
         steps = [step for step in report.steps if step.scenario == scenario.id]
         lasted = (scenario.volatile.ended_ms or 0) - (scenario.volatile.started_ms or 0)
-        counts = {"name": scenario.id, **_counts(steps), "time": _time(lasted)}
+        counts = {"name": text.inert(scenario.id), **_counts(steps), "time": _time(lasted)}
         suite = Xml.SubElement(root, "testsuite", counts)
         for step in steps:
             _case(suite, step)
@@ -32,8 +32,9 @@ def render(report: Report) -> bytes:
 
 def _case(suite: Xml.Element, step: CheckResult) -> None:
     lasted = (step.volatile.ended_ms or 0) - (step.volatile.started_ms or 0)
-    name = step.id.removeprefix(f"{step.scenario}/")
-    case = Xml.SubElement(suite, "testcase", classname=step.scenario, name=name, time=_time(lasted))
+    name = text.inert(step.id.removeprefix(f"{step.scenario}/"))
+    scenario = text.inert(step.scenario)
+    case = Xml.SubElement(suite, "testcase", classname=scenario, name=name, time=_time(lasted))
     reasons = [_clean(line) for line in text.reason_lines(step)]
     message = f"{step.verdict}: {reasons[0]}" if reasons else step.verdict
     if step.verdict in _SKIPS or not step.required:
@@ -41,8 +42,8 @@ def _case(suite: Xml.Element, step: CheckResult) -> None:
     elif step.verdict in _FAILURES | _ERRORS:
         tag = "failure" if step.verdict in _FAILURES else "error"
         detail = Xml.SubElement(case, tag, message=message, type=step.verdict)
-        expected = "; ".join(text.expected_lines(step.expected))
-        actual = "; ".join(text.actual_lines(step.actual, step.expected))
+        expected = text.inert("; ".join(text.expected_lines(step.expected)))
+        actual = text.inert("; ".join(text.actual_lines(step.actual, step.expected)))
         body = [f"expected: {expected}", f"actual:   {actual}"] if step.expected is not None else []
         detail.text = "\n".join([*reasons, *body])
 
@@ -61,5 +62,5 @@ def _time(milliseconds: int) -> str:
 
 
 def _clean(line: str) -> str:
-    """Without the control characters that XML 1.0 cannot hold."""
-    return "".join(letter for letter in line if letter in "\t\n" or letter >= " ")
+    """Without the control characters that XML 1.0 cannot hold, and with those written out that a reader would obey."""
+    return text.inert("".join(letter for letter in line if letter in "\t\n" or letter >= " "))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +17,11 @@ import msgspec
 from validation.errors import ReportError
 from validation.judge.check_verdict import Circumstances, Window
 from validation.judge.events import Event
-from validation.report.record import Command, Report
+from validation.report import files
+from validation.report.record import ClusterRecord, Command, Report
 
 NAME: Final = "events.jsonl"
+MAX_LINE_BYTES: Final = 32 << 20
 SYNC_SECONDS = 0.1
 """For so long an event may be in the kernel's memory alone; what bounds a check never is."""
 
@@ -45,8 +48,8 @@ class Observed(_Entry, tag="observed"):
 class Described(_Entry, tag="described"):
     """The target and its cluster, as far as they are known now."""
 
-    target: dict[str, Any]
-    cluster: dict[str, Any]
+    target: dict[str, str]
+    cluster: ClusterRecord
 
 
 class ScenarioBegan(_Entry, tag="scenario"):
@@ -95,6 +98,8 @@ class Log:
     opened: Opened
     entries: list[Entry]
     sha256: str
+    is_cut: bool = False
+    """Its last line has no end."""
 
     @property
     def events(self) -> list[Event]:
@@ -150,34 +155,42 @@ def read_log(directory: Path) -> Log:
     """The log of a report directory; a last line that was cut is no entry. Raises ReportError."""
     path = directory / NAME
     entries: list[Entry] = []
-    digest = hashlib.sha256()
+    digest, line = hashlib.sha256(), b""
     try:
-        with path.open("rb") as file:
-            for line in file:
-                digest.update(line)
-                if line.endswith(b"\n"):
-                    entries.append(_DECODER.decode(line))
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+        for line in _lines(path):
+            digest.update(line)
+            if line.endswith(b"\n"):
+                entries.append(_DECODER.decode(line))
+    except (ValueError, RecursionError) as error:
         raise ReportError(f"{path}: is not a log of a run: {error}") from error
     if not entries or not isinstance(entries[0], Opened):
         raise ReportError(f"{path}: is not a log of a run: it does not begin with what is asked for")
-    return Log(entries[0], entries, digest.hexdigest())
+    return Log(entries[0], entries, digest.hexdigest(), is_cut=not line.endswith(b"\n"))
 
 
 def repeated_keys(directory: Path) -> list[str]:
     """A line for each entry in which a key stands twice: not all readers take the same of the two."""
     lines = []
-    with (directory / NAME).open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                json.loads(line, object_pairs_hook=_unique)
-            except _RepeatedKey as error:
-                lines.append(f"{NAME}: line {number} has `{error}` twice")
+    for number, line in enumerate(_lines(directory / NAME), 1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            json.loads(line, object_pairs_hook=_unique)
+        except _RepeatedKey as error:
+            lines.append(f"{NAME}: line {number} has `{error}` twice")
     return lines
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a log, each with its end, of which the last may have been cut. Raises ReportError."""
+    with files.opened(path) as file:
+        try:
+            while line := file.readline(MAX_LINE_BYTES + 1):
+                if len(line) > MAX_LINE_BYTES:
+                    raise ReportError(f"{path}: has a line of more than {MAX_LINE_BYTES} bytes")
+                yield line
+        except OSError as error:
+            raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 class _RepeatedKey(Exception):

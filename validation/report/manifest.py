@@ -4,23 +4,30 @@ import hashlib
 import re
 from collections.abc import Collection
 from pathlib import Path
+from typing import Final
 
 from validation.errors import ReportError
+from validation.report import files
 
 NAME = "manifest.sha256"
+MAX_BYTES: Final = 4 << 20
 _LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 _OWN = "# sha256 of the lines above: "
 
 
 def render(directory: Path) -> bytes:
-    """The manifest of the files that are in the directory now."""
-    lines = "".join(f"{_digest(directory / name)}  {name}\n" for name in _files(directory))
+    """The manifest of the files that are in the directory now. Raises ReportError for a name that no line can have."""
+    names = [name for name in files.listed(directory)[0] if name != NAME]
+    for name in names:
+        if not name.isprintable():
+            raise ReportError(f"{directory}: {name}: a file of a report has no such name")
+    lines = "".join(f"{files.digest(directory / name)}  {name}\n" for name in names)
     return f"{lines}{_OWN}{hashlib.sha256(lines.encode()).hexdigest()}\n".encode()
 
 
 def digest(directory: Path) -> str:
     """The digest of the manifest itself, which stands for the whole report. Raises ReportError."""
-    return _digest(directory / NAME)
+    return files.digest(directory / NAME)
 
 
 def problems(directory: Path, beside: Collection[str] = ()) -> list[str]:
@@ -28,53 +35,39 @@ def problems(directory: Path, beside: Collection[str] = ()) -> list[str]:
 
     Files in `beside` may be there without being in the manifest.
     """
-    path = directory / NAME
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
+    plain, others = files.listed(directory)
+    if others:
+        return [f"{name}: is no plain file, so what it leads to can change" for name in others]
+    content = files.read(directory / NAME, MAX_BYTES)
     body, own, digest = content.rpartition(_OWN.encode())
     if not own or digest != hashlib.sha256(body).hexdigest().encode() + b"\n":
         return [f"{NAME}: was changed after the run"]
-    if links := _no_plain_files(directory):
-        return [f"{name}: is no plain file, so what it leads to can change" for name in links]
-    recorded = dict(_parse(line) for line in body.decode().splitlines())
-    files = [name for name in _files(directory) if name not in beside or name in recorded]
-    lines = [f"{name}: is missing" for name in recorded if name not in files]
-    lines += [f"{name}: is not of this report" for name in files if name not in recorded]
+    recorded = _parse(body)
+    present = [name for name in plain if name != NAME and (name not in beside or name in recorded)]
+    lines = [f"{name}: is missing" for name in recorded if name not in present]
+    lines += [f"{name}: is not of this report" for name in present if name not in recorded]
     lines += [
         f"{name}: was changed after the run"
-        for name in files
-        if name in recorded and _digest(directory / name) != recorded[name]
+        for name in present
+        if name in recorded and files.digest(directory / name) != recorded[name]
     ]
     return lines
 
 
-def _parse(line: str) -> tuple[str, str]:
-    match = _LINE.fullmatch(line)
-    if match is None:
-        raise ReportError(f"{NAME}: `{line}` is no line of a manifest")
-    return match[2], match[1]
-
-
-def _files(directory: Path) -> list[str]:
-    return sorted(
-        path.relative_to(directory).as_posix()
-        for path in directory.rglob("*")
-        if path.is_file() and path.name != NAME
-    )
-
-
-def _no_plain_files(directory: Path) -> list[str]:
-    return sorted(
-        path.relative_to(directory).as_posix()
-        for path in directory.rglob("*")
-        if path.is_symlink() or not (path.is_file() or path.is_dir())
-    )
-
-
-def _digest(path: Path) -> str:
+def _parse(body: bytes) -> dict[str, str]:
+    """The digest of each file. Raises ReportError if a line has another form, or a file is named twice."""
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
+        lines = body.decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise ReportError(f"{NAME}: is not UTF-8") from error
+    recorded: dict[str, str] = {}
+    for line in lines[:-1]:
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise ReportError(f"{NAME}: `{line[:200]}` is no line of a manifest")
+        if match[2] in recorded:
+            raise ReportError(f"{NAME}: names {match[2]} twice")
+        recorded[match[2]] = match[1]
+    if lines[-1]:
+        raise ReportError(f"{NAME}: its last line is cut")
+    return recorded

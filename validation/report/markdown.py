@@ -1,26 +1,46 @@
 """report.md: the same answers for a terminal, a pull request or a ticket."""
 
+import re
+from collections.abc import Iterable
+from typing import Final
+
 from validation.judge.units import gpus, seconds
+from validation.judge.waivers import Waiver
 from validation.report import text
 from validation.report.record import CheckResult, ImageRecord, Report
+
+_MARKS: Final = re.compile(r"[\\`*_\[\]<>|&~#!@{}]|(?<=:)//|^[-+=]|^\d+(?=[.)])|(?<=[wW]{3})\.")
+"""Characters that begin markup, a link or a mention in GitHub's Markdown."""
+
+
+def plain(words: str) -> str:
+    """Return the words as text that no Markdown reader takes for markup, on one line."""
+    return _MARKS.sub(lambda match: "".join(f"\\{letter}" for letter in match[0]), text.inert(words).strip())
 
 
 def render(report: Report) -> str:
     """The report as GitHub Markdown."""
     lines = [*_head(report), *_requirements(report)]
     for scenario in report.scenarios:
-        scaled = f", scaled to {scenario.size} GPUs" if scenario.size else ""
-        lines += ["", f"## {scenario.id}: {scenario.title}", "", f"Source: {scenario.source}{scaled}", ""]
+        scaled = f", scaled to {plain(str(scenario.size))} GPUs" if scenario.size else ""
+        lines += [
+            "",
+            f"## {plain(scenario.id)}: {plain(scenario.title)}",
+            "",
+            f"Source: {plain(scenario.source)}{scaled}",
+            "",
+        ]
         lines += _checks([check for check in report.steps if check.scenario == scenario.id])
     lines += ["", "## Evictions", "", *_evictions(report)]
     if report.mutants:
         lines += ["", "## Appendix: defects that these checks were shown to notice", ""]
         lines += ["| defect | noticed by |", "|---|---|"]
-        lines += [_row(mutant.defect, ", ".join(mutant.killers)) for mutant in report.mutants]
+        lines += [_row(plain(mutant.defect), plain(", ".join(mutant.killers))) for mutant in report.mutants]
     if report.errata:
         lines += ["", "## Errata of the reference", ""]
         lines += [
-            f"- **{e.id}** ({e.section}) {e.says} {e.contradicted_by} Asserted: {e.asserted}"
+            f"- **{plain(e.id)}** ({plain(e.section)}) {plain(e.says)} {plain(e.contradicted_by)} "
+            f"Asserted: {plain(e.asserted)}"
             for e in report.errata
         ]
     return "\n".join(lines) + "\n"
@@ -28,32 +48,35 @@ def render(report: Report) -> str:
 
 def _head(report: Report) -> list[str]:
     run = report.volatile.run
-    lines = [
-        f"# GPU cluster validation: {report.headline}",
-        "",
-        report.summary,
-        "",
-        f"- run: {run.id}, {run.started} to {run.ended}",
-        f"- profile: {report.scope.profile} ({report.scope.profile_title})",
-        (
-            f"- target: {report.target.get('kind', 'unknown')}, {report.cluster.get('gpus', 0)} GPUs, "
-            f"Kubernetes {report.cluster.get('kubernetes', 'unknown')}"
-        ),
+    facts = [
+        ("run", f"{run.id}, {run.started} to {run.ended}"),
+        ("profile", f"{report.scope.profile} ({report.scope.profile_title})"),
+        ("target", report.target.get("kind", "unknown")),
+        ("cluster", f"{report.cluster.gpus} GPUs, Kubernetes {report.cluster.kubernetes}"),
+        ("operator", report.target.get("operator", "")),
+        ("programs of a lab", report.target.get("programs", "")),
+        ("identity of the cluster", report.identity.sha256 if report.identity else ""),
+        ("executed", f"{report.coverage.executed} of {report.coverage.required} checks"),
+        *((f"image on {one.node}", pulled_words(one)) for one in report.volatile.images or ()),
+        ("interrupted", report.interrupted),
+        *(("not an acceptance", deviation) for deviation in report.scope.deviations),
+        *(("waiver", waiver_words(waiver)) for waiver in report.scope.waivers),
     ]
-    if "operator" in report.target:
-        lines.append(f"- operator: {report.target['operator']}")
-    if "programs" in report.target:
-        lines.append(f"- programs of a lab: {report.target['programs']}")
-    lines.append(f"- executed: {report.coverage.executed} of {report.coverage.required} checks")
-    lines += [f"- image on {one.node}: {pulled_words(one)}" for one in report.volatile.images or ()]
-    if report.interrupted:
-        lines.append(f"- interrupted: {report.interrupted}")
-    lines += [f"- not an acceptance: {deviation}" for deviation in report.scope.deviations]
-    lines += [
-        f"- WAIVED until {waiver.expires} by {waiver.owner}: {waiver.id}: {waiver.reason}"
-        for waiver in report.scope.waivers
+    return [
+        f"# Acceptance: {plain(report.acceptance)}",
+        "",
+        plain(report.headline),
+        "",
+        plain(report.summary),
+        "",
+        *(f"- {plain(name)}: {plain(words)}" for name, words in facts if words),
     ]
-    return lines
+
+
+def waiver_words(waiver: Waiver) -> str:
+    """The fact of a waiver, its owner and its last day."""
+    host = f" of {waiver.host}" if waiver.host else ""
+    return f"`{waiver.fact}`{host} in {waiver.id} until {waiver.expires} by {waiver.owner}: {waiver.reason}"
 
 
 def pulled_words(pulled: ImageRecord) -> str:
@@ -73,12 +96,12 @@ def _requirements(report: Report) -> list[str]:
         "|---|---|---|---|---|---|",
         *(
             _row(
-                entry.verdict + ("" if entry.in_part else " (not asked for)"),
-                entry.id,
-                entry.claim,
-                entry.number or text.DASH,
-                f"{entry.section}: {entry.source}",
-                entry.reason or ", ".join(entry.checks),
+                plain(entry.verdict) + ("" if entry.in_part else " (not asked for)"),
+                plain(entry.id),
+                plain(entry.claim),
+                plain(entry.number) or text.DASH,
+                plain(f"{entry.section}: {entry.source}"),
+                plain(entry.reason or ", ".join(entry.checks)),
             )
             for entry in report.requirements
         ),
@@ -92,9 +115,9 @@ def _checks(checks: list[CheckResult]) -> list[str]:
         lines = ["| verdict | layer of the hosts | what was measured, or why |", "|---|---|---|"]
         return lines + [
             _row(
-                check.verdict if check.required else "no subject",
-                check.title,
-                "<br>".join(text.reason_lines(check)),
+                plain(check.verdict) if check.required else "no subject",
+                plain(check.title),
+                _lines(text.reason_lines(check)),
             )
             for check in layers
         ]
@@ -104,7 +127,8 @@ def _checks(checks: list[CheckResult]) -> list[str]:
         if beside:
             lines += ["", f"| verdict | {caption} | what was measured, or why |", "|---|---|---|"]
         lines += [
-            _row(c.verdict, c.title, "<br>".join(text.reason_lines(c) + text.use_lines(c))) for c in beside
+            _row(plain(c.verdict), plain(c.title), _lines(text.reason_lines(c) + text.use_lines(c)))
+            for c in beside
         ]
     return lines + _invariants([check for check in checks if check.kind == "invariant"])
 
@@ -117,11 +141,11 @@ def _steps(steps: list[CheckResult]) -> list[str]:
         "|---|---|---|---|---|---|",
         *(
             _row(
-                step.verdict,
-                "<br>".join([f"**{step.title}**", *text.reason_lines(step)]),
-                "<br>".join(text.expected_lines(step.expected)),
-                "<br>".join(text.oracle_lines(step.oracle)),
-                "<br>".join(text.actual_lines(step.actual, step.expected)),
+                plain(step.verdict),
+                "<br>".join([f"**{plain(step.title)}**", *map(plain, text.reason_lines(step))]),
+                _lines(text.expected_lines(step.expected)),
+                _lines(text.oracle_lines(step.oracle)),
+                _lines(text.actual_lines(step.actual, step.expected)),
                 text.seconds_or_dash(
                     step.volatile.convergence.first_ms if step.volatile.convergence else None
                 ),
@@ -140,9 +164,9 @@ def _invariants(invariants: list[CheckResult]) -> list[str]:
         "|---|---|---|",
         *(
             _row(
-                check.verdict if check.required else "no subject",
-                check.title,
-                "<br>".join(text.reason_lines(check)),
+                plain(check.verdict) if check.required else "no subject",
+                plain(check.title),
+                _lines(text.reason_lines(check)),
             )
             for check in invariants
         ),
@@ -156,11 +180,22 @@ def _evictions(report: Report) -> list[str]:
         "| time | step | workload | project | GPUs | rule |",
         "|---|---|---|---|---|---|",
         *(
-            _row(text.clock(e.t_ms), e.step, e.workload, e.project, gpus(e.gpu_milli), e.message)
+            _row(
+                text.clock(e.t_ms),
+                plain(e.step),
+                plain(e.workload),
+                plain(e.project),
+                gpus(e.gpu_milli),
+                plain(e.message),
+            )
             for e in report.volatile.evictions
         ),
     ]
 
 
+def _lines(lines: Iterable[str]) -> str:
+    return "<br>".join(map(plain, lines))
+
+
 def _row(*cells: str) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    return f"| {' | '.join(cells)} |"

@@ -8,7 +8,7 @@ What differs between two runs of the same is below keys that are called `volatil
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import msgspec
 import rfc8785
@@ -24,9 +24,11 @@ from validation.judge.scheduling.oracle import Demand
 from validation.judge.training.training_job import TrainingJob
 from validation.judge.use.utilization import Standard, Utilization
 from validation.judge.waivers import Waiver
+from validation.report import files
 from validation.scenario.schema import Erratum
 
 SCHEMA_VERSION = 3
+MAX_BYTES: Final = 32 << 20
 _BEYOND_BMP = re.compile(rb"[\xf0-\xf7]")
 
 
@@ -109,6 +111,11 @@ class CheckResult(_Record):
     errata: list[str] = []
     excused: list[str] = []
     volatile: CheckTrace = msgspec.field(default_factory=CheckTrace)
+
+    @property
+    def said(self) -> list[str]:
+        """The sentences by which it fails, beside its reason."""
+        return [*self.differences, *(violation.message for violation in self.volatile.violations)]
 
     @property
     def reasons(self) -> list[str]:
@@ -219,6 +226,49 @@ class Point(_Record):
     allocated_milli: dict[str, int]
 
 
+class NodeRecord(_Record):
+    """A node of the cluster, and how many GPUs it has."""
+
+    name: str
+    gpus: int = 0
+    product: str = ""
+
+
+class ClusterRecord(_Record):
+    """The version of the API server, and the nodes as the events have them."""
+
+    kubernetes: str = "unknown"
+    gpus: int = 0
+    nodes: list[NodeRecord] = []
+
+
+class GpuIdentity(_Record):
+    """A GPU by its UUID and, where a tool of its host printed it, its serial number."""
+
+    uuid: str
+    serial: str = ""
+
+
+class NodeIdentity(_Record):
+    """A node by the uid that the API server gave it, and by the UUID of the system that its kubelet reads."""
+
+    node: str
+    uid: str = ""
+    system_uuid: str = ""
+    gpus: list[GpuIdentity] = []
+
+
+class Identity(_Record):
+    """Which cluster the run was on: `kube_system_uid` is the uid of its namespace kube-system, `ca_sha256` the digest
+    of the certificate authority of its API server. `sha256` stands for all of it, in a redacted report too.
+    """
+
+    sha256: str
+    kube_system_uid: str
+    ca_sha256: str
+    nodes: list[NodeIdentity]
+
+
 class Tool(_Record):
     """What ran the scenarios."""
 
@@ -277,6 +327,23 @@ class Trace(_Record):
     images: list[ImageRecord] | msgspec.UnsetType = msgspec.UNSET
 
 
+class HostCell(_Record):
+    """The verdict of a layer on one host, and in words the fault or the measurement."""
+
+    verdict: str
+    words: str = ""
+
+
+class HostRow(_Record):
+    """A host of the site: the verdict of each layer, and the facts that nvidia-smi printed of each of its GPUs."""
+
+    host: str
+    model: str
+    driver: str = ""
+    layers: dict[str, HostCell] = {}
+    gpus: list[dict[str, str]] = []
+
+
 class Report(_Record):
     """The whole record. `verdict` is on the part of the catalogue that the run is about, `acceptance` on all of it."""
 
@@ -287,8 +354,8 @@ class Report(_Record):
     scope: Scope
     requirements: list[RequirementResult]
     tool: Tool
-    target: dict[str, Any]
-    cluster: dict[str, Any]
+    target: dict[str, str]
+    cluster: ClusterRecord
     scenarios: list[ScenarioRecord]
     steps: list[CheckResult]
     coverage: Coverage
@@ -296,6 +363,10 @@ class Report(_Record):
     volatile: Trace
     mutants: list[MutantRecord] = []
     interrupted: str = ""
+    identity: Identity | msgspec.UnsetType = msgspec.UNSET
+    """The key is absent where no API server and no host answered, as in records of before it was there."""
+    hosts: list[HostRow] | msgspec.UnsetType = msgspec.UNSET
+    """The hosts of the site file; the key is absent where none was given."""
     redacted: str = ""
     """The digest of the manifest of the report that this one was made from, by replacing names."""
     schema_version: int = SCHEMA_VERSION
@@ -304,15 +375,9 @@ class Report(_Record):
 def encode(report: Report) -> bytes:
     """The record as canonical JSON: one form for one content."""
     content = msgspec.json.encode(report, order="sorted")
-    if _BEYOND_BMP.search(content) or _has_float([report.target, report.cluster]):
+    if _BEYOND_BMP.search(content):
         return rfc8785.dumps(json.loads(content))
-    return content  # RFC 8785 differs only in how it writes floats, and in the order of keys beyond the BMP
-
-
-def _has_float(value: object) -> bool:
-    if isinstance(value, dict):
-        return any(_has_float(entry) for entry in value.values())
-    return isinstance(value, float) or (isinstance(value, list) and any(map(_has_float, value)))
+    return content  # RFC 8785 differs only in the order of keys beyond the BMP: a record has no floats
 
 
 def decode(content: bytes) -> Report:
@@ -328,9 +393,8 @@ def decode(content: bytes) -> Report:
 def read(directory: Path) -> Report:
     """The record of a report directory. Raises ReportError."""
     path = directory / "report.json"
+    content = files.read(path, MAX_BYTES)
     try:
-        return decode(path.read_bytes())
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
+        return decode(content)
+    except (ValueError, RecursionError) as error:
         raise ReportError(f"{path}: is not a report of version {SCHEMA_VERSION}: {error}") from error

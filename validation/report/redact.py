@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,9 @@ from validation.judge.api import api_checks
 from validation.judge.api.api_request import document_of
 from validation.judge.events import (
     AnswerSeen,
+    ClusterSeen,
+    Event,
+    GpusSeen,
     ImagePulled,
     NodeSeen,
     OutputSeen,
@@ -25,11 +29,17 @@ from validation.judge.training.training_job import parse
 from validation.judge.views.lists import is_container, only_judged
 from validation.report import log, manifest, record
 from validation.report.assemble import assemble
+from validation.report.identity import token
 from validation.report.log import Closed, Observed, Opened
+from validation.report.sources import compare
 from validation.report.write import write
 from validation.scenario.loader import find, load
 
 _OURS: Final = {
+    "model",
+    "driver",
+    "notApplicable",
+    "profileTitle",
     "entry",
     "event",
     "kind",
@@ -42,8 +52,25 @@ _OURS: Final = {
     "catalogueSha256",
 }
 """Keys whose words are the format's own, whatever a project is called."""
-_BY_NAME: Final = {"allocatedMilli", "quotasMilli", "fairShareGpus", "devices", "away"}
+_OF_DOCUMENTS: Final = {
+    "title", "source", "description", "file", "section", "says", "contradictedBy", "asserted", "why",
+}  # fmt: skip
+"""Keys of a scenario and its checks whose text all have if the scenario ships."""
+_OF_CATALOGUE: Final = {"claim": "checks", "defect": "killers"}
+"""A key of each kind of entry of the catalogue, and the key of its checks: all else of it is public."""
+_IDS: Final = {
+    "id", "check", "checks", "requirements", "selected", "killers", "scenario", "continues", "parts", "profile",
+    "view", "tool", "tests", "excused", "errata", "blockedBy", "deviations",
+}  # fmt: skip
+"""Keys of names of checks, in which the name of a project can be a part, and that of a host or a person cannot."""
+BY_NAME: Final = frozenset({
+    "allocatedMilli", "quotasMilli", "weightsMilli", "fairShareGpus", "devices", "away", "nodes", "pods",
+})  # fmt: skip
 """Keys of objects whose keys are names."""
+BY_WORD: Final = frozenset({"timings", "byVerdict", "target", "layers", "gpus"})
+"""Keys of objects whose keys are words of the format."""
+_FIGURES: Final = {"systems", "thresholds"}
+"""Keys of the content of the file of figures."""
 UNKNOWN: Final = "its agent does not answer"
 """In place of what was said of it, which may have addresses in it."""
 UNKNOWN_PULL: Final = "it was not pulled"
@@ -65,35 +92,75 @@ def redact(directory: Path, out: Path) -> record.Report:
     entries = log.read_log(directory).entries
     if not isinstance(entries[-1], Closed):
         raise ReportError(f"{directory}: the run was cut: there is no whole report to redact")
-    replace = _replacement(entries)
+    names = _names(entries)
     projects = _projects(entries)
     at_site = _images_at_site(entries)
-    opened, *rest = [_renamed(_only_judged(entry, projects), replace) for entry in entries]
+    opened, *rest = [_renamed(_only_judged(entry, projects), names) for entry in entries]
     if not isinstance(opened, Opened):
         raise ReportError(f"{directory}: is not a log of a run")
     opened.report.redacted = manifest.digest(directory)
     opened.report.volatile.run.argv = [_PATH.sub("PATH", word) for word in opened.report.volatile.run.argv]
     journal = log.open_log(out, opened)
     for entry in rest:
-        if isinstance(entry, log.CheckEnded):
-            for command in entry.commands:
-                command.stdout = command.stderr = ""
-                command.line = _with_printed_images(command.line, at_site)
-            fault = _with_printed_images(entry.circumstances.fault, at_site)
-            entry.circumstances = msgspec.structs.replace(entry.circumstances, fault=fault)
-        elif isinstance(entry, log.Observed) and isinstance(entry.event, OutputSeen):
-            entry.event = _without_addresses(entry.event)
-        elif isinstance(entry, log.Observed) and isinstance(entry.event, PodSeen):
-            entry.event = _without_message(entry.event)
-        elif isinstance(entry, log.Observed) and isinstance(entry.event, ImagePulled):
-            entry.event = _without_registry(entry.event)
-        elif isinstance(entry, log.Observed) and isinstance(entry.event, SamplesSeen) and entry.event.problem:
-            entry.event = msgspec.structs.replace(entry.event, problem=UNKNOWN)
-        journal.append(entry)
+        journal.append(_without_particulars(entry, at_site))
     journal.close()
     report = assemble(log.read_log(out))
+    if lost := _lost(record.read(directory), report):
+        (out / log.NAME).unlink()
+        raise ReportError(f"{out}: is not written: {lost}")
     write(report, out)
     return report
+
+
+def _lost(before: record.Report, after: record.Report) -> str:
+    """The first verdict or source that other names change; empty if none does."""
+    pairs = [
+        (f"check {one.id}", (one.verdict, one.required), (other.verdict, other.required))
+        for one, other in zip(before.steps, after.steps, strict=True)
+    ]
+    pairs += [
+        (f"requirement {one.id}", (one.verdict, one.in_part), (other.verdict, other.in_part))
+        for one, other in zip(before.requirements, after.requirements, strict=True)
+    ]
+    pairs.append(("the run", (before.verdict, True), (after.verdict, True)))
+    pairs.append(("the acceptance", (before.acceptance, True), (after.acceptance, True)))
+    for subject, old, new in pairs:
+        if old != new:
+            return f"with other names {subject} would be {new[0]}, and is {old[0]}"
+    return next(iter(compare(after).problems), "")
+
+
+def _without_particulars(entry: log.Entry, at_site: Mapping[str, str]) -> log.Entry:
+    """The entry without addresses, registries and messages, from which no verdict follows."""
+    if isinstance(entry, log.CheckEnded):
+        for command in entry.commands:
+            command.stdout = command.stderr = ""
+            command.line = _with_printed_images(command.line, at_site)
+        fault = _with_printed_images(entry.circumstances.fault, at_site)
+        entry.circumstances = msgspec.structs.replace(entry.circumstances, fault=fault)
+    elif isinstance(entry, log.Observed):
+        entry.event = _without_words(entry.event)
+    return entry
+
+
+def _without_words(event: Event) -> Event:
+    match event:
+        case OutputSeen():
+            event = _without_addresses(event)
+        case PodSeen():
+            event = _without_message(event)
+        case ImagePulled():
+            event = _without_registry(event)
+        case SamplesSeen() if event.problem:
+            event = msgspec.structs.replace(event, problem=UNKNOWN)
+        case ClusterSeen():
+            event = msgspec.structs.replace(event, kube_system_uid=token(event.kube_system_uid))
+        case NodeSeen():
+            event = msgspec.structs.replace(event, uid=token(event.uid), system_uuid=token(event.system_uuid))
+        case GpusSeen():
+            gpus = tuple(msgspec.structs.replace(gpu, uuid=token(gpu.uuid)) for gpu in event.gpus)
+            event = msgspec.structs.replace(event, gpus=gpus)
+    return event
 
 
 def _projects(entries: Iterable[log.Entry]) -> set[str]:
@@ -156,23 +223,43 @@ def _without_addresses(output: OutputSeen) -> OutputSeen:
     return msgspec.structs.replace(output, line=line, image=output.image.rpartition("@")[2])
 
 
-def _replacement(entries: Sequence[log.Entry]) -> Callable[[str], str]:
-    """Replaces each name, where it stands as a word, by another that sorts as it does."""
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The names of a run and their pseudonyms, which sort as they do. `public` are the scenarios that ship."""
+
+    every: Callable[[str], str]
+    """Replaces each name, where it stands as a word."""
+    projects: Callable[[str], str]
+    """Replaces those of projects alone."""
+    public: frozenset[str]
+
+
+def _names(entries: Sequence[log.Entry]) -> _Names:
     events = [entry.event for entry in entries if isinstance(entry, Observed)]
     reports = [entry.report for entry in entries if isinstance(entry, Opened)]
-    projects = _projects(entries) | {
-        name for report in reports for scenario in report.scenarios for name in scenario.quotas_milli
-    }
+    scenarios = [scenario for report in reports for scenario in report.scenarios]
+    projects = _projects(entries) | {name for scenario in scenarios for name in scenario.quotas_milli}
     nodes = {event.node for event in events if isinstance(event, NodeSeen)}
     sites = [report.scope.hosts.site for report in reports if report.scope.hosts is not msgspec.UNSET]
     nodes |= {name for site in sites for name in (*(host.name for host in site.hosts), *site.away)}
     owners = {waiver.owner for report in reports for waiver in report.scope.waivers}
     new: dict[str, str] = {}
-    for kind, names in (("host", nodes), ("person", owners), ("project", projects)):
+    for kind, names in (
+        ("site", {site.name for site in sites}), ("host", nodes), ("person", owners), ("project", projects)
+    ):  # fmt: skip
         width = len(str(len(names)))
-        for number, name in enumerate(sorted(names), start=1):
+        for number, name in enumerate(sorted(names - {""}), start=1):
             new[name] = f"{kind}-{number:0{width}}"
     new |= {f"muster-{name}": f"muster-{new[name]}" for name in projects}
+    of_projects = {name: new[name] for name in new if name.removeprefix("muster-") in projects}
+    return _Names(
+        _replacer(new),
+        _replacer(of_projects),
+        frozenset(scenario.id for scenario in scenarios if scenario.shipped),
+    )
+
+
+def _replacer(new: Mapping[str, str]) -> Callable[[str], str]:
     if not new:
         return lambda words: words
     shipped = {f"{scenario.id}/{step.id}" for scenario in load(find()) for step in scenario.steps}
@@ -202,9 +289,9 @@ def _with_other_nodes(event: RequestAnswered, replace: Callable[[str], str]) -> 
     return msgspec.structs.replace(event, answer=answer)
 
 
-def _renamed(entry: log.Entry, replace: Callable[[str], str]) -> log.Entry:
+def _renamed(entry: log.Entry, names: _Names) -> log.Entry:
     if isinstance(entry, Observed) and isinstance(entry.event, RequestAnswered) and _is_api(entry):
-        entry.event = _with_other_nodes(entry.event, replace)
+        entry.event = _with_other_nodes(entry.event, names.every)
         return entry  # what is left of it has no other name of a host, and none of a project or a person
     is_answer = (
         isinstance(entry, Observed)
@@ -214,12 +301,23 @@ def _renamed(entry: log.Entry, replace: Callable[[str], str]) -> log.Entry:
 
     def renamed(value: Any, key: str) -> Any:
         if is_answer and key == "output" and value:
-            return json.dumps(_shown_names(json.loads(value), "", replace))
+            return json.dumps(_shown_names(json.loads(value), "", names.every))
         if isinstance(value, str):
-            return value if key in _OURS else replace(value)
-        if isinstance(value, dict):
-            return {replace(one) if key in _BY_NAME else one: renamed(value[one], one) for one in value}
-        return [renamed(one, key) for one in value] if isinstance(value, list | tuple) else value
+            return value if key in _OURS else names.projects(value) if key in _IDS else names.every(value)
+        if isinstance(value, list | tuple):
+            return [renamed(one, "" if isinstance(one, dict) else key) for one in value]
+        return renamed_object(value, key) if isinstance(value, dict) else value
+
+    def renamed_object(value: dict[str, Any], key: str) -> dict[str, Any]:
+        checks = next((checks for one, checks in _OF_CATALOGUE.items() if one in value), "")
+        if checks:
+            return value | {checks: renamed(value[checks], checks)}
+        is_public = value.get("shipped") is True or value.get("scenario") in names.public
+        unchanged = _FIGURES | _OF_DOCUMENTS if is_public else _FIGURES
+        return {
+            names.every(one) if key in BY_NAME else one: it if one in unchanged else renamed(it, one)
+            for one, it in value.items()
+        }
 
     changed: log.Entry = msgspec.convert(renamed(msgspec.to_builtins(entry), ""), log.Entry)
     return changed

@@ -22,6 +22,8 @@ from validation.judge.verdict import Verdict
 from validation.judge.views.lists import judge_view
 from validation.layers.checks import LAYERS, judge_layer
 from validation.report import record
+from validation.report.host_rows import host_rows
+from validation.report.identity import identity_of
 from validation.report.series import points
 from validation.scenario.loaded import LoadedScenario, LoadedStep
 
@@ -186,13 +188,15 @@ def judge_record(report: record.Report, events: Sequence[Event]) -> None:
     timeline = Timeline(events)
     for result in report.steps:
         judgement = judge_result(result, timeline, report.scope.hosts)
-        judgement = waive(judgement, result.id, report.scope.waivers, report.scope.today)
+        judgement = waive(judgement, result.id, result.said, report.scope.waivers, report.scope.today)
         result.verdict, result.reason = judgement.verdict, judgement.reason
         result.required = judgement.required
     judge_report(report)
     report.volatile.series = points(events)
     report.volatile.evictions = eviction_records(events, report.steps)
     report.volatile.images = image_records(events) or msgspec.UNSET
+    report.identity = identity_of(events)
+    report.hosts = host_rows(report, events)
 
 
 def calculate_oracle(report: record.Report) -> None:

@@ -3,14 +3,17 @@
 A record can be judged from itself alone; whether it asks for what the documents ask for, only these can say.
 """
 
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 import msgspec
 
+from orchestrator.distribution import installed_version
 from validation.catalogue.catalogue import Catalogue, Profile, Requirement, load_catalogue
 from validation.catalogue.thresholds import figures_sha256, load_thresholds
 from validation.errors import CatalogueError, ScenarioError
 from validation.report import manifest, record
+from validation.report.pseudonyms import Pseudonyms
 from validation.report.rejudge import empty_result
 from validation.scenario.loaded import LoadedScenario
 from validation.scenario.loader import find, load
@@ -21,56 +24,99 @@ _OF_THE_FILE = (
     "kind", "source", "least", "within_ms", "hold_ms", "expected", "oracle", "oracle_differences", "job", "utilization",
     "errata", "excused",
 )  # fmt: skip
+_WITH_NAMES = {"expected", "oracle", "oracle_differences", "job"}
+"""Those in which a redacted record has pseudonyms."""
+REDACTED = "redacted"
+"""The name of the note that a record has other names than its run."""
 
 
-def differences(report: record.Report) -> list[str]:
-    """A line for each entry that is not as the sources have it; sources of another version are left alone."""
+@dataclass(slots=True)
+class Comparison:
+    """`problems` are entries that are not as the sources have them, `notes` by name what could not be compared.
+
+    A note that is called `redacted` says where the record came from, and leaves nothing uncompared.
+    """
+
+    problems: list[str] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything was compared."""
+        return self.notes.keys() <= {REDACTED}
+
+
+def compare(report: record.Report) -> Comparison:
+    """Compare the record with the sources of this installation.
+
+    A record of this version of muster has its catalogue, scenarios and figures, or it was made by hand.
+    """
+    result = Comparison()
+    if report.redacted:
+        result.notes[REDACTED] = (
+            f"names were replaced; made from the report whose {manifest.NAME} has the sha256 {report.redacted}"
+        )
+    ours = report.tool.version == installed_version()
+    if not ours:
+        result.notes["version"] = (
+            f"muster {report.tool.version} made the record, this is {installed_version()}"
+        )
+    _compare_catalogue(report, result, is_ours=ours)
+    _compare_figures(report, result, is_ours=ours)
+    _compare_scenarios(report, result, is_ours=ours)
+    return result
+
+
+def _differs(result: Comparison, name: str, source: str, *, is_ours: bool) -> None:
+    """Take down a source that is another one here: a problem where it cannot be."""
+    if is_ours:
+        result.problems.append(f"{name}: {source} is not that of the version of muster that the record names")
+    else:
+        result.notes[name] = f"{source} is another one here: it was taken from the record"
+
+
+def _compare_catalogue(report: record.Report, result: Comparison, *, is_ours: bool) -> None:
     catalogue = load_catalogue()
-    lines = []
-    if catalogue.sha256 == report.scope.catalogue_sha256:
-        lines += _requirements(report, catalogue)
-    lines += _figures(report)
+    if catalogue.sha256 != report.scope.catalogue_sha256:
+        _differs(result, "catalogue", "the catalogue", is_ours=is_ours)
+        return
+    result.problems += _requirements(report, catalogue)
+
+
+def _compare_figures(report: record.Report, result: Comparison, *, is_ours: bool) -> None:
+    hosts = report.scope.hosts
+    if hosts is msgspec.UNSET:
+        return
+    if hosts.figures_sha256 != figures_sha256():
+        _differs(result, "figures", "the file of figures of hosts", is_ours=is_ours)
+        return
+    right = load_thresholds()
+    if hosts.systems != right.systems or hosts.thresholds != right.hosts:
+        result.problems.append("scope.hosts: the figures are not as the file has them")
+
+
+def _compare_scenarios(report: record.Report, result: Comparison, *, is_ours: bool) -> None:
+    """Compare each scenario with its file; one that did not ship makes the run no acceptance, by its deviations."""
     sizes = {str(entry.size) for entry in report.scenarios if entry.size is not msgspec.UNSET}
     try:
-        shipped = load(find(), parse_size(sizes.pop()) if sizes else None) if not report.redacted else []
+        shipped = {
+            scenario.id: scenario for scenario in load(find(), parse_size(sizes.pop()) if sizes else None)
+        }
     except (ValueError, ScenarioError) as error:
-        return [*lines, f"scenarios cannot be of the size that they have: {error}"]
-    for scenario in shipped:
-        entry = next((e for e in report.scenarios if e.id == scenario.id), None)
-        if entry is not None and entry.sha256 == scenario.sha256:
-            lines += _steps(report, scenario, entry)
-    return lines
-
-
-def notes(report: record.Report) -> list[str]:
-    """What could not be compared, because this installation has another version of it."""
-    if report.redacted:
-        origin = f"{manifest.NAME} has the sha256 {report.redacted}"
-        return [
-            f"redacted: names were replaced, scenarios are not compared; made from the report whose {origin}"
-        ]
-    shipped = {scenario.id: scenario.sha256 for scenario in load(find())}
-    lines = [
-        f"scenario {entry.id} is another one here: what it expects was taken from the record"
-        for entry in report.scenarios
-        if shipped.get(entry.id) != entry.sha256
-    ]
-    if report.scope.hosts is not msgspec.UNSET and report.scope.hosts.figures_sha256 != figures_sha256():
-        lines.insert(0, "the figures of hosts are others here: they were taken from the record")
-    if load_catalogue().sha256 != report.scope.catalogue_sha256:
-        lines.insert(0, "the catalogue is another one here: the requirements were taken from the record")
-    return lines
-
-
-def _figures(report: record.Report) -> list[str]:
-    """A line if the hosts were judged by other figures than the file of that digest has."""
-    hosts = report.scope.hosts
-    if hosts is msgspec.UNSET or hosts.figures_sha256 != figures_sha256():
-        return []
-    right = load_thresholds()
-    if hosts.systems == right.systems and hosts.thresholds == right.hosts:
-        return []
-    return ["scope.hosts: the figures are not as the file has them"]
+        result.problems.append(f"scenarios cannot be of the size that they have: {error}")
+        return
+    names = Pseudonyms(is_exact=not report.redacted)
+    for entry in report.scenarios:
+        scenario = shipped.get(entry.id)
+        if not entry.shipped:
+            if not any(f"scenario {entry.id} " in deviation for deviation in report.scope.deviations):
+                result.problems.append(f"scenario {entry.id}: did not ship, and the deviations do not say so")
+            else:
+                result.notes[f"scenario:{entry.id}"] = f"scenario {entry.id} did not ship with muster"
+        elif scenario is None or entry.sha256 != scenario.sha256:
+            _differs(result, f"scenario:{entry.id}", f"scenario {entry.id}", is_ours=is_ours)
+        else:
+            result.problems += _steps(report, scenario, entry, names)
 
 
 def _requirements(report: record.Report, catalogue: Catalogue) -> list[str]:
@@ -83,6 +129,10 @@ def _requirements(report: record.Report, catalogue: Catalogue) -> list[str]:
         return ["the requirements are not those of the catalogue"]
     ran = [result.id for result in report.steps]
     lines = []
+    if report.target.get("kind") not in profile.targets:
+        lines.append(f"the profile {profile.id} is not for the target {report.target.get('kind')}")
+    if report.scope.profile_title != profile.title:
+        lines.append(f"the title of the profile {profile.id} is not that of the catalogue")
     for entry, requirement in zip(report.requirements, catalogue.requirements, strict=True):
         right = _as_in_catalogue(entry, requirement, profile) and entry.in_part == (requirement.id in in_part)
         if not right or not _has_all_checks(entry, requirement, ran):
@@ -109,13 +159,19 @@ def _has_all_checks(entry: record.RequirementResult, requirement: Requirement, r
     return all(named(check) for check in entry.checks) and not empty and not missing
 
 
-def _steps(report: record.Report, scenario: LoadedScenario, entry: record.ScenarioRecord) -> list[str]:
+def _is_same(recorded: object, source: object, names: Pseudonyms | None) -> bool:
+    return recorded == source if names is None else names.matches(recorded, source)
+
+
+def _steps(
+    report: record.Report, scenario: LoadedScenario, entry: record.ScenarioRecord, names: Pseudonyms
+) -> list[str]:
     lines = []
     if entry.size != (scenario.size or msgspec.UNSET):
         lines.append(f"scenario {scenario.id}: size is not that of the others")
-    if entry.quotas_milli != scenario.quotas_milli:
+    if not names.matches(entry.quotas_milli, scenario.quotas_milli):
         lines.append(f"scenario {scenario.id}: quotas_milli is not as the file has it")
-    if entry.weights_milli != (weights_of(scenario.projects) or msgspec.UNSET):
+    if not names.matches(entry.weights_milli, weights_of(scenario.projects) or msgspec.UNSET):
         lines.append(f"scenario {scenario.id}: weights_milli is not as the file has it")
     for result in report.steps:
         if result.scenario != scenario.id:
@@ -128,6 +184,8 @@ def _steps(report: record.Report, scenario: LoadedScenario, entry: record.Scenar
         lines += [
             f"check {result.id}: {name} is not as the file has it"
             for name in _OF_THE_FILE
-            if getattr(result, name) != getattr(right, name)
+            if not _is_same(
+                getattr(result, name), getattr(right, name), names if name in _WITH_NAMES else None
+            )
         ]
     return lines

@@ -7,7 +7,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,13 +19,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from orchestrator.signing_keys import MAKE_KEY, KeyFileError, read_private_key, read_public_key
 from validation.errors import ReportError
-from validation.report import manifest, record
+from validation.report import certificate, files, manifest, record
 
 NAME: Final = "statement.json"
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "https://muster.dev/acceptance/v1"
 _SUBJECTS: Final = (manifest.NAME, "report.json")
+_MAX_BYTES: Final = 1 << 20
 
 
 class Signature(msgspec.Struct, forbid_unknown_fields=True):
@@ -43,14 +44,26 @@ class Envelope(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     signatures: list[Signature]
 
 
-def sign(directory: Path, report: record.Report, key: Path) -> Path:
+class _Predicate(msgspec.Struct):
+    """The part of a predicate that does not follow from the record."""
+
+    notes: list[str] = []
+
+
+class _Payload(msgspec.Struct):
+    """The part of a statement that has the predicate."""
+
+    predicate: _Predicate
+
+
+def sign(directory: Path, report: record.Report, key: Path, notes: Collection[str] = ()) -> Path:
     """Add a signature of the private key to the statement of the report, and return its file. Raises ReportError.
 
-    The caller has verified the report: what is wrong should not be signed.
+    The caller has verified the report: a report with problems must not be signed. The signer accepts the `notes`.
     """
     private = _private_key(key)
     path = directory / NAME
-    payload = rfc8785.dumps(_statement(directory, report))
+    payload = rfc8785.dumps(_statement(directory, report, sorted(notes)))
     envelope = Envelope(_encode(payload), PAYLOAD_TYPE, [])
     if path.exists():
         before = _read(path)
@@ -75,9 +88,10 @@ def problems(directory: Path, report: record.Report, key: Path | None) -> list[s
     except ReportError as error:
         return [str(error)]
     lines = []
-    if rfc8785.dumps(json.loads(msgspec.json.encode(envelope))) != path.read_bytes():
+    if rfc8785.dumps(json.loads(msgspec.json.encode(envelope))) != files.read(path, _MAX_BYTES):
         lines.append(f"{NAME}: is not in canonical form")
-    if envelope.payload_type != PAYLOAD_TYPE or payload != rfc8785.dumps(_statement(directory, report)):
+    expected = rfc8785.dumps(_statement(directory, report, _accepted(payload)))
+    if envelope.payload_type != PAYLOAD_TYPE or payload != expected:
         lines.append(f"{NAME}: was made for another report")
     if key is not None and not _signed(_public_key(key), payload, signatures):
         lines.append(f"{NAME}: has no signature of {key}")
@@ -90,26 +104,32 @@ def signers(directory: Path) -> list[str]:
     return [signature.keyid for signature in _read(path).signatures] if path.exists() else []
 
 
-def _statement(directory: Path, report: record.Report) -> dict[str, Any]:
+def accepted(directory: Path) -> list[str]:
+    """The names of the notes that the signers accepted. Nothing is checked. Raises ReportError."""
+    path = directory / NAME
+    return _accepted(_decode(_read(path).payload)) if path.exists() else []
+
+
+def _accepted(payload: bytes) -> list[str]:
+    """The names of the notes in a payload; none if it is no statement."""
+    try:
+        return msgspec.json.decode(payload, type=_Payload).predicate.notes
+    except (msgspec.MsgspecError, RecursionError):
+        return []
+
+
+def _statement(directory: Path, report: record.Report, notes: Sequence[str]) -> dict[str, Any]:
     return {
         "_type": STATEMENT_TYPE,
         "subject": [
             {
                 "name": name,
-                "digest": {"sha256": hashlib.sha256((directory / name).read_bytes()).hexdigest()},
+                "digest": {"sha256": files.digest(directory / name)},
             }
             for name in _SUBJECTS
         ],
         "predicateType": PREDICATE_TYPE,
-        "predicate": {
-            "verdict": report.verdict,
-            "acceptance": report.acceptance,
-            "headline": report.headline,
-            "profile": report.scope.profile,
-            "parts": report.scope.parts,
-            "catalogueSha256": report.scope.catalogue_sha256,
-            "day": report.scope.today,
-        },
+        "predicate": certificate.predicate(report) | {"notes": list(notes)},
     }
 
 
@@ -128,11 +148,10 @@ def _covered(payload: bytes) -> bytes:
 
 
 def _read(path: Path) -> Envelope:
+    content = files.read(path, _MAX_BYTES)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Envelope)
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return msgspec.json.decode(content, type=Envelope)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ReportError(f"{NAME}: is no envelope of a statement: {error}") from error
 
 

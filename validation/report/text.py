@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from orchestrator.progress import printable
 from validation.judge.scheduling.expectation import Actual, Expectation
 from validation.judge.units import gpus, seconds
 from validation.judge.use.utilization import percent_text
@@ -17,6 +18,11 @@ DASH = "\N{EN DASH}"
 TOGETHER = "\N{NO-BREAK SPACE}"
 MAX_INVARIANTS: Final = 3
 """Of a scenario of which a requirement needs more, their number is shown."""
+
+
+def inert(text: str) -> str:
+    """Return the text on one line, with every character written out that a program would obey or that is not seen."""
+    return TOGETHER.join(printable(part) for part in " ".join(text.split("\n")).split(TOGETHER))
 
 
 def seconds_or_dash(milliseconds: int | None) -> str:

@@ -4,17 +4,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.errors import MusterError
-from validation.report import log, manifest, record, sources, statement
+from validation.errors import ReportError
+from validation.report import chronology, log, manifest, record, sources, statement
 from validation.report.assemble import CUT, rejudge
+from validation.report.files import untrusted
 
 
 @dataclass(slots=True)
 class Verification:
-    """What is wrong, a line each, and what could not be compared. `cut`: the run was killed, so nothing is proven."""
+    """A line for each problem, and by name a note for each source that was not compared.
+
+    `cut`: the run was killed: nothing is proven. `is_compared`: no source of the record is another one here.
+    """
 
     problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
     cut: bool = False
+    is_compared: bool = True
 
 
 def verify(directory: Path, key: Path | None = None) -> Verification:
@@ -25,10 +31,29 @@ def verify(directory: Path, key: Path | None = None) -> Verification:
     if lines:
         return Verification(lines)
     try:
-        report = record.read(directory)
-        wrong = [*rejudge(report, log.read_log(directory)), *sources.differences(report)]
-        lines = [*log.repeated_keys(directory), *(f"report.json: {line}" for line in wrong)]
-        lines += statement.problems(directory, report, key)
+        with untrusted("report.json"):
+            return _verify_content(directory, key)
     except MusterError as error:
         return Verification([str(error)])
-    return Verification(lines, sources.notes(report))
+
+
+def _verify_content(directory: Path, key: Path | None) -> Verification:
+    report = record.read(directory)
+    if lines := statement.problems(directory, report, key):
+        return Verification(lines)  # all else is of another report than the one that was signed
+    source = log.read_log(directory)
+    if lines := chronology.endless(source):
+        return Verification(lines)
+    lines = [*log.repeated_keys(directory), *chronology.problems(source)]
+    compared = sources.compare(report)
+    lines += [f"report.json: {line}" for line in [*_rejudge(report, source), *compared.problems]]
+    return Verification(lines, compared.notes, is_compared=compared.is_whole)
+
+
+def _rejudge(report: record.Report, source: log.Log) -> list[str]:
+    """A line for each entry that does not follow from the log, or one if it cannot be judged."""
+    try:
+        with untrusted(log.NAME):
+            return rejudge(report, source)
+    except ReportError as error:
+        return [str(error)]

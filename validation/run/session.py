@@ -9,7 +9,7 @@ import secrets
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -207,7 +207,7 @@ class ValidationSession:
 
     def _options(self) -> Options:
         """The options of the run. Raises WaiverError for a waiver that cannot be accepted today."""
-        settings, today = self._settings, datetime.now(UTC).date()
+        settings, today = self._settings, date.fromisoformat(self._started[:10])
         waivers: list[Waiver] = []
         if settings.waivers is not None:
             known = {check.id for check in self.checks} | set(self.acceptance.check_ids)

@@ -30,7 +30,7 @@ def opening(run: ValidationRun, selected: list[Check], started: record.Run, devi
         requirements=_requirements(run.acceptance),
         tool=record.Tool("muster", _version(), platform.python_version(), platform.platform(terse=True)),
         target={"kind": run.target.kind},
-        cluster={},
+        cluster=record.ClusterRecord(),
         scenarios=[_scenario(scenario) for scenario in scenarios],
         steps=[run.empty(check) for check in run.checks],
         coverage=coverage([]),

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -150,12 +150,11 @@ class ValidationRun:
 
     async def _describe(self) -> None:
         """Write to the log what the target and its cluster are like now."""
-        nodes: list[dict[str, Any]] = [
-            {"name": name, "gpus": self.recorder.state.nodes.get(name, 0), "product": product}
-            for name, product in sorted(self.recorder.nodes.items())
-        ]
         kubernetes = await self.target.kubernetes()
-        cluster = {"kubernetes": kubernetes, "gpus": sum(node["gpus"] for node in nodes), "nodes": nodes}
+        products, gpus = self.recorder.nodes, self.recorder.state.nodes
+        names = products.keys() | {name for name, number in gpus.items() if number}
+        nodes = [record.NodeRecord(name, gpus.get(name, 0), products.get(name, "")) for name in sorted(names)]
+        cluster = record.ClusterRecord(kubernetes, sum(node.gpus for node in nodes), nodes)
         self.recorder.append(log.Described(self.target.describe(), cluster))
 
     def empty(self, check: Check) -> record.CheckResult:
@@ -169,7 +168,7 @@ class ValidationRun:
     def _judge(self, result: record.CheckResult) -> Judgement:
         scope = self.hosts.scope if self.hosts is not None else msgspec.UNSET
         judgement = judge_result(result, self._timeline, scope)
-        judgement = waive(judgement, result.id, self.options.waivers, self.options.today)
+        judgement = waive(judgement, result.id, result.said, self.options.waivers, self.options.today)
         result.verdict, result.reason = judgement.verdict, judgement.reason
         result.required = judgement.required
         return judgement

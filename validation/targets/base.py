@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from validation.judge.events import PodSeen
 from validation.report.record import Command
@@ -60,7 +60,7 @@ class Target(Protocol):
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Let the recorder watch the cluster. Raises TargetError if it cannot be watched."""
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, str]:
         """What the report says about the target; nothing secret, and nothing that differs from run to run."""
 
     def timings(self) -> dict[str, str]:

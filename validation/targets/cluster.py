@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from musterlab.components import PROGRAMS_ANNOTATION
 from orchestrator.cluster.discovery import served_version
@@ -137,7 +136,7 @@ class ClusterTarget:
             raise TargetError("the cluster is not connected")
         return self._transport
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, str]:
         """The cluster in the report. Its address is not part of it."""
         return {"kind": self.kind, **({"programs": " | ".join(self._programs)} if self._programs else {})}
 

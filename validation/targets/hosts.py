@@ -166,6 +166,7 @@ def read_site(
         tests=sorted(set(tests)),
         mounts=list(mounts),
         nonce=secrets.token_hex(8),
+        name=site.name,
     )
     scope = HostScope(
         host_site,

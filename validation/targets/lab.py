@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from musterlab.cluster import Lab
 from orchestrator.cluster.errors import ClusterError, NotFound
@@ -157,7 +157,7 @@ class LabTarget:
             raise TargetError("the lab is not started")
         return recorder.watching(self._lab.kubeconfig)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, str]:
         """The lab in the report."""
         described = {"kind": self.kind, **self._operator.describe()}
         if self._shape is not None:

@@ -9,7 +9,6 @@ import contextlib
 import shlex
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import click
 import msgspec
@@ -154,7 +153,7 @@ class PlannerTarget:
         """Nothing is shown. Raises TargetError."""
         raise TargetError(f"there is no cluster to show: {view}")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, str]:
         """What there is in the place of a cluster."""
         return {
             "kind": self.kind,

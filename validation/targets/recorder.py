@@ -16,6 +16,7 @@ import msgspec
 
 from validation.errors import TargetError
 from validation.judge.events import (
+    ClusterSeen,
     CommandRun,
     Event,
     GpusSeen,
@@ -32,7 +33,7 @@ from validation.report.log import Entry, Observed, RunLog
 from validation.scenario.projects import LoadedProject
 from validation.targets.agent_pages import AgentPages
 from validation.witness import agents, names, objects, outputs, requests
-from validation.witness.reader import Handlers, Kind, Reader, ReadFailed, connect
+from validation.witness.reader import Handlers, Kind, Reader, ReadFailed, ca_sha256, connect
 
 SYNC_SECONDS = 30.0
 NODES = Kind("nodes", "/api/v1/nodes")
@@ -81,6 +82,10 @@ class Recorder:
         """By node, the pages of its agent."""
         self._outputs: dict[str, asyncio.Task[None]] = {}
         """By uid of the pod, what reads its output."""
+        self._ca_sha256 = ""
+        """Of the certificates by which the API server is trusted."""
+        self._cluster = ""
+        """The uid of the namespace kube-system."""
         self._failure: BaseException | None = None
         self._log: RunLog | None = None
         self.events: list[Event] = []
@@ -114,6 +119,7 @@ class Recorder:
             client = connect(kubeconfig)
         except ReadFailed as error:
             raise TargetError(str(error)) from error
+        self._ca_sha256 = ca_sha256(client)
         readers = [Reader(client, kind, handlers, objects.slim) for kind in kinds]
         for reader in readers:
             reader.start()
@@ -317,6 +323,13 @@ class Recorder:
 
     def _namespace_changed(self, change: str, namespace: Json) -> None:
         name = namespace["metadata"]["name"]
+        if (
+            name == names.KUBE_SYSTEM
+            and change != "deleted"
+            and namespace["metadata"]["uid"] != self._cluster
+        ):
+            self._cluster = namespace["metadata"]["uid"]
+            self._record_object(ClusterSeen(self.now_ms(), self._cluster, self._ca_sha256), namespace)
         project = (namespace["metadata"].get("labels") or {}).get(names.PROJECT_LABEL, "")
         if change == "deleted":
             self.remove_namespace(name)

@@ -23,6 +23,7 @@ _STATUS: Final = (
     "message",
     "conditions",
     "nominatedNodeName",
+    "nodeInfo",
     "allocatable",
     "initContainerStatuses",
     "containerStatuses",
@@ -79,6 +80,8 @@ def node_seen(node: Json, *, change: str, t_ms: int, published: int = 0) -> Node
         ready=ready,
         node_type=node_type,
         cordoned=bool(node.get("spec", {}).get("unschedulable")),
+        uid=node["metadata"].get("uid") or "",
+        system_uuid=(status.get("nodeInfo") or {}).get("systemUUID") or "",
     )
 
 
@@ -129,6 +132,7 @@ def gpus_seen(
                         for one in gpu.get("users") or ()
                     )
                 ),
+                uuid=gpu.get("uuid") or "",
             )
             for gpu in spec.get("gpus") or ()
         ),

@@ -5,17 +5,20 @@ The client of Kubernetes is imported where it is used: a run without a cluster h
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import ssl
 import threading
 from dataclasses import dataclass
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import urllib3.exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     import kubernetes.client
 
@@ -80,6 +83,23 @@ def connect(kubeconfig: Path | None) -> kubernetes.client.ApiClient:
     except (kubernetes.config.ConfigException, OSError, ValueError) as error:
         raise ReadFailed(f"the kubeconfig cannot be used: {error}") from error
     return client
+
+
+def ca_sha256(client: kubernetes.client.ApiClient) -> str:
+    """The SHA-256 of the certificate by which the client trusts its API server, of several that of their digests.
+
+    Empty where the client trusts those of the system, or none.
+    """
+    path = client.configuration.ssl_ca_cert
+    try:
+        text = Path(path).read_text(encoding="ascii") if path else ""
+        blocks = re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", text, re.DOTALL)
+        digests = sorted({hashlib.sha256(ssl.PEM_cert_to_DER_cert(block)).hexdigest() for block in blocks})
+    except (OSError, ValueError):
+        return ""
+    if len(digests) < 2:
+        return "".join(digests)
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 class Reader:

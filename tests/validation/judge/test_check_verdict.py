@@ -1,5 +1,6 @@
 """The verdict on one check, from events: what was seen, and what follows from it."""
 
+import msgspec
 import pytest
 
 from tests.validation.judge.events import evicted, pod
@@ -153,7 +154,7 @@ def test_an_invariant_over_an_empty_cluster_is_an_error() -> None:
     assert invariant("node-capacity", least=Evidence(2, 16, 1, 1)).verdict == "ERROR"
 
 
-WAIVER = Waiver("s/a", "a customer", "known", "2026-06-30")
+WAIVER = Waiver("s/a", "a customer", "known", "2026-06-30", fact="team-b")
 
 
 @pytest.mark.parametrize(
@@ -170,10 +171,41 @@ WAIVER = Waiver("s/a", "a customer", "known", "2026-06-30")
 def test_only_a_failure_is_waived_and_not_for_ever(
     verdict: str, check: str, today: str, expected: str
 ) -> None:
-    judgement = waive(Judgement(Verdict(verdict), "why"), check, [WAIVER], today)
+    judgement = waive(Judgement(Verdict(verdict), "why"), check, ["team-b: 1"], [WAIVER], today)
     assert judgement.verdict == expected
     if expected == "WAIVED":
         assert judgement.reason == "deviation accepted by a customer until 2026-06-30: known. why"
+
+
+OF_HOST = Waiver("h/layer/equality", "a customer", "known", "2026-06-30", fact="vBIOS", host="n2")
+SAID = "n2 GPU 0: vBIOS 1, others 2"
+
+
+@pytest.mark.parametrize(
+    ("reason", "waivers", "today", "expected"),
+    [
+        (SAID, [OF_HOST], "2026-06-01", "WAIVED"),
+        (SAID, [OF_HOST], "2025-06-01", "FAIL"),  # for more than a year
+        (f"{SAID}; n2 GPU 1: memory 16 GiB, others 32", [OF_HOST], "2026-06-01", "FAIL"),
+        (f"{SAID}; n3 GPU 1: vBIOS 1, others 2", [OF_HOST], "2026-06-01", "FAIL"),
+        ("n21 GPU 0: vBIOS 1, others 2", [OF_HOST], "2026-06-01", "FAIL"),
+        ("10.n2 GPU 0: vBIOS 1, others 2", [OF_HOST], "2026-06-01", "FAIL"),
+        (SAID.ljust(1000, "x"), [OF_HOST], "2026-06-01", "FAIL"),  # it was cut
+        (SAID, [msgspec.structs.replace(OF_HOST, host="")], "2026-06-01", "FAIL"),
+        (SAID, [msgspec.structs.replace(OF_HOST, fact="GPU")], "2026-06-01", "FAIL"),  # it excuses everything
+        (
+            f"{SAID}; n3 GPU 1: memory 16 GiB, others 32",
+            [OF_HOST, msgspec.structs.replace(OF_HOST, host="n3", fact="memory 16 GiB")],
+            "2026-06-01",
+            "WAIVED",
+        ),
+    ],
+)
+def test_a_waiver_excuses_its_host_and_its_fact_and_nothing_else(
+    reason: str, waivers: list[Waiver], today: str, expected: str
+) -> None:
+    failed = Judgement(Verdict.FAIL, reason)
+    assert waive(failed, "h/layer/equality", [], waivers, today).verdict == expected
 
 
 @pytest.mark.parametrize(

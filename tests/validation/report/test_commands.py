@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -12,9 +13,10 @@ from tests.validation.fake_target import FakeTarget
 from tests.validation.replay import GANG, TR4858, VICTIM, run_command, settings
 from tests.validation.report.test_record import HoldsTwice
 from tests.validation.test_not_fooled import waivers
-from validation.report import record
+from validation.report import log, record
 from validation.report.conclusion import conclusion
 from validation.report.manifest import digest
+from validation.report.redact import BY_NAME, BY_WORD
 from validation.report_command import report
 
 
@@ -161,6 +163,34 @@ def test_a_redacted_list_names_nobody_and_its_keys_stay(tmp_path: Path) -> None:
     before, after = (record.read(tmp_path / name) for name in ("r", "public"))
     assert [step.verdict for step in after.steps] == [step.verdict for step in before.steps]
     assert {step.verdict for step in after.steps if step.kind == "view"} == {"PASS"}
+
+
+def maps(kind: Any, name: str, seen: frozenset[type]) -> set[str]:
+    """The names of all fields below a type of the log that are objects with keys of their own."""
+    if isinstance(kind, msgspec.inspect.DictType):
+        return {name} | maps(kind.value_type, name, seen)
+    if isinstance(kind, msgspec.inspect.StructType):
+        below = [] if kind.cls in seen else [(field.type, field.encode_name) for field in kind.fields]
+        return set[str]().union(*(maps(one, key, seen | {kind.cls}) for one, key in below))
+    parts = [*getattr(kind, "types", ()), *getattr(kind, "item_types", ())]
+    parts += [kind.item_type] if hasattr(kind, "item_type") else []
+    return set[str]().union(*(maps(one, name, seen) for one in parts))
+
+
+def test_each_key_of_the_log_that_can_be_a_name_is_replaced() -> None:
+    """A field whose keys are names of projects, hosts or people must be in `BY_NAME`, and any other known."""
+    found = maps(msgspec.inspect.type_info(log.Entry), "", frozenset())
+    assert found == BY_NAME | BY_WORD
+
+
+def test_a_redaction_that_would_change_a_verdict_is_refused(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("validation.report.redact.BY_NAME", BY_NAME - {"allocatedMilli"})
+    done = run("redact", good, "--out", tmp_path / "public")
+    assert done.exit_code == 1
+    assert "with other names check muster-gang/wait would be ERROR, and is PASS" in str(done.exception)
+    assert not any((tmp_path / "public").iterdir())
 
 
 def test_what_does_not_verify_is_not_redacted(good: Path, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_nothing_overlaps_and_nothing_is_cut_off(
     ("flaw", "place", "width"),
     [
         ("the page is", ("</main>", '<p style="width: 3000px">wide</p></main>'), 400),
-        ("H2 Errata", ("<h2>Errata", '<h2 style="margin-top: -60px">Errata'), 1400),
+        ("H2 Errata", ('<h2 id="errata">', '<h2 id="errata" style="margin-top: -60px">'), 1400),
         ("cut off: TD", ("<td>", '<td style="overflow: hidden; white-space: nowrap; max-width: 20px">'), 400),
         ("too small to be read", ("svg { min-width: 860px; }", ""), 400),
     ],

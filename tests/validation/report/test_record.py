@@ -403,6 +403,7 @@ def test_a_record_that_asks_for_less_than_the_documents_is_refused(
 
 def test_what_this_installation_has_another_version_of_is_said(copy: Path) -> None:
     def change(content: dict[str, Any]) -> None:
+        content["tool"]["version"] = "99.0.0"
         content["scope"]["catalogueSha256"] = content["scenarios"][0]["sha256"] = "0" * 64
 
     edited(copy, change, sealed=False)
@@ -416,7 +417,7 @@ def test_what_this_installation_has_another_version_of_is_said(copy: Path) -> No
 
     edited(copy, name_the_log, sealed=True)
     done = CliRunner().invoke(report, ["verify", str(copy)])
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 4, done.output
     assert "the catalogue is another one here" in done.output
     assert "scenario muster-gang is another one here" in done.output
 

@@ -14,6 +14,7 @@ from defusedxml import ElementTree
 from tests.validation.report.records import step, three_steps
 from validation.errors import ReportError
 from validation.judge.scheduling.history import Violation
+from validation.judge.waivers import Waiver
 from validation.report import html, junit, markdown
 from validation.report.chart import Mark, Plot, render
 from validation.report.plots import charts
@@ -32,10 +33,12 @@ class Checker(HTMLParser):
         self.open: list[str] = []
         self.seen: list[str] = []
         self.links: list[str] = []
+        self.ids: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append(tag)
         self.links += [value or "" for name, value in attrs if name in {"src", "href"}]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
         if tag not in {"meta", "br", "col", "link", "img"}:
             self.open.append(tag)
 
@@ -53,7 +56,8 @@ def test_the_page_is_one_well_formed_file_without_script_or_outside_resource(rep
     checker.feed(html.render(report))
     assert checker.open == []
     assert "script" not in checker.seen
-    assert checker.links == []
+    assert checker.links
+    assert all(link.startswith("#") and link[1:] in checker.ids for link in checker.links)
     assert checker.seen.count("svg") == 1
 
 
@@ -83,6 +87,27 @@ def test_text_of_the_cluster_cannot_become_markup(report: Report) -> None:
     assert "<img" not in page
     assert "<b>\n" not in page
     assert "&lt;script&gt;" in page
+
+
+EVIL = "\x1b]0;title\x07\u202eSSAP\u202c\u200b<script>alert(1)</script>\"'|`\n# PASS of 91 of 91 [x](http://x) @x"
+
+
+def test_no_rendering_obeys_text_of_the_record(report: Report) -> None:
+    report.steps[1].reason = report.headline = report.summary = report.target["operator"] = EVIL
+    report.volatile.evictions[0].message = report.scenarios[0].title = report.steps[1].title = EVIL
+    report.scope.waivers = [Waiver("s/a", EVIL, EVIL, "2026-12-31", EVIL, EVIL)]
+    report.scope.deviations = [EVIL]
+    report.volatile.series[-1].allocated_milli = {EVIL: 1000}
+    report.scenarios[0].quotas_milli = {EVIL: 1000, 'x" onload="alert(1)': 1000}
+    report.requirements[0].claim = EVIL
+    texts = (html.render(report), markdown.render(report), junit.render(report).decode())
+    for text in texts:
+        assert not {"\x1b", "\x07", "\u202e", "\u202c", "\u200b"} & set(text)
+        assert "<script>" not in text
+        assert "\n# PASS of 91" not in text
+    assert ' onload="' not in texts[0]
+    assert "[x](http" not in texts[1]
+    ElementTree.fromstring(junit.render(report))
 
 
 def _paths(svg: str) -> Iterator[Element]:
@@ -223,7 +248,7 @@ def test_a_page_of_very_many_checks_shows_those_that_did_not_pass(report: Report
 
 def test_the_record_is_canonical_also_where_numbers_and_keys_are_unusual(report: Report) -> None:
     for target in (
-        {"kind": "lab", "load": 1e21},
+        {"kind": "lab", "load": "1e21"},
         {"kind": "lab", "\U0001f600": "a", "\uffee": "b"},
         {"é": "\x1f"},
     ):

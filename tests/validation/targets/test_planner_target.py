@@ -12,7 +12,10 @@ import pytest
 from orchestrator.planner import plan
 from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot
 from tests.validation.replay import GANG, VICTIM, assert_second_judge_agrees, run_command
+from validation.report import record
 from validation.report.record import Report
+from validation.report.redact import redact
+from validation.report.verify import verify
 from validation.run.session import Settings
 from validation.scenario.loaded import SHIPPED
 from validation.targets.kinds import PLANNER
@@ -73,6 +76,12 @@ def test_the_command_proves_what_the_planner_alone_can_be_asked_for(tmp_path: Pa
     verified = subprocess.run([*MUSTER, "report", "verify", str(tmp_path / "r")], check=False)
     assert verified.returncode == 0
     assert_second_judge_agrees(tmp_path / "r")
+    public = redact(tmp_path / "r", tmp_path / "public")  # a record of all scenarios that ship
+    before = record.read(tmp_path / "r")
+    assert [step.verdict for step in public.steps] == [step.verdict for step in before.steps]
+    assert (public.headline, public.acceptance) == (before.headline, before.acceptance)
+    assert verify(tmp_path / "public").is_compared
+    assert_second_judge_agrees(tmp_path / "public")
 
 
 @pytest.mark.parametrize(

@@ -190,8 +190,8 @@ def test_a_cordoned_node_and_a_nominated_pod_are_seen_as_such() -> None:
 def test_its_names_are_those_that_the_orchestrator_uses() -> None:
     ours = {name: value for name, value in vars(names).items() if name.isupper()}
     theirs = {name: getattr(orchestrator.names, name) for name in ours if hasattr(orchestrator.names, name)}
-    assert len(theirs) == len(ours) - 4, (
-        "but for two paths, NVIDIA's label of the product, kubectl's annotation"
+    assert len(theirs) == len(ours) - 5, (
+        "but for two paths, NVIDIA's label of the product, kubectl's annotation, a namespace of Kubernetes"
     )
     assert {name: ours[name] for name in theirs} == theirs
     assert GPU_NODES.path() == names.GPU_NODES_PATH

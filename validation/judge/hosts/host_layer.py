@@ -8,10 +8,10 @@ import msgspec
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_facts import NO_HOST, System, Threshold
 from validation.judge.verdict import Verdict, gravest
+from validation.judge.waivers import MAX_REASON_CHARACTERS
 
 MISSING_TOOL: Final = 127
 """The exit code of every shell for a command that is not there."""
-MAX_REASON_CHARACTERS: Final = 1000
 
 
 class DeclaredHost(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -29,7 +29,8 @@ class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     which the storage is reached, `servers` its addresses there,
     `other_vlans` those without storage. `mounts` are the directories at which the hosts mount
     it, `golden` the host that the others must equal, `tests` the loads that may be put on them.
-    `nonce` is of this run alone, in the names of our files on the mounts: nobody can lay others there before.
+    `nonce` is of this run alone, in the names of our files on the mounts: nobody can lay others there before. `name`
+    is the site's own.
     """
 
     hosts: list[DeclaredHost] = []
@@ -44,6 +45,7 @@ class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     golden: str = ""
     tests: list[str] = []
     nonce: str = ""
+    name: str = ""
 
 
 class HostScope(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):

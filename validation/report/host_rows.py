@@ -1,0 +1,87 @@
+"""Makes the rows of the report's tables of hosts: the verdict of each layer on each host, and the facts of each GPU."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from validation.errors import LayerError
+from validation.judge.check_verdict import Window
+from validation.judge.events import Event, ToolRan
+from validation.judge.hosts.host_layer import DeclaredHost, HostScope
+from validation.judge.verdict import Verdict
+from validation.judge.waivers import sentences
+from validation.layers.checks import judge_layer
+from validation.layers.nvidia_smi import read_nvidia_smi
+from validation.report.record import CheckResult, HostCell, HostRow, Report
+
+_LAYER = "/layer/"
+_PREFIX = re.compile(rf"({'|'.join(Verdict)}): ")
+
+
+def host_rows(report: Report, events: Sequence[Event]) -> list[HostRow] | msgspec.UnsetType:
+    """Return a row for each host of the site, in the order of its file; UNSET without a site."""
+    scope = report.scope.hosts
+    if scope is msgspec.UNSET:
+        return msgspec.UNSET
+    results = [result for result in report.steps if result.kind == "layer" and result.volatile.window]
+    return [_row(host, scope, results, events) for host in scope.site.hosts]
+
+
+def _row(
+    host: DeclaredHost, scope: HostScope, results: Sequence[CheckResult], events: Sequence[Event]
+) -> HostRow:
+    tools = [event for event in events if isinstance(event, ToolRan) and event.host == host.name]
+    alone = _alone(host, scope)
+    row = HostRow(host.name, host.model)
+    for result in results:
+        row.layers[result.id.partition(_LAYER)[2]] = _cell(host, alone, result, events)
+    for tool in reversed(tools):
+        if tool.tool == "nvidia-smi" and not tool.problem:
+            try:
+                printed = read_nvidia_smi(tool.output)
+            except LayerError:
+                continue
+            row.driver = printed.driver
+            row.gpus = [_facts(msgspec.to_builtins(gpu)) for gpu in printed.gpus]
+            break
+    return row
+
+
+def _alone(host: DeclaredHost, scope: HostScope) -> HostScope:
+    golden = host.name if scope.site.golden == host.name else ""
+    site = msgspec.structs.replace(scope.site, hosts=[host], away={}, golden=golden)
+    return msgspec.structs.replace(scope, site=site)
+
+
+def _cell(host: DeclaredHost, alone: HostScope, result: CheckResult, events: Sequence[Event]) -> HostCell:
+    """Return the sentences about this host in the verdict on all; without one, the verdict on this host alone."""
+    name = re.compile(rf"(?<![\w.-]){re.escape(host.name)}(?![\w-])")
+    about = [sentence for sentence in sentences(result.reason) if name.search(sentence)]
+    if about:
+        prefix = _PREFIX.match(about[0])
+        return HostCell(prefix[1] if prefix else result.verdict, "; ".join(about))
+    window = result.volatile.window or Window(0, 0, 0, 0, 0)
+    own = [
+        event
+        for event in events[window.from_event : window.until_event]
+        if not isinstance(event, ToolRan) or event.host == host.name
+    ]
+    within = Window(0, 0, len(own), window.started_ms, window.ended_ms)
+    judgement, _ = judge_layer(result.id.partition(_LAYER)[2], alone, result.circumstances, own, within)
+    return HostCell(judgement.verdict, judgement.reason)
+
+
+def _facts(gpu: dict[str, Any]) -> dict[str, str]:
+    """The facts of a GPU in words; a fact that nvidia-smi does not print is left out."""
+    words = {True: "yes", False: "no"}
+    return {
+        name: ", ".join(map(str, value))
+        if isinstance(value, list)
+        else words.get(value, str(value))
+        if isinstance(value, bool)
+        else str(value)
+        for name, value in gpu.items()
+        if value is not None and value not in ([], {})
+    }

@@ -1,0 +1,88 @@
+"""Says which cluster a run was on, by its events alone; a redacted record has digests instead of uids."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from xml.etree import ElementTree as ET
+
+import msgspec
+import rfc8785
+
+from validation.judge.events import ClusterSeen, Event, GpusSeen, NodeSeen, ToolRan
+from validation.report.record import GpuIdentity, Identity, NodeIdentity
+
+_TOKEN = "sha256:"  # noqa: S105 - what a digest begins with
+_MAX_BYTES = 16 << 20
+
+
+def token(name: str) -> str:
+    """Return the digest of a uid or UUID; a digest is returned as it is."""
+    if not name or name.startswith(_TOKEN):
+        return name
+    return _TOKEN + hashlib.sha256(name.encode()).hexdigest()
+
+
+def identity_of(events: Sequence[Event]) -> Identity | msgspec.UnsetType:
+    """Return the identity of the cluster that was seen last, and of its nodes; UNSET where no API server answered."""
+    clusters = [number for number, event in enumerate(events) if isinstance(event, ClusterSeen)]
+    tools = [event for event in events if isinstance(event, ToolRan) and event.tool == "nvidia-smi"]
+    if not clusters and not tools:
+        return msgspec.UNSET
+    cluster = events[clusters[-1]] if clusters else None
+    uid, ca_sha256 = (
+        (cluster.kube_system_uid, cluster.ca_sha256) if isinstance(cluster, ClusterSeen) else ("", "")
+    )
+    nodes = _nodes(events, tools)
+    return Identity(_digest(uid, ca_sha256, nodes), uid, ca_sha256, nodes)
+
+
+def _nodes(events: Sequence[Event], tools: Iterable[ToolRan]) -> list[NodeIdentity]:
+    """The nodes with GPUs and the hosts of the site, by name."""
+    last: dict[str, NodeSeen] = {}
+    gpus: dict[str, list[GpuIdentity]] = {}
+    for event in events:
+        if isinstance(event, NodeSeen):
+            last[event.node] = event
+        elif isinstance(event, GpusSeen) and any(gpu.uuid for gpu in event.gpus):
+            gpus[event.node] = [GpuIdentity(gpu.uuid) for gpu in event.gpus if gpu.uuid]
+    for tool in tools:
+        printed = _printed(tool.output)
+        if printed:  # with serial numbers, which agents do not have
+            gpus[tool.host] = printed
+    names = {name for name, node in last.items() if node.gpus} | gpus.keys()
+    nodes = []
+    for name in sorted(names):
+        node = last.get(name)
+        uid, system = (node.uid, node.system_uuid) if node is not None else ("", "")
+        nodes.append(NodeIdentity(name, uid, system, sorted(gpus.get(name, []), key=lambda gpu: gpu.uuid)))
+    return nodes
+
+
+def _printed(output: str) -> list[GpuIdentity]:
+    """The GPUs of which `nvidia-smi -q -x` printed a UUID; none if the output is no XML."""
+    if len(output) > _MAX_BYTES or "<!ENTITY" in output:
+        return []
+    try:
+        root = ET.fromstring(output)  # noqa: S314 - no entities, and expat bounds what it expands
+    except (ET.ParseError, ValueError):
+        return []
+    texts = [
+        [(gpu.findtext(name) or "").strip() for name in ("uuid", "serial")] for gpu in root.findall("gpu")
+    ]
+    return [GpuIdentity(uuid, "" if serial == "N/A" else serial) for uuid, serial in texts if uuid]
+
+
+def _digest(uid: str, ca_sha256: str, nodes: Sequence[NodeIdentity]) -> str:
+    """Return a digest in which no name of a node has a part, so that a redacted record has it too."""
+    content = {
+        "caSha256": ca_sha256,
+        "kubeSystemUid": token(uid),
+        "nodes": sorted(
+            [
+                token(node.uid),
+                token(node.system_uuid),
+                *(f"{token(gpu.uuid)} {gpu.serial}" for gpu in node.gpus),
+            ]
+            for node in nodes
+        ),
+    }
+    return hashlib.sha256(rfc8785.dumps(content)).hexdigest()

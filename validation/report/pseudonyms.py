@@ -1,0 +1,48 @@
+"""Compares the entries of a redacted record with their sources: the same but for names, each replaced by one."""
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+PSEUDONYM: Final = re.compile(r"(?:muster-)?(?:project|host|person)-\d+")
+"""The form of a pseudonym."""
+_WORD: Final = re.compile(r"[\w-]+")
+
+
+class Pseudonyms:
+    """The names of the sources and those of the record, as far as they were met; exact where none was replaced."""
+
+    def __init__(self, *, is_exact: bool) -> None:
+        self._is_exact = is_exact
+        self._new: dict[str, str] = {}
+        self._old: dict[str, str] = {}
+
+    def matches(self, recorded: Any, source: Any) -> bool:
+        """Return whether the two are the same, with one pseudonym for each name, in the same order."""
+        if self._is_exact or recorded is msgspec.UNSET or source is msgspec.UNSET:
+            return bool(recorded == source)
+        return self._same(msgspec.to_builtins(recorded), msgspec.to_builtins(source))
+
+    def _same(self, recorded: Any, source: Any) -> bool:
+        if isinstance(recorded, dict) and isinstance(source, dict):
+            new, old = (
+                [value for pair in sorted(one.items()) for value in pair] for one in (recorded, source)
+            )
+            return self._same(new, old)
+        if isinstance(recorded, list | tuple) and isinstance(source, list | tuple):
+            return len(recorded) == len(source) and all(map(self._same, recorded, source))
+        if isinstance(recorded, str) and isinstance(source, str):
+            return self._same_words(recorded, source)
+        return type(recorded) is type(source) and bool(recorded == source)
+
+    def _same_words(self, recorded: str, source: str) -> bool:
+        """Whether the texts have the same words, or one word for each, and the same between them."""
+        news, olds = _WORD.findall(recorded), _WORD.findall(source)
+        same_rest = len(news) == len(olds) and _WORD.split(recorded) == _WORD.split(source)
+        return same_rest and all(map(self._same_word, news, olds))
+
+    def _same_word(self, new: str, old: str) -> bool:
+        if new != old and not PSEUDONYM.fullmatch(new):
+            return False
+        return self._new.setdefault(old, new) == new and self._old.setdefault(new, old) == old
