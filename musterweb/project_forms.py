@@ -17,7 +17,7 @@ from orchestrator.client.aio import AsyncClient
 from orchestrator.cluster.errors import Forbidden
 from orchestrator.cluster.objects import Metadata, Project, ProjectSpec
 from orchestrator.errors import FieldProblem, MusterError, UsageError
-from orchestrator.observe.snapshot import planner_project
+from orchestrator.observe.project_reader import planner_project
 from orchestrator.planner.model import Snapshot
 from orchestrator.simulation.capture import capture
 from orchestrator.simulation.change import delete_project, set_project

@@ -246,6 +246,13 @@ CHECKPOINT_GRACE_ANNOTATION: Final = f"{GROUP}/checkpoint-grace-seconds"
 SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
 """On a claim whose storage class waits for the first consumer: where its provisioner is to make the volume."""
 
+STUCK_CONDITION: Final = f"{GROUP}/Stuck"
+"""Condition of a bound pod, written by the operator: its node is not ready, or it has not ended after its grace period.
+The reason and the message say which."""
+
+OUT_OF_SERVICE_TAINT: Final = "node.kubernetes.io/out-of-service"
+"""Kubernetes' own: says of a node that is not ready that it is off. Kubernetes then ends its pods without a kubelet."""
+
 DISRUPTED_CONDITION: Final = "DisruptionTarget"
 """Condition of a pod that is ended for no fault of its own: evicted, drained, its node lost. The Job controller reads
 it."""

@@ -19,9 +19,8 @@ MAX_MODULE_LINES: Final = 450
 MAX_FUNCTION_LINES: Final = 50
 LONGER_FUNCTIONS: Final = {
     "orchestrator/control/decide/observer.py:__init__": 68,
-    "orchestrator/control/decide/scheduler.py:__init__": 85,
-    "orchestrator/control/decide/scheduler.py:decide": 56,
-    "orchestrator/control/operator.py:_lead": 71,
+    "orchestrator/control/decide/scheduler.py:__init__": 78,
+    "orchestrator/control/decide/scheduler.py:decide": 55,
 }
 """Functions above the bound, with their lines, which may only become fewer."""
 

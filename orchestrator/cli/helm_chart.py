@@ -199,6 +199,7 @@ def _expressions() -> dict[str, Expression]:
         "max_grace_seconds": Expression('include "muster.seconds" .Values.maxCheckpointGrace'),
         "agent": Expression(agent, agent),
         "limits_gpu_memory": Expression("", 'eq .Values.gpuMemoryLimits "enforce"'),
+        "taints_nodes": Expression("", 'ne .Values.outOfServiceAfter "never"'),
         **{name: Expression(f".Values.{value}", f".Values.{value}") for name, value in plain.items()},
     }
 

@@ -119,6 +119,7 @@ def operator_manifests(
         policies=choices.policies,
         max_grace_seconds=choices.max_checkpoint_grace_seconds,
         limits_gpu_memory=choices.gpu_memory_limits is MemoryLimitsMode.ENFORCE,
+        taints_nodes=choices.out_of_service_after_seconds is not None,
         **options,
     )
 

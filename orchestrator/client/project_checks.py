@@ -7,8 +7,8 @@ from orchestrator.cluster.gpu_fraction import DEVICE_MILLI, gpu_milli
 from orchestrator.cluster.objects import AmountSpec, Node, ProjectSpec
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.names import GPU_RESOURCE
+from orchestrator.observe.project_reader import MAX_DEPARTMENTS
 from orchestrator.observe.published_gpus import PublishedGpus
-from orchestrator.observe.snapshot import MAX_DEPARTMENTS
 from orchestrator.planner.accounting.quota import cpu_excess, gpu_model_excess, memory_excess, quota_excess
 from orchestrator.planner.model import GPU_MODEL_LABEL
 

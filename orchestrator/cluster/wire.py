@@ -101,8 +101,8 @@ class LabelSelector(Wire, frozen=True):
     match_expressions: list[LabelSelectorRequirement] = []
 
 
-def has_condition(conditions: Sequence[Condition], kind: str) -> Condition | None:
-    """Return the condition of that type if it holds."""
+def has_condition(conditions: Sequence[Condition], kind: str, status: str = "True") -> Condition | None:
+    """Return the condition of that type if it has that status."""
     return next(
-        (condition for condition in conditions if condition.type == kind and condition.status == "True"), None
+        (condition for condition in conditions if condition.type == kind and condition.status == status), None
     )

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import uuid
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from orchestrator.cluster.discovery import served_version
@@ -16,6 +17,7 @@ from orchestrator.cluster.lease import LeaseElection
 from orchestrator.cluster.resources import DRA_VERSIONS, RESOURCE_CLAIMS
 from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS, Limits
 from orchestrator.cluster.transport import Transport
+from orchestrator.control.carry_out.out_of_service import taint_nodes
 from orchestrator.control.carry_out.requests import REQUESTS_IN_FLIGHT
 from orchestrator.control.decide.observer import Observer
 from orchestrator.control.decide.scheduler import SchedulerLoop
@@ -156,7 +158,6 @@ async def _lead(
     health.leading()
     spare_the_caches()
     dra_version = await served_version(transport, RESOURCE_CLAIMS.group, DRA_VERSIONS)
-    limits_memory = config.gpu_memory_limits is MemoryLimitsMode.ENFORCE
     observer = Observer(transport, dra_version=dra_version, with_gpu_nodes=True)
     async with observer.running() as group:
         spare_the_caches()
@@ -184,33 +185,55 @@ async def _lead(
             dra_version=dra_version,
         )
         logger.info("leading: %d nodes, %d pods", len(observer.nodes.objects), len(observer.pods.objects))
-        limits = TimeLimits(
-            transport,
-            Caches(observer.projects.objects, observer.namespaces.objects, observer.pods.objects),
-            now_us=scheduler.now_us,
-            warn=lambda pod, message: scheduler.warn(pod, "TimeLimit", message),
-            is_leader=election.is_leader,
-        )
         group.create_task(projects.run())
-        group.create_task(limits.run())
-        success_snapshots = SuccessSnapshots(
-            transport,
-            observer.jobs.objects,
-            observer.namespaces.objects,
-            observer.projects.objects,
-            is_leader=election.is_leader,
-        )
-        group.create_task(success_snapshots.run())
-        if limits_memory:
-            watch = MemoryWatch(
-                observer.gpu_nodes,
-                observer.pods.objects,
-                observer.gpu_nodes_changed,
-                now_us=scheduler.now_us,
-                warn=scheduler.warn,
-                evict=scheduler.evict,
-                is_leader=election.is_leader,
-            )
-            group.create_task(watch.run())
+        _watch_jobs_and_nodes(group, transport, observer, scheduler, config, is_leader=election.is_leader)
         group.create_task(SettingsRecord(transport, config, is_leader=election.is_leader).run())
         await scheduler.run()
+
+
+def _watch_jobs_and_nodes(
+    group: asyncio.TaskGroup,
+    transport: Transport,
+    observer: Observer,
+    scheduler: SchedulerLoop,
+    config: OperatorConfig,
+    *,
+    is_leader: Callable[[], bool],
+) -> None:
+    """Start the tasks beside the scheduler: limits of running jobs, volumes of finished ones, taints of dead nodes."""
+    limits = TimeLimits(
+        transport,
+        Caches(observer.projects.objects, observer.namespaces.objects, observer.pods.objects),
+        now_us=scheduler.now_us,
+        warn=lambda pod, message: scheduler.warn(pod, "TimeLimit", message),
+        is_leader=is_leader,
+    )
+    group.create_task(limits.run())
+    group.create_task(
+        taint_nodes(
+            transport,
+            observer.nodes.objects,
+            config,
+            now_us=scheduler.now_us,
+            is_leader=is_leader,
+        )
+    )
+    success_snapshots = SuccessSnapshots(
+        transport,
+        observer.jobs.objects,
+        observer.namespaces.objects,
+        observer.projects.objects,
+        is_leader=is_leader,
+    )
+    group.create_task(success_snapshots.run())
+    if config.gpu_memory_limits is MemoryLimitsMode.ENFORCE:
+        watch = MemoryWatch(
+            observer.gpu_nodes,
+            observer.pods.objects,
+            observer.gpu_nodes_changed,
+            now_us=scheduler.now_us,
+            warn=scheduler.warn,
+            evict=scheduler.evict,
+            is_leader=is_leader,
+        )
+        group.create_task(watch.run())

@@ -114,6 +114,12 @@ class OperatorConfig:
         "--reservation-after",
         "Time after which free GPUs are kept for a large pending job; never disables this.",
     )
+    start_timeout_seconds: int | None = _option(
+        DEFAULT_SETTINGS.start_timeout_seconds,
+        "--start-timeout",
+        "Time after which a pod whose containers have not started is evicted, 2 minutes at most if it cannot start; "
+        "never disables this.",
+    )
     stale_grace_seconds: int = _option(
         DEFAULT_SETTINGS.stale_grace_seconds,
         "--stale-grace",
@@ -139,6 +145,19 @@ class OperatorConfig:
         MAX_GRACE_SECONDS,
         "--max-checkpoint-grace",
         "Maximum time that an evicted pod may request to save its state.",
+    )
+    out_of_service_after_seconds: int | None = _option(
+        None,
+        "--out-of-service-after",
+        "Time that a node may be not ready before the operator sets the taint node.kubernetes.io/out-of-service, with "
+        "which Kubernetes starts its jobs elsewhere. Only for nodes that are off when they are not ready; never "
+        "disables this.",
+    )
+    max_out_of_service_nodes: int = _option(
+        1,
+        "--max-out-of-service",
+        "Maximum number of nodes with this taint at a time.",
+        metavar="N",
     )
     policies: PolicyMode = _option(  # noqa: RUF009 - it returns a field
         PolicyMode.DENY,

@@ -168,6 +168,7 @@ def render(
     runtime_class: str = "",
     driver_root: str = "",
     limits_gpu_memory: bool = False,
+    taints_nodes: bool = False,
     web: WebDeployment | None = None,
 ) -> str:
     """The operator YAML of `cluster` as one text of several documents, the same for the same arguments.
@@ -175,7 +176,8 @@ def render(
     `operator_arguments` are further options of `muster operator`. With `require_devices_variable` pods must say which
     devices the NVIDIA runtime shows them. Without `agent` there are agents where there are replicas; they run by
     `runtime_class`, and with `driver_root` take the driver from that directory of the nodes instead of the runtime.
-    With `limits_gpu_memory` they put the library there that limits device memory in containers. Without `web` there
+    With `limits_gpu_memory` they put the library there that limits device memory in containers. With `taints_nodes`
+    the operator may set the taint of nodes that are out of service. Without `web` there
     are no pages.
     """
     pages = web or WebDeployment()
@@ -193,6 +195,7 @@ def render(
             "runtime_class": runtime_class,
             "driver_root": driver_root,
             "limits_gpu_memory": limits_gpu_memory,
+            "taints_nodes": taints_nodes,
             "web": web is not None,
             "web_arguments": pages.arguments(),
             **{f"web_{name}": getattr(pages, name) for name in WEB_OBJECTS},

@@ -4,7 +4,7 @@ Whoever leaves the scheduler's name out is charged like everybody else, and what
 such a pod nothing is decided but that: muster starts no other in its place, moves it nowhere, and waits for no gang.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -30,11 +30,13 @@ class OutsiderReader:
         devices: DeviceReader,
         claims: ClaimReader,
         project_of: Mapping[str, str],
+        stuck: Container[str],
         max_checkpoint_grace_seconds: int,
     ) -> None:
         self._devices = devices
         self._claims = claims
         self._project_of = project_of
+        self._stuck = stuck
         self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._pods: dict[str, Pod] = {}
         self._made: dict[str, model.Workload] = {}
@@ -76,6 +78,7 @@ class OutsiderReader:
             pod,
             devices=self._devices.devices(metadata.uid),
             claims=self._claims.read_pod(pod, readable_request(pod), pod.spec.node_name),
+            stuck=metadata.uid in self._stuck,
             max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
         )
         return model.Workload(

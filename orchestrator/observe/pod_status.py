@@ -1,26 +1,35 @@
-"""Whether a container of a pod has ever started, and which pods their node rejected. Pure."""
+"""Whether a container of a pod has started, the reason if none has, and whether the node rejected the pod. Pure."""
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from orchestrator.cluster.objects import Pod
-from orchestrator.cluster.pods import ContainerState
+from orchestrator.cluster.pods import ContainerState, ContainerStatus
+from orchestrator.cluster.quantity import time_us
 
 _NOT_STARTED: Final = frozenset(("ContainerCannotRun", "StartError"))
 """Reasons of terminated containers whose process the runtime could not start."""
 
+HOPELESS: Final = frozenset(("InvalidImageName", "ErrImageNeverPull"))
+"""Reasons of waiting containers that no later try of the kubelet can succeed with."""
+_NORMAL: Final = frozenset(("", "ContainerCreating", "PodInitializing"))
+
 
 def has_started(pod: Pod) -> bool:
     """Whether a process of a container, or of an init container, has run."""
-    status = pod.status
-    return any(
-        container.restart_count or _has_run(container.state) or _has_run(container.last_state)
-        for container in (*status.container_statuses, *status.init_container_statuses)
-    )
+    return any(map(_has_run, _containers(pod)))
 
 
 def never_started(pod: Pod) -> bool:
-    """Whether the pod is pending on its node: no process has run, so it has no work to lose."""
-    return pod.status.phase == "Pending" and bool(pod.spec.node_name) and not has_started(pod)
+    """Whether the pod is on its node and no process has run, so it has no work to lose.
+
+    A pod is Running without a process if the runtime fails to start its container again and again.
+    """
+    if not pod.spec.node_name or has_started(pod):
+        return False
+    return pod.status.phase == "Pending" or (
+        pod.status.phase == "Running" and bool(pod.status.container_statuses)
+    )
 
 
 def is_rejected(pod: Pod) -> bool:
@@ -28,7 +37,86 @@ def is_rejected(pod: Pod) -> bool:
     return pod.status.phase == "Failed" and bool(pod.spec.node_name) and not has_started(pod)
 
 
-def _has_run(state: ContainerState) -> bool:
+def rejection_reason(pod: Pod) -> str:
+    """Return why a rejected pod failed: the reason of the kubelet, else that of the container runtime."""
+    if pod.status.reason:
+        return pod.status.reason
+    ended = (container.state.terminated for container in _containers(pod))
+    return next((state.reason for state in ended if state is not None and state.reason), "")
+
+
+def start_problem(pod: Pod) -> tuple[str, str]:
+    """Return why a container has not started, reason and message; both empty if the kubelet does not say it."""
+    for container in _containers(pod):
+        for state in (container.state, container.last_state):
+            found = state.waiting or state.terminated
+            if found is not None and found.reason not in _NORMAL and not _runs(state):
+                return found.reason, " ".join(found.message.split())
+    return "", ""
+
+
+def cannot_start(pod: Pod) -> bool:
+    """Whether a container waits for a reason that will not change by itself."""
+    return any(
+        container.state.waiting is not None and container.state.waiting.reason in HOPELESS
+        for container in _containers(pod)
+    )
+
+
+def bound_at_us(pod: Pod) -> int:
+    """Return when the pod was bound, in microseconds; 0 if it does not say so."""
+    scheduled = (
+        condition.last_transition_time
+        for condition in pod.status.conditions
+        if condition.type == "PodScheduled" and condition.status == "True"
+    )
+    return time_us(next(scheduled, "")) or time_us(pod.status.start_time)
+
+
+def last_start_us(pod: Pod) -> int:
+    """Return when the last of its containers started, in microseconds; 0 if none has or no time is known."""
+    states = (state for container in _containers(pod) for state in (container.state, container.last_state))
+    ran = (state.running or state.terminated for state in states if _runs(state))
+    return max((time_us(state.started_at) for state in ran if state is not None), default=0)
+
+
+def failed_at_us(pod: Pod) -> int:
+    """Return when the pod failed, as far as its status says: the latest time in it; 0 if there is none."""
+    status = pod.status
+    ended = (container.state.terminated for container in _containers(pod))
+    stamps = (
+        status.start_time,
+        *(condition.last_transition_time for condition in status.conditions),
+        *(state.finished_at for state in ended if state is not None),
+    )
+    return max(map(time_us, stamps), default=0) or time_us(pod.metadata.creation_timestamp)
+
+
+def start_fields(pod: Pod) -> dict[str, Any]:
+    """Return the fields that say that a bound pod has not started, and why; none if it has."""
+    if not never_started(pod):
+        return {}
+    return {
+        "never_started": True,
+        "bound_at_us": bound_at_us(pod),
+        "start_problem": start_problem(pod)[0],
+        "cannot_start": cannot_start(pod),
+    }
+
+
+def _containers(pod: Pod) -> Iterator[ContainerStatus]:
+    yield from pod.status.container_statuses
+    yield from pod.status.init_container_statuses
+
+
+def _has_run(container: ContainerStatus) -> bool:
+    if _runs(container.state) or _runs(container.last_state):
+        return True
+    # A container that the runtime could not start is restarted as well.
+    return bool(container.restart_count) and container.last_state.terminated is None
+
+
+def _runs(state: ContainerState) -> bool:
     if state.terminated is not None:
         return state.terminated.reason not in _NOT_STARTED
     return state.running is not None

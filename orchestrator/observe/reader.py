@@ -27,6 +27,7 @@ from orchestrator.observe.claim_reader import (
 )
 from orchestrator.observe.device_reader import DeviceReader, Miscounted
 from orchestrator.observe.dict_ops import put
+from orchestrator.observe.failed_starts import FailedStarts
 from orchestrator.observe.grace_periods import MAX_GRACE_SECONDS
 from orchestrator.observe.namespaces import NamespaceOwners
 from orchestrator.observe.node_reader import NodeReader
@@ -36,6 +37,7 @@ from orchestrator.observe.pod_cache import PodCache
 from orchestrator.observe.project_reader import ProjectReader
 from orchestrator.observe.request import concerns_gpus
 from orchestrator.observe.snapshot import NO_HINTS, Hints, Observed, Reading
+from orchestrator.observe.stuck_pods import StuckPods
 from orchestrator.observe.unreadable import Boundary
 from orchestrator.observe.volumes import StorageObject, Volumes
 from orchestrator.observe.workload_reader import WorkloadReader
@@ -45,7 +47,7 @@ from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 Workloads = tuple[model.Workload, ...]
 
 
-def read(observed: Observed, settings: Settings = DEFAULT_SETTINGS) -> Reading:
+def read(observed: Observed, settings: Settings = DEFAULT_SETTINGS, hints: Hints = NO_HINTS) -> Reading:
     """Build the planner's snapshot. What cannot be read is left out and named."""
     reader = Reader(settings)
     for observed_object in chain(
@@ -61,6 +63,7 @@ def read(observed: Observed, settings: Settings = DEFAULT_SETTINGS) -> Reading:
     return reader.read(
         now_us=observed.now_us,
         budgets=planner_budgets(observed.budgets.values(), observed.pods, (), {}),
+        hints=hints,
     )
 
 
@@ -88,17 +91,24 @@ class Reader:
         self.claims = ClaimReader(boundary)
         self._nodes = NodeReader(self._devices, self.claims, boundary, self._is_ours)
         self.volumes = Volumes()
+        self._stuck = StuckPods(max_checkpoint_grace_seconds)
         self._workloads = WorkloadReader(
             self._namespaces.project_of,
             self.volumes,
             self._devices,
             self.claims,
+            self._stuck,
             levels=settings.topology_levels,
             max_checkpoint_grace_seconds=max_checkpoint_grace_seconds,
             boundary=boundary,
         )
+        self._failed = FailedStarts(self._workloads.workload_of, self._workloads.pods_of, self._stuck.pods_on)
         self._outsiders = OutsiderReader(
-            self._devices, self.claims, self._namespaces.project_of, max_checkpoint_grace_seconds
+            self._devices,
+            self.claims,
+            self._namespaces.project_of,
+            self._stuck,
+            max_checkpoint_grace_seconds,
         )
 
     @property
@@ -109,6 +119,12 @@ class Reader:
     def is_of_a_project(self, namespace: str) -> bool:
         """Whether a namespace belongs to a project."""
         return namespace in self._namespaces.project_of
+
+    def note_failure(self, pod: Pod, node: str, reason: str, kind: model.FailureKind, at_us: int) -> None:
+        """Remember that a start of the pod on the node failed, which no object shows."""
+        uid = pod.metadata.uid
+        workload = self._workloads.workload_of(uid)
+        self._failed.note(model.Rejection(node, workload, uid, reason, kind, at_us))
 
     def miscounted(self) -> Iterator[Miscounted]:
         """Yield the pods on which other GPUs are written than their kubelets gave them, as of the last snapshot."""
@@ -129,6 +145,7 @@ class Reader:
             self.pods.note(change)
         elif isinstance(changed, Node):
             self._nodes.note(changed, is_there=is_there)
+            self._stuck.note_node(changed, is_there=is_there)
             self._devices.note_node(changed, is_there=is_there)
         elif isinstance(changed, GpuNode):
             self._devices.note_given(changed.metadata.name, given_gpus(changed) if is_there else {})
@@ -162,6 +179,7 @@ class Reader:
         """
         self._settle()
         self._workloads.take(hints)
+        self._touch((), self._stuck.read(now_us))
         self._read_devices()
         workloads = self._workloads.read(now_us)
         outsiders = self._outsiders.read()
@@ -176,6 +194,7 @@ class Reader:
             budgets=budgets,
             left_over=hints.left_over,
             dynamic=self.claims.dynamic(),
+            rejections=self._failed.read(now_us),
         )
         unreadable = self._workloads.unreadable(now_us)
         skipped = chain(
@@ -185,7 +204,13 @@ class Reader:
             self._workloads.skipped(unreadable),
             (entry for entry in self._devices.skipped() if entry.uid not in unreadable),
         )
-        return Reading(snapshot, unreadable, self._projects.unreadable(), tuple(sorted(skipped)))
+        return Reading(
+            snapshot,
+            unreadable,
+            self._projects.unreadable(),
+            tuple(sorted(skipped)),
+            self._stuck.problems(),
+        )
 
     def _settle(self) -> None:
         """Take the assumptions that began or ended since the last call."""
@@ -220,6 +245,8 @@ class Reader:
         put(self._others, pod.metadata.uid, pod if has_gpus else None)
         self._workloads.note_pod(pod, is_there=is_ours)
         self._outsiders.note(pod, is_there=is_outsider)
+        self._stuck.note_pod(pod, is_there=is_ours or is_outsider)
+        self._failed.note_pod(pod, is_there=is_ours)
         self._nodes.note_foreign(pod, pod.spec.node_name if runs_elsewhere and not is_outsider else "")
         # which GPUs a pod has by claims is written in them
         by_claims = gets_gpus_by_claims(pod)

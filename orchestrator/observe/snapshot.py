@@ -9,11 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.objects import Namespace, Node, Object, Pod, PodDisruptionBudget, Project
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes, time_us, whole_count
-from orchestrator.durations import parse_duration_seconds
-from orchestrator.errors import UsageError
 from orchestrator.names import (
     INTERACTIVE,
     NODE_TYPE_LABEL,
@@ -30,6 +27,7 @@ from orchestrator.observe.holdings import held_request
 from orchestrator.observe.node_terms import Terms, both
 from orchestrator.observe.nominations import nomination_of
 from orchestrator.observe.owners import Chain
+from orchestrator.observe.pod_status import start_fields
 from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import (
     MAX_AMOUNT,
@@ -44,14 +42,12 @@ from orchestrator.observe.request import (
     pod_constraints,
     readable_request,
 )
+from orchestrator.observe.stuck_pods import PodProblem
 from orchestrator.observe.sub_groups import grouping, sub_group
-from orchestrator.observe.unreadable import SkippedObject, Unreadable
+from orchestrator.observe.unreadable import SkippedObject
 from orchestrator.observe.volumes import StorageObject
 from orchestrator.planner import model
 from orchestrator.planner.gangs import has_gang
-
-MAX_DEPARTMENTS = 64
-"""Above one project. Organisations have three or four levels; the planner goes up from each project, and down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +88,15 @@ NO_HINTS: Final = Hints()
 class Reading:
     """The snapshot, and for each pod or project that could not be read (by uid or name) the reason in one line.
 
-    `skipped` names these and all else that no decision counts with: nodes, pods of other schedulers.
+    `skipped` names these and all else that no decision counts with: nodes, pods of other schedulers. `problems` are, by
+    uid, the stuck pods and the pods on nodes that are not ready.
     """
 
     snapshot: model.Snapshot
     unreadable_pods: Mapping[str, str]
     unreadable_projects: Mapping[str, str]
     skipped: tuple[SkippedObject, ...] = ()
+    problems: Mapping[str, PodProblem] = field(default_factory=dict)
 
 
 def owner_uid(pod: Pod) -> str:
@@ -107,73 +105,6 @@ def owner_uid(pod: Pod) -> str:
         if owner_reference.controller:
             return owner_reference.uid
     return pod.metadata.uid
-
-
-def planner_project(project: Project) -> model.Project:
-    """The project in the planner's terms. Raises ValueError when a quantity cannot be meant."""
-    spec, gpu = project.spec, project.spec.gpu
-    cpu, memory = spec.cpu, spec.memory
-    quota = gpu_milli(gpu.quota)
-    return model.Project(
-        name=project.metadata.name,
-        quota_gpu_milli=quota,
-        limit_gpu_milli=None if gpu.limit is None else gpu_milli(gpu.limit),
-        over_quota_weight=quota if gpu.over_quota_weight is None else gpu_milli(gpu.over_quota_weight),
-        priority=spec.priority,
-        parent=spec.parent,
-        created_at_us=time_us(project.metadata.creation_timestamp),
-        train_node_types=tuple(spec.node_affinity.train),
-        interactive_node_types=tuple(spec.node_affinity.interactive),
-        quota_cpu_milli=_bound(cpu.quota, cpu_milli),
-        limit_cpu_milli=_bound(cpu.limit, cpu_milli),
-        cpu_over_quota_weight=1 if cpu.over_quota_weight is None else cpu.over_quota_weight,
-        quota_memory_bytes=_bound(memory.quota, memory_bytes),
-        limit_memory_bytes=_bound(memory.limit, memory_bytes),
-        memory_over_quota_weight=1 if memory.over_quota_weight is None else memory.over_quota_weight,
-        reclaim_min_runtime_seconds=_seconds("reclaimMinRuntime", spec.reclaim_min_runtime),
-        preempt_min_runtime_seconds=_seconds("preemptMinRuntime", spec.preempt_min_runtime),
-        moves_non_preemptible=spec.non_preemptible_on_unhealthy == "Move",
-        gpu_models=tuple(
-            model.GpuModelBounds(
-                name,
-                None if bounds.quota is None else gpu_milli(bounds.quota),
-                None if bounds.limit is None else gpu_milli(bounds.limit),
-            )
-            for name, bounds in sorted(gpu.models.items())
-        ),
-    )
-
-
-def too_deep(name: str, projects: Mapping[str, model.Project]) -> Unreadable | None:
-    """Why a project has more departments above it than are looked at, or None. A circle has no end either."""
-    above: list[str] = []
-    parent = projects[name].parent
-    while parent is not None and parent in projects:
-        if parent == name or parent in above:
-            circle = [name, *above, parent]
-            return Unreadable(
-                f"the departments above it form a circle ({' > '.join(circle[circle.index(parent) :])}): "
-                "give one of them another parent, or none"
-            )
-        above.append(parent)
-        if len(above) > MAX_DEPARTMENTS:
-            return Unreadable(
-                f"there are more than {MAX_DEPARTMENTS} departments above it: "
-                f"give it a parent nearer the top than {above[0]}"
-            )
-        parent = projects[parent].parent
-    return None
-
-
-def _bound(quantity: str | int | None, parse: Callable[[str], int]) -> int | None:
-    return None if quantity is None else parse(str(quantity))
-
-
-def _seconds(name: str, duration: str | None) -> int | None:
-    try:
-        return parse_duration_seconds(name, duration)
-    except UsageError as error:
-        raise ValueError(str(error)) from error
 
 
 def planner_node(
@@ -275,13 +206,14 @@ def planner_pod(
     part: str = "",
     devices: tuple[int, ...] | None = None,
     claims: PodClaims | None = None,
+    stuck: bool = False,
     max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
     """The pod in the planner's terms. Raises UnreadableRequest.
 
     `request` is what it asks for beside its claims. `levels` are the cluster's levels of topology, `volumes` what the
     pod's volumes ask of its node, `part` its part of the gang that its controller implies. `devices` are what it holds
-    of its node's GPUs, whatever its annotation says; None: that counts. `claims` is what its resource claims are.
+    of its node's GPUs, whatever its annotation says; None: that counts. `claims` are its resource claims.
     """
     node = pod.spec.node_name or None
     state = model.PodState.PENDING
@@ -289,7 +221,7 @@ def planner_pod(
     terms = volumes if claims is None else both(volumes, claims.terms)
     held: tuple[int, ...] = ()
     if node:
-        state = _state(pod, max_checkpoint_grace_seconds)
+        state = _state(pod, max_checkpoint_grace_seconds, stuck=stuck)
         if claims is not None and claims.keys and not has_gpus_of_plugin(pod):
             held = claims.devices
         elif devices is not None:
@@ -306,12 +238,14 @@ def planner_pod(
         node=node,
         devices=held,
         sub_group=sub_group(pod, levels) or part,
+        stuck=stuck,
         max_runtime_seconds=pod.spec.active_deadline_seconds,
         ends_by_us=ends_by_us(pod) if node else 0,
         nominated_node=nominated.node if nominated else None,
         nominated_devices=nominated.devices if nominated else (),
         claims=() if claims is None else claims.keys,
         extended_claim=None if claims is None else claims.extended,
+        **start_fields(pod),
     )
 
 
@@ -320,11 +254,12 @@ def held_pod(
     *,
     devices: tuple[int, ...] | None = None,
     claims: PodClaims | None = None,
+    stuck: bool = False,
     max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
     """What a bound pod holds, without all that a decision about it would look at, whether it can be read or not.
 
-    `devices` and `claims` as for `planner_pod`.
+    `devices`, `claims` and `stuck` as for `planner_pod`.
     """
     held = devices
     if claims is not None and not has_gpus_of_plugin(pod):
@@ -336,14 +271,16 @@ def held_pod(
         name=pod.metadata.name,
         request=held_request(readable_request(pod), held) if claims is None else claims.request,
         claims=() if claims is None else claims.keys,
-        state=_state(pod, max_checkpoint_grace_seconds),
+        state=_state(pod, max_checkpoint_grace_seconds, stuck=stuck),
         node=pod.spec.node_name or None,
         devices=held,
+        stuck=stuck,
+        **start_fields(pod),
     )
 
 
-def _state(pod: Pod, max_checkpoint_grace_seconds: int) -> model.PodState:
-    leaves = terminates(pod, max_checkpoint_grace_seconds)
+def _state(pod: Pod, max_checkpoint_grace_seconds: int, *, stuck: bool) -> model.PodState:
+    leaves = stuck or terminates(pod, max_checkpoint_grace_seconds)
     return model.PodState.RELEASING if leaves else model.PodState.ALLOCATED
 
 

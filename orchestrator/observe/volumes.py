@@ -4,6 +4,7 @@ A claim that has a volume brings the volume's node affinity; one that has none y
 consumer, the topologies that the class allows.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from orchestrator.cluster.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
@@ -65,6 +66,31 @@ class Volumes:
     def storage_class(self, claim: PersistentVolumeClaim) -> StorageClass | None:
         """The class of a claim, if it has one and it is known."""
         return self._classes.get(claim.spec.storage_class_name or "")
+
+    def unbound(self, pod: Pod) -> str:
+        """Say which claim of the pod has to have its volume before the pod gets a node, and has none; else empty."""
+        for key in claims_of(pod) if pod.spec.volumes else ():
+            claim = self._claims.get(key)
+            if (
+                claim is None
+                or claim.status.phase == "Bound"
+                or claim.metadata.deletion_timestamp is not None
+            ):
+                continue
+            storage_class = self.storage_class(claim)
+            waits = storage_class is not None and storage_class.volume_binding_mode == WAITS_FOR_CONSUMER
+            if not waits or claim.spec.volume_name:
+                name = claim.spec.storage_class_name
+                of_class = f" of class {name}" if name else ""
+                return (
+                    f"the claim {key[1]}{of_class} has no volume yet, and its volume does not wait for a pod: see the "
+                    "events of the claim"
+                )
+        return ""
+
+    def without_volume(self, pods: Iterable[Pod | None]) -> set[str]:
+        """Return the uids of those pods that are there and have such a claim."""
+        return {pod.metadata.uid for pod in pods if pod is not None and self.unbound(pod)}
 
     def terms(self, pod: Pod) -> Terms:
         """What the pod's claims ask of its node."""

@@ -1,7 +1,7 @@
 """The workloads of a snapshot, read again when their pods, their owners or what is known beyond these changes."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from operator import attrgetter
 from types import MappingProxyType
@@ -32,9 +32,9 @@ from orchestrator.observe.unreadable import Boundary, SkippedObject, Unreadable
 from orchestrator.observe.volumes import Key, Volumes, claims_of
 from orchestrator.planner import model
 
-_Known = tuple[Terms, str, tuple[int, ...] | None, PodClaims | None]
+_Known = tuple[Terms, str, tuple[int, ...] | None, PodClaims | None, bool]
 """Of a pod, beyond itself: what its volumes ask of its node, its part of the gang, the devices that it holds whatever
-its annotation says, its resource claims."""
+its annotation says, its resource claims, whether it is stuck."""
 
 
 class _ReadPod(NamedTuple):
@@ -69,6 +69,7 @@ class WorkloadReader:
         volumes: Volumes,
         devices: DeviceReader,
         claims: ClaimReader,
+        stuck: Container[str],
         *,
         levels: tuple[str, ...],
         max_checkpoint_grace_seconds: int,
@@ -77,6 +78,7 @@ class WorkloadReader:
         self._boundary = boundary
         self._devices = devices
         self._claims = claims
+        self._stuck = stuck
         self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._project_of = project_of
         self._volumes = volumes
@@ -84,6 +86,7 @@ class WorkloadReader:
         self._pods: dict[str, Pod] = {}
         self._members: dict[str, dict[str, Pod]] = {}
         self._succeeded: dict[str, dict[str, Pod]] = {}
+        self._failed: dict[str, dict[str, Pod]] = {}
         self._membership = Membership(self._pods)
         self._waits_since_us: dict[str, int] = {}
         self._hints = NO_HINTS
@@ -105,6 +108,7 @@ class WorkloadReader:
             owner = self._membership.leave(uid)
             discard(self._members, owner, uid)
             discard(self._succeeded, owner, uid)
+            discard(self._failed, owner, uid)
             self._touched.add(owner)
             for key in claims_of(before):
                 discard(self._users, key, uid)
@@ -119,6 +123,8 @@ class WorkloadReader:
             self._members.setdefault(owner, {})[uid] = pod
         elif pod.status.phase == "Succeeded":
             self._succeeded.setdefault(owner, {})[uid] = pod
+        else:
+            self._failed.setdefault(owner, {})[uid] = pod
         for key in claims_of(pod):
             self._users.setdefault(key, {})[uid] = pod
         self._touched.add(owner)
@@ -134,9 +140,8 @@ class WorkloadReader:
         """Of an owner its age, its own owner and its gang count; most of what changes about it is its status."""
         uid = owner.metadata.uid
         if self._membership.note(owner, is_there=is_there):
-            members = chain(
-                self._members.get(uid, _NO_PODS).values(), self._succeeded.get(uid, _NO_PODS).values()
-            )
+            groups = (self._members, self._succeeded, self._failed)
+            members = chain.from_iterable(group.get(uid, _NO_PODS).values() for group in groups)
             self._join_again([*members, *self._membership.under(uid)])
 
     def note_kind(self, state: KindState) -> None:
@@ -174,6 +179,14 @@ class WorkloadReader:
         """A pod of ours."""
         return self._pods.get(uid)
 
+    def workload_of(self, uid: str) -> str:
+        """Return the id of the workload of a pod of ours; that of the pod if it is none."""
+        return self._membership.id_of(uid) if uid in self._pods else uid
+
+    def pods_of(self, workload: str) -> Collection[Pod]:
+        """Return the pods of a workload that have not ended."""
+        return self._members.get(workload, _NO_PODS).values()
+
     def touch(self, uids: Iterable[str]) -> None:
         """Read the workloads of these pods again, as far as they are ours: they hold other devices."""
         self._touched.update(self._membership.id_of(uid) for uid in uids if uid in self._pods)
@@ -186,6 +199,8 @@ class WorkloadReader:
         """Yield the pods that could not be read, but for those that wait for something else than the planner."""
         for uid, why in unreadable.items():
             if uid not in self._hints.put_off and uid in self._pods:
+                if self._volumes.unbound(self._pods[uid]):
+                    continue
                 metadata = self._pods[uid].metadata
                 yield SkippedObject("Pod", metadata.namespace, metadata.name, uid, why)
 
@@ -241,6 +256,9 @@ class WorkloadReader:
             if pod.metadata.uid in self._hints.put_off:
                 unreadable[pod.metadata.uid] = self._hints.put_off[pod.metadata.uid]
                 continue
+            if not pod.spec.node_name and (unbound := self._volumes.unbound(pod)):
+                unreadable[pod.metadata.uid] = unbound
+                continue
             if is_borrowed and not is_preemptible(pod) and not pod.spec.node_name:
                 unreadable[pod.metadata.uid] = _MIXED
                 continue
@@ -292,6 +310,7 @@ class WorkloadReader:
             pod,
             devices=self._devices.devices(uid),
             claims=self._claims.read_pod(pod, readable_request(pod), pod.spec.node_name or None),
+            stuck=uid in self._stuck,
             max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
         )
 
@@ -316,7 +335,8 @@ class WorkloadReader:
         siblings = self._members.get(self._membership.id_of(uid))
         claims = self._claims.read_pod(pod, request, pod.spec.node_name or None, siblings)
         terms = both(self._volumes.terms(pod), not_on(self._hints.avoided.get(uid)))
-        around: _Known = (terms, part, devices, claims)
+        stuck = uid in self._stuck
+        around: _Known = (terms, part, devices, claims, stuck)
         if current is not None and current.around == around:
             return current.planned
         planned = planner_pod(
@@ -327,6 +347,7 @@ class WorkloadReader:
             part=part,
             devices=devices,
             claims=claims,
+            stuck=stuck,
             max_checkpoint_grace_seconds=self._max_checkpoint_grace_seconds,
         )
         if known is not None and known.planned == planned:

@@ -33,6 +33,7 @@ class ClusterState:
         self.running: dict[str, None] = {}
         self.stale: dict[str, None] = {}
         self.nominated: dict[str, None] = {}
+        self.unstarted: dict[str, None] = {}
         self.homeless: dict[str, str] = {}
         self.incomplete: dict[str, None] = {}
         self.nodes = NodeSets([account.node for account in self.ledger.nodes])
@@ -68,7 +69,7 @@ class ClusterState:
             workload = in_pod_order(self._sized(workload))
         self.ledger.load(workload, 1)
         self.workloads[workload.id] = workload
-        waits, runs, nominated = _states(workload.pods)
+        waits, runs, nominated, unstarted = _states(workload.pods)
         if workload.project not in self.tree.projects:
             if waits:
                 self.homeless[workload.id] = workload.project
@@ -86,6 +87,8 @@ class ClusterState:
             self.stale[workload.id] = None
         if nominated:
             self.nominated[workload.id] = None
+        if unstarted:
+            self.unstarted[workload.id] = None
 
     def _strike(self, name: str) -> None:
         workload = self.workloads.pop(name)
@@ -96,6 +99,7 @@ class ClusterState:
         self.running.pop(name, None)
         self.stale.pop(name, None)
         self.nominated.pop(name, None)
+        self.unstarted.pop(name, None)
 
     def _sized(self, workload: Workload) -> Workload:
         """Requests for GPU memory with what quotas count them as: the portion of the smallest GPU that has so much."""
@@ -110,18 +114,19 @@ class ClusterState:
         return replace(pod, request=replace(pod.request, gpu_portion_milli=portion))
 
 
-def _states(pods: Sequence[Pod]) -> tuple[bool, bool, bool]:
-    """Whether some of the pods wait, run, and are nominated."""
-    waits = runs = nominated = False
+def _states(pods: Sequence[Pod]) -> tuple[bool, bool, bool, bool]:
+    """Whether some of the pods wait, run, are nominated, and hold a node without having started."""
+    waits = runs = nominated = unstarted = False
     for pod in pods:
         state = pod.state
         if state is PodState.ALLOCATED:
             runs = True
+            unstarted = unstarted or pod.never_started
         elif state is PodState.PENDING:
             waits = True
         if pod.nominated_node is not None:
             nominated = True
-    return waits, runs, nominated
+    return waits, runs, nominated, unstarted
 
 
 def in_pod_order(workload: Workload) -> Workload:

@@ -23,6 +23,7 @@ from orchestrator.planner.actions.remake import remake_lost_nominations
 from orchestrator.planner.actions.reserve import reserve, start_reserved
 from orchestrator.planner.actions.spare import spare_who_can_stay
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
+from orchestrator.planner.actions.unstarted import evict_unstarted
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Binding, PendingReason, Plan, PodState, Snapshot, Workload
 from orchestrator.planner.obstacles import ClaimsOvertaken, Nominated
@@ -34,6 +35,7 @@ from orchestrator.planner.session import Session
 
 ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("double_claims",), evict_double_holders),
+    (("unstarted",), evict_unstarted),
     (("nominations",), restore_nominations),
     (("stale",), evict_hopeless_stale),
     (("nominations",), remake_lost_nominations),
@@ -118,6 +120,7 @@ def _difference(session: Session) -> Plan:
         left_over=tuple(sorted(filter(session.is_left_over, session.left_over))),
         endangered={name: session.endangered[name] for name in sorted(session.endangered)},
         deallocations=_claims_to_deallocate(session.ledger, map(session.workload, session.reasons), bindings),
+        avoided=session.failures.avoided,
     )
 
 

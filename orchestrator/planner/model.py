@@ -149,7 +149,8 @@ class Pod:
     `stuck`: it should be gone by now and is not, so nothing is promised on what it holds. `max_runtime_seconds` is how
     long it may run by its own declaration; if it runs, `ends_by_us` is when that is over, 0 when nothing is declared.
     `claims` are the keys of its resource claims, `extended_claim` what is to be claimed for its GPUs on a node that
-    publishes them in slices. `never_started`: it is bound, and none of its containers has run yet.
+    publishes them in slices. `never_started`: it is bound, and none of its containers has run yet. Such a pod was bound
+    at `bound_at_us` (0: not known). `start_problem` is the reason of its kubelet; with `cannot_start` that is final.
     """
 
     id: str
@@ -170,6 +171,9 @@ class Pod:
     claims: tuple[str, ...] = ()
     extended_claim: Claim | None = None
     never_started: bool = False
+    bound_at_us: int = 0
+    start_problem: str = ""
+    cannot_start: bool = False
 
     def in_state(self, state: PodState) -> "Pod":
         """The same pod in another state."""
@@ -348,14 +352,33 @@ class Budget:
     pods: tuple[str, ...]
 
 
+class FailureKind(enum.Enum):
+    """How a start of a pod failed."""
+
+    REJECTED = "rejected"
+    """The kubelet or the container runtime failed the pod before a container ran."""
+    REFUSED = "refused"
+    """The API server refused the binding, a claim or the nomination of the pod."""
+    NOT_STARTED = "not-started"
+    """The pod was evicted because its containers did not start in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A pod of a workload (id) that failed on a node before a container ran, with the kubelet's reason."""
+    """A start of a pod that failed before a container ran: the node, the ids of workload and pod, and the reason.
+
+    `at_us` is when, 0 if that is not known. `node_recovered`: a container started on the node later.
+    `workload_recovered`: one of the workload did, on any node.
+    """
 
     node: str
     workload: str
     pod: str
     reason: str = ""
+    kind: FailureKind = FailureKind.REJECTED
+    at_us: int = 0
+    node_recovered: bool = False
+    workload_recovered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +386,7 @@ class Snapshot:
     """Everything that a decision may depend on. `now_us` 0: rules about time do not apply.
 
     `left_over` are the workloads (ids) that the last decision did not reach: they are first in this one.
-    `rejections` are the pods that nodes rejected, the oldest first.
+    `rejections` are the failed starts that decisions remember, the oldest first.
     """
 
     nodes: tuple[Node, ...]
@@ -424,6 +447,8 @@ class Waiting(enum.Enum):
     UNKNOWN_PROJECT = "UnknownProject"
     INCOMPLETE_GANG = "IncompleteGang"
     CLAIMS = "ClaimsNotAllocatable"
+    AVOIDED = "NodesAvoided"
+    BACK_OFF = "BackOff"
 
 
 CAPACITY_REASONS = (
@@ -452,7 +477,7 @@ class Plan:
     is being released, under the id of the pending pod, or of the pod that is evicted and comes back there.
     `left_over` are the workloads that the decision's bound on work did not let it reach.
     `endangered` says, by workload, why one stays on unhealthy hardware. `deallocations` are claims (keys) whose devices
-    keep the only pod that waits for them from every node.
+    keep the only pod that waits for them from every node. `avoided` says, by node, why nothing is placed there.
     """
 
     bindings: tuple[Binding, ...]
@@ -464,3 +489,4 @@ class Plan:
     left_over: tuple[str, ...] = ()
     endangered: Mapping[str, str] = field(default_factory=dict)
     deallocations: tuple[str, ...] = ()
+    avoided: Mapping[str, str] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from orchestrator.planner.accounting.terminating_pods import Use, still_charged
 from orchestrator.planner.accounting.tiers import EntitlementTier, tier, tier_with_model
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.eviction_limits import EvictionLimits
+from orchestrator.planner.failures import Failures
 from orchestrator.planner.gangs import (
     Chunk,
     chunk_amounts,
@@ -62,12 +63,21 @@ class Session:
         self.ledger.claims.begin()
         self.node_sets = state.nodes
         self.seats = Seats(self.ledger, state.workloads)
-        self.queues = Queues(self.ledger, self.seats, state.workloads, state.waiting)
+        self.failures = Failures(self.snapshot, state.workloads)
+        back_offs = self.failures.back_offs
+        waiting = state.waiting
+        if back_offs:
+            waiting = {name: chunks for name, chunks in waiting.items() if name not in back_offs}
+        self.queues = Queues(self.ledger, self.seats, state.workloads, waiting)
         self.reservations = Reservations(
             self.ledger, self.tier, self.queues.is_whole, now_us=self.snapshot.now_us
         )
         self.placer = Placer(
-            self.ledger, state.nodes, self.reservations, spread=self.snapshot.settings.spread
+            self.ledger,
+            state.nodes,
+            self.reservations,
+            spread=self.snapshot.settings.spread,
+            failures=self.failures,
         )
         self._chunk_placer = ChunkPlacer(self.ledger, self.placer)
         self.models = GpuModels(self.ledger, state.nodes, state.demand)
@@ -91,6 +101,8 @@ class Session:
             self.reasons[name] = NoProject(project)
         for name in state.incomplete:
             self.reasons[name] = incomplete(state.workloads[name])
+        for name in back_offs.keys() & state.waiting.keys():
+            self.reasons[name] = back_offs[name]
 
     def once(self, build: Callable[["Session"], _Built]) -> _Built:
         """What `build` makes of this decision, made once: what has changed since, its users find out themselves."""
@@ -172,6 +184,10 @@ class Session:
     def running(self) -> list[Workload]:
         """Workloads that hold something, as decided so far."""
         return self.seats.running(self._state.running)
+
+    def unstarted(self) -> list[Workload]:
+        """Workloads with bound pods of which no container has started, by id."""
+        return [self.workload(name) for name in sorted(self._state.unstarted)]
 
     def stale_gangs(self) -> list[tuple[Workload, list[Pod]]]:
         """Gangs that lost a member too long ago, by id, with what runs of them: it goes unless they are made whole."""

@@ -4,12 +4,22 @@ A pod that is bound runs. A pod that is evicted holds its devices while its grac
 the pod that its controller makes instead has a new id and the same name, request and place in the queue.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from orchestrator.planner.actions.unstarted import RULE
 from orchestrator.planner.gangs import has_gang
-from orchestrator.planner.model import Binding, Plan, Pod, PodState, Snapshot, Workload
+from orchestrator.planner.model import (
+    Binding,
+    FailureKind,
+    Plan,
+    Pod,
+    PodState,
+    Rejection,
+    Snapshot,
+    Workload,
+)
 from orchestrator.simulation.claims import carry_out_grants, claims_after, own_claims, release_claims
 
 _GENERATION: Final = "+"
@@ -37,7 +47,24 @@ def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
         workloads=snapshot.workloads if is_same else workloads,
         left_over=plan.left_over,
         dynamic=dynamic,
+        rejections=(*snapshot.rejections, *_unstarted(snapshot, plan)),
     )
+
+
+def _unstarted(snapshot: Snapshot, plan: Plan) -> Iterator[Rejection]:
+    """The failures of the pods that the plan evicts because they have not started."""
+    evicted = {eviction.pod for eviction in plan.evictions if eviction.rule == RULE}
+    for workload in snapshot.workloads if evicted else ():
+        for pod in workload.pods:
+            if pod.id in evicted:
+                yield Rejection(
+                    pod.node or "",
+                    workload.id,
+                    pod.id,
+                    pod.start_problem,
+                    FailureKind.NOT_STARTED,
+                    snapshot.now_us,
+                )
 
 
 def after_decision(snapshot: Snapshot, plan: Plan) -> Snapshot:
@@ -83,6 +110,10 @@ def successor(pod: Pod) -> Pod:
         devices=(),
         replaced=False,
         stuck=False,
+        never_started=False,
+        bound_at_us=0,
+        start_problem="",
+        cannot_start=False,
         ends_by_us=0,
         claims=own_claims(pod),
     )
@@ -100,6 +131,7 @@ class Departures:
 
     `grace_decisions` says how many decisions see a pod terminating; `is_late`, whether its successor appears only when
     it is gone and not at once. Pods that terminate at the beginning without a successor get it when they are gone.
+    A stuck pod stays.
     """
 
     def __init__(
@@ -111,7 +143,7 @@ class Departures:
         self.snapshot = snapshot
         self._grace_decisions = grace_decisions
         self._is_late = is_late
-        leaving = _releasing(snapshot)
+        leaving = [pod for pod in _releasing(snapshot) if not pod.stuck]
         self._remaining = {pod.id: grace_decisions(pod) for pod in leaving}
         known = {pod.id for workload in snapshot.workloads for pod in workload.pods} if leaving else set()
         self._successors = {pod.id: heir for pod in leaving if (heir := successor(pod).id) in known}

@@ -6,7 +6,7 @@ annotation value leaves the cluster.
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
@@ -29,12 +29,13 @@ from orchestrator.cluster.resources import (
     Resource,
 )
 from orchestrator.cluster.transport import Transport
+from orchestrator.cluster.wire import has_condition
 from orchestrator.errors import ConfigurationError
 from orchestrator.observe.claim_reader import DynamicObject
 from orchestrator.observe.owner_lists import list_owners
 from orchestrator.observe.reader import read
-from orchestrator.observe.snapshot import Observed
-from orchestrator.planner.model import Snapshot
+from orchestrator.observe.snapshot import Hints, Observed
+from orchestrator.planner.model import Snapshot, Waiting
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 from orchestrator.simulation.settings import SettingsUnknown, settings_in_force
 
@@ -84,11 +85,24 @@ async def capture(transport: Transport) -> Capture:
             dynamic=dynamic,
         ),
         settings,
+        Hints(put_off=dict(_backing_off(pods.items))),
     )
     names = {pod.metadata.uid: f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods.items}
     left_out = [f"pod {names[uid]}: {why}" for uid, why in reading.unreadable_pods.items()]
     left_out += [f"project {name}: {why}" for name, why in reading.unreadable_projects.items()]
     return Capture(reading.snapshot, tuple(sorted([*left_out, *unseen, *unread, *unlisted])), doubt)
+
+
+def _backing_off(pods: Iterable[Pod]) -> Iterator[tuple[str, str]]:
+    """By uid, why the operator does not place pods after failures: some of these only the operator knows."""
+    for pod in pods:
+        said = has_condition(pod.status.conditions, "PodScheduled", "False")
+        if (
+            said is not None
+            and not pod.spec.node_name
+            and said.message.startswith(f"{Waiting.BACK_OFF.value}:")
+        ):
+            yield pod.metadata.uid, said.message
 
 
 async def _settings(transport: Transport) -> tuple[Settings, str]:

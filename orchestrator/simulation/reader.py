@@ -16,7 +16,8 @@ from orchestrator.document import Document
 from orchestrator.errors import MusterError
 from orchestrator.labels import LabelRequirement
 from orchestrator.names import GPU_RESOURCE
-from orchestrator.observe.pod_status import is_rejected
+from orchestrator.observe.failed_starts import Start, counting, rejection_of
+from orchestrator.observe.pod_status import is_rejected, last_start_us
 from orchestrator.observe.request import MAX_AMOUNT, MAX_DEVICES, NO_SCALARS, amount_of_scalar
 from orchestrator.planner import model
 from orchestrator.simulation import forms
@@ -50,6 +51,7 @@ class _Reader:
         self._ids: dict[str, Place] = {}
         self._templates = Templates(document)
         self._rejections: list[model.Rejection] = []
+        self._starts: list[Start] = []
 
     def snapshot(self) -> model.Snapshot:
         form = self._form
@@ -65,7 +67,7 @@ class _Reader:
             for index, workload in enumerate(form.workloads)
         ]
         rest = self._extra(model.Snapshot, (form,))
-        rejections = (*rest.pop("rejections", ()), *self._rejections)
+        rejections = (*rest.pop("rejections", ()), *counting(self._rejections, self._starts))
         # A workload of which each pod has ended is not in a snapshot.
         present = tuple(workload for workload in workloads if workload.pods)
         return model.Snapshot(
@@ -195,10 +197,11 @@ class _Reader:
         pod_id = f"{workload_id}/{number}" if pod.id is None else pod.id
         self._unique(f"pod {pod_id}", place)
         observed = self._templates.pod(form, pod, place)
+        if observed is not None and (started_us := last_start_us(observed)):
+            self._starts.append(Start(pod.on or "", workload_id, started_us))
         if observed is not None and observed.status.phase in FINISHED:
             if is_rejected(observed):
-                reason = observed.status.reason
-                self._rejections.append(model.Rejection(pod.on or "", workload_id, pod_id, reason))
+                self._rejections.append(rejection_of(observed, workload_id, pod_id))
             return None
         request, constraints = self._requirements(form, pod, observed, place)
         state = model.PodState(pod.state or ("pending" if pod.on is None else "allocated"))

@@ -14,7 +14,7 @@ from orchestrator.document import Document
 from orchestrator.observe.effective_request import resize_state
 from orchestrator.observe.field_rules import Rule, problems
 from orchestrator.observe.pod_fields import POD_STATUS, POD_TEMPLATE
-from orchestrator.observe.pod_status import never_started
+from orchestrator.observe.pod_status import start_fields
 from orchestrator.observe.request import pod_constraints, pod_request
 from orchestrator.observe.snapshot import ends_by_us
 from orchestrator.planner import model
@@ -116,7 +116,7 @@ def of_status(pod: Pod) -> dict[str, Any]:
     """The fields of a pod of the snapshot that its spec and status say."""
     seconds = pod.spec.active_deadline_seconds
     return {
-        "never_started": never_started(pod),
+        **start_fields(pod),
         **({} if seconds is None else {"max_runtime_seconds": seconds, "ends_by_us": ends_by_us(pod)}),
     }
 

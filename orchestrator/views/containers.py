@@ -6,6 +6,7 @@ the operator (`ClusterFull`), of the kubelet (`ErrImagePull`), of the newest war
     SchedulingGated   pods that are not to be scheduled yet
     VolumeUnbound     the pod has a node, and a PersistentVolumeClaim of it has no volume
     NodeNotReady      the pod is on a node that is not ready, or is marked unhealthy
+    Stuck             the pod has not ended after its grace period
     NodeDeleted       the pod is on a node that the cluster does not have any more
     Terminating       all pods are being deleted, and have not ended
 """
@@ -17,7 +18,10 @@ from typing import Final, NamedTuple
 from orchestrator.cluster.objects import Event, Node, PersistentVolumeClaim, Pod
 from orchestrator.cluster.pods import FINISHED, ContainerStateTerminated, ContainerStatus
 from orchestrator.cluster.quantity import time_us
+from orchestrator.cluster.wire import has_condition
+from orchestrator.names import STUCK_CONDITION
 from orchestrator.observe.health import node_health
+from orchestrator.observe.stuck_pods import NODE_NOT_READY
 
 MAX_MESSAGE: Final = 300
 """Characters of a message of a kubelet or runtime that are shown."""
@@ -27,7 +31,6 @@ NORMAL_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 SCHEDULING_GATED: Final = "SchedulingGated"
 VOLUME_UNBOUND: Final = "VolumeUnbound"
-NODE_NOT_READY: Final = "NodeNotReady"
 NODE_DELETED: Final = "NodeDeleted"
 TERMINATING: Final = "Terminating"
 
@@ -200,6 +203,9 @@ def _ending(state: ContainerStateTerminated) -> str:
 
 
 def _node_obstacle(pod: Pod, around: Surroundings) -> Obstacle | None:
+    stuck = has_condition(pod.status.conditions, STUCK_CONDITION)
+    if stuck is not None:
+        return Obstacle(_NODE, _token(stuck.reason), stuck.message)
     name = pod.spec.node_name
     if name not in around.nodes:
         return None

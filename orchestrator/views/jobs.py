@@ -300,9 +300,11 @@ def _pods_alone(pods: Sequence[Pod], chain: Chain) -> _Source:
         labels=first.metadata.labels,
         annotations=first.metadata.annotations,
     )
-    requested_milli = sum(requested_gpu_milli(pod.metadata, pod.spec) for pod in pods)
+    # Failed pods of a controller are there beside their successors, and hold nothing.
+    counted = _active(pods)
+    requested_milli = sum(requested_gpu_milli(pod.metadata, pod.spec) for pod in counted)
     return _Source(
-        chain.kind, metadata, first.metadata, first.spec, len(pods), tuple(pods), gpu_milli=requested_milli
+        chain.kind, metadata, first.metadata, first.spec, len(counted), tuple(pods), gpu_milli=requested_milli
     )
 
 
@@ -364,9 +366,12 @@ def _finished_us(workload: Job | StatefulSet | None) -> int | None:
 
 
 def _nodes(pods: Sequence[Pod]) -> tuple[str, ...]:
-    active = [pod for pod in pods if pod.status.phase not in _ENDED]
-    shown = active or list(pods[-1:])
-    return tuple(sorted({pod.spec.node_name for pod in shown if pod.spec.node_name}))
+    return tuple(sorted({pod.spec.node_name for pod in _active(pods) if pod.spec.node_name}))
+
+
+def _active(pods: Sequence[Pod]) -> Sequence[Pod]:
+    """The pods that have not ended, or the last one if all have."""
+    return [pod for pod in pods if pod.status.phase not in _ENDED] or pods[-1:]
 
 
 def newest_first(view: WorkloadView) -> tuple[bool, int, int, str, str]:

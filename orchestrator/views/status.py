@@ -9,6 +9,8 @@ token, because scripts split the tables at white space.
     Terminating           being deleted, or evicted before a new pod follows
     Succeeded Failed TimedOut Suspended   what the workload itself says
     Error                 the last attempt failed, another follows
+    Stuck                 a pod did not end after its grace period
+    NodeNotReady          the node of a pod is not ready
     ErrImagePull ImagePullBackOff CrashLoopBackOff ContainerCannotRun …   the reason that Kubernetes gives
 """
 
@@ -17,7 +19,7 @@ from typing import Final
 
 from orchestrator.cluster.objects import Job, Pod, StatefulSet
 from orchestrator.cluster.wire import has_condition
-from orchestrator.names import DISRUPTED_CONDITION, TIMED_OUT_ANNOTATION
+from orchestrator.names import DISRUPTED_CONDITION, STUCK_CONDITION, TIMED_OUT_ANNOTATION
 from orchestrator.views.containers import NORMAL_WAITS
 
 PENDING: Final = "Pending"
@@ -41,7 +43,7 @@ _PRECEDENCE: Final = (RUNNING, CREATING, TERMINATING, PENDING, UNKNOWN)
 def workload_status(workload: Job | StatefulSet | None, pods: Sequence[Pod]) -> str:
     """Return the word for a workload; None is a workload that is nothing but its pods."""
     if workload is not None and workload.metadata.deletion_timestamp is not None:
-        return TERMINATING
+        return next(filter(None, map(_stuck, pods)), TERMINATING)
     if isinstance(workload, Job):
         return _job_status(workload, pods)
     if workload is not None and workload.spec.replicas == 0 and not pods:
@@ -55,8 +57,8 @@ def pod_status(pod: Pod) -> str:
     if status.phase in _PHASES_THAT_ENDED:
         return SUCCEEDED if status.phase == "Succeeded" else _failure(pod)
     if pod.metadata.deletion_timestamp is not None:
-        return TERMINATING
-    problem = _problem(pod)
+        return _stuck(pod) or TERMINATING
+    problem = _stuck(pod) or _problem(pod)
     if problem:
         return problem
     if status.phase == "Running":
@@ -111,6 +113,14 @@ def _failure(pod: Pod) -> str:
     ]
     reasons = [state.reason for state in ended if state.exit_code != 0 and state.reason]
     return (_token(reasons[0]) if reasons else "") or ERROR
+
+
+def _stuck(pod: Pod) -> str:
+    """Return the word of the operator for a pod that its kubelet does not end; empty for any other pod."""
+    if pod.status.phase in _PHASES_THAT_ENDED:
+        return ""
+    stuck = has_condition(pod.status.conditions, STUCK_CONDITION)
+    return "" if stuck is None else _token(stuck.reason) or UNKNOWN
 
 
 def _problem(pod: Pod) -> str:

@@ -113,6 +113,9 @@ VALUES = {
     "maxEvictions": st.none() | st.integers(0, 2**31 - 1),
     "notReadyGrace": DURATION,
     "reservationAfter": DURATION_OR_NEVER,
+    "startTimeout": DURATION_OR_NEVER,
+    "outOfServiceAfter": DURATION_OR_NEVER,
+    "maxOutOfService": st.integers(0, 40),
     "staleGrace": DURATION,
     "maxMoves": st.integers(0, 40),
     "spread": BOOLEAN,
@@ -196,7 +199,8 @@ WHOLE: list[dict[str, Any]] = [
         "maxCheckpointGrace": "1h1m1s",
         "spread": True,
     },
-    {"image": "other:1", "notReadyGrace": "120s"},
+    {"image": "other:1", "notReadyGrace": "120s", "startTimeout": "never"},
+    {"outOfServiceAfter": "10m", "maxOutOfService": 2},
 ]
 
 

@@ -36,6 +36,10 @@ def arguments(*options: str) -> list[str]:
             ["--spread", "--topology-level=zone", "--topology-level=example.com/rack"],
         ),
         (("--max-checkpoint-grace", "1m"), ["--max-checkpoint-grace=60s"]),
+        (
+            ("--out-of-service-after", "10m", "--max-out-of-service", "2", "--start-timeout", "never"),
+            ["--start-timeout=never", "--out-of-service-after=600s", "--max-out-of-service=2"],
+        ),
         (("--gpu-memory-limits", "enforce"), ["--gpu-memory-limits=enforce"]),
         (("--no-network-policy",), ["--no-network-policy"]),
         (("--ingress-class", "nginx", "--ingress-domain", ""), []),

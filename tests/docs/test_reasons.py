@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from orchestrator.control.report.conditions import Held
+from orchestrator.observe.stuck_pods import NODE_NOT_READY, STUCK
 from orchestrator.planner.model import Waiting
 from orchestrator.views import containers
 
@@ -39,8 +40,9 @@ OURS: Final = (
     *(code.value for code in Held),
     containers.SCHEDULING_GATED,
     containers.VOLUME_UNBOUND,
-    containers.NODE_NOT_READY,
+    NODE_NOT_READY,
     containers.NODE_DELETED,
+    STUCK,
     containers.TERMINATING,
 )
 

@@ -37,6 +37,45 @@ EXPECTED: Final[dict[str, tuple[list[str], dict[str, tuple[Waiting, str]]]]] = {
     "02-pods-of-the-node": (["w/0 on n1"], {"a/w": (Waiting.FRAGMENTED, "no pod slot")}),
     "06-sidecar-peak": ([], {"a/sidecar-peak": (Waiting.TOO_LARGE, "100 CPUs")}),
     "06-sidecar-after": (["sidecar-after/0 on n1"], {}),
+    "05-rejected-twice": (["other/0 on n2", "reject/2 on n2"], {}),
+    "05-two-workloads": (
+        ["first/1 on n2", "second/1 on n2"],
+        {
+            "a/solo": (
+                Waiting.AVOIDED,
+                "node n1 is avoided: 2 pods in a row failed there before a container ran",
+            )
+        },
+    ),
+    "05-recovered": (["mended/2 on n1", "mended/3 on n1"], {}),
+    "05-fails-everywhere": (
+        ["fine/0 on n1"],
+        {
+            "a/broken": (
+                Waiting.BACK_OFF,
+                "3 pods of it failed before a container ran, the last on n2 with Topo",
+            )
+        },
+    ),
+    "07-never-started": (
+        ["good/0 on n1", "owner/0 on n1"],
+        {"a/broken": (Waiting.AT_FAIR_SHARE, "6 GPUs")},
+    ),
+    "07-crash-loop-of-the-runtime": (
+        ["good/0 on n1", "owner/0 on n1"],
+        {"a/broken": (Waiting.AT_FAIR_SHARE, "2 GPUs")},
+    ),
+    "07-start-timeout": (
+        ["pulling/0 on n1", "want/0 on n1"],
+        {
+            "a/late": (
+                Waiting.BACK_OFF,
+                "its containers did not start on n1: ErrImagePull; it is tried again",
+            ),
+            "a/hopeless": (Waiting.BACK_OFF, "InvalidImageName"),
+        },
+    ),
+    "08-stuck-victim": (["want/0 on n1"], {"b/b2": (Waiting.AT_FAIR_SHARE, "2 GPUs")}),
     "06-resize-and-overhead": (
         ["exact/0 on n1", "resized/0 on n1"],
         {"a/sandboxed": (Waiting.FRAGMENTED, "72.25 CPUs")},
@@ -222,6 +261,7 @@ RUNNING: Final = [{"name": "c", "state": {"running": {"startedAt": "2026-11-27T1
 CANNOT_RUN: Final = [
     {"name": "c", "state": {"terminated": {"exitCode": 128, "reason": "ContainerCannotRun"}}}
 ]
+CRASH_LOOP: Final = {**WAITING[0], "restartCount": 3, "lastState": CANNOT_RUN[0]["state"]}
 ENDED: Final = [{"name": "c", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}]
 
 
@@ -235,6 +275,10 @@ ENDED: Final = [{"name": "c", "state": {"terminated": {"exitCode": 1, "reason": 
         ({"phase": "Pending", "initContainerStatuses": RUNNING}, False),
         ({"phase": "Pending", "containerStatuses": [{**WAITING[0], "restartCount": 2}]}, False),
         ({"phase": "Pending", "containerStatuses": [{**WAITING[0], "lastState": ENDED[0]["state"]}]}, False),
+        ({"phase": "Running", "containerStatuses": [{**CANNOT_RUN[0], "restartCount": 3}]}, False),
+        ({"phase": "Running", "containerStatuses": [CRASH_LOOP]}, True),
+        ({"phase": "Running", "containerStatuses": [CRASH_LOOP, RUNNING[0]]}, False),
+        ({"phase": "Running"}, False),
         ({"phase": "Running", "containerStatuses": RUNNING}, False),
     ],
 )
@@ -251,7 +295,7 @@ def test_a_status_says_whether_a_container_has_started(
     [
         ({"phase": "Failed", "reason": "UnexpectedAdmissionError"}, "UnexpectedAdmissionError"),
         ({"phase": "Failed", "reason": "OutOfcpu", "containerStatuses": []}, "OutOfcpu"),
-        ({"phase": "Failed", "containerStatuses": CANNOT_RUN}, ""),
+        ({"phase": "Failed", "containerStatuses": CANNOT_RUN}, "ContainerCannotRun"),
         ({"phase": "Failed", "containerStatuses": ENDED}, None),
         ({"phase": "Succeeded", "containerStatuses": ENDED}, None),
     ],

@@ -11,7 +11,7 @@ from orchestrator.cluster.objects import Project
 from orchestrator.cluster.quantity import memory_bytes
 from orchestrator.durations import parse_duration_seconds
 from orchestrator.manifests.render import documents, render
-from orchestrator.observe.snapshot import planner_project
+from orchestrator.observe.project_reader import planner_project
 from tests.observe.objects import decoded
 
 (CRD,) = (each for each in documents(render("tests")) if each["metadata"]["name"] == "projects.muster.dev")

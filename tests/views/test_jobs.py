@@ -135,6 +135,36 @@ def test_the_reason_for_waiting_is_that_of_a_pod_without_a_node() -> None:
     assert (one(waiting).waits_because, one(placed).waits_because) == ("no room", "")
 
 
+def test_failed_pods_of_a_controller_hold_nothing_beside_their_successor() -> None:
+    failed = [
+        pod("x", number, node="n", phase="Failed", reason="UnexpectedAdmissionError") for number in range(3)
+    ]
+    view = one(Listing(PROJECTS, pods=[*failed, pod("x", 3)]))
+    assert (view.gpu_milli, view.held_gpu_milli, len(view.pods)) == (1000, 0, 4)
+    ended = one(Listing(PROJECTS, pods=failed))
+    assert (ended.gpu_milli, ended.held_gpu_milli) == (1000, 0)
+
+
+@pytest.mark.parametrize(
+    ("phase", "condition", "status"),
+    [("Running", "True", "NodeNotReady"), ("Running", "False", "Running"), ("Failed", "True", "Error")],
+)
+def test_a_stuck_pod_shows_the_word_and_the_message_of_the_operator(
+    phase: str, condition: str, status: str
+) -> None:
+    stuck = [
+        {
+            "type": "muster.dev/Stuck",
+            "status": condition,
+            "reason": "NodeNotReady",
+            "message": "node n is off",
+        }
+    ]
+    view = one(Listing(PROJECTS, pods=[pod("x", node="n", phase=phase, conditions=stuck)]))
+    assert view.status == status
+    assert view.waits_because == ("NodeNotReady: node n is off" if status == "NodeNotReady" else "")
+
+
 def test_a_job_has_run_from_its_first_pod_to_its_end() -> None:
     status = {
         "completionTime": "2026-01-01T00:01:30Z",

@@ -22,7 +22,7 @@ from orchestrator.cluster.gpu_fraction import gpu_milli
 from orchestrator.cluster.projects import ProjectSpec
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.errors import MusterError, UsageError
-from orchestrator.observe.snapshot import planner_project
+from orchestrator.observe.project_reader import planner_project
 from orchestrator.planner import model, plan
 from orchestrator.simulation import change
 from orchestrator.simulation.apply_plan import replace_pods

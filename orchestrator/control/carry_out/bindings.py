@@ -80,6 +80,7 @@ class Bindings:
         on_refused: Callable[[], None],
         on_bound: Callable[[str], None],
         on_unready: Callable[[Pod, str, str], None],
+        on_denied: Callable[[Pod, str, str], None],
         claims: Claims | None,
         grants: ClaimGrants | None,
         limits: MemoryLimits | None,
@@ -92,6 +93,7 @@ class Bindings:
         self._on_refused = on_refused
         self._on_bound = on_bound
         self._on_unready = on_unready
+        self._on_denied = on_denied
         self._claims = claims
         self._grants = grants
         self._limits = limits
@@ -172,6 +174,7 @@ class Bindings:
             refused=lambda: self._refused(one),
             done=lambda: self._on_bound(one.uid),
             put_off=lambda why: self._on_unready(one.pod, one.binding.node, why),
+            denied=lambda why: self._on_denied(one.pod, one.binding.node, why),
             over=lambda: self._over(one),
         )
 

@@ -44,7 +44,8 @@ class Executor:
     A pod with volumes is bound when `claims` has them ready; what it gets by resource claims is written by `grants`
     before, what it may have of the memory of GPUs with the binding, as `limits` say. GPUs of device plugins of which it
     gets a part are held by `reservations` before it is bound. Of what is not ready `on_unready` is told on which node,
-    and why. Nothing is begun unless `is_leader()`.
+    and why. `on_denied` receives the pod, the node and the reason if the API server refuses a binding, a claim or a
+    nomination for good. `on_eviction_denied` is the same for an eviction. Nothing is begun unless `is_leader()`.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class Executor:
         on_forbidden: Callable[[Pod, str], None] = lambda _pod, _why: None,
         on_bound: Callable[[str], None] = lambda _uid: None,
         on_unready: Callable[[Pod, str, str], None] = lambda _pod, _node, _why: None,
+        on_denied: Callable[[Pod, str, str], None] = lambda _pod, _node, _why: None,
+        on_eviction_denied: Callable[[Pod, str], None] = lambda _pod, _why: None,
         on_failure: Callable[[str], None] = lambda _reason: None,
         claims: Claims | None = None,
         grants: ClaimGrants | None = None,
@@ -72,13 +75,14 @@ class Executor:
         self._on_refused = on_refused
         self._on_evicted = on_evicted
         self._on_forbidden = on_forbidden
+        self._on_eviction_denied = on_eviction_denied
         self._grants = grants
         self._reservations = reservations
         self._config = config
         self._requests = Requests(
             is_leader=is_leader, request_seconds=request_seconds, sleep=sleep, on_failure=on_failure
         )
-        self._nominations = Nominations(transport, pods, self._requests)
+        self._nominations = Nominations(transport, pods, self._requests, on_denied)
         self._corrections = Corrections(transport, self._requests)
         self._bindings = Bindings(
             transport,
@@ -88,6 +92,7 @@ class Executor:
             on_refused=on_refused,
             on_bound=on_bound,
             on_unready=on_unready,
+            on_denied=on_denied,
             claims=claims,
             grants=grants,
             limits=limits,
@@ -154,11 +159,14 @@ class Executor:
         """
         places = {place.pod: Placement(place.node, place.devices) for place in nominations}
         evicting = [eviction for eviction in evictions if eviction.pod in pods]
+        gaining = _gaining(evicting, nominations)
         requests = [
-            self._eviction(pods[eviction.pod], eviction, places.get(eviction.pod)) for eviction in evicting
+            self._eviction(
+                pods[eviction.pod], eviction, places.get(eviction.pod), gaining.get(eviction.beneficiary, ())
+            )
+            for eviction in evicting
         ]
         bound = [self._assume(pods[binding.pod], binding) for binding in bindings if binding.pod in pods]
-        gaining = _gaining(evicting, nominations)
         urgent = {uid for uids in gaining.values() for uid in uids}
         self._nominations.begin(places, pods, urgent=urgent, except_for=self._pods.bindings)
         for eviction, request in zip(evicting, requests, strict=True):
@@ -208,8 +216,13 @@ class Executor:
             )
         )
 
-    def _eviction(self, pod: Pod, eviction: Eviction, place: Placement | None) -> Task:
-        """The request; it says on the pod which place is kept for its successor, as that stands when it is sent."""
+    def _eviction(
+        self, pod: Pod, eviction: Eviction, place: Placement | None, gaining: Iterable[str] = ()
+    ) -> Task:
+        """The request; it says on the pod which place is kept for its successor, as that stands when it is sent.
+
+        It is not sent if the API server refused the nomination of a pod that gains by it.
+        """
         uid = pod.metadata.uid
         self._pods.evict(uid)
         self._nominations.carry(uid, place)
@@ -232,13 +245,19 @@ class Executor:
             self._pods.forget_eviction(uid)
             self._on_refused()
 
+        def is_due() -> bool:
+            if self.is_evicting(uid) and any(map(self._nominations.is_denied, gaining)):
+                refused()
+            return self.is_evicting(uid)
+
         return Task(
             what=f"evict {pod.metadata.namespace}/{pod.metadata.name}: {eviction.message}",
             call=send,
-            is_due=lambda: self.is_evicting(uid),
+            is_due=is_due,
             refused=refused,
             done=lambda: self._on_evicted(pod, eviction),
             put_off=lambda why: self._on_forbidden(pod, why),
+            denied=lambda why: self._on_eviction_denied(pod, why),
             over=lambda: self._nominations.settle(pod, written),
         )
 

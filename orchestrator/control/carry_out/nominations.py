@@ -7,7 +7,7 @@ pods claim, which the next decision settles, and not one that is lost.
 """
 
 import asyncio
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Any
 
 from orchestrator.cluster.nomination import annotate, nominate
@@ -29,13 +29,26 @@ from orchestrator.planner.placements import Placement
 class Nominations:
     """Writes nominations through `requests`. Until the watch shows one, `pods` assumes that it is written."""
 
-    def __init__(self, transport: Transport, pods: PodCache, requests: Requests) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        pods: PodCache,
+        requests: Requests,
+        on_denied: Callable[[Pod, str, str], None] = lambda _pod, _node, _why: None,
+    ) -> None:
+        """`on_denied` receives the pod, the node and the API server's words when it refuses a nomination."""
         self._transport = transport
         self._pods = pods
         self._requests = requests
         self._shown: dict[str, Placement | None] = {}
         self._under_way: dict[str, asyncio.Future[None]] = {}
         self._unauthorized: set[str] = set()
+        self._on_denied = on_denied
+        self._denied: set[str] = set()
+
+    def is_denied(self, uid: str) -> bool:
+        """Whether the API server refused the last nomination of the pod."""
+        return uid in self._denied
 
     def of(self, pod: Pod) -> Placement | None:
         """The place that is kept for the pod, or for its successor."""
@@ -66,6 +79,7 @@ class Nominations:
             if pod is None or is_bound or is_shown:
                 self._pods.forget_nomination(uid)
         self._unauthorized &= self._pods.nominations.keys()
+        self._denied &= pods.keys()
 
     def begin(
         self,
@@ -126,6 +140,7 @@ class Nominations:
         uid = pod.metadata.uid
         self._pods.nominate(uid, place)
         self._unauthorized.discard(uid)
+        self._denied.discard(uid)
         if uid in self._under_way:
             return
         self._under_way[uid] = asyncio.get_running_loop().create_future()
@@ -136,6 +151,11 @@ class Nominations:
             sent = self._pods.nominations.get(uid)
             await self._send(pod, sent)
 
+        def denied(why: str) -> None:
+            if sent is not None:
+                self._denied.add(uid)
+                self._on_denied(pod, sent.node, why)
+
         self._requests.put(
             Task(
                 what=f"nominate {pod.metadata.namespace}/{pod.metadata.name}: {_words(place)}",
@@ -143,6 +163,7 @@ class Nominations:
                 is_due=lambda: uid in self._pods.nominations,
                 refused=lambda: None,  # it goes on without: the next decision rests on what is known here
                 unauthorized=lambda: self._unauthorized.add(uid),
+                denied=denied,
                 over=lambda: self.settle(pod, sent),
                 urgent=urgent,
             ),

@@ -38,7 +38,8 @@ class Task:
     """One thing to do to one pod: its name in the log and the call.
 
     `is_due` says whether it is still to be done, `refused` is called when the answer was no, `put_off` with the API
-    server's words when a budget forbade it, `unauthorized` when the operator went on lacking the right to it, `done`
+    server's words when a budget forbade it, `unauthorized` when the operator went on lacking the right to it, `denied`
+    with the API server's words when another try would have the same answer, `done`
     when it was carried out, and `over` at the end, whatever the end. What is not urgent gives way to what is.
     """
 
@@ -49,6 +50,7 @@ class Task:
     done: Callable[[], None] = lambda: None
     put_off: Callable[[str], None] = lambda _why: None
     unauthorized: Callable[[], None] = lambda: None
+    denied: Callable[[str], None] = lambda _why: None
     over: Callable[[], None] = lambda: None
     urgent: bool = True
 
@@ -193,11 +195,14 @@ class Requests:
             logger.warning("%s: refused %d times: %s", task.what, attempt, error)
             task.refused()
             task.unauthorized()
+            task.denied(error.message)
         except ClusterError as error:
             overtaken = isinstance(error, NotFound | Conflict)
             self._on_failure("overtaken" if overtaken else "refused")
             logger.log(logging.INFO if overtaken else logging.WARNING, "%s: refused: %s", task.what, error)
             task.refused()
+            if not overtaken:
+                task.denied(error.message)
         else:
             logger.info("%s%s", task.what, f" (attempt {attempt})" if attempt > 1 else "")
             task.done()

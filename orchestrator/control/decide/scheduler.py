@@ -19,9 +19,9 @@ from orchestrator.control.carry_out.executor import Executor
 from orchestrator.control.carry_out.memory_limits import MemoryLimits
 from orchestrator.control.carry_out.reservations import Reservations
 from orchestrator.control.carry_out.volume_claims import Claims
+from orchestrator.control.decide.failure_notes import FailureNotes
 from orchestrator.control.decide.first_decisions import FirstDecisions
 from orchestrator.control.decide.intervals import (
-    FORBIDDEN_SECONDS,
     IDLE_PART_OF_DECISION,
     MAX_REST_SECONDS,
     MAX_RETRY_SECONDS,
@@ -32,15 +32,16 @@ from orchestrator.control.decide.observer import Observer
 from orchestrator.control.decide.quarantine import PROJECT, Decided, Quarantine
 from orchestrator.control.decide.requeue_holds import RequeueHolds
 from orchestrator.control.decide.settling import settle
-from orchestrator.control.decide.undecided import quarantined, reasons, undecidable
+from orchestrator.control.decide.undecided import pending_reasons, quarantined, reasons, undecidable
 from orchestrator.control.decide.unready import UNREADY_SECONDS, UnreadyPods
 from orchestrator.control.decide.watch_lag import WatchLag
 from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
 from orchestrator.control.report.audit import Audit
-from orchestrator.control.report.conditions import ConditionWriter, Held
+from orchestrator.control.report.conditions import ConditionWriter
 from orchestrator.control.report.events import Announcer
 from orchestrator.control.report.health import Health
 from orchestrator.control.report.metrics import OperatorMetrics
+from orchestrator.control.report.problems import ProblemWriter
 from orchestrator.control.report.skipped import MAX_LOGGED, SkippedRecord, left_over_names
 from orchestrator.manifests.render import default_image
 from orchestrator.observe.budgets import Budgets
@@ -93,46 +94,36 @@ class SchedulerLoop:
         self._health = health or Health(loop.time)
         self._metrics = metrics or OperatorMetrics()
         self._skipped_count = 0
-        self._reader = Reader(
-            config.settings, max_checkpoint_grace_seconds=config.max_checkpoint_grace_seconds
-        )
+        grace_seconds = config.max_checkpoint_grace_seconds
+        self._reader = Reader(config.settings, max_checkpoint_grace_seconds=grace_seconds)
         self._audit = Audit(transport, config)
         self._announcer = Announcer(transport)
         self._lag = WatchLag(loop.time)
         self._claims = Claims(transport, self._reader.volumes, self._labels_of, is_leader=is_leader)
         self._grants = ClaimGrants(transport, self._reader.claims.cache, version=dra_version)
-        reservations = Reservations(
-            transport,
-            image=image or default_image(),
-            gpu_node=observer.gpu_nodes.get,
-            published=self._reader.claims.slices.gpus,
-            memory_mib=lambda node: labelled_memory_mib(self._labels_of(node)),
-            is_leader=is_leader,
-            warn=self.warn,
-            evict=self.evict,
-            has_agents=lambda: bool(observer.gpu_nodes),
-        )
         self._latest: Reading | None = None
+        self._failures = FailureNotes(self._reader, self._clock, self.now_us, self.warn)
         self._executor = Executor(
             transport,
             self._reader.pods,
             is_leader=is_leader,
             on_refused=self._decide_again,
             on_evicted=self._note_eviction,
-            on_forbidden=self._note_forbidden,
+            on_forbidden=self._failures.eviction_blocked,
             on_bound=self._note_binding,
             on_failure=self._metrics.request_failed,
             on_unready=self._note_unready,
+            on_denied=self._failures.denied,
+            on_eviction_denied=self._failures.eviction_denied,
             claims=self._claims,
             grants=self._grants,
             limits=self._memory_limits(config),
-            reservations=reservations,
+            reservations=self._reservations(transport, image, is_leader),
             config=config,
         )
         self._requeue_holds = RequeueHolds(
             loop.time, self._executor.is_evicting, self._executor.nomination_of
         )
-        self._refused: dict[str, tuple[float, str]] = {}
         self._left_over: tuple[str, ...] = ()
         self._unready = UnreadyPods(loop.time, unready_seconds)
         self._conditions = ConditionWriter(
@@ -142,13 +133,19 @@ class SchedulerLoop:
             bindings_done=self._executor.idle,
             clock=loop.time,
             on_new_reason=self._announcer.waits,
-            may_be_written=lambda pod: self._reader.is_of_a_project(pod.metadata.namespace),
+            may_be_written=self._is_of_a_project,
+        )
+        self._problems = ProblemWriter(
+            transport, observer.pods.objects, self._is_of_a_project, is_leader=is_leader, warn=self.warn
         )
         self._rest_seconds = 0.0
         self._follows = False
         observer.expect(self._is_echo, self._executor.is_nominating, self._grants.is_echo)
         observer.listen(self._requeue_holds.see)
         observer.listen(self._claims.see)
+
+    def _is_of_a_project(self, pod: Pod) -> bool:
+        return self._reader.is_of_a_project(pod.metadata.namespace)
 
     def _memory_limits(self, config: OperatorConfig) -> MemoryLimits | None:
         if config.gpu_memory_limits is not MemoryLimitsMode.ENFORCE:
@@ -158,6 +155,19 @@ class SchedulerLoop:
             published=self._reader.claims.slices.gpus,
             labels=self._labels_of,
             warn=self.warn,
+        )
+
+    def _reservations(self, transport: Transport, image: str, is_leader: Callable[[], bool]) -> Reservations:
+        return Reservations(
+            transport,
+            image=image or default_image(),
+            gpu_node=self._observer.gpu_nodes.get,
+            published=self._reader.claims.slices.gpus,
+            memory_mib=lambda node: labelled_memory_mib(self._labels_of(node)),
+            is_leader=is_leader,
+            warn=self.warn,
+            evict=self.evict,
+            has_agents=lambda: bool(self._observer.gpu_nodes),
         )
 
     async def run(self) -> None:
@@ -183,6 +193,8 @@ class SchedulerLoop:
             group.create_task(self._conditions.run())
             self._audit.recall(self._observer.pods.objects.values())
             self._requeue_holds.recall(self._observer.pods.objects.values())
+            self._problems.recall(self._observer.pods.objects.values())
+            group.create_task(self._problems.run())
             group.create_task(self._audit.run())
             group.create_task(self._announcer.run())
             group.create_task(self._skipped.run())
@@ -243,7 +255,7 @@ class SchedulerLoop:
                 self._observer.budgets.objects.values(),
                 pods,
                 self._reader.pods.evictions,
-                self._refused_now(),
+                self._failures.protected(pods),
             ),
         )
         decided = await self._plan(reading.snapshot, pods)
@@ -258,11 +270,10 @@ class SchedulerLoop:
         self._executor.correct(self._reader.miscounted())
         self._requeue_holds.take(decision, inherited)
         self._left_over = decision.left_over
-        undecided = reasons(decided, reading.snapshot)
-        self._conditions.want(_reasons(reading, decision, put_off, undecided))
+        self._want_conditions(reading, decided, put_off, pods)
         if self._first.has_trial or avoided or decided.undecided or decision.left_over:
             self._decide_again()
-        self._announce_endangered(reading, decision, pods)
+        self._announce_problems(reading, decision, pods)
         took = self._clock() - started
         busy_seconds = time.process_time() - busy_before
         self._rest_seconds = min(MAX_REST_SECONDS, IDLE_PART_OF_DECISION * busy_seconds)
@@ -336,8 +347,17 @@ class SchedulerLoop:
         name = "" if workload is None else workload.id
         self._executor.evict(pod, Eviction(uid, name, "", rule, message))
 
-    def _announce_endangered(self, reading: Reading, decision: Plan, pods: Mapping[str, Pod]) -> None:
-        """Tell running pods of the workloads that stay on unhealthy hardware, once for each problem."""
+    def _want_conditions(
+        self, reading: Reading, decided: Decided, put_off: Mapping[str, str], pods: Mapping[str, Pod]
+    ) -> None:
+        undecided = reasons(decided, reading.snapshot)
+        volumes = self._reader.volumes.without_volume(map(pods.get, reading.unreadable_pods))
+        self._conditions.want(pending_reasons(reading, decided.plan, {*put_off, *volumes}, undecided))
+
+    def _announce_problems(self, reading: Reading, decision: Plan, pods: Mapping[str, Pod]) -> None:
+        """Tell stuck pods, avoided nodes, and running pods on unhealthy hardware, once for each problem."""
+        self._problems.want(reading.problems)
+        self._announcer.note_avoided(decision.avoided)
         if not decision.endangered:
             return
         for workload in reading.snapshot.workloads:
@@ -356,14 +376,11 @@ class SchedulerLoop:
     def _note_eviction(self, pod: Pod, eviction: Eviction) -> None:
         self._audit.note(pod, eviction)
         self._metrics.evicted(eviction)
+        self._failures.evicted(pod, eviction)
 
     def _note_binding(self, uid: str) -> None:
         self._lag.answered(uid)
         self._metrics.bound(uid)
-
-    def _note_forbidden(self, pod: Pod, why: str) -> None:
-        """Choose other victims for a while; the budget's own status is what counts afterwards."""
-        self._refused[pod.metadata.uid] = (self._clock() + FORBIDDEN_SECONDS, why)
 
     def _note_unready(self, pod: Pod, node: str, why: str) -> None:
         """Let others have the GPUs for a while."""
@@ -373,14 +390,6 @@ class SchedulerLoop:
         nodes = self._observer.nodes.objects.values()
         labels = next((node.metadata.labels for node in nodes if node.metadata.name == name), {})
         return {**labels, NODE_NAME_LABEL: name}
-
-    def _still(self, known: dict[str, tuple[float, str]]) -> dict[str, tuple[float, str]]:
-        now = self._clock()
-        return {uid: entry for uid, entry in known.items() if entry[0] > now}
-
-    def _refused_now(self) -> dict[str, str]:
-        self._refused = self._still(self._refused)
-        return {uid: why for uid, (_, why) in self._refused.items()}
 
     def _decide_again(self) -> None:
         """Have the next decision soon, and at once if suspects can be tried."""
@@ -395,24 +404,3 @@ class SchedulerLoop:
         except TimeoutError:
             return
         await settle(self._observer.changed)
-
-
-def _reasons(
-    reading: Reading, decision: Plan, put_off: Mapping[str, str], undecided: Mapping[str, str]
-) -> dict[str, tuple[str, str]]:
-    """By pod uid, why it waits.
-
-    `put_off` says so of pods whose volumes are not ready, `undecided` of those that the planner cannot decide on.
-    """
-    bound = {binding.pod for binding in decision.bindings}
-    known: dict[str, tuple[str, str]] = {
-        uid: (Held.VOLUME_NOT_READY if uid in put_off else Held.UNREADABLE, message)
-        for uid, message in reading.unreadable_pods.items()
-    }
-    for workload in reading.snapshot.workloads if decision.pending else ():
-        reason = decision.pending.get(workload.id)
-        if reason is not None:
-            for pod in workload.pods:
-                if pod.state is PodState.PENDING and pod.id not in bound:
-                    known[pod.id] = (reason.code.value, reason.message)
-    return known | {uid: (Held.SKIPPED, message) for uid, message in undecided.items()}

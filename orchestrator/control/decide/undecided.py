@@ -1,12 +1,14 @@
-"""The workloads and pods that a decision left out because the planner raised an error on an object."""
+"""The reasons of pending pods, and the workloads that a decision left out because the planner raised an error."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from orchestrator.cluster.objects import Pod
 from orchestrator.control.decide.quarantine import WORKLOAD, Decided
+from orchestrator.control.report.conditions import Held
+from orchestrator.observe.snapshot import Reading
 from orchestrator.observe.unreadable import SkippedObject
-from orchestrator.planner.model import PodState, Snapshot
+from orchestrator.planner.model import Plan, PodState, Snapshot
 
 _UNDECIDED: Final = (
     "muster found no decision with it yet, because another object stops the planner; it is tried again"
@@ -57,3 +59,24 @@ def reasons(decided: Decided, snapshot: Snapshot) -> dict[str, str]:
 def undecidable(why: str) -> str:
     """The message about an object on which the planner raised an error."""
     return f"muster cannot decide on it, by a mistake of its own ({why}); it is tried again later, or when it changes"
+
+
+def pending_reasons(
+    reading: Reading, decision: Plan, volumes: Collection[str], undecided: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
+    """By uid of a pending pod, the code of its reason and the message.
+
+    `volumes` are the pods whose volumes are not ready; `undecided` says why of those that the planner cannot decide on.
+    """
+    bound = {binding.pod for binding in decision.bindings}
+    known: dict[str, tuple[str, str]] = {
+        uid: (Held.VOLUME_NOT_READY if uid in volumes else Held.UNREADABLE, message)
+        for uid, message in reading.unreadable_pods.items()
+    }
+    for workload in reading.snapshot.workloads if decision.pending else ():
+        reason = decision.pending.get(workload.id)
+        if reason is not None:
+            for pod in workload.pods:
+                if pod.state is PodState.PENDING and pod.id not in bound:
+                    known[pod.id] = (reason.code.value, reason.message)
+    return known | {uid: (Held.SKIPPED, message) for uid, message in undecided.items()}

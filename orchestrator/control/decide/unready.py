@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from typing import Final
 
 UNREADY_SECONDS: Final = 10.0
-"""So long others can have the GPUs."""
+"""The time for which others can have the GPUs. It doubles with each failure of the pod."""
+MAX_DOUBLINGS: Final = 6
 _TIMES: Final = 2
 
 
 @dataclass(slots=True)
 class _Failure:
-    """`times` it failed on this node in a row; `is_avoided` once the node was left out since."""
+    """`times` it failed on this node in a row, `in_all` on any; `is_avoided` once the node was left out since."""
 
     node: str
     why: str
     until: float
     times: int = 1
+    in_all: int = 1
     is_avoided: bool = False
 
 
@@ -34,10 +36,12 @@ class UnreadyPods:
         self._failures: dict[str, _Failure] = {}
 
     def note(self, uid: str, node: str, why: str) -> None:
-        """The pod could not be bound to the node."""
+        """The pod could not be bound to the node. It is put off for twice as long as the last time."""
         before = self._failures.get(uid)
         times = before.times + 1 if before is not None and before.node == node else 1
-        self._failures[uid] = _Failure(node, why, self._clock() + self._seconds, times)
+        in_all = 1 if before is None else before.in_all + 1
+        seconds = self._seconds * 2.0 ** min(in_all - 1, MAX_DOUBLINGS)
+        self._failures[uid] = _Failure(node, why, self._clock() + seconds, times, in_all)
 
     def read(self, is_waiting: Callable[[str], bool]) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Return for one decision why pods are put off, and the nodes that others of them are not to get, by uid.

@@ -105,6 +105,7 @@ class Announcer:
         self._waiting: deque[tuple[str, dict[str, Any]]] = deque(maxlen=MAX_WAITING)
         self._background = BackgroundWriter(self._create_all)
         self._sent: dict[tuple[str, str], None] = {}
+        self._avoided: set[str] = set()
 
     def waits(self, pod: Pod, message: str) -> None:
         """Announce that a pod waits; the message begins with the code of the reason. Never waits and never fails."""
@@ -139,6 +140,23 @@ class Announcer:
         )
         self._waiting.append((entry.namespace or "default", event))
         self._background.wake()
+
+    def note_avoided(self, nodes: Mapping[str, str]) -> None:
+        """Announce on each of these nodes why no pod is placed there, once until it is tried again."""
+        for name in nodes.keys() - self._avoided:
+            event = _event(
+                NODES,
+                namespace="",
+                about=name,
+                uid=name,  # as the kubelet refers to its own node
+                name=f"avoided.{int(self._clock())}",
+                reason="NodeAvoided",
+                message=nodes[name],
+                at_us=int(self._clock() * 1_000_000),
+            )
+            self._waiting.append(("default", event))
+            self._background.wake()
+        self._avoided = set(nodes)
 
     def _announce(self, pod: Pod, name: str, reason: str, message: str) -> None:
         metadata = pod.metadata

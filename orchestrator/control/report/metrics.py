@@ -42,6 +42,7 @@ RULES: Final = (
     "unhealthy",
     "reservation",
     "double-claim",
+    "start-timeout",
     "memory",
     "other",
 )
@@ -81,6 +82,18 @@ REQUEST_FAILURES: Final = Metric(
 )
 SKIPPED: Final = Metric(
     "muster_operator_skipped_objects", "gauge", "Objects that the scheduler skips or counts differently."
+)
+STUCK_PODS: Final = Metric(
+    "muster_operator_stuck_pods",
+    "gauge",
+    "Pods that did not end after their grace period, or whose node is not ready.",
+    ("node", "problem"),
+)
+AVOIDED_NODES: Final = Metric(
+    "muster_operator_avoided_nodes",
+    "gauge",
+    "1 for each node on which no pod is placed, because pods failed there in a row before a container ran.",
+    ("node",),
 )
 PENDING_REASONS: Final = Metric(
     "muster_operator_pending_workloads", "gauge", "Pending workloads, by the dominant reason.", ("reason",)
@@ -144,7 +157,8 @@ DEPARTMENT_ALLOCATED: Final = _of_a_department("allocated_gpus", "GPUs that its 
 DEPARTMENT_SHARE: Final = _of_a_department("fair_share_gpus", "GPUs that the department is entitled to now.")
 METRICS: Final = (
     BUILD_INFO, LEADER, LAST_DECISION, DECISION_SECONDS, DECISION_FAILURES, BINDINGS, EVICTIONS, REQUEST_FAILURES,
-    SKIPPED, PENDING_REASONS, CLUSTER_GPUS, CLUSTER_CAPACITY, CLUSTER_ALLOCATED, CLUSTER_UNHEALTHY, CLUSTER_NODES,
+    SKIPPED, STUCK_PODS, AVOIDED_NODES,
+    PENDING_REASONS, CLUSTER_GPUS, CLUSTER_CAPACITY, CLUSTER_ALLOCATED, CLUSTER_UNHEALTHY, CLUSTER_NODES,
     PROJECT_INFO, PROJECT_QUOTA, PROJECT_LIMIT, PROJECT_ALLOCATED, PROJECT_SHARE, PROJECT_PENDING_GPUS,
     PROJECT_PENDING, PROJECT_OLDEST_WAIT, PROJECT_WAIT, DEPARTMENT_QUOTA, DEPARTMENT_ALLOCATED, DEPARTMENT_SHARE,
     *PROCESS_METRICS,
@@ -230,6 +244,10 @@ class OperatorMetrics:
         if self._latest is not None:
             page.add(LAST_DECISION, [((), self._latest.at)])
             page.add(SKIPPED, [((), self._latest.skipped)])
+            problems = self._latest.reading.problems.values()
+            stuck = Counter((problem.node, problem.code) for problem in problems)
+            page.add(STUCK_PODS, sorted(stuck.items()))
+            page.add(AVOIDED_NODES, [((name,), 1) for name in sorted(self._latest.plan.avoided)])
             _add_cluster(page, self._latest)
             self._add_projects(page, self._latest)
         add_process(page, cpu_seconds(), resident_bytes())

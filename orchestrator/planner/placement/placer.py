@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
 from orchestrator.planner.accounting.model_bounds import may_take, within_quota
+from orchestrator.planner.failures import NO_FAILURES, Failures
 from orchestrator.planner.model import DEVICE_MILLI, Constraints, Pod, Request, Workload
 from orchestrator.planner.node_sets import NodeSet, NodeSets, node_types_for
 from orchestrator.planner.placement.node_devices import (
@@ -28,10 +29,18 @@ class Placer:
     """Finds placements on one ledger."""
 
     def __init__(
-        self, ledger: Ledger, node_sets: NodeSets, reservations: Reservations, *, spread: bool = False
+        self,
+        ledger: Ledger,
+        node_sets: NodeSets,
+        reservations: Reservations,
+        *,
+        spread: bool = False,
+        failures: Failures = NO_FAILURES,
     ) -> None:
         self.ledger = ledger
         self._spread = spread
+        self._failures = failures
+        self._avoided: dict[str, NodeSet] = {}
         self._models, self._promised = ledger.tree.models, ledger.tree.promised_models
         self._reservations = reservations
         self._node_sets = node_sets
@@ -203,14 +212,27 @@ class Placer:
 
     def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
         """Whether the node's labels, taints and the project's node types let the pod in."""
-        project = self.ledger.tree.projects[workload.project]
-        nodes = self._nodes_for(pod.constraints, node_types_for(project, workload))
-        return bool(nodes >> account.position & 1)
+        return bool(self.admitting(workload, pod) >> account.position & 1)
 
     def admitting(self, workload: Workload, pod: Pod) -> NodeSet:
         """The nodes that `accepts` lets the pod on."""
+        return self.matching(workload, pod) & ~self.avoided(workload)
+
+    def matching(self, workload: Workload, pod: Pod) -> NodeSet:
+        """The nodes that match the pod, those that are avoided after failures included."""
         project = self.ledger.tree.projects[workload.project]
         return self._nodes_for(pod.constraints, node_types_for(project, workload))
+
+    def avoided(self, workload: Workload) -> NodeSet:
+        """The nodes on which no pod of the workload is placed after failures there."""
+        if not self._failures.has_avoided:
+            return 0
+        nodes = self._avoided.get(workload.id)
+        if nodes is None:
+            accounts = map(self.ledger.by_name.get, self._failures.avoided_by(workload))
+            nodes = sum(1 << account.position for account in accounts if account is not None)
+            self._avoided[workload.id] = nodes
+        return nodes
 
     def _nodes_for(self, constraints: Constraints, node_types: tuple[str, ...]) -> NodeSet:
         """The nodes that admit such pods; known by identity: to hash constraints costs more than the answer."""
@@ -253,8 +275,7 @@ class Placer:
         if pod.request.is_shared:
             return self._find_portion(workload, pod, positions, later=later)
         second: Placement | None = None
-        project = self.ledger.tree.projects[workload.project]
-        admitting = self._nodes_for(pod.constraints, node_types_for(project, workload))
+        admitting = self.admitting(workload, pod)
         nodes, request = self.ledger.nodes, pod.request
         for position in self._candidates(request, positions, later=later):
             self.looked_at += 1

@@ -27,11 +27,13 @@ class Piece(Victim):
     """A possible victim. `order` sorts the pieces of a project: who has least to lose is first.
 
     `pods_on` are its pods by the position of their node; `gpu_milli` is what it holds in all. `is_harmless`: all that
-    it has are nominations, nobody is evicted. `is_covered`: the quota of its project covers some of it.
+    it has are nominations, nobody is evicted. `has_started`: a container of it has, so there is work to lose.
+    `is_covered`: the quota of its project covers some of it.
     """
 
     __slots__ = (
         "gpu_milli",
+        "has_started",
         "is_covered",
         "is_harmless",
         "order",
@@ -45,7 +47,13 @@ class Piece(Victim):
     ) -> None:
         super().__init__(workload, pods, is_core, "", is_move)
         self.project = workload.project
-        self.order: tuple[VictimKey, bool, int] = (victim_order(workload, is_core), is_move, sequence)
+        self.has_started = not all(pod.never_started for pod in pods)
+        self.order: tuple[bool, VictimKey, bool, int] = (
+            self.has_started,
+            victim_order(workload, is_core),
+            is_move,
+            sequence,
+        )
         self.gpu_milli = pods[0].request.gpu_milli if len(pods) == 1 else chunk_gpu_milli(pods)
         self.pod_count = len(pods)
         self.is_harmless = False

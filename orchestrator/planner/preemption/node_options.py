@@ -35,9 +35,10 @@ class Option(NamedTuple):
     freed_milli: tuple[int, ...]
     covered: int
 
-    def harm(self, *, spare_covered: bool) -> tuple[int, int, int]:
-        """Pieces that a quota covers where that matters, GPUs freed beyond the need, pods."""
-        return (self.covered if spare_covered else 0, self.excess_milli, self.pod_count)
+    def harm(self, *, spare_covered: bool) -> tuple[int, bool, int, int]:
+        """Pieces that a quota covers where that matters, whether one has started, GPUs beyond the need, pods."""
+        has_started = any(piece.has_started and not piece.is_harmless for piece in self.pieces)
+        return (self.covered if spare_covered else 0, has_started, self.excess_milli, self.pod_count)
 
 
 class Need(NamedTuple):

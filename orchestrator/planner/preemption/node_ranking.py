@@ -20,7 +20,7 @@ from orchestrator.planner.session import Session
 _Rank = tuple[tuple[object, ...], ...]
 _Entry = tuple[_Rank, int, int, Option]
 """Who has least to lose, position of the node, stamp of the count that the option is from, the option."""
-_Harm = tuple[int, int, int]
+_Harm = tuple[int, bool, int, int]
 _Losers = tuple[tuple[str, ...], tuple[int, ...]]
 _WORK_OF_NODE = 12
 _WORK_OF_SET = 9

@@ -121,7 +121,7 @@ class ReclaimPolicy:
         return self._reason(workload, requested, project) is None
 
     def order(self, workload: Workload) -> Order:
-        """The side with the weakest claim first, then the pieces of a project as `victim_order` says."""
+        """Pods that have not started first, then the side with the weakest claim, then `victim_order`."""
         sides: dict[str, SideKey] = {}
 
         def key(piece: Piece) -> tuple[object, ...]:
@@ -129,7 +129,7 @@ class ReclaimPolicy:
             if side is None:
                 theirs = self._divergence_point(workload.project, piece.project)[1] or piece.project
                 side = sides[piece.project] = self._side_key(theirs)
-            return (not piece.is_harmless, side, piece.order)
+            return (not piece.is_harmless, piece.has_started, side, piece.order)
 
         return key
 

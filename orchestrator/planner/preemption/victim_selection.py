@@ -13,7 +13,7 @@ from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import Amounts, Constraints, Pod, Request, Scalars, Workload
-from orchestrator.planner.node_sets import node_types_for, positions_in
+from orchestrator.planner.node_sets import NodeSet, node_types_for, positions_in
 from orchestrator.planner.preemption.candidates import Candidates, Piece
 from orchestrator.planner.preemption.node_options import Option, minimal_options
 from orchestrator.planner.preemption.node_ranking import NodeRanking
@@ -110,7 +110,7 @@ class VictimSelector:
         self.candidates = candidates
         self.policy = policy
         self._rankings: dict[tuple[object, ...], NodeRanking] = {}
-        self._accepting: dict[tuple[Constraints, tuple[str, ...], Scalars], list[int]] = {}
+        self._accepting: dict[tuple[Constraints, tuple[str, ...], Scalars, NodeSet], list[int]] = {}
         self._counted: dict[tuple[Request, bool], Request] = {}
         self._cpu_is_ample = self._is_cpu_ample()
 
@@ -206,10 +206,11 @@ class VictimSelector:
     def _ranking(self, workload: Workload, pod: Pod, *, exact: bool = False) -> NodeRanking:
         types = node_types_for(self._session.tree.projects[workload.project], workload)
         request = self._counted_request(pod.request, exact=exact)
-        key = (self.policy.key(workload), request, pod.constraints, types)
+        avoided = self._session.placer.avoided(workload)
+        key = (self.policy.key(workload), request, pod.constraints, types, avoided)
         ranking = self._rankings.get(key)
         if ranking is None:
-            accepting = (pod.constraints, types, request.scalars)
+            accepting = (pod.constraints, types, request.scalars, avoided)
             positions = self._accepting.get(accepting)
             if positions is None:
                 # Where each job names hosts of its own, asking every node about it would cost jobs times nodes.

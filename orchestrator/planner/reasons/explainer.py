@@ -27,9 +27,11 @@ from orchestrator.planner.reasons.node_texts import (
     held_for_other,
     no_claim_made,
     no_node_matches,
+    nodes_avoided,
     nodes_reserved,
     part_refused,
     too_large,
+    with_avoided,
 )
 from orchestrator.planner.reasons.remedies import Remedies
 from orchestrator.planner.session import Session
@@ -89,7 +91,12 @@ class Explainer:
 
     def obstacle(self, workload: Workload, chunk: Chunk) -> Obstacle:
         """Why a chunk that its project may hold has no place, as the ledger stands."""
-        return self._impossible(workload, chunk) or self._shortage(workload, chunk)
+        impossible = self._impossible(workload, chunk)
+        if impossible is not None:
+            return impossible
+        shortage = self._shortage(workload, chunk)
+        avoided = self._session.failures.avoided_by(workload)
+        return with_avoided(shortage, avoided.values()) if avoided else shortage
 
     def _no_node_matches(self, workload: Workload, pod: Pod) -> Obstacle:
         project = self._session.tree.projects[workload.project]
@@ -104,7 +111,7 @@ class Explainer:
                 return claims_not_allocatable(problems[pod.id])
         pods = {(pod.request, id(pod.constraints)): pod for pod in chunk}
         for pod in pods.values():
-            admitting = self._session.placer.admitting(workload, pod)
+            admitting = self._session.placer.matching(workload, pod)
             if not admitting:
                 return self._no_node_matches(workload, pod)
             if pod.request not in self._holding:
@@ -115,6 +122,8 @@ class Explainer:
                 return too_large(pod.request, node_sets.largest(admitting), scalars)
             if self._needs_claim(pod, admitting & self._holding[pod.request]):
                 return no_claim_made(is_part=pod.request.is_shared)
+            if not self._session.placer.admitting(workload, pod) & self._holding[pod.request]:
+                return nodes_avoided(self._session.failures.avoided_by(workload).values())
         return self._session.models.violation(workload, chunk)
 
     def _needs_claim(self, pod: Pod, nodes: NodeSet) -> bool:

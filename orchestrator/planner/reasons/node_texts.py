@@ -1,6 +1,6 @@
 """Every reason why a workload waits that is about nodes: none admits it, none has room, or they are reserved."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.planner.accounting.amounts import (
@@ -40,6 +40,21 @@ def no_node_matches(nodes: int, unfit: Mapping[str, int]) -> PendingReason:
         Waiting.NO_NODE_MATCHES,
         f"of {nodes} node{'' if nodes == 1 else 's'} none takes its pods{f': {counts}' if counts else ''}",
     )
+
+
+def nodes_avoided(whys: Iterable[str]) -> PendingReason:
+    """All nodes that could hold one of its pods are avoided after failures."""
+    return PendingReason(Waiting.AVOIDED, _some_sentences(whys))
+
+
+def with_avoided(reason: PendingReason, whys: Iterable[str]) -> PendingReason:
+    """The reason with the nodes that are avoided after failures."""
+    return PendingReason(reason.code, f"{reason.message}; {_some_sentences(whys)}")
+
+
+def _some_sentences(whys: Iterable[str]) -> str:
+    first, *others = list(whys)
+    return first + (f" ({len(others)} more nodes are avoided)" if others else "")
 
 
 def too_large(request: Request, largest: Amounts, scalars: Mapping[str, int]) -> PendingReason:

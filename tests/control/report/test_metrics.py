@@ -22,6 +22,7 @@ from orchestrator.control.report.metrics import (
 )
 from orchestrator.exposition import Distribution, Exposition
 from orchestrator.observe.snapshot import Reading
+from orchestrator.observe.stuck_pods import PodProblem
 from orchestrator.planner import plan
 from orchestrator.planner.model import Eviction, Request, Snapshot
 from tests.cluster.waiting import ManualClock
@@ -38,7 +39,7 @@ NOW = 1_700_000_000
 SAMPLE = re.compile(
     r'(?P<name>[a-z_]+)(\{(?P<labels>[a-z_]+="([^"\\\n]|\\.)*"(,[a-z_]+="([^"\\\n]|\\.)*")*)\})? (?P<value>\S+)'
 )
-UNITS = ("_bytes", "_seconds", "_total", "_info", "_gpus", "_workloads", "_objects", "_nodes")
+UNITS = ("_bytes", "_seconds", "_total", "_info", "_gpus", "_workloads", "_objects", "_nodes", "_pods")
 
 
 def clock_at(seconds: float) -> ManualClock:
@@ -205,6 +206,8 @@ def test_each_metric_is_declared_described_once_and_called_as_prometheus_asks() 
     dep = (project("dep", 8000), project("team-a", 3000, parent="dep", limit_gpu_milli=4000))
     metrics = leader(reading(dep, (job,)))
     metrics.bound("a1-0")
+    read = replace(reading(dep, (job,)), problems={"uid": PodProblem("Stuck", "n1", "it does not end")})
+    metrics.decided(read, replace(plan(read.snapshot), avoided={"n1": "two pods failed"}), 0.02, 0)
     declared = {metric.name: metric for metric in operator.METRICS}
     assert len(declared) == len(operator.METRICS)
     described = re.findall(r"^# TYPE (\S+) (\S+)$", metrics.page().text, re.MULTILINE)

@@ -1,0 +1,167 @@
+"""Which nodes are avoided and which workloads back off, by the failures in the snapshot.
+
+    two failures in a row on a node ──> no pod is placed there:        10 s, 20 s, 40 s … after the last failure
+    a refused request of a workload ──> none of its pods is placed:    10 s, 20 s, 40 s … after the last refusal
+    a third failure of a workload ────> none of its pods is placed:    10 s, 20 s, 40 s … after the last failure
+    its containers did not start ─────> none of its pods is placed:    5 min, 10 min, 20 min …
+
+A workload that fails on several nodes is the cause itself. Its failures alone make no other workload avoid a node, nor
+do containers that did not start in time: the image may be wrong. If the time is not known (`now_us` is 0), nodes are
+avoided and no workload backs off.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from orchestrator.planner.model import (
+    SECOND_US,
+    FailureKind,
+    PendingReason,
+    Rejection,
+    Snapshot,
+    Waiting,
+    Workload,
+)
+
+FIRST_DELAY_SECONDS: Final = 10
+NOT_STARTED_DELAY_SECONDS: Final = 300
+MAX_DELAY_SECONDS: Final = 640
+MAX_NOT_STARTED_DELAY_SECONDS: Final = 3600
+IN_A_ROW: Final = 2
+"""The number of failures from which a node is avoided. A workload may fail that often before it backs off."""
+TOGETHER_US: Final = 2 * SECOND_US
+"""Refusals of one workload within this time are one attempt: its pods start together."""
+
+
+class Failures:
+    """The failures of one snapshot. `avoided` has, by node, why no pod is placed there.
+
+    `back_offs` has, by workload id, why none of its pending pods is placed.
+    """
+
+    def __init__(self, snapshot: Snapshot, workloads: Mapping[str, Workload]) -> None:
+        self.avoided: dict[str, str] = {}
+        self.back_offs: dict[str, PendingReason] = {}
+        self._avoided_by: dict[str, dict[str, str]] = {}
+        self._now_us = snapshot.now_us
+        if snapshot.rejections:
+            self._count(snapshot.rejections, workloads)
+
+    @property
+    def has_avoided(self) -> bool:
+        """Whether a node is avoided, by all workloads or by one."""
+        return bool(self.avoided or self._avoided_by)
+
+    def avoided_by(self, workload: Workload) -> Mapping[str, str]:
+        """Return, by node, why no pod of the workload is placed there."""
+        own = self._avoided_by.get(workload.id)
+        return self.avoided if own is None else {**own, **self.avoided}
+
+    def _count(self, rejections: Sequence[Rejection], workloads: Mapping[str, Workload]) -> None:
+        by_node: dict[str, list[Rejection]] = {}
+        by_workload: dict[str, list[Rejection]] = {}
+        for rejection in rejections:
+            by_workload.setdefault(rejection.workload, []).append(rejection)
+            if rejection.kind is not FailureKind.REFUSED:
+                by_node.setdefault(rejection.node, []).append(rejection)
+        culprits = {name for name, mine in by_workload.items() if _fails_everywhere(mine)}
+        for node, here in by_node.items():
+            counted = [
+                rejection
+                for rejection in here
+                if rejection.kind is FailureKind.REJECTED and not rejection.node_recovered
+            ]
+            if len({rejection.workload for rejection in counted}) == 1 and counted[0].workload in culprits:
+                counted = []
+            if why := self._why_avoided(node, counted):
+                self.avoided[node] = why
+            for name in {rejection.workload for rejection in here}:
+                own = [rejection for rejection in here if rejection.workload == name]
+                if why := self._why_avoided(node, own):
+                    self._avoided_by.setdefault(name, {})[node] = why
+        for name, mine in by_workload.items():
+            workload = workloads.get(name)
+            failed = [rejection for rejection in mine if not rejection.workload_recovered]
+            if workload is not None and failed and (reason := self._back_off(workload, failed)):
+                self.back_offs[name] = reason
+
+    def _why_avoided(self, node: str, counted: Sequence[Rejection]) -> str:
+        """Why the node is avoided after these failures; empty if it is not."""
+        if len(counted) < IN_A_ROW:
+            return ""
+        last = counted[-1]
+        left_us = self._left_us(last, delay_us(len(counted) - IN_A_ROW + 1))
+        if left_us <= 0:
+            return ""
+        times = f"{len(counted)} pods in a row failed there before a container ran"
+        until = f", it is tried again in {span_text(left_us)}" if self._now_us else ""
+        return f"node {node} is avoided: {times}, the last with {last.reason or 'no reason'}{until}"
+
+    def _back_off(self, workload: Workload, mine: Sequence[Rejection]) -> PendingReason | None:
+        """Why the workload is not placed; None if it is, also if the time is not known."""
+        if not self._now_us:
+            return None
+        definite = [rejection for rejection in mine if rejection.kind is not FailureKind.REJECTED]
+        rejected = [rejection for rejection in mine if rejection.kind is FailureKind.REJECTED]
+        size = max(1, len(workload.pods))
+        times = _attempts(definite) + max(0, -(-len(rejected) // size) - IN_A_ROW)
+        if not times:
+            return None
+        last = mine[-1]
+        first, most = FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS
+        if last.kind is FailureKind.NOT_STARTED:
+            first, most = NOT_STARTED_DELAY_SECONDS, MAX_NOT_STARTED_DELAY_SECONDS
+        left_us = self._left_us(last, delay_us(times, first, most))
+        if left_us <= 0:
+            return None
+        return PendingReason(
+            Waiting.BACK_OFF, f"{_words(last, len(mine))}; it is tried again in {span_text(left_us)}"
+        )
+
+    def _left_us(self, last: Rejection, delay: int) -> int:
+        """The rest of the delay after the failure; a failure without a time has just happened."""
+        return (last.at_us or self._now_us) + delay - self._now_us if self._now_us else delay
+
+
+NO_FAILURES: Final = Failures(Snapshot((), (), ()), {})
+
+
+def delay_us(times: int, first_seconds: int = FIRST_DELAY_SECONDS, most: int = MAX_DELAY_SECONDS) -> int:
+    """Return the delay after a number of failures in microseconds: it doubles with each."""
+    return min(first_seconds << min(times - 1, 16), most) * SECOND_US
+
+
+def span_text(span_us: int) -> str:
+    """Return a span of time in seconds, from two minutes on in minutes; both rounded up."""
+    seconds = -(-span_us // SECOND_US)
+    return f"{seconds} s" if seconds < 120 else f"{-(-seconds // 60)} min"
+
+
+def _fails_everywhere(rejections: Iterable[Rejection]) -> bool:
+    """Whether these failures of one workload were on several nodes, and it has not started since."""
+    nodes = {
+        rejection.node
+        for rejection in rejections
+        if rejection.kind is not FailureKind.REFUSED and not rejection.workload_recovered
+    }
+    return len(nodes) > 1
+
+
+def _attempts(rejections: Sequence[Rejection]) -> int:
+    """How often the workload was tried: its pods fail at about the same time."""
+    attempts, before_us = 0, 0
+    for rejection in rejections:
+        if not attempts or rejection.at_us - before_us > TOGETHER_US:
+            attempts += 1
+        before_us = rejection.at_us
+    return attempts
+
+
+def _words(last: Rejection, count: int) -> str:
+    where = f" on {last.node}" if last.node else ""
+    if last.kind is FailureKind.REFUSED:
+        return f"the API server refused its last start{where}: {last.reason}"
+    if last.kind is FailureKind.NOT_STARTED:
+        return f"it gave its GPUs back, as its containers did not start{where}: {last.reason}"
+    pods = "1 pod" if count == 1 else f"{count} pods"
+    return f"{pods} of it failed before a container ran, the last{where} with {last.reason or 'no reason'}"
