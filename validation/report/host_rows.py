@@ -70,7 +70,7 @@ def _cell(host: DeclaredHost, alone: HostScope, result: CheckResult, events: Seq
     ]
     within = Window(0, 0, len(own), window.started_ms, window.ended_ms)
     judgement, _ = judge_layer(result.id.partition(_LAYER)[2], alone, result.circumstances, own, within)
-    return HostCell(judgement.verdict, judgement.reason)
+    return HostCell(judgement.verdict, judgement.reason, judgement.required)
 
 
 def _facts(gpu: dict[str, Any]) -> dict[str, str]:

@@ -18,10 +18,11 @@ from validation.report.record import CheckResult, Report, RequirementResult
 MAX_SHOWN = 500
 """How many checks and evictions the page has; report.json has all."""
 MAX_HOSTS = 8
-MAX_WAIVERS = 5
+MAX_WAIVERS = 3
+MAX_LIMITS = 10
 """How many the certificate names, which is one page."""
-MAX_WORDS = 160
-"""Length of the sentences of a layer on a host; the check of the layer has all of them."""
+MAX_WORDS = 100
+"""Length of a text of the certificate, unless it says otherwise."""
 MAX_CHECKS = 50
 """How many checks of one requirement it names."""
 _GRAVITY = {
@@ -46,6 +47,8 @@ def render(report: Report) -> str:
         certificate=certificate(report),
         max_hosts=MAX_HOSTS,
         max_waivers=MAX_WAIVERS,
+        max_limits=MAX_LIMITS,
+        findings=_findings(report),
         contents=_contents(report),
         host_layers=list(dict.fromkeys(layer for row in report.hosts or () for layer in row.layers)),
         gpu_table=_gpu_table(report),
@@ -84,9 +87,7 @@ def _template() -> Template:
         seconds=text.seconds_or_dash,
         clock=text.clock,
         tone=lambda verdict: _GRAVITY.get(verdict, "fail"),
-        brief=lambda words: (
-            words if len(words) <= MAX_WORDS else words[: MAX_WORDS - 1] + "\N{HORIZONTAL ELLIPSIS}"
-        ),
+        brief=_brief,
     )
     environment.globals.update(
         allocation=text.allocation,
@@ -101,6 +102,21 @@ def _template() -> Template:
         verdicts_of=lambda steps: Counter(step.verdict for step in steps if step.required),
     )
     return environment.get_template("report.html.j2")
+
+
+def _brief(words: str, most: int = MAX_WORDS) -> str:
+    """The words, cut where they are longer."""
+    return words if len(words) <= most else words[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def _findings(report: Report) -> list[tuple[str, str, list[str]]]:
+    """By layer, each fault or measurement with the hosts that have it."""
+    hosts: dict[tuple[str, str], list[str]] = {}
+    for row in report.hosts or ():
+        for layer, cell in row.layers.items():
+            if cell.words:
+                hosts.setdefault((layer, cell.words.removeprefix(f"{row.host}: ")), []).append(row.host)
+    return [(layer, words, names) for (layer, words), names in sorted(hosts.items())]
 
 
 def _is_of_note(step: CheckResult) -> bool:
@@ -118,14 +134,14 @@ def _contents(report: Report) -> list[tuple[str, str]]:
         ("requirements", "Requirements", True),
         ("limits", "Requirements that do not apply", excluded),
         ("waivers", "Accepted deviations", bool(report.scope.waivers)),
-        ("chart", "GPUs per project over time", True),
-        ("checks", "Checks", True),
+        ("chart", "Appendix: GPUs per project over time", True),
+        ("checks", "Appendix: checks", True),
         *((f"scenario-{number}", s.id, True) for number, s in enumerate(report.scenarios, 1)),
-        ("evictions", "Evictions", True),
-        ("errata", "Errata of the reference", True),
+        ("evictions", "Appendix: evictions", True),
+        ("errata", "Appendix: errata of the reference", True),
         ("mutants", "Appendix: defects that these checks were shown to notice", bool(report.mutants)),
         ("commands", "Appendix: commands", True),
-        ("environment", "Environment", True),
+        ("environment", "Appendix: environment", True),
     ]
     return [(anchor, title) for anchor, title, is_there in sections if is_there]
 

@@ -332,6 +332,7 @@ class HostCell(_Record):
 
     verdict: str
     words: str = ""
+    required: bool = True
 
 
 class HostRow(_Record):

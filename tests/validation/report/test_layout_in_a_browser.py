@@ -14,10 +14,12 @@ import pytest
 from tests.validation.host_defects import NAMES
 from tests.validation.host_doubles import FakeHosts
 from tests.validation.replay import run_command, settings
+from tests.validation.report.records import three_steps
 from tests.validation.report.test_record import HoldsTwice
 from validation.catalogue.catalogue import load_catalogue
+from validation.judge.waivers import Waiver
 from validation.report import html
-from validation.report.record import read
+from validation.report.record import ClusterRecord, GpuIdentity, Identity, NodeIdentity, read
 from validation.scenario.loader import SUITES
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
@@ -103,11 +105,50 @@ def test_nothing_overlaps_and_nothing_is_cut_off(
     assert problems(page, tmp_path, width, printed=printed) == []
 
 
+def test_the_certificate_of_eight_hosts_with_waivers_is_one_page(tmp_path: Path) -> None:
+    if not CHROMIUM:
+        pytest.skip("there is no Chromium on this machine")
+    report = three_steps()
+    uid = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
+    nodes = [
+        NodeIdentity(
+            f"dgx-{n}", uid, uid, [GpuIdentity(f"GPU-{n}{g}", f"16511230100{n}{g}") for g in range(8)]
+        )
+        for n in range(1, 9)
+    ]
+    report.identity = Identity("ab" * 32, uid, "cd" * 32, nodes)
+    report.cluster = ClusterRecord("v1.36.3", 64)
+    report.summary = report.headline = "a long sentence " * 40
+    report.scope.deviations = ["the operator is not the installed one: changed through the environment"] * 5
+    report.scope.waivers = [
+        Waiver(
+            "hosts/layer/equality",
+            "ada@example.com",
+            "the vBIOS is updated " * 9,
+            "2026-12-31",
+            f"vBIOS 9{n}",
+            "n1",
+        )
+        for n in range(9)
+    ]
+    page = html.render(report)
+    certificate = page[: page.index("<nav")].replace("break-after: page;", "") + "</main></body></html>"
+    (tmp_path / "page.html").write_text(certificate)
+    command = [
+        CHROMIUM,
+        *FLAGS,
+        f"--user-data-dir={tmp_path / 'profile'}",
+        f"--print-to-pdf={tmp_path / 'page.pdf'}",
+    ]
+    subprocess.run([*command, (tmp_path / "page.html").as_uri()], capture_output=True, check=True, timeout=60)
+    assert len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "page.pdf").read_bytes())) == 1
+
+
 @pytest.mark.parametrize(
     ("flaw", "place", "width"),
     [
         ("the page is", ("</main>", '<p style="width: 3000px">wide</p></main>'), 400),
-        ("H2 Errata", ('<h2 id="errata">', '<h2 id="errata" style="margin-top: -60px">'), 1400),
+        ("H2 Appendix: errata", ('<h2 id="errata">', '<h2 id="errata" style="margin-top: -60px">'), 1400),
         ("cut off: TD", ("<td>", '<td style="overflow: hidden; white-space: nowrap; max-width: 20px">'), 400),
         ("too small to be read", ("svg { min-width: 860px; }", ""), 400),
     ],
