@@ -32,6 +32,7 @@ from orchestrator.cluster.pods import (
     NodeSelectorRequirement,
     NodeSelectorTerm,
     Pod,
+    PodAffinityTerm,
     PodNodeAffinity,
     PodSpec,
     PodStatus,
@@ -40,6 +41,7 @@ from orchestrator.cluster.pods import (
     ResourceRequirements,
     SchedulingGate,
     Toleration,
+    TopologySpreadConstraint,
 )
 from orchestrator.cluster.projects import (
     AmountSpec,
@@ -135,6 +137,7 @@ __all__ = [
     "PersistentVolume",
     "PersistentVolumeClaim",
     "Pod",
+    "PodAffinityTerm",
     "PodDisruptionBudget",
     "PodDisruptionBudgetSpec",
     "PodDisruptionBudgetStatus",
@@ -161,6 +164,7 @@ __all__ = [
     "Subject",
     "Taint",
     "Toleration",
+    "TopologySpreadConstraint",
     "VolumeSnapshot",
     "Wire",
 ]

@@ -7,7 +7,15 @@ from typing import Final
 import msgspec
 
 from orchestrator.cluster import resources
-from orchestrator.cluster.wire import Condition, Metadata, Object, Timestamp, Wire, without_null
+from orchestrator.cluster.wire import (
+    Condition,
+    LabelSelector,
+    Metadata,
+    Object,
+    Timestamp,
+    Wire,
+    without_null,
+)
 
 
 class ResourceRequirements(Wire, frozen=True):
@@ -25,11 +33,13 @@ class EnvironmentVariable(Wire, frozen=True):
 
 
 class ContainerPort(Wire, frozen=True):
-    """A port that a container listens on."""
+    """A port that a container listens on; with a `host_port` it is that port of the node."""
 
     container_port: int
     name: str = ""
     protocol: str = "TCP"
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
 
 
 class Container(Wire, frozen=True):
@@ -69,18 +79,72 @@ class NodeSelector(Wire, frozen=True):
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
+class PreferredSchedulingTerm(Wire, frozen=True):
+    """Nodes that the pod prefers; those that match have `weight` more."""
+
+    weight: int
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
 class PodNodeAffinity(Wire, frozen=True):
-    """What a node must be for the pod to be placed there; preferences are not read."""
+    """The nodes that a pod requires and those that it prefers."""
 
     required: NodeSelector | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
+    preferred: list[PreferredSchedulingTerm] = msgspec.field(
+        default_factory=list, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class PodAffinityTerm(Wire, frozen=True):
+    """Pods by their labels and namespaces, and the node label whose values are the domains."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] = []
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] = []
+    mismatch_label_keys: list[str] = []
+
+
+class WeightedPodAffinityTerm(Wire, frozen=True):
+    """Pods that the pod prefers to run beside, or, as its anti-affinity, apart from."""
+
+    weight: int
+    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
+
+
+class PodAffinity(Wire, frozen=True):
+    """The pods that a pod must run beside, or, as its anti-affinity, apart from; and those that it only prefers."""
+
+    required: list[PodAffinityTerm] = msgspec.field(
+        default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    preferred: list[WeightedPodAffinityTerm] = msgspec.field(
+        default_factory=list, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
 
 
 class Affinity(Wire, frozen=True):
-    """The affinity of a pod; only the node part is read."""
+    """The affinity of a pod to nodes and to other pods."""
 
     node_affinity: PodNodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Wire, frozen=True):
+    """How evenly the selected pods are spread over the values of a node label."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    match_label_keys: list[str] = []
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
 
 
 class Toleration(Wire, frozen=True):
@@ -141,6 +205,7 @@ class PodSpec(Wire, frozen=True):
     init_containers: list[Container] = []
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] = []
     tolerations: list[Toleration] = []
     priority: int = 0
     priority_class_name: str = ""

@@ -1,21 +1,12 @@
 """PodDisruptionBudgets in the planner's terms: how many of which pods may be evicted now."""
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
 
-from orchestrator.cluster.objects import FINISHED, LabelSelector, Pod, PodDisruptionBudget
-from orchestrator.labels import (
-    POD_OPERATORS,
-    LabelRequirement,
-    matches_requirement,
-    requirement_of,
-)
+from orchestrator.cluster.objects import FINISHED, Pod, PodDisruptionBudget
+from orchestrator.labels import matches_requirement
+from orchestrator.observe.label_selectors import requirements_of
 from orchestrator.observe.unreadable import Boundary, SkippedObject, Unreadable
 from orchestrator.planner.model import Budget
-
-MAX_REQUIREMENTS: Final = 64
-MAX_VALUES: Final = 1000
-"""Of one budget's selector, which is looked at for every pod of its namespace in every decision."""
 
 
 class Budgets:
@@ -71,7 +62,7 @@ def planner_budgets(
 
 def _read(name: str, budget: PodDisruptionBudget, pods: Iterable[Pod], evicted: Collection[str]) -> Budget:
     selector = budget.spec.selector
-    requirements = None if selector is None else _requirements(selector)
+    requirements = None if selector is None else requirements_of(selector)
     mine = tuple(
         sorted(
             pod.metadata.uid
@@ -83,25 +74,6 @@ def _read(name: str, budget: PodDisruptionBudget, pods: Iterable[Pod], evicted: 
     current = budget.status.observed_generation >= budget.metadata.generation
     allowed = budget.status.disruptions_allowed if current else 0
     return Budget(name, max(0, allowed - sum(uid in evicted for uid in mine)), mine)
-
-
-def _requirements(selector: LabelSelector) -> tuple[LabelRequirement, ...]:
-    """Return the expressions of a selector, all of which must match. Raises ValueError for one that is not known."""
-    requirements = len(selector.match_labels) + len(selector.match_expressions)
-    values = sum(len(expression.values) for expression in selector.match_expressions)
-    for count, most, what in (
-        (requirements, MAX_REQUIREMENTS, "requirements"),
-        (values, MAX_VALUES, "values"),
-    ):
-        if count > most:
-            raise ValueError(f"its selector has {count} {what}: at most {most} are read")
-    return (
-        *(LabelRequirement(key, "In", (value,)) for key, value in selector.match_labels.items()),
-        *(
-            requirement_of(expression.key, expression.operator, expression.values, POD_OPERATORS)
-            for expression in selector.match_expressions
-        ),
-    )
 
 
 def _bound_by_namespace(pods: Mapping[str, Pod], refused: Collection[str]) -> dict[str, list[Pod]]:

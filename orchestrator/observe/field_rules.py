@@ -28,6 +28,14 @@ class Each:
 
 
 @dataclass(frozen=True, slots=True)
+class Complete:
+    """The rule for an object, and the fields that it has to have."""
+
+    fields: "Rule"
+    required: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """A field with a check of its own, which yields problems in the value with their paths."""
 
@@ -46,7 +54,7 @@ class Read:
     """A field of which every value is implemented; `observe` reads it."""
 
 
-Rule: TypeAlias = "Mapping[str, Rule] | Only | Each | Checked | Irrelevant | Read"
+Rule: TypeAlias = "Mapping[str, Rule] | Only | Each | Complete | Checked | Irrelevant | Read"
 
 
 def problems(value: Any, rule: Rule, place: Place = ()) -> Iterator[tuple[Place, str]]:
@@ -60,16 +68,23 @@ def problems(value: Any, rule: Rule, place: Place = ()) -> Iterator[tuple[Place,
     elif isinstance(rule, Each):
         for index, entry in enumerate(value if isinstance(value, list) else ()):
             yield from problems(entry, rule.entry, (*place, index))
+    elif isinstance(rule, Complete) and isinstance(value, dict):
+        yield from ((place, f"{name} is missing") for name in rule.required if name not in value)
+        yield from problems(value, rule.fields, place)
     elif isinstance(rule, Checked):
         yield from rule.problems(value, place)
     elif isinstance(rule, Mapping) and isinstance(value, dict):
-        for name, part in value.items():
-            if not part:
-                continue
-            if name in rule:
-                yield from problems(part, rule[name], (*place, name))
-            else:
-                yield (*place, name), f"{name} is not implemented"
+        yield from _problems_of_fields(value, rule, place)
+
+
+def _problems_of_fields(
+    fields: Mapping[str, Any], rules: Mapping[str, Rule], place: Place
+) -> Iterator[tuple[Place, str]]:
+    for name, part in fields.items():
+        if part and name in rules:
+            yield from problems(part, rules[name], (*place, name))
+        elif part:
+            yield (*place, name), f"{name} is not implemented"
 
 
 def is_counted_whole(resource: str) -> bool:

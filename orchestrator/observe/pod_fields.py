@@ -6,7 +6,11 @@ The names are those of Kubernetes 1.36. A field that a later version adds is ref
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
+
+from orchestrator.cluster.objects import LabelSelector
 from orchestrator.cluster.quantity import shortened
+from orchestrator.labels import POD_OPERATORS
 from orchestrator.names import (
     GPU_FRACTION_ANNOTATION,
     GPU_FRACTION_DEVICES_ANNOTATION,
@@ -14,7 +18,19 @@ from orchestrator.names import (
     GROUP,
     SCHEDULER_NAME,
 )
-from orchestrator.observe.field_rules import QUANTITIES, READ, Checked, Each, Irrelevant, Only, Place, Rule
+from orchestrator.observe.field_rules import (
+    QUANTITIES,
+    READ,
+    Checked,
+    Complete,
+    Each,
+    Irrelevant,
+    Only,
+    Place,
+    Rule,
+    problems,
+)
+from orchestrator.observe.pod_traits import names_of
 
 _INSIDE: Final = Irrelevant("it takes effect inside the pod, after the kubelet has admitted it")
 _NETWORK: Final = Irrelevant("it configures the network of a pod that has its node")
@@ -33,11 +49,6 @@ def _muster_keys(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
     for key in value if isinstance(value, dict) else ():
         if key.startswith(f"{GROUP}/") and key not in READ_ANNOTATIONS:
             yield (*place, key), f"{key} is not implemented in a template"
-
-
-def _host_port(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
-    if value:
-        yield place, "hostPort is not implemented"
 
 
 def _priority(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
@@ -76,9 +87,9 @@ CONTAINER: Final[Rule] = {
         {
             "name": _NETWORK,
             "containerPort": _NETWORK,
-            "protocol": _NETWORK,
-            "hostIP": _NETWORK,
-            "hostPort": Checked(_host_port),
+            "protocol": Only(("TCP", "UDP", "SCTP")),
+            "hostIP": READ,
+            "hostPort": READ,
         }
     ),
     **dict.fromkeys(_INSIDE_A_CONTAINER, _INSIDE),
@@ -92,13 +103,70 @@ _REQUIREMENTS: Final = Each(
     }
 )
 
+_LABEL_SELECTOR: Final[Rule] = {
+    "matchLabels": READ,
+    "matchExpressions": Each({"key": READ, "operator": Only(POD_OPERATORS), "values": READ}),
+}
+
+
+def _namespaces(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    yield from problems(value, _LABEL_SELECTOR, place)
+    try:
+        names_of(msgspec.convert(value, LabelSelector))
+    except (ValueError, msgspec.ValidationError) as error:
+        yield place, f"{place[-1]}: {error}"
+
+
+def _positive(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    if isinstance(value, int) and value < 1:
+        yield place, f"{place[-1]}: {value} is not implemented: 1 or more is"
+
+
+_POD_TERM: Final = Complete(
+    {
+        "labelSelector": _LABEL_SELECTOR,
+        "topologyKey": READ,
+        "namespaces": READ,
+        "namespaceSelector": Checked(_namespaces),
+        "matchLabelKeys": READ,
+        "mismatchLabelKeys": READ,
+    },
+    ("topologyKey",),
+)
+_POD_TERMS: Final = {
+    "requiredDuringSchedulingIgnoredDuringExecution": Each(_POD_TERM),
+    "preferredDuringSchedulingIgnoredDuringExecution": Each(
+        Complete({"weight": READ, "podAffinityTerm": _POD_TERM}, ("weight", "podAffinityTerm"))
+    ),
+}
+_NODE_TERM: Final = {"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}
+
 AFFINITY: Final[Rule] = {
     "nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {
-            "nodeSelectorTerms": Each({"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS})
-        }
-    }
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": Each(_NODE_TERM)},
+        "preferredDuringSchedulingIgnoredDuringExecution": Each(
+            Complete({"weight": READ, "preference": _NODE_TERM}, ("weight", "preference"))
+        ),
+    },
+    "podAffinity": _POD_TERMS,
+    "podAntiAffinity": _POD_TERMS,
 }
+
+_POLICY: Final = Only(("Honor", "Ignore"))
+
+SPREAD: Final = Complete(
+    {
+        "maxSkew": Checked(_positive),
+        "topologyKey": READ,
+        "whenUnsatisfiable": Only(("DoNotSchedule", "ScheduleAnyway")),
+        "labelSelector": _LABEL_SELECTOR,
+        "matchLabelKeys": READ,
+        "minDomains": Checked(_positive),
+        "nodeAffinityPolicy": _POLICY,
+        "nodeTaintsPolicy": _POLICY,
+    },
+    ("maxSkew", "topologyKey", "whenUnsatisfiable"),
+)
 
 VOLUME: Final[Rule] = {
     "name": READ,
@@ -115,6 +183,7 @@ POD_SPEC: Final[Rule] = {
     "overhead": QUANTITIES,
     "nodeSelector": READ,
     "affinity": AFFINITY,
+    "topologySpreadConstraints": Each(SPREAD),
     "tolerations": Each(
         {
             "key": READ,

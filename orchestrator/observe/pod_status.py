@@ -1,4 +1,4 @@
-"""Whether a container of a pod has started, the reason if none has, and whether the node rejected the pod. Pure."""
+"""Whether a container of a pod has started, the reason if none has, when the pod ends, and rejected pods. Pure."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -6,6 +6,7 @@ from typing import Any, Final
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.pods import ContainerState, ContainerStatus
 from orchestrator.cluster.quantity import time_us
+from orchestrator.planner.model import SECOND_US
 
 _NOT_STARTED: Final = frozenset(("ContainerCannotRun", "StartError"))
 """Reasons of terminated containers whose process the runtime could not start."""
@@ -13,6 +14,12 @@ _NOT_STARTED: Final = frozenset(("ContainerCannotRun", "StartError"))
 HOPELESS: Final = frozenset(("InvalidImageName", "ErrImageNeverPull"))
 """Reasons of waiting containers that no later try of the kubelet can succeed with."""
 _NORMAL: Final = frozenset(("", "ContainerCreating", "PodInitializing"))
+
+
+def ends_by_us(pod: Pod) -> int:
+    """When Kubernetes ends the pod at the latest, 0 when it may run for ever or has not started."""
+    seconds, started_us = pod.spec.active_deadline_seconds, time_us(pod.status.start_time)
+    return 0 if seconds is None or not started_us else started_us + seconds * SECOND_US
 
 
 def has_started(pod: Pod) -> bool:

@@ -23,8 +23,10 @@ from orchestrator.names import (
 from orchestrator.observe.effective_request import effective_request, requested_names, resize_state
 from orchestrator.observe.field_rules import is_counted_whole
 from orchestrator.observe.node_terms import Terms, both, terms_of
+from orchestrator.observe.pod_traits import bound_traits
 from orchestrator.observe.unreadable import UnreadableRequest
 from orchestrator.planner.model import Constraints, Request, Scalars, Toleration
+from orchestrator.planner.traits import NO_TRAITS, PodTraits
 
 __all__ = [
     "GPU_PARTS",
@@ -76,13 +78,14 @@ GPU_PARTS: Final = frozenset((GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION))
 class Held:
     """What a bound pod holds on its node; None where it cannot be read, which has to count as all there is.
 
-    `scalars` are the other resources; None: nothing is known of them.
+    `scalars` are the other resources; None: nothing is known of them. `traits` are for constraints between pods.
     """
 
     cpu_milli: int | None
     memory_bytes: int | None
     problem: str = ""
     scalars: Mapping[str, int | None] | None = field(default_factory=dict)
+    traits: PodTraits = NO_TRAITS
 
 
 def resource_request(pod: Pod) -> Request:
@@ -139,7 +142,7 @@ def held_on_node(pod: Pod) -> Held:
         read("memory"),
         {name: read(name) for name in sorted(scalar_names(pod))},
     )
-    return Held(cpu, memory, "; ".join(problems), scalars)
+    return Held(cpu, memory, "; ".join(problems), scalars, bound_traits(pod))
 
 
 def is_admitted(pod: Pod) -> bool:

@@ -27,7 +27,8 @@ from orchestrator.observe.holdings import held_request
 from orchestrator.observe.node_terms import Terms, both
 from orchestrator.observe.nominations import nomination_of
 from orchestrator.observe.owners import Chain
-from orchestrator.observe.pod_status import start_fields
+from orchestrator.observe.pod_status import ends_by_us, start_fields
+from orchestrator.observe.pod_traits import bound_traits, in_order, pod_traits
 from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import (
     MAX_AMOUNT,
@@ -154,6 +155,7 @@ def planner_node(
         lost_gpus=health.lost_gpus,
         published_gpus=() if published is None else published.ids,
         scalars=scalars,
+        foreign_traits=in_order(use.traits for use in foreign),
     )
 
 
@@ -215,8 +217,7 @@ def planner_pod(
     pod's volumes ask of its node, `part` its part of the gang that its controller implies. `devices` are what it holds
     of its node's GPUs, whatever its annotation says; None: that counts. `claims` are its resource claims.
     """
-    node = pod.spec.node_name or None
-    state = model.PodState.PENDING
+    node, state = pod.spec.node_name or None, model.PodState.PENDING
     request = request if claims is None else claims.request
     terms = volumes if claims is None else both(volumes, claims.terms)
     held: tuple[int, ...] = ()
@@ -246,6 +247,7 @@ def planner_pod(
         claims=() if claims is None else claims.keys,
         extended_claim=None if claims is None else claims.extended,
         **start_fields(pod),
+        traits=pod_traits(pod),
     )
 
 
@@ -276,6 +278,7 @@ def held_pod(
         devices=held,
         stuck=stuck,
         **start_fields(pod),
+        traits=bound_traits(pod),
     )
 
 
@@ -365,12 +368,6 @@ def created_at_us(owner: Object | None, first: Pod) -> int:
     created = time_us(metadata.creation_timestamp)
     submitted = time_us(first.metadata.annotations.get(SUBMITTED_AT_ANNOTATION, ""))
     return submitted if -model.SECOND_US <= submitted - created < model.SECOND_US else created
-
-
-def ends_by_us(pod: Pod) -> int:
-    """When Kubernetes ends the pod at the latest, 0 when it may run for ever or has not started."""
-    seconds, started_us = pod.spec.active_deadline_seconds, time_us(pod.status.start_time)
-    return 0 if seconds is None or not started_us else started_us + seconds * model.SECOND_US
 
 
 def _may_be_taken_back(together: Together) -> bool:

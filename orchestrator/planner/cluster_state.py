@@ -12,10 +12,12 @@ from operator import is_, is_not
 from orchestrator.planner.accounting.demand import Demand
 from orchestrator.planner.accounting.gpu_memory import GpuSizes
 from orchestrator.planner.accounting.ledger import Ledger
+from orchestrator.planner.accounting.neighbours import Neighbours
 from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.gangs import Chunk, start_chunks
 from orchestrator.planner.model import Pod, PodState, Snapshot, Workload
 from orchestrator.planner.node_sets import NodeSets
+from orchestrator.planner.traits import NO_TRAITS
 
 
 class ClusterState:
@@ -40,9 +42,14 @@ class ClusterState:
         self.demand = Demand(self.tree, self.nodes)
         self.ledger.claims.observe(snapshot.dynamic)
         self._gpu_sizes = GpuSizes.of(snapshot.nodes)
+        self._constrained: dict[str, None] = {}
+        self._is_constrained_by_others = any(
+            traits.anti_affinity for node in snapshot.nodes for traits in node.foreign_traits
+        )
         for workload in snapshot.workloads:
             self._enter(workload)
         self.ledger.index_free_devices()
+        self._observe_neighbours()
 
     def follows(self, snapshot: Snapshot) -> bool:
         """Take over the new snapshot; False when a new state is needed."""
@@ -61,7 +68,25 @@ class ClusterState:
             self._strike(name)
         for workload in come:
             self._enter(workload)
+        self._observe_neighbours()
         return True
+
+    def _observe_neighbours(self) -> None:
+        """Let the ledger count pods for constraints between them, while a pod has one."""
+        ledger = self.ledger
+        if not self._constrained and not self._is_constrained_by_others:
+            ledger.neighbours = None
+        elif ledger.neighbours is None or ledger.neighbours.is_worn:
+            nodes = [account.node for account in ledger.nodes]
+            neighbours = ledger.neighbours = Neighbours(nodes, self.nodes)
+            for workload in self.workloads.values():
+                for pod in workload.pods:
+                    account = ledger.by_name.get(pod.node or "")
+                    if account is None:
+                        continue
+                    neighbours.occupy(pod, account.position, 1)
+                    if pod.state is PodState.RELEASING and not pod.stuck:
+                        neighbours.release(pod, account.position, 1)
 
     def _enter(self, workload: Workload) -> None:
         pods = workload.pods
@@ -69,6 +94,8 @@ class ClusterState:
             workload = in_pod_order(self._sized(workload))
         self.ledger.load(workload, 1)
         self.workloads[workload.id] = workload
+        if any(pod.traits.looks_at_others for pod in workload.pods if pod.traits is not NO_TRAITS):
+            self._constrained[workload.id] = None
         waits, runs, nominated, unstarted = _states(workload.pods)
         if workload.project not in self.tree.projects:
             if waits:
@@ -92,6 +119,7 @@ class ClusterState:
 
     def _strike(self, name: str) -> None:
         workload = self.workloads.pop(name)
+        self._constrained.pop(name, None)
         self.ledger.load(workload, -1)
         self.homeless.pop(name, None)
         self.demand.count(workload, self.waiting.pop(name, ()), -1)

@@ -24,6 +24,7 @@ from orchestrator.planner.actions.reserve import reserve, start_reserved
 from orchestrator.planner.actions.spare import spare_who_can_stay
 from orchestrator.planner.actions.unhealthy import move_off_unhealthy
 from orchestrator.planner.actions.unstarted import evict_unstarted
+from orchestrator.planner.actions.withdraw import withdraw_broken
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Binding, PendingReason, Plan, PodState, Snapshot, Workload
 from orchestrator.planner.obstacles import ClaimsOvertaken, Nominated
@@ -53,6 +54,7 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("consolidate", "reclaim", "preempt"), spare_who_can_stay),
     (("nominations",), start_in_free_places),
     (("stale",), evict_stale),
+    (("nominations",), withdraw_broken),
 )
 """The steps in their order; those with two names do what the decision is not kept from."""
 

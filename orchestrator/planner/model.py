@@ -19,6 +19,7 @@ from orchestrator.devices.model import (
 )
 from orchestrator.labels import LabelRequirement
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
+from orchestrator.planner.traits import NO_TRAITS, PodTraits
 
 DEVICE_MILLI = 1000
 """One whole GPU, in `gpu_milli`."""
@@ -151,6 +152,7 @@ class Pod:
     `claims` are the keys of its resource claims, `extended_claim` what is to be claimed for its GPUs on a node that
     publishes them in slices. `never_started`: it is bound, and none of its containers has run yet. Such a pod was bound
     at `bound_at_us` (0: not known). `start_problem` is the reason of its kubelet; with `cannot_start` that is final.
+    `traits` are for the constraints between pods.
     """
 
     id: str
@@ -174,6 +176,7 @@ class Pod:
     bound_at_us: int = 0
     start_problem: str = ""
     cannot_start: bool = False
+    traits: PodTraits = NO_TRAITS
 
     def in_state(self, state: PodState) -> "Pod":
         """The same pod in another state."""
@@ -309,7 +312,7 @@ class Node:
     (0: somebody said so, there is nothing to wait for). `unhealthy_gpus` are indices of GPUs that must not be used;
     of `lost_gpus` more the index is not known, only that nobody can be given so many. `published_gpus` are its GPUs by
     index where a driver publishes them in slices: pods get them by claims only. `scalars` are its other resources; it
-    has none of a resource that they do not name.
+    has none of a resource that they do not name. `foreign_traits` are those of pods of other schedulers on it.
     """
 
     name: str
@@ -331,6 +334,7 @@ class Node:
     foreign_devices: tuple[int, ...] = ()
     published_gpus: tuple[DeviceId, ...] = ()
     scalars: Mapping[str, int] = field(default_factory=dict)
+    foreign_traits: tuple[PodTraits, ...] = ()
 
     @property
     def usable_gpus(self) -> int:
@@ -449,6 +453,7 @@ class Waiting(enum.Enum):
     CLAIMS = "ClaimsNotAllocatable"
     AVOIDED = "NodesAvoided"
     BACK_OFF = "BackOff"
+    POD_CONSTRAINTS = "PodConstraints"
 
 
 CAPACITY_REASONS = (
@@ -457,6 +462,7 @@ CAPACITY_REASONS = (
     Waiting.AT_FAIR_SHARE,
     Waiting.RESERVED,
     Waiting.HELD,
+    Waiting.POD_CONSTRAINTS,
 )
 """Why a workload waits that would start with more capacity, and for nothing else."""
 

@@ -5,7 +5,7 @@ costs a few operations on whole sets, however many nodes there are. A pod's cons
 in microseconds, also where every pod has constraints of its own.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from orchestrator.labels import LabelRequirement, matches_requirement
@@ -21,6 +21,7 @@ from orchestrator.planner.model import (
     Toleration,
     Workload,
 )
+from orchestrator.planner.traits import NAME_LABELS
 
 NodeSet = int
 
@@ -127,7 +128,7 @@ class NodeSets:
         self._models = self._grouped(node.gpu_model for node in nodes)
         self._with_gpus = self._those(position for position, node in enumerate(nodes) if node.gpu_count)
         self._scalars: dict[str, Column] = {}
-        self._labels: dict[str, dict[str, NodeSet]] = {}
+        self._labels: dict[str, Mapping[str, NodeSet]] = {}
         self._admitting: dict[tuple[Constraints, tuple[str, ...]], NodeSet] = {}
         self._capacity: dict[NodeSet, Amounts] = {}
 
@@ -236,7 +237,7 @@ class NodeSets:
             ("not ready or unhealthy", self.schedulable | ~unhealthy),
             ("cordoned", self.schedulable | ~cordoned),
             ("closed", self.schedulable),
-            ("taint", self._tolerated(constraints)),
+            ("taint", self.tolerated(constraints.tolerations)),
         ):
             unfit = left & ~passing
             if unfit:
@@ -246,7 +247,7 @@ class NodeSets:
 
     def _find_admitting(self, constraints: Constraints, node_types: tuple[str, ...]) -> NodeSet:
         nodes = self.schedulable & self._of_types(node_types) & self._selected(constraints)
-        return nodes & self._tolerated(constraints)
+        return nodes & self.tolerated(constraints.tolerations)
 
     def _of_types(self, node_types: tuple[str, ...]) -> NodeSet:
         if not node_types:
@@ -257,18 +258,21 @@ class NodeSets:
         """The nodes that match node selector and node affinity."""
         nodes = self.everywhere
         for key, value in constraints.node_selector:
-            nodes &= self._label(key).get(value, 0)
-        if constraints.node_terms:
-            nodes &= _union(self._matching(term) for term in constraints.node_terms)
-        return nodes
+            nodes &= self.labelled(key).get(value, 0)
+        return nodes & self.matching(constraints.node_terms)
 
-    def _tolerated(self, constraints: Constraints) -> NodeSet:
+    def matching(self, terms: Sequence[Iterable[LabelRequirement]]) -> NodeSet:
+        """The nodes that match one of the terms; without terms every node."""
+        return _union(self._matching(term) for term in terms) if terms else self.everywhere
+
+    def tolerated(self, tolerations: Sequence[Toleration]) -> NodeSet:
+        """The nodes without a taint that keeps a pod with these tolerations away."""
         return _union(
             having
             for taints, having in self._taints.items()
             if all(
                 taint.effect == "PreferNoSchedule"
-                or any(tolerates(toleration, taint) for toleration in constraints.tolerations)
+                or any(tolerates(toleration, taint) for toleration in tolerations)
                 for taint in taints
             )
         )
@@ -280,7 +284,7 @@ class NodeSets:
         return nodes
 
     def _satisfying(self, requirement: LabelRequirement) -> NodeSet:
-        labels = self._label(requirement.key)
+        labels = self.labelled(requirement.key)
         # A label such as the host name has a value for each node: these two operators need not look at all of them.
         if requirement.operator in ("In", "NotIn"):
             nodes = _union(labels.get(value, 0) for value in requirement.values)
@@ -294,13 +298,13 @@ class NodeSets:
             nodes |= self.everywhere & ~_union(labels.values())
         return nodes
 
-    def _label(self, key: str) -> dict[str, NodeSet]:
+    def labelled(self, key: str) -> Mapping[str, NodeSet]:
         """The nodes that have the label, by its value."""
         sets = self._labels.get(key)
         if sets is None:
             positions: dict[str, list[int]] = {}
             for position, node in enumerate(self._nodes):
-                value = node.labels.get(key)
+                value = label_of(node, key)
                 if value is not None:
                     positions.setdefault(value, []).append(position)
             sets = self._labels[key] = {value: self._those(at) for value, at in positions.items()}
@@ -321,6 +325,11 @@ def _union(sets: Iterable[NodeSet]) -> NodeSet:
     for nodes in sets:
         union |= nodes
     return union
+
+
+def label_of(node: Node, key: str) -> str | None:
+    """The value of the node's label, or its name for one of NAME_LABELS; None if it lacks the label."""
+    return node.labels.get(key, node.name if key in NAME_LABELS else None)
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:

@@ -109,6 +109,13 @@ class ClaimsOvertaken:
 
 
 @dataclass(frozen=True, slots=True)
+class ConstraintsOvertaken:
+    """After the pods were placed, the same decision changed the pods that their required constraints depend on."""
+
+    code: ClassVar[Waiting] = Waiting.POD_CONSTRAINTS
+
+
+@dataclass(frozen=True, slots=True)
 class NoProject:
     """The workload's project does not exist."""
 

@@ -1,6 +1,6 @@
 """The state of one decision, shared by its actions: the ledger, the shares, and what has been decided so far."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
 from orchestrator.planner.accounting.gpu_models import GpuModels
@@ -51,7 +51,7 @@ class Session:
 
     `actions` are the names of the steps that it may take. `seats` and `queues` are the record of the decision,
     `restored` the workloads whose seats an earlier decision nominated. `reasons` say why workloads wait, `limits`
-    which evictions are refused.
+    which evictions are refused. `has_lifted`: a start was taken back, perhaps in a trial.
     """
 
     def __init__(self, state: ClusterState, actions: Collection[str] = ()) -> None:
@@ -69,6 +69,8 @@ class Session:
         if back_offs:
             waiting = {name: chunks for name, chunks in waiting.items() if name not in back_offs}
         self.queues = Queues(self.ledger, self.seats, state.workloads, waiting)
+        if self.ledger.neighbours is not None:
+            self.ledger.neighbours.waiting = self._nominated_pods
         self.reservations = Reservations(
             self.ledger, self.tier, self.queues.is_whole, now_us=self.snapshot.now_us
         )
@@ -90,6 +92,7 @@ class Session:
         self._state = state
         self.restored: set[str] = set()
         self.started_elsewhere: list[str] = []
+        self.has_lifted = False
         self.work = WorkBound(
             work_of_decision(self.snapshot.settings.max_work, len(self.snapshot.nodes)),
             lambda: self.placer.looked_at,
@@ -130,6 +133,26 @@ class Session:
                 turns.settle(workload.project)
                 workload = turns.pop()
         return workload
+
+    def _nominated_pods(self) -> Iterator[tuple[Pod, int]]:
+        """The pods with seats that are not free yet, and the positions of their nodes."""
+        for seat in self.seats.nominated():
+            yield seat.pod, self.ledger.by_name[seat.where.node].position
+
+    def meets_constraints(self, placed: Placed) -> bool:
+        """Whether the pods, which are on the ledger, meet their constraints on other pods once releases are through.
+
+        A search places pods one after the other, and the last pods can break the constraints of the first ones.
+        """
+        neighbours = self.ledger.neighbours
+        return neighbours is None or all(
+            neighbours.is_met(pod, self.ledger.by_name[where.node].position) for pod, where in placed
+        )
+
+    def shape_beside_others(self, chunk: Chunk) -> tuple[Hashable, ...]:
+        """Return the part of a chunk's shape that constraints between pods add."""
+        neighbours = self.ledger.neighbours
+        return () if neighbours is None else tuple(map(neighbours.key, chunk))
 
     def tier(self, workload: Workload, chunk: Chunk, *, levels: int | None = None) -> EntitlementTier:
         """How well founded it is to start the chunk; `levels` 1 looks at the project alone."""
@@ -311,6 +334,7 @@ class Session:
 
     def lift(self, workload: Workload) -> None:
         """Let the pods that this decision starts wait again, also on the ledger."""
+        self.has_lifted = True
         self.seats.lift(workload, SeatState.NEW)
         self.queues.renew(workload.id)
 

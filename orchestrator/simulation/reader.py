@@ -20,10 +20,11 @@ from orchestrator.observe.failed_starts import Start, counting, rejection_of
 from orchestrator.observe.pod_status import is_rejected, last_start_us
 from orchestrator.observe.request import MAX_AMOUNT, MAX_DEVICES, NO_SCALARS, amount_of_scalar
 from orchestrator.planner import model
+from orchestrator.planner.traits import PodTraits
 from orchestrator.simulation import forms
 from orchestrator.simulation.devices import Devices
 from orchestrator.simulation.extra_fields import from_file, uncovered
-from orchestrator.simulation.templates import Templates, has_succeeded, of_status
+from orchestrator.simulation.templates import Templates, has_succeeded, namespace_of, of_status
 
 Place = tuple[str | int, ...]
 T = TypeVar("T")
@@ -50,6 +51,7 @@ class _Reader:
         self._form = form
         self._ids: dict[str, Place] = {}
         self._templates = Templates(document)
+        self._has_templates = any(workload.template is not UNSET for workload in form.workloads)
         self._rejections: list[model.Rejection] = []
         self._starts: list[Start] = []
 
@@ -204,6 +206,9 @@ class _Reader:
                 self._rejections.append(rejection_of(observed, workload_id, pod_id))
             return None
         request, constraints = self._requirements(form, pod, observed, place)
+        extra = self._extra(model.Pod, (pod,))
+        if self._has_templates and "traits" not in extra:
+            extra["traits"] = self._traits(form, observed, place)
         state = model.PodState(pod.state or ("pending" if pod.on is None else "allocated"))
         if (state is model.PodState.PENDING) != (pod.on is None):
             raise self._error(
@@ -219,8 +224,14 @@ class _Reader:
             devices=self._devices_of(form, pod, request, place),
             nominated_node=None if pod.nominated is None else pod.nominated.node,
             nominated_devices=() if pod.nominated is None else tuple(pod.nominated.devices),
-            **({} if observed is None else of_status(observed)) | self._extra(model.Pod, (pod,)),
+            **({} if observed is None else of_status(observed)) | extra,
         )
+
+    def _traits(self, form: forms.WorkloadForm, observed: Pod | None, place: Place) -> PodTraits:
+        """The traits of the pod. Without a template it has a namespace and no labels."""
+        if observed is not None and form.template is not UNSET:
+            return self._templates.traits(observed, place[:2])
+        return PodTraits(namespace_of(form))
 
     def _devices_of(
         self, form: forms.WorkloadForm, pod: forms.PodForm, request: model.Request, place: Place

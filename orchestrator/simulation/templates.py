@@ -3,25 +3,28 @@
 The code that reads the objects of a cluster reads them too.
 """
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
 from orchestrator.cluster.objects import FINISHED, Pod, PodStatus, PodTemplate
 from orchestrator.document import Document
+from orchestrator.names import NAMESPACE_PREFIX
 from orchestrator.observe.effective_request import resize_state
 from orchestrator.observe.field_rules import Rule, problems
 from orchestrator.observe.pod_fields import POD_STATUS, POD_TEMPLATE
-from orchestrator.observe.pod_status import start_fields
+from orchestrator.observe.pod_status import ends_by_us, start_fields
+from orchestrator.observe.pod_traits import pod_traits
 from orchestrator.observe.request import pod_constraints, pod_request
-from orchestrator.observe.snapshot import ends_by_us
 from orchestrator.planner import model
+from orchestrator.planner.traits import PodTraits
 from orchestrator.simulation import forms
 from orchestrator.simulation.extra_fields import camel, uncovered
 
 Place = tuple[str | int, ...]
+T = TypeVar("T")
 
 _REPLACED: Final = (
     *forms.RequestForm.__struct_fields__,
@@ -61,7 +64,8 @@ class Templates:
                 (*place, "state"), f"state: the pod has ended, its phase is {status.phase}"
             )
         spec = msgspec.structs.replace(template.spec, node_name=pod.on or "")
-        observed = Pod(metadata=template.metadata, spec=spec, status=status)
+        metadata = msgspec.structs.replace(template.metadata, namespace=namespace_of(form))
+        observed = Pod(metadata=metadata, spec=spec, status=status)
         if form.template is UNSET and any(resize_state(observed)):
             raise self._document.error(
                 (*place, "status"), "status: resources of containers need a `template` with these containers"
@@ -78,8 +82,15 @@ class Templates:
 
     def requirements(self, pod: Pod, place: Place) -> tuple[model.Request, model.Constraints]:
         """Return the request and the constraints of the pod of a template."""
+        return self._of_template(place, lambda: (pod_request(pod), pod_constraints(pod)))
+
+    def traits(self, pod: Pod, place: Place) -> PodTraits:
+        """Return the traits of the pod of a template."""
+        return self._of_template(place, lambda: pod_traits(pod))
+
+    def _of_template(self, place: Place, read: Callable[[], T]) -> T:
         try:
-            return pod_request(pod), pod_constraints(pod)
+            return read()
         except ValueError as error:
             where = (*_workload(place), "template", "spec")
             raise self._document.error(where, f"template.spec: {error}") from error
@@ -110,6 +121,11 @@ class Templates:
         for name in _set_fields(form):
             key = camel(name)
             raise self._document.error((*place, key), f"`{key}` goes with no `template`, which replaces it")
+
+
+def namespace_of(form: forms.WorkloadForm) -> str:
+    """The namespace of the workload's project, as the operator makes it."""
+    return f"{NAMESPACE_PREFIX}{form.project}"
 
 
 def of_status(pod: Pod) -> dict[str, Any]:

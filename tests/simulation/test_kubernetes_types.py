@@ -35,6 +35,56 @@ EXPECTED: Final[dict[str, tuple[list[str], dict[str, tuple[Waiting, str]]]]] = {
         {"b/old": (Waiting.AT_FAIR_SHARE, "2 GPUs")},
     ),
     "02-pods-of-the-node": (["w/0 on n1"], {"a/w": (Waiting.FRAGMENTED, "no pod slot")}),
+    "03-apart-and-spread": (
+        [
+            "serve/0 on n1",
+            "serve/1 on n2",
+            "spread/0 on n1",
+            "spread/1 on n2",
+            "spread/2 on n1",
+            "spread/3 on n2",
+        ],
+        {
+            "a/serve": (
+                Waiting.POD_CONSTRAINTS,
+                "2 nodes have the GPUs but its required pod anti-affinity (kubernetes.io/hostname) keeps the pod away",
+            )
+        },
+    ),
+    "03-other-projects-keep-away": (
+        ["alone/0 on n1", "noisy/0 on n3"],
+        {
+            "b/noisy": (
+                Waiting.POD_CONSTRAINTS,
+                "but the required pod anti-affinity of other pods (topology.kubernetes.io/zone) keeps the pod away",
+            )
+        },
+    ),
+    "03-gang-in-one-zone": (
+        ["gang/0 on n2", "gang/1 on n2", "gang/2 on n3", "gang/3 on n3"],
+        {
+            "a/beside": (
+                Waiting.POD_CONSTRAINTS,
+                "1 node has the GPUs but its required pod affinity (topology.kubernetes.io/zone) keeps the pod away",
+            )
+        },
+    ),
+    "03-victim-takes-its-anti-affinity-away": (
+        ["other/0 on n1", "want/0 on n1"],
+        dict.fromkeys(
+            ("b/borrowed", "b/second"),
+            (Waiting.POD_CONSTRAINTS, "the required pod anti-affinity of other pods"),
+        ),
+    ),
+    "03-host-ports": (
+        ["first/0 on n1", "first/1 on n2", "udp/0 on n1"],
+        {
+            "a/second": (
+                Waiting.POD_CONSTRAINTS,
+                "2 nodes have the GPUs but its host port 8080 keeps the pod away",
+            )
+        },
+    ),
     "06-sidecar-peak": ([], {"a/sidecar-peak": (Waiting.TOO_LARGE, "100 CPUs")}),
     "06-sidecar-after": (["sidecar-after/0 on n1"], {}),
     "05-rejected-twice": (["other/0 on n2", "reject/2 on n2"], {}),
@@ -148,15 +198,39 @@ def test_each_case_is_expected_and_read_back_as_it_was(tmp_path: Path) -> None:
 
 
 REFUSED: Final[dict[str, dict[str, Any]]] = {
-    "podAntiAffinity": spec(
-        affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}
+    "namespaceSelector": spec(
+        affinity={
+            "podAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "zone", "namespaceSelector": {"matchLabels": {"team": "a"}}}
+                ]
+            }
+        }
     ),
-    "podAffinity": spec(affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}),
-    "preferredDuringSchedulingIgnoredDuringExecution": spec(
-        affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}
+    "preferredDuringScheduling": spec(
+        affinity={"nodeAffinity": {"preferredDuringScheduling": [{"weight": 1}]}}
     ),
-    "topologySpreadConstraints": spec(topologySpreadConstraints=[{"maxSkew": 1}]),
-    "hostPort": {"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]}},
+    "maxSkew": spec(
+        topologySpreadConstraints=[{"topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule", "maxSkew": -1}]
+    ),
+    "whenUnsatisfiable": spec(
+        topologySpreadConstraints=[{"topologyKey": "z", "whenUnsatisfiable": "Never", "maxSkew": 1}]
+    ),
+    "nodeTaintsPolicy": spec(
+        topologySpreadConstraints=[
+            {
+                "topologyKey": "z",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "maxSkew": 1,
+                "nodeTaintsPolicy": "Prefer",
+            }
+        ]
+    ),
+    "protocol": {
+        "spec": {
+            "containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80, "protocol": "IP"}]}]
+        }
+    },
     "persistentVolumeClaim": spec(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "p"}}]),
     "ephemeral": spec(volumes=[{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]),
     "resourceClaims": spec(resourceClaims=[{"name": "gpu"}]),
@@ -337,11 +411,17 @@ def test_an_amount_that_a_node_cannot_have_is_refused(
     assert words in str(refused.value)
 
 
+def test_a_field_that_a_term_needs_is_missing_by_name(loaded: Callable[[str], model.Snapshot]) -> None:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [{"namespaces": ["n"]}]}
+    with pytest.raises(UsageError, match=r"file.yaml:13: topologyKey is missing"):
+        loaded(with_template(spec(affinity={"podAntiAffinity": required})))
+
+
 def test_the_command_exits_with_2_and_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "file.yaml"
-    path.write_text(with_template(REFUSED["topologySpreadConstraints"]))
+    path.write_text(with_template(REFUSED["schedulingGates"]))
     assert main(["simulate", str(path), "--until-stable", "--json"]) == 2
     errors = capsys.readouterr().err.strip().splitlines()
     assert len(errors) == 1
-    assert "topologySpreadConstraints is not implemented" in errors[0]
+    assert "schedulingGates is not implemented" in errors[0]
     assert f"{path}:10:" in errors[0]

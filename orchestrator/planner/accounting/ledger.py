@@ -9,6 +9,7 @@ promised, so that a decision made in the last cycle is not made again in this on
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import sub
+from typing import TYPE_CHECKING
 
 from orchestrator.planner.accounting.amounts import Figures
 from orchestrator.planner.accounting.claim_ledger import ClaimLedger
@@ -24,6 +25,9 @@ from orchestrator.planner.model import (
     Workload,
 )
 from orchestrator.planner.placements import Placement
+
+if TYPE_CHECKING:
+    from orchestrator.planner.accounting.neighbours import Neighbours
 
 
 class NodeAccount:
@@ -194,7 +198,7 @@ class Ledger:
 
     First everything that holds something is loaded, then `index_free_devices` is called once. What is loaded between
     decisions is not in the log. `changes` are the positions of the nodes that changed in this decision, one after the
-    other.
+    other. `neighbours` is set while a pod has required constraints on other pods.
     """
 
     def __init__(self, nodes: Sequence[Node], tree: ProjectTree) -> None:
@@ -223,6 +227,7 @@ class Ledger:
         self.changes: list[int] = []
         self._log: list[Callable[[], None]] = []
         self.free: FreeIndex | None = None
+        self.neighbours: Neighbours | None = None
         self._groups: dict[tuple[str, ...], dict[tuple[str, ...], tuple[int, ...]]] = {}
 
     def index_free_devices(self) -> None:
@@ -369,6 +374,8 @@ class Ledger:
         account.version = self.version
         self.changes.append(account.position)
         account.occupy(pod.request, devices, workload.project, sign)
+        if self.neighbours is not None:
+            self.neighbours.occupy(pod, account.position, sign)
         if self.free is not None and account.idle_devices != before:
             self.free.move(account, before)
         if self.releasing_nodes and account.position in self.releasing_nodes:
@@ -378,6 +385,8 @@ class Ledger:
         self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], sign: int
     ) -> None:
         account.release(pod.request, devices, sign)
+        if self.neighbours is not None:
+            self.neighbours.release(pod, account.position, sign)
         self._charge_terminating(workload, pod.request, account, sign)
         self.version += 1
         account.version = self.version

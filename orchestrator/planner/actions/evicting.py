@@ -86,7 +86,8 @@ def _by_kind(session: Session) -> dict[tuple[object, ...], list[str]]:
     """Ids of the workloads that wait for capacity, by kind, the next in the queue last."""
     kinds: dict[tuple[object, ...], list[str]] = {}
     for workload in sorted(waiting_for(session, CAPACITY_REASONS), key=workload_order, reverse=True):
-        shape = shape_of(workload, session.next_chunk(workload))
+        chunk = session.next_chunk(workload)
+        shape = (*session.shape_beside_others(chunk), *shape_of(workload, chunk))
         kinds.setdefault((workload.project, workload.preemptible, *shape), []).append(workload.id)
     return kinds
 

@@ -29,7 +29,8 @@ class Rearranger:
         if not started:
             return False
         tier = session.reservations.key(workload, chunk)
-        shape = (workload.project, tier, *shape_of(workload, chunk))
+        beside = session.shape_beside_others(chunk)
+        shape = (workload.project, tier, *beside, *shape_of(workload, chunk))
         requested = chunk_amounts(chunk)
         if shape in self._hopeless or not requested[0] or session.violation(workload, chunk) is not None:
             return False

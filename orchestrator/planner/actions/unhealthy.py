@@ -99,7 +99,7 @@ def _is_due_to_others(session: Session, workload: Workload, pods: Sequence[Pod],
     for rival in sorted(session.pending(), key=workload_order):
         chunk = session.next_chunk(rival)
         tier = session.reservations.key(rival, chunk)
-        kind = (rival.project, tier, *shape_of(rival, chunk))
+        kind = (rival.project, tier, *session.shape_beside_others(chunk), *shape_of(rival, chunk))
         ahead = rival.project == workload.project and workload_order(rival) < workload_order(workload)
         if kind in kinds or not (ahead or session.tier(rival, chunk) < ours):
             continue

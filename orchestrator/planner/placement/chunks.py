@@ -5,12 +5,16 @@ from collections.abc import Collection, Sequence
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.gangs import leaves
 from orchestrator.planner.model import Pod, PodState, SubGroup, TopologyRule, Workload
+from orchestrator.planner.node_sets import label_of
 from orchestrator.planner.placement.placer import Placer
 from orchestrator.planner.placement.topology import domains_to_try
 from orchestrator.planner.placements import Placed
 
 Scope = Collection[int] | None
 """Positions of the nodes to look at; None: all."""
+
+_MAX_SEARCHED = 64
+_MAX_TRIES = 200
 
 
 class ChunkPlacer:
@@ -84,6 +88,9 @@ class ChunkPlacer:
     def _place_pods(
         self, workload: Workload, chunk: Sequence[Pod], scope: Scope, *, only_now: bool
     ) -> Placed | None:
+        neighbours = self._ledger.neighbours
+        if len(chunk) > 1 and neighbours is not None and any(map(neighbours.concerns, chunk)):
+            return self._place_beside_each_other(workload, chunk, scope, only_now=only_now)
         checkpoint = self._ledger.checkpoint()
         placed: Placed = []
         for pod in largest_first(chunk):
@@ -94,6 +101,100 @@ class ChunkPlacer:
             self._ledger.place(workload, pod, placement)
             placed.append((pod, placement))
         return placed
+
+    def _place_beside_each_other(
+        self, workload: Workload, chunk: Sequence[Pod], scope: Scope, *, only_now: bool
+    ) -> Placed | None:
+        """Place pods whose constraints may refer to each other: those without affinity first, then beside these."""
+        pods = sorted(largest_first(chunk), key=lambda pod: bool(pod.traits.affinity))
+        placed = self._place_in_passes(workload, pods, scope, only_now=only_now)
+        if placed is None and len(pods) <= _MAX_SEARCHED:
+            return self._search(workload, pods, scope, only_now=only_now)
+        return placed
+
+    def _place_in_passes(
+        self, workload: Workload, pods: Sequence[Pod], scope: Scope, *, only_now: bool
+    ) -> Placed | None:
+        """Place each pod on its best node. A pod without a node is tried again after the others."""
+        checkpoint = self._ledger.checkpoint()
+        placed: Placed = []
+        while pods:
+            before, without = len(placed), list[Pod]()
+            for pod in pods:
+                placement = None
+                if not (without and len(placed) == before and _are_equal(pod, without[-1])):
+                    placement = self._placer.find(workload, pod, scope, only_now=only_now)
+                if placement is None:
+                    without.append(pod)
+                    continue
+                self._ledger.place(workload, pod, placement)
+                placed.append((pod, placement))
+            if len(placed) == before:
+                self._ledger.rollback(checkpoint)
+                return None
+            pods = without
+        return placed
+
+    def _search(
+        self, workload: Workload, pods: Sequence[Pod], scope: Scope, *, only_now: bool
+    ) -> Placed | None:
+        """Place the pods in up to _MAX_TRIES searches for a node.
+
+        The best node of the first pod can leave none for the last one, for example in the smaller zone with affinity
+        among all pods. Then the first pod is placed in another domain.
+        """
+        tries = iter(range(_MAX_TRIES))
+
+        def place(waiting: Sequence[Pod]) -> Placed | None:
+            for pod in _different(waiting):
+                others = [other for other in waiting if other is not pod]
+                closed: set[int] = set()
+                while next(tries, None) is not None:
+                    within = scope if not closed else self._without(scope, closed)
+                    placement = self._placer.find(workload, pod, within, only_now=only_now)
+                    if placement is None:
+                        break
+                    checkpoint = self._ledger.checkpoint()
+                    self._ledger.place(workload, pod, placement)
+                    rest = place(others) if others else []
+                    if rest is not None:
+                        return [(pod, placement), *rest]
+                    self._ledger.rollback(checkpoint)
+                    closed.update(self._alike(pod, placement.node))
+                if closed:
+                    return None  # another order of the pods has the same nodes
+            return None
+
+        return place(pods)
+
+    def _without(self, scope: Scope, closed: Collection[int]) -> Scope:
+        positions = range(len(self._ledger.nodes)) if scope is None else scope
+        return [position for position in positions if position not in closed]
+
+    def _alike(self, pod: Pod, name: str) -> Collection[int]:
+        """The nodes in the same domains of all topology keys of the pod's constraints."""
+        traits, nodes = pod.traits, self._ledger.nodes
+        keys = dict.fromkeys(term.topology_key for term in (*traits.affinity, *traits.anti_affinity))
+        keys |= dict.fromkeys(spread.topology_key for spread in traits.spread)
+        position = self._ledger.by_name[name].position
+        values = [label_of(nodes[position].node, key) for key in keys]
+        if not keys:
+            return (position,)
+        return [
+            account.position for account in nodes if [label_of(account.node, key) for key in keys] == values
+        ]
+
+
+def _are_equal(one: Pod, other: Pod) -> bool:
+    """Whether the two pods have the same nodes."""
+    return (
+        one.request == other.request and one.constraints is other.constraints and one.traits == other.traits
+    )
+
+
+def _different(pods: Sequence[Pod]) -> list[Pod]:
+    """The first pod of each kind of request, constraints and traits."""
+    return list({(pod.request, pod.constraints, pod.traits): pod for pod in reversed(pods)}.values())[::-1]
 
 
 def largest_first(chunk: Sequence[Pod]) -> Sequence[Pod]:

@@ -3,6 +3,8 @@
 Whole devices go to the fullest node that has enough of them. A portion goes to devices that are shared already, first
 those that the same project shares, then the fullest; a new device is opened only when no shared one fits. With the
 setting `spread` the emptiest node comes first.
+
+If the pod has preferences, the node that meets most of them comes first.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,8 +20,10 @@ from orchestrator.planner.placement.node_devices import (
     devices_on,
     has_plugin_gpus,
 )
+from orchestrator.planner.placement.preferences import scores_of
 from orchestrator.planner.placement.reservations import Reservations
 from orchestrator.planner.placements import Placement
+from orchestrator.planner.traits import Preferences
 
 _LISTED_NODES_PER_LOOKUP = 32
 """So many nodes of a list are gone through in the time that it takes to look at one."""
@@ -114,14 +118,22 @@ class Placer:
             return True
         return claims.devices(account.node, pod, later=later, among=devices) is not None
 
-    def keep(self, workload: Workload, pod: Pod, where: Placement) -> Placement | None:
-        """Exactly this place, free now or once all releases are through; None when the node cannot keep it."""
+    def keep(
+        self, workload: Workload, pod: Pod, where: Placement, *, is_home: bool = False
+    ) -> Placement | None:
+        """Exactly this place, free now or once all releases are through; None when the node cannot keep it.
+
+        `is_home`: the pod runs there, so that required affinity and spread do not count any more.
+        """
         account, request = self.ledger.by_name.get(where.node), pod.request
-        if account is None or not self.accepts(account, workload, pod):
+        accepts = self._takes_back if is_home else self.accepts
+        if account is None or not accepts(account, workload, pod):
             return None
         if not account.has_capacity(request, later=True) or not self._may_take(account, workload, pod):
             return None
         now = account.has_capacity(request, later=False)
+        if now and self.ledger.neighbours is not None:
+            now = bool(self.ledger.neighbours.admitting(pod, later=False) >> account.position & 1)
         if self.ledger.claims.concern(account.node, pod):
             return self._keep_by_claims(account, pod, where.devices, now=now)
         return self._keep_devices(account, request, where.devices, now=now)
@@ -133,8 +145,8 @@ class Placer:
         """
         account = self.ledger.by_name.get(pod.node or "")
         if account is None or not pod.claims:
-            return self.keep(workload, pod, Placement(pod.node or "", pod.devices))
-        if not self.accepts(account, workload, pod) or not self._may_take(account, workload, pod):
+            return self.keep(workload, pod, Placement(pod.node or "", pod.devices), is_home=True)
+        if not self._takes_back(account, workload, pod) or not self._may_take(account, workload, pod):
             return None
         return Placement(account.node.name, pod.devices, promised=True) if self.can_stay(pod) else None
 
@@ -142,6 +154,9 @@ class Placer:
         """Whether a pod that leaves could run on beside all that was promised meanwhile, whatever its node accepts."""
         account = self.ledger.by_name.get(pod.node or "")
         if account is None or not account.has_capacity(pod.request, later=True):
+            return False
+        neighbours = self.ledger.neighbours
+        if neighbours is not None and not neighbours.is_bearable(pod, account.position):
             return False
         if pod.claims and not self.ledger.claims.may_stay(account.node, pod):
             return False
@@ -211,11 +226,24 @@ class Placer:
         return devices
 
     def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
-        """Whether the node's labels, taints and the project's node types let the pod in."""
+        """Whether the node admits the pod, and the pods that stay in the cluster let it run there."""
+        return bool(self._open_to(workload, pod, later=True) >> account.position & 1)
+
+    def _takes_back(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
+        """As `accepts` for a pod that runs on the node: of constraints between pods only conflicts count."""
+        neighbours = self.ledger.neighbours
+        if neighbours is not None and not neighbours.is_bearable(pod, account.position):
+            return False
         return bool(self.admitting(workload, pod) >> account.position & 1)
 
+    def _open_to(self, workload: Workload, pod: Pod, *, later: bool) -> NodeSet:
+        """The nodes that admit the pod and where no required constraint between pods keeps it away."""
+        nodes = self.admitting(workload, pod)
+        neighbours = self.ledger.neighbours
+        return nodes if neighbours is None else nodes & neighbours.admitting(pod, later=later)
+
     def admitting(self, workload: Workload, pod: Pod) -> NodeSet:
-        """The nodes that `accepts` lets the pod on."""
+        """The nodes that match the pod and are not avoided."""
         return self.matching(workload, pod) & ~self.avoided(workload)
 
     def matching(self, workload: Workload, pod: Pod) -> NodeSet:
@@ -275,9 +303,13 @@ class Placer:
         if pod.request.is_shared:
             return self._find_portion(workload, pod, positions, later=later)
         second: Placement | None = None
-        admitting = self.admitting(workload, pod)
+        admitting = self._open_to(workload, pod, later=later)
         nodes, request = self.ledger.nodes, pod.request
-        for position in self._candidates(request, positions, later=later):
+        candidates = self._candidates(pod, positions, later=later)
+        if pod.traits.preferences is not None:
+            scores = self._scores(pod, pod.traits.preferences)
+            candidates = sorted(candidates, key=lambda position: -scores[position])
+        for position in candidates:
             self.looked_at += 1
             account = nodes[position]
             if not later and account.cpu_used_milli + request.cpu_milli > account.node.cpu_milli:
@@ -298,6 +330,9 @@ class Placer:
             second = placement
         return second
 
+    def _scores(self, pod: Pod, preferences: Preferences) -> list[int]:
+        return scores_of(pod, preferences, self._node_sets, self.ledger.neighbours)
+
     def _may_take(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
         """Whether the project may hold that much more of the node's GPU model."""
         if account.model not in self._models or not pod.request.gpu_milli:
@@ -316,13 +351,13 @@ class Placer:
             return False
         return not within_quota(self.ledger, workload, pod.request.gpu_milli, account.model)
 
-    def _candidates(
-        self, request: Request, positions: Collection[int] | None, *, later: bool
-    ) -> Iterable[int]:
-        nodes = self.ledger.nodes
+    def _candidates(self, pod: Pod, positions: Collection[int] | None, *, later: bool) -> Iterable[int]:
+        nodes, request, neighbours = self.ledger.nodes, pod.request, self.ledger.neighbours
         if later:
             need = request.gpu_count * DEVICE_MILLI
-            known = self.ledger.spare_nodes if need else self.ledger.releasing_nodes
+            known: Iterable[int] = self.ledger.spare_nodes if need else self.ledger.releasing_nodes
+            if neighbours is not None and neighbours.concerns(pod):
+                known = range(len(nodes))  # a pod that terminates on another node may keep it away until then
             return [
                 position
                 for position in sorted(known)
@@ -358,9 +393,9 @@ class Placer:
     def _find_portion(
         self, workload: Workload, pod: Pod, positions: Collection[int] | None, *, later: bool
     ) -> Placement | None:
-        best: tuple[tuple[bool, bool, int, int, int], NodeAccount, tuple[int, ...]] | None = None
-        project = self.ledger.tree.projects[workload.project]
-        admitting = self._nodes_for(pod.constraints, node_types_for(project, workload))
+        best: tuple[tuple[bool, int, bool, int, int, int], NodeAccount, tuple[int, ...]] | None = None
+        scores = None if pod.traits.preferences is None else self._scores(pod, pod.traits.preferences)
+        admitting = self._open_to(workload, pod, later=later)
         nodes = self.ledger.nodes
         for position in self._with_portion(pod.request, positions, later=later):
             self.looked_at += 1
@@ -379,7 +414,8 @@ class Placer:
                 continue
             foreign, free, _ = choice[0]
             lent = self._is_promised(account, workload, pod)
-            key = (lent, foreign, free, account.idle_devices, account.position)
+            score = 0 if scores is None else scores[position]
+            key = (lent, -score, foreign, free, account.idle_devices, account.position)
             if best is not None and key >= best[0]:
                 continue
             chosen = tuple(device for _, _, device in choice)

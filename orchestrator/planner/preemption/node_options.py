@@ -4,7 +4,7 @@ A set is minimal: without any one of its pieces the pod does not fit. Nodes hold
 smaller ones first, up to a bound.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -85,6 +85,11 @@ def minimal_options(
         enough.append(members)
         options.append(option_of(chosen, excess))
     return options, looked
+
+
+def includes_all(pieces: Sequence[Piece], pods: Collection[str]) -> bool:
+    """Whether the pods, by id, would all be evicted."""
+    return {pod.id for piece in pieces for pod in piece.pods}.issuperset(pods)
 
 
 def option_of(pieces: Sequence[Piece], excess_milli: int) -> Option:

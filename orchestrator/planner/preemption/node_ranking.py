@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.model import Request
 from orchestrator.planner.preemption.candidates import Candidates, Piece
-from orchestrator.planner.preemption.node_options import Option, minimal_options
+from orchestrator.planner.preemption.node_options import Option, includes_all, minimal_options
 from orchestrator.planner.preemption.whole_devices import whole_device_options
 from orchestrator.planner.session import Session
 
@@ -30,7 +30,8 @@ _WORK_OF_OPTION = 3
 class NodeRanking:
     """The options on these nodes for one request; `may_go` says which pieces are candidates.
 
-    `spare_covered`: whether taking what a quota covers is harm; `moves`: whether pods may be moved as well.
+    `spare_covered`: whether taking what a quota covers is harm; `moves`: whether pods may be moved as well. `blockers`
+    are the pods of a node that every option there has to include, None if one of them cannot be evicted.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class NodeRanking:
         *,
         spare_covered: bool,
         moves: bool,
+        blockers: Callable[[int], Collection[str] | None] | None = None,
     ) -> None:
         self._session = session
         self._ledger = session.ledger
@@ -51,6 +53,7 @@ class NodeRanking:
         self._may_go = may_go
         self._spare_covered = spare_covered
         self._moves = moves
+        self._blockers = blockers
         self._options: dict[int, list[Option]] = {}
         self._stamps: dict[int, int] = {}
         # Whether a project may lose anything changes with every claim, but is the same for all that it would lose:
@@ -160,6 +163,14 @@ class NodeRanking:
 
     def _minimal_options(self, account: NodeAccount, pieces: Sequence[Piece]) -> tuple[list[Option], int]:
         """The options on one node, and the work that it was."""
+        blockers = () if self._blockers is None else self._blockers(account.position)
+        if blockers is None:
+            return [], _WORK_OF_NODE
+        if blockers:
+            options, looked = minimal_options(
+                account, self._request, pieces, lambda chosen: includes_all(chosen, blockers)
+            )
+            return options, _WORK_OF_NODE + _WORK_OF_SET * looked
         whole_devices = whole_device_options(
             account, self._request, pieces, spare_covered=self._spare_covered
         )

@@ -97,6 +97,8 @@ class _Repacking:
         self._max_tries = self._tries_of_step * (_MAX_STEPS if self._are_few else _STEPS_AMONG_MANY)
         # Claims choose devices by more than what is left of them, and few steps seldom come to the same state.
         self._is_memorized = self._are_few and not session.snapshot.dynamic.slices
+        # The same amounts can be free with other pods on the node, and constraints between pods tell these apart.
+        self._is_memorized = self._is_memorized and session.ledger.neighbours is None
         self._failed: dict[object, int] = {}
         self._sets: dict[object, Sequence[tuple[int, tuple[int, ...]]]] = {}
 
@@ -133,13 +135,14 @@ class _Repacking:
         """Nodes for the pods of the chunk where most is free or could be lifted, less what cannot."""
         largest = max(self._chunk, key=lambda pod: pod.request.gpu_milli)
         having = self._session.node_sets.having(largest.request.scalars)
+        admitting = self._session.placer.admitting(self._workload, largest)
         weights: list[tuple[int, int]] = []
         for position, account in enumerate(self._ledger.nodes):
             if account.node.schedulable:
                 accepts = (
                     self._is_open(position)
                     and bool(having >> position & 1)
-                    and self._session.placer.accepts(account, self._workload, largest)
+                    and bool(admitting >> position & 1)
                 )
                 movable_milli = self._selector.candidates.movable_milli(position)
                 weight = account.later_milli * 4 + movable_milli + 1_000_000 * accepts
@@ -396,7 +399,8 @@ class _Repacking:
                 placed.append((item.pod, where))
         if not self._policy.accepts_places(self._session, self._workload, losses, _by_workload(moved)):
             return None
-        return losses, placed, []
+        moves = [(item.pod, where) for item, where in moved]
+        return (losses, placed, []) if self._session.meets_constraints([*placed, *moves]) else None
 
 
 def _are_alike(first: Lifted, second: Lifted) -> bool:

@@ -98,7 +98,7 @@ def _attempt(
             outcome = _search_one_by_one(session, workload, chunk, selector, place, most=_MAX_ARRANGED)
     if relief and outcome is not None:
         outcome = ([*relief, *outcome[0]], *outcome[1:])
-    if outcome is None or not selector.policy.accepts(session, workload, outcome[0]):
+    if outcome is None or not _is_acceptable(session, workload, selector, outcome):
         session.ledger.rollback(checkpoint)
         return None
     if 1 < len(outcome[0]) <= _MAX_PRUNED and (len(chunk) > 1 or relief or started):
@@ -109,6 +109,12 @@ def _attempt(
             session.ledger.rollback(checkpoint)
             return None
     return outcome
+
+
+def _is_acceptable(session: Session, workload: Workload, selector: VictimSelector, outcome: Outcome) -> bool:
+    """Whether the outcome, which is on the ledger, is allowed as a whole and keeps the constraints between pods."""
+    losses, placed, _ = outcome
+    return selector.policy.accepts(session, workload, losses) and session.meets_constraints(placed)
 
 
 def _takes_places_for_nothing(session: Session, losses: Losses) -> bool:
@@ -343,9 +349,10 @@ def _prune(
         session.work.spend(20 * len(fewer))
         losses = evict_allowed(session, fewer, selector.policy, workload, requested)
         placing = None if losses is None else place()
-        if losses is None or placing is None or not selector.policy.accepts(session, workload, losses):
+        if losses is None or placing is None:
             return None
-        return losses, *placing
+        outcome = (losses, *placing)
+        return outcome if _is_acceptable(session, workload, selector, outcome) else None
 
     best = outcome
     for victim in reversed(list(victims)):

@@ -7,15 +7,17 @@ evicted; work is lost (whose side holds most beyond its claim, of that the lowes
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Protocol
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.ledger import NodeAccount
+from orchestrator.planner.accounting.neighbours import Neighbours
 from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import Amounts, Constraints, Pod, Request, Scalars, Workload
 from orchestrator.planner.node_sets import NodeSet, node_types_for, positions_in
 from orchestrator.planner.preemption.candidates import Candidates, Piece
-from orchestrator.planner.preemption.node_options import Option, minimal_options
+from orchestrator.planner.preemption.node_options import Option, includes_all, minimal_options
 from orchestrator.planner.preemption.node_ranking import NodeRanking
 from orchestrator.planner.preemption.victims import EvictionReason
 from orchestrator.planner.session import Session
@@ -156,12 +158,14 @@ class VictimSelector:
             and self.policy.may_go(workload, piece)
             and not piece.is_gone(self._ledger.evicted)
         ]
+        blockers = self._blockers(pod, account.position)
         options, looked = minimal_options(
             account,
             pod.request,
-            eligible,
+            [] if blockers is None else eligible,
             lambda pieces: (
-                self._all_may_go(workload, requested, pieces)
+                (not blockers or includes_all(pieces, blockers))
+                and self._all_may_go(workload, requested, pieces)
                 and (
                     not self.policy.falls_below_quota(workload, pieces)
                     or all(self.policy.is_borrowed(workload, piece) for piece in pieces)
@@ -203,7 +207,15 @@ class VictimSelector:
         self._ledger.rollback(checkpoint)
         return evicted is not None
 
+    def _blockers(self, pod: Pod, position: int) -> frozenset[str] | None:
+        """The pods on the node that keep the pod away by constraints; None: one of them cannot be evicted."""
+        neighbours = self._ledger.neighbours
+        return frozenset() if neighbours is None else neighbours.blockers(pod, position)
+
     def _ranking(self, workload: Workload, pod: Pod, *, exact: bool = False) -> NodeRanking:
+        neighbours = self._ledger.neighbours
+        if neighbours is not None and neighbours.concerns(pod):
+            return self._ranking_beside_others(workload, pod, neighbours)
         types = node_types_for(self._session.tree.projects[workload.project], workload)
         request = self._counted_request(pod.request, exact=exact)
         avoided = self._session.placer.avoided(workload)
@@ -233,6 +245,21 @@ class VictimSelector:
             )
         ranking.refresh()
         return ranking
+
+    def _ranking_beside_others(self, workload: Workload, pod: Pod, neighbours: Neighbours) -> NodeRanking:
+        """A ranking for this pod alone: pods on other nodes change its set of nodes."""
+        admitting = self._session.placer.admitting(workload, pod) & self.candidates.nodes
+        admitting &= neighbours.reachable(pod) & self._session.node_sets.having(pod.request.scalars)
+        return NodeRanking(
+            self._session,
+            self.candidates,
+            pod.request,
+            list(islice(positions_in(admitting), self._max_nodes)),
+            partial(self.policy.may_go, workload),
+            spare_covered=self.policy.spares_covered,
+            moves=self.policy.moves,
+            blockers=partial(self._blockers, pod),
+        )
 
     def _counted_request(self, request: Request, *, exact: bool) -> Request:
         """What rankings of this request count, so that pods which differ little share them."""

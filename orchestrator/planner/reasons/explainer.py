@@ -7,10 +7,17 @@ from collections.abc import Iterable
 
 from orchestrator.planner.accounting.amounts import entitled_amounts
 from orchestrator.planner.accounting.ledger import NodeAccount
+from orchestrator.planner.accounting.neighbours import Hindrance
 from orchestrator.planner.gangs import Chunk, chunk_amounts, shape_of
 from orchestrator.planner.model import DEVICE_MILLI, PendingReason, Pod, Request, Workload
 from orchestrator.planner.node_sets import Column, NodeSet, node_set, node_types_for, positions_in
-from orchestrator.planner.obstacles import GangEvicted, Nominated, Obstacle, Overtaken
+from orchestrator.planner.obstacles import (
+    ConstraintsOvertaken,
+    GangEvicted,
+    Nominated,
+    Obstacle,
+    Overtaken,
+)
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.node_devices import devices_for
 from orchestrator.planner.reasons.node_texts import (
@@ -25,6 +32,7 @@ from orchestrator.planner.reasons.node_texts import (
     fragmented,
     full,
     held_for_other,
+    kept_apart,
     no_claim_made,
     no_node_matches,
     nodes_avoided,
@@ -36,6 +44,7 @@ from orchestrator.planner.reasons.node_texts import (
 from orchestrator.planner.reasons.remedies import Remedies
 from orchestrator.planner.session import Session
 
+_SETTLED = (Nominated, GangEvicted, Overtaken, ConstraintsOvertaken)
 _IDLE = 3
 """Beside the resources: GPUs that are free as a whole."""
 
@@ -45,7 +54,7 @@ def explain_all(session: Session) -> None:
     explainer = Explainer(session)
     waiting = sorted(session.pending(), key=workload_order)
     for workload in waiting:
-        if isinstance(session.reasons.get(workload.id), Nominated | GangEvicted | Overtaken):
+        if isinstance(session.reasons.get(workload.id), _SETTLED):
             continue
         chunk = session.next_chunk(workload)
         session.refuse(workload, session.violation(workload, chunk) or explainer.obstacle(workload, chunk))
@@ -71,7 +80,8 @@ def _share_hindrances(session: Session, waiting: Iterable[Workload]) -> None:
 
 def kind_of(session: Session, workload: Workload) -> tuple[object, ...]:
     """What decides whether others are evicted for the workload."""
-    shape = shape_of(workload, session.next_chunk(workload))
+    chunk = session.next_chunk(workload)
+    shape = (*session.shape_beside_others(chunk), *shape_of(workload, chunk))
     return (workload.project, workload.priority, workload.preemptible, *shape)
 
 
@@ -152,7 +162,11 @@ class Explainer:
             claims = len(pod.claims) or len(pod.request.claim_specs)
             if claims:
                 return devices_taken(claims)
-            return self._part_refused(pod, admitting) or self._fragmented(workload, chunk)
+            return (
+                self._kept_apart(workload, chunk)
+                or self._part_refused(pod, admitting)
+                or self._fragmented(workload, chunk)
+            )
         figures = session.ledger.figures(workload.project, session.shares)
         most = entitled_amounts(figures)[resource]
         return full(
@@ -200,6 +214,21 @@ class Explainer:
             fitting_minutes=self.remedies.fitting_minutes(workload, chunk, other),
         )
 
+    def _kept_apart(self, workload: Workload, chunk: Chunk) -> PendingReason | None:
+        """The constraints between pods that close every node with the capacity, or the nodes that are left together."""
+        neighbours = self._session.ledger.neighbours
+        if neighbours is None:
+            return None
+        asking = Asking(chunk_amounts(chunk), len(chunk))
+        together: list[Hindrance] = []
+        for pod in {neighbours.key(pod): pod for pod in chunk if neighbours.concerns(pod)}.values():
+            nodes = self._columns().fitting(pod.request, self._session.placer.admitting(workload, pod))
+            hindrances = _closing(neighbours.hindrances(pod), nodes)
+            if nodes and not nodes & neighbours.admitting(pod, later=False):
+                return kept_apart(asking, pod.request, nodes.bit_count(), hindrances)
+            together += hindrances or neighbours.hindrances(pod)
+        return kept_apart(asking, chunk[0].request, 0, together) if together and len(chunk) > 1 else None
+
     def _part_refused(self, pod: Pod, admitting: NodeSet) -> PendingReason | None:
         """That drivers do not give the part of a GPU for which there is room, if that is so on a node."""
         request = pod.request
@@ -237,6 +266,16 @@ class Explainer:
         if self._free is None or self._free[0] != version:
             self._free = (version, _Free(self._session.ledger.nodes))
         return self._free[1]
+
+
+def _closing(hindrances: Iterable[Hindrance], nodes: NodeSet) -> list[Hindrance]:
+    """The hindrances that close some of the nodes, without those that close no more than the others before them."""
+    closing: list[Hindrance] = []
+    for hindrance in hindrances:
+        if nodes & hindrance.closed:
+            closing.append(hindrance)
+            nodes &= ~hindrance.closed
+    return closing
 
 
 class _Free:
@@ -277,6 +316,14 @@ class _Free:
         if key not in self._shortages:
             self._shortages[key] = self._find_shortage(request, nodes)
         return self._shortages[key]
+
+    def fitting(self, request: Request, nodes: NodeSet) -> NodeSet:
+        """The nodes with the capacity for the request."""
+        nodes = self._having_gpus(request, nodes) & self._with_slot
+        nodes &= self._cpu.at_least(request.cpu_milli) & self._memory.at_least(request.memory_bytes)
+        for name, amount in request.scalars:
+            nodes &= self._scalar(name).at_least(amount)
+        return nodes
 
     def _find_shortage(self, request: Request, nodes: NodeSet) -> Shortage | None:
         having = self._having_gpus(request, nodes)

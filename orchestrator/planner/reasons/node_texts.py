@@ -12,6 +12,7 @@ from orchestrator.planner.accounting.amounts import (
     scalar_number,
     scalar_text,
 )
+from orchestrator.planner.accounting.neighbours import Hindrance
 from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts, PendingReason, Request, Waiting
 from orchestrator.planner.placement.reservations import Reservation
 
@@ -231,6 +232,30 @@ def _gpu_shortage_text(devices: int, part_milli: int) -> str:
             else f"no node has {devices} GPUs of which {gpus(part_milli)} are free"
         )
     return "none as a whole" if devices == 1 else f"no node has {devices} whole ones"
+
+
+def kept_apart(
+    asking: Asking, request: Request, nodes: int, hindrances: Sequence[Hindrance]
+) -> PendingReason:
+    """Nodes have the capacity for a pod, and constraints between pods close all of them.
+
+    Without `nodes` each pod alone has a node, and the constraints leave too few for all pods together.
+    """
+    named = dict.fromkeys(
+        f"{one.constraint} ({one.topology_key})" if one.topology_key else one.constraint for one in hindrances
+    )
+    constraints = " and ".join(named)
+    verb = "keep" if len(named) > 1 else "keeps"
+    if not nodes:
+        return asking.reason(
+            Waiting.POD_CONSTRAINTS,
+            f"; no set of nodes has the capacity and meets {constraints} for all pods",
+        )
+    capacity = "the GPUs" if devices_of(request) else "the CPU and memory"
+    having = f"{nodes} node{' has' if nodes == 1 else 's have'}"
+    return asking.reason(
+        Waiting.POD_CONSTRAINTS, f"; {having} {capacity} but {constraints} {verb} the pod away"
+    )
 
 
 def held_for_other(

@@ -100,6 +100,7 @@ class Remedies:
             if self._session.reservations
             else "",  # what is held depends on the place in the queue
             variant.project,
+            *self._session.shape_beside_others(chunk),
             *shape_of(variant, chunk),
         )
         known = self._known.get(kind)

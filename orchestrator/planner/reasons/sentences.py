@@ -10,6 +10,7 @@ from orchestrator.planner.accounting.amounts import amount_text, amounts_text
 from orchestrator.planner.model import PendingReason, Waiting
 from orchestrator.planner.obstacles import (
     ClaimsOvertaken,
+    ConstraintsOvertaken,
     GangEvicted,
     GangIncomplete,
     Hindrances,
@@ -108,6 +109,11 @@ def _(_gang: GangEvicted) -> str:
 @sentence.register
 def _(_claims: ClaimsOvertaken) -> str:
     return "the devices of its resource claims went to others in the same decision; it is decided on again at once"
+
+
+@sentence.register
+def _(_constraints: ConstraintsOvertaken) -> str:
+    return "other pods of this decision broke its required constraints; it is decided on again at once"
 
 
 @sentence.register
