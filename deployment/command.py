@@ -91,7 +91,7 @@ _PURGE = click.option(
 @_LIMIT
 @_from_a_bundle
 @_PURGE
-@click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print each step with its reason, and do nothing.")
 def install(*, as_json: bool, plan_only: bool, **options: Any) -> None:
     """Install a site by its site file, or continue an interrupted run."""
     _work(_request("install", options), as_json=as_json, plan_only=plan_only)
@@ -122,7 +122,7 @@ def verify(*, as_json: bool, **options: Any) -> None:
 @_from_a_bundle
 @_PURGE
 @click.option("--accept-irreversible", is_flag=True, help="Run irreversible stages too; `--plan` names them.")
-@click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print each step with its reason, and do nothing.")
 def upgrade(*, as_json: bool, plan_only: bool, **options: Any) -> None:
     """Upgrade a site to the versions in its site file, storage before Kubernetes."""
     _work(_request("upgrade", options), as_json=as_json, plan_only=plan_only)
@@ -131,7 +131,7 @@ def upgrade(*, as_json: bool, plan_only: bool, **options: Any) -> None:
 @click.command()
 @_on_a_site
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@click.option("--plan", "plan_only", is_flag=True, help="Print what would be done and why, and do nothing.")
+@click.option("--plan", "plan_only", is_flag=True, help="Print each step with its reason, and do nothing.")
 def teardown(*, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> None:
     """Uninstall a site in reverse order of its stages. The volumes on the storage are kept."""
     request = _request("teardown", {**options, "extra": ("teardown_confirmed=true",)})
@@ -149,7 +149,7 @@ def resume(*, inventory: Path, state_dir: Path | None) -> None:
     if request is None:
         click.echo(f"{inventory}: nothing is to be resumed: the last run came to its end, or there was none")
         return
-    click.echo(f"going on with `muster {request.action}` on {inventory}", err=True)
+    click.echo(f"continuing `muster {request.action}` on {inventory}", err=True)
     _work(request, as_json=False)
 
 
@@ -229,7 +229,8 @@ def _work(request: "Request", *, as_json: bool, plan_only: bool = False) -> None
         _print_plan(run, decisions, steps)
         if problem and request.action == "upgrade":
             click.echo(
-                f"what runs there cannot be read ({problem}), so nobody knows what cannot be undone", err=True
+                f"the running releases cannot be read ({problem}), so irreversible steps are unknown",
+                err=True,
             )
     else:
         if request.action == "verify":

@@ -169,7 +169,7 @@ class Journal:
             except BlockingIOError as error:
                 lock.seek(0)
                 holder = re.sub(r"[^\x20-\x7e]", "", lock.readline(200)) or "another run"
-                raise Locked(f"{holder} goes on at this site: wait for its end, or stop it") from error
+                raise Locked(f"{holder} is running at this site: wait for its end, or stop it") from error
             try:
                 self._wait_for_remains()
             except OSError as error:
@@ -205,8 +205,8 @@ class Journal:
         free = stat.f_bavail * stat.f_frsize
         if free < _SPACE_BYTES:
             raise JournalError(
-                f"{self.directory}: {free // 1024} KiB are free and {_SPACE_BYTES // 1024} KiB are needed for the "
-                "journal and the logs: free some, or give another directory with --state-dir; nothing was done"
+                f"{self.directory}: {free // 1024} KiB are free and {_SPACE_BYTES // 1024} KiB are needed for "
+                "journal and logs. Free some, or name another directory with --state-dir; nothing was done"
             )
 
     def _read(self) -> list[dict[str, Any]]:

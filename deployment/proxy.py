@@ -20,8 +20,8 @@ def problems(site: Site) -> Iterator[Finding]:
         if "@" in url:
             yield Finding(
                 place,
-                f"network.proxy.{key}: it has a user or a password: kubespray writes the proxy into files that every "
-                "user of a host may read; let the proxy know the hosts by their addresses, or name one on this "
+                f"network.proxy.{key}: it has a user or a password. kubespray writes the proxy into files that every "
+                "user of a host may read. Let the proxy know the hosts by their addresses, or name one on this "
                 "network that logs in for them",
             )
         else:

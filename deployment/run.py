@@ -140,7 +140,7 @@ class Run:
         steps, problem = self.steps(decisions)
         if problem and self.request.action == UPGRADE:
             raise ConfigurationError(
-                f"what runs on {self.site.name} cannot be read ({problem}), so nobody knows what would change; "
+                f"the running releases of {self.site.name} cannot be read ({problem}), so the changes are unknown; "
                 "nothing was done: make the API server answer, or run `muster install` where nothing is installed"
             )
         if self.request.action == INSTALL:
@@ -188,7 +188,7 @@ class Run:
             for number, decision in enumerate(mine, 1):
                 if self._stop:
                     raise StageFailed(
-                        f"interrupted before the stage {decision.stage.name}; go on with: {self.request.command()}"
+                        f"interrupted before the stage {decision.stage.name}; continue with: {self.request.command()}"
                     )
                 self._run_stage(run_id, decision, f"[{number}/{len(mine)}] {decision.stage.name}")
             if not self.request.check and not self.fleet.unreached:
@@ -203,7 +203,7 @@ class Run:
             done = "checked" if self.request.check else "done"
             raise HostsNotReached(
                 f"{', '.join(self.fleet.unreached)} not reached, and left out; the rest is {done}. "
-                f"When the cause is gone, go on with: {self.request.command()}"
+                f"After you have removed the cause, continue with: {self.request.command()}"
             )
 
     def _reach_hosts(self, decisions: Sequence[StagePlan]) -> None:
@@ -253,7 +253,9 @@ class Run:
         if left_out and len(left_out) == len(self.fleet.hosts_of(stage)):
             self._progress(f"{label}: left out: {listed(left_out)}")
             return
-        self._check_indispensable(stage, f"when the cause is gone, go on with: {self.request.command()}")
+        self._check_indispensable(
+            stage, f"after you have removed the cause, continue with: {self.request.command()}"
+        )
         log = self.journal.log_path(run_id, stage.name)
         common = {"run": run_id, "stage": stage.name, "action": self.request.action, "log": str(log)}
         self._progress(f"{label}: {stage.title}" + (f", without {listed(left_out)}" if left_out else ""))
@@ -264,7 +266,9 @@ class Run:
         try:
             outcome = self._runner().run(self._playbook(decision, label, directory), log)
         except InstallError as error:
-            message = f"stage {stage.name} was cut short ({error}); when the cause is gone, go on with"
+            message = (
+                f"stage {stage.name} was cut short ({error}); after you have removed the cause, continue with"
+            )
             raise StageFailed(f"{message}: {self.request.command()}") from error
         # An upgrade stops at its first batch with a host that is lost.
         goes_on = not outcome.ok and not outcome.interrupted and self.request.action in {INSTALL, VERIFY}

@@ -44,8 +44,8 @@ def problems(site: Site) -> Iterator[Finding]:
     if members and len(members) % 2 == 0:
         yield Finding(
             ("hosts", members[-1], "roles"),
-            f"etcd has {len(members)} members: an even number survives no more failures than one less; "
-            "take the role from one host or give it to one more",
+            f"etcd has {len(members)} members: an even number survives no more failures than one less. "
+            "Take the role from one host or give it to one more",
         )
 
 

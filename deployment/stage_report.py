@@ -41,10 +41,12 @@ class StageReport:
         """Say what failed, unless the stage was interrupted; return the error that ends the run."""
         resume = self.request.command()
         if result == INTERRUPTED:
-            return StageFailed(f"stage {stage} was interrupted; go on with: {resume}")
+            return StageFailed(f"stage {stage} was interrupted; continue with: {resume}")
         self.say_failures()
         hosts = sorted({failure.host for failure in self.outcome.failures})
         where = f" on {', '.join(hosts)}" if hosts else ""
         if self.request.check:
             return StageFailed(f"the check of stage {stage} failed{where}; nothing was changed")
-        return StageFailed(f"stage {stage} failed{where}; when the cause is gone, go on with: {resume}")
+        return StageFailed(
+            f"stage {stage} failed{where}; after you have removed the cause, continue with: {resume}"
+        )

@@ -189,7 +189,7 @@ class _Bench:
         """Delete the jobs of a round, and wait until their pods are gone: the next begins as this one did."""
         for namespace in namespaces:
             await self._delete_jobs(namespace, phase)
-        self._progress(f"{phase}: deleted, waiting until its pods are gone")
+        self._progress(f"{phase}: deleted, waiting until its pods have ended")
         await self._watch.until_gone(phase)
 
     async def _delete_jobs(self, namespace: str, phase: str) -> None:

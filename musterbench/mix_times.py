@@ -136,7 +136,7 @@ def show_mixes(results: Sequence[Result], console: Console) -> None:
         ]
         times.add_row(_title(case), *map(_cell, row), " ".join(exponents))
     console.print(times)
-    console.print("growth: 1 is twice as long for twice the nodes, 2 is four times")
+    console.print("exponent: 1 is twice as long for twice the nodes, 2 is four times")
     for result in results:
         if result.problem:
             console.print(f"{result.case}, {result.nodes} nodes: {result.problem}", style="bold")

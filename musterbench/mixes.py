@@ -174,7 +174,7 @@ def _projects(gpus: int, count: int, departments: int = 0) -> list[Project]:
 
 
 def _evicts(decision: Plan, _: Snapshot) -> str | None:
-    return None if decision.evictions else "nobody is evicted"
+    return None if decision.evictions else "no pod is evicted"
 
 
 def _decides(decision: Plan, _: Snapshot) -> str | None:
@@ -192,7 +192,7 @@ MIXES: Final[Mapping[str, Mix]] = {
         ),
         Mix("cpu-requests", "the same, every CPU request different", _every_cpu_differs, _evicts),
         Mix("priorities", "priorities inside a project, CPU short", _priorities, _evicts),
-        Mix("claims", "claims within quota, CPU short", _claims, _evicts),
+        Mix("claims", "reclaim within quota, CPU short", _claims, _evicts),
         Mix("racks", "gangs bound to racks that reclaim", _racks, _evicts),
         Mix("parts", "jobs of 0.5 facing gaps of 0.4", _parts, _evicts),
         Mix("affinities", "an affinity of its own for each job", _affinities, _evicts),

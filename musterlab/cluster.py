@@ -293,7 +293,7 @@ def _existing(
     status = lab.status()
     fix = f"stop it with 'muster lab down --name {lab.name}'"
     if status.state == "dead":
-        reporter(f"removing what a killed lab {lab.name!r} left in {directory}")
+        reporter(f"removing the remains of the killed lab {lab.name!r} in {directory}")
         lab.stop()
         return None
     if status.state == "starting":

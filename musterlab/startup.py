@@ -158,7 +158,7 @@ async def _bring_up(spec: LabSpec, handle: SupervisorHandle, reporter: Reporter)
         await monitor.guard(nodes.wait_until_usable(transport, node_names, reporter))
         if spec.gpus is not None:
             await monitor.wait_for(
-                f"what NVIDIA's programs tell of GPUs (see {spec.directory / supervisor.LOGS}/*-gpus.log)",
+                f"the GPUs in the reports of NVIDIA's programs (see {spec.directory / supervisor.LOGS}/*-gpus.log)",
                 lambda: register.gpus_shown(transport, spec.real_nodes),
             )
         await monitor.wait_for("the controller manager", lambda: _controlled(transport))

@@ -61,7 +61,7 @@ def _gpus_table(visit: Visit, gpus: Sequence[GpuView]) -> Table:
     return Table(
         "gpus", "GPUs", JOB_GPU_HEADER, job_gpu_rows(gpus),
         csv=job_address(visit.path["project"], visit.path["name"], "gpus.csv"),
-        note=f"What they do is {old}." if old else "",
+        note=f"Their figures are {old}." if old else "",
     )  # fmt: skip
 
 

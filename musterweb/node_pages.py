@@ -60,9 +60,7 @@ def old_figures(visit: Visit) -> list[str]:
         return []
     nodes_of_all = f"{len(old)} of {len(known)} nodes"
     oldest = _clock_time(min(old))
-    return [
-        f"Old: what the GPUs of {nodes_of_all} do was observed more than a minute ago, the oldest at {oldest}."
-    ]
+    return [f"Old: the figures of GPUs on {nodes_of_all} are more than a minute old, the oldest at {oldest}."]
 
 
 def _is_old(observed_us: int, now_us: int) -> bool:
@@ -124,6 +122,6 @@ def _node_line(cells: Sequence[str], old: str) -> str:
         f"{facts['MEMORY ALLOCATED']} of {facts['MEMORY ALLOCATABLE']} memory allocated",
         f"{facts['PODS']} pods",
         f"unhealthy: {facts['UNHEALTHY']}" if facts["UNHEALTHY"] else "",
-        f"what its GPUs do is {old}" if old else "",
+        f"the figures of its GPUs are {old}" if old else "",
     ]
     return ", ".join(filter(None, words))

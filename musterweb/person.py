@@ -217,7 +217,9 @@ class Person:
                 await self._renewal.forget()
             except MusterError as error:
                 log.warning(
-                    "what %s could sign in with goes on at the identity provider: %s", self.user, error
+                    "the refresh token of %s could not be revoked at the identity provider: %s",
+                    self.user,
+                    error,
                 )
 
     def _tell(self) -> None:
@@ -241,7 +243,7 @@ class Person:
                     self._seen, self.problem = None, ""
                     return
         except Exception:
-            log.exception("what %s sees cannot be kept current", self.user)
+            log.exception("the pages of %s cannot be kept current", self.user)
             self.problem = "a mistake in muster keeps this page from being current: see its log"
             self._tell()
         finally:

@@ -17,7 +17,7 @@ SCHEMAS: dict[Path, tuple[str, Any]] = {
     ROOT / "report" / "report.schema.json": ("The record of a run of muster validate", Report),
     ROOT / "report" / "events.schema.json": ("A line of events.jsonl, the log of a run", Entry),
     ROOT / "catalogue" / "catalogue.schema.json": ("The catalogue of requirements", Content),
-    ROOT / "workloads" / "resnet50" / "result.schema.json": ("What a training run left", TrainingResult),
+    ROOT / "workloads" / "resnet50" / "result.schema.json": ("The result of a training run", TrainingResult),
 }
 
 

@@ -223,7 +223,7 @@ class Derivation:
         if not dra.comes(self.site):
             contents.gaps.append(
                 "the downloads of DeepOps' device plugin playbooks on the first control plane host (charts "
-                "of NVIDIA, the Python package openshift): they have no mirror; use the DRA driver instead"
+                "of NVIDIA, the Python package openshift): they have no mirror. Use the DRA driver instead"
             )
 
     def _trident(self, contents: Contents) -> None:

@@ -83,7 +83,7 @@ def source(line: str) -> Source:
     key = options.get("signed-by", "")
     if not _KEY.fullmatch(key):
         raise BundleError(
-            f"`{line}` does not say by which key it is signed: write [signed-by=/usr/share/keyrings/NAME.gpg] for a "
+            f"`{line}` does not name its key. Write [signed-by=/usr/share/keyrings/NAME.gpg] for a "
             "keyring that the hosts have, or [signed-by=URL#sha256=DIGEST] for one that is fetched"
         )
     return Source(match["url"], match["suite"], tuple(match["components"].split()), key, line.strip())

@@ -46,8 +46,8 @@ class Trust:
             digest = hashlib.sha256(content).hexdigest()
             if digest != expected[1]:
                 raise BundleError(
-                    f"{path}: sha256 is {digest}, it should be {expected[1]}: this is not the bundle that was built, "
-                    "nothing of it was used; copy it again, or take the digest from where it was built"
+                    f"{path}: sha256 is {digest}, it should be {expected[1]}: this is not the built bundle. "
+                    "Nothing of it was used; copy it again, or get the digest from its builder"
                 )
         if self.key is not None:
             _check_signature(root, content, _public_key(self.key), self.key)

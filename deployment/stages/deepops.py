@@ -144,7 +144,7 @@ class Deepops(StageDefinition):
         if target.release[:2] < newest.release[:2]:
             problem = (
                 f"Kubernetes goes from {releases[-1]} up by one minor release at a time and never back to {goal}: "
-                "name what runs in versions.kubernetes, or restore the etcd snapshot (docs/how-to/restore.md)"
+                "name the running release in versions.kubernetes, or restore the etcd snapshot (docs/how-to/restore.md)"
             )
         elif target.major != oldest.major or target.minor - oldest.minor > 1:
             following = f"{oldest.major}.{oldest.minor + 1}"

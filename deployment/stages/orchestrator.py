@@ -61,9 +61,8 @@ class Orchestrator(StageDefinition):
         if self.value(site, "orchestrator_replicas") and "orchestrator_image" not in variables:
             yield Finding(
                 ("orchestrator",) if site.get("orchestrator") else ("name",),
-                "orchestrator.image is missing, and there is no published image: build it with `make "
-                "image`, push it to a "
-                "registry that the nodes reach, and name it with its tag",
+                "orchestrator.image is missing, and there is no published image; build it with `make image`. "
+                "Push it to a registry that the nodes reach, and name it with its tag",
             )
 
 

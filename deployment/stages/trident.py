@@ -107,7 +107,7 @@ class Trident(StageDefinition):
         if not is_local and not variables.get("trident_checksum"):
             yield Finding(
                 ("versions", "trident"),
-                f"storage.trident.sha256 is missing, and nothing else says what {archive} must be; "
+                f"storage.trident.sha256 is missing, and no other digest of {archive} is known; "
                 + HINT_OF_CHECKSUM,
             )
 

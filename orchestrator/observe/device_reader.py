@@ -258,7 +258,7 @@ def _why(tenant: Tenant, devices: tuple[int, ...]) -> str:
         counts = f"its part of {counts}"
     words = []
     if not is_admitted(pod):
-        words.append("somebody else than muster bound it: what exceeds its project's quota may be reclaimed")
+        words.append("another scheduler bound it: GPUs over its project's quota may be reclaimed")
     written = pod.metadata.annotations.get(GPU_DEVICES_ANNOTATION)
     if written is not None and devices_of(pod) != devices:
         words.append(f"its annotation {GPU_DEVICES_ANNOTATION} is {shortened(written)} and ignored")

@@ -22,8 +22,8 @@ TWICE: Final = (
 )
 
 REFUSES: Final = (
-    "GPU {indices} of it does not answer any more, and NVIDIA's device plugin gives pods none of its GPUs meanwhile: "
-    "no pod is placed there, and what runs on its other GPUs goes on"
+    "GPU {indices} does not answer, and NVIDIA's device plugin then gives pods none of its GPUs. "
+    "No pod is placed there; pods on its other GPUs continue"
 )
 
 _NOTHING: Final[Mapping[str, tuple[Pod, Held]]] = MappingProxyType({})

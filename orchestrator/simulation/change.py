@@ -43,7 +43,7 @@ def delete(snapshot: Snapshot, project: str, name: str) -> Snapshot:
         workload for workload in snapshot.workloads if (workload.project, workload.name) != (project, name)
     )
     if len(remaining) == len(snapshot.workloads):
-        raise UsageError(f"the project {project} has no workload {name} that waits or runs")
+        raise UsageError(f"the project {project} has no pending or running workload {name}")
     return replace(snapshot, workloads=remaining)
 
 
@@ -93,7 +93,7 @@ def find(snapshot: Snapshot, project: str, name: str) -> Workload:
     for workload in snapshot.workloads:
         if (workload.project, workload.name) == (project, name):
             return workload
-    raise UsageError(f"the project {project} has no workload {name} that waits or runs")
+    raise UsageError(f"the project {project} has no pending or running workload {name}")
 
 
 def _with_quota(project: Project, quota_gpu_milli: int) -> Project:

@@ -166,7 +166,7 @@ def test_one_host_that_does_not_answer_is_told_and_the_rest_is_done(fleet: Fleet
     assert done.returncode == 1
     assert re.search(r"dgx01: 127.0.0.1 port \d+ does not answer", done.stderr), done.stderr
     assert (
-        "dgx01 not reached, and left out; the rest is done. When the cause is gone, go on with: muster resume"
+        "dgx01 not reached, and left out; the rest is done. After you have removed the cause, continue with: muster "
         in done.stderr
     )
     assert "every stage that applies is verified" not in done.stdout

@@ -166,13 +166,13 @@ def test_an_interrupted_run_leaves_nothing_running_and_goes_on_where_it_stopped(
     else:
         assert processes(content) == []
         assert waiting.returncode == 1
-        assert "stage two was interrupted; go on with: muster resume -i" in said
+        assert "stage two was interrupted; continue with: muster resume -i" in said
     planned = site.call("plan")
     assert "two    run: interrupted" in planned.stdout
     content.open_gate()
     resumed = site.muster("resume")
     assert resumed.returncode == 0, resumed.stderr
-    assert "going on with `muster install`" in resumed.stderr
+    assert "continuing `muster install`" in resumed.stderr
     assert content.done == ["one", "two", "two", "three"]
     assert "nothing is to be resumed" in site.call("resume").stdout
 
@@ -206,7 +206,7 @@ def test_two_runs_at_once_are_refused(
     second = site.call("install")
     assert second.returncode == 1
     assert f"`muster install` (process {waiting.pid}" in second.stderr
-    assert "goes on at this site" in second.stderr
+    assert "is running at this site" in second.stderr
     content.open_gate()
     assert waiting.wait(timeout=DEADLINE_SECONDS) == 0
     assert content.done == ["one", "two", "three"]
@@ -288,7 +288,7 @@ def test_a_failure_says_where_why_and_how_to_go_on(site: SiteUnderTest, content:
         "error   mount.nfs access denied by server while mounting",
         "cause   the export policy does not let the node in",
         "fix     add the node's network to storage.ontap.export_cidrs",
-        "go on with: muster resume -i",
+        "continue with: muster resume -i",
     ):
         assert text in failed.stderr, failed.stderr
     content.stage("two")
@@ -458,7 +458,10 @@ def test_a_disk_that_fills_in_a_stage_damages_nothing(
     failed = site.muster("install")
     assert failed.returncode == 1
     assert "stage two was cut short" in failed.stderr.splitlines()[-1], failed.stderr
-    assert "No space left on device); when the cause is gone, go on with: muster resume -i" in failed.stderr
+    assert (
+        "No space left on device); after you have removed the cause, continue with: muster resume -i"
+        in failed.stderr
+    )
     (small_disk / "ballast").unlink()
     for line in journal(site).read_text().splitlines():
         json.loads(line)

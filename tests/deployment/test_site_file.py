@@ -230,8 +230,10 @@ def test_everything_that_a_run_lacks_is_told_at_once_and_the_plan_says_it_too(si
 
 
 def test_the_plan_names_an_archive_and_an_image_that_could_be_any(site: SiteUnderTest) -> None:
-    image = "NOTE  orchestrator.image is missing, and there is no published image: build it with `make image`"
-    missing = "NOTE  storage.trident.sha256 is missing, and nothing else says what the archive of the release must be"
+    image = "NOTE  orchestrator.image is missing, and there is no published image; build it with `make image`"
+    missing = (
+        "NOTE  storage.trident.sha256 is missing, and no other digest of the archive of the release is known"
+    )
     site.directory = INVENTORIES / "example"
     planned = site.call("plan").stdout
     assert missing in planned

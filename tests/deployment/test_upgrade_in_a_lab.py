@@ -139,7 +139,7 @@ def test_kubernetes_goes_up_host_by_host_from_a_snapshot_and_stops_at_the_first_
     failed = site.muster("upgrade", "--accept-irreversible")
     assert failed.returncode == 1
     assert "the kubelet of node02 does not start" in said(failed.stderr)
-    assert "go on with: muster resume -i" in failed.stderr
+    assert "continue with: muster resume -i" in failed.stderr
     assert (work / "runs").read_text().splitlines() == [
         "drain node01, closed node01",
         "upgrade node01 1.35.4, containerd etcd=host",

@@ -75,8 +75,8 @@ def test_figures_of_more_than_a_minute_ago_are_marked_with_their_time(site: Site
     assert overview.row("dgx1-2")[-2:] == ["37%", ""]
     said = f"Old: what the GPUs of 1 of 2 nodes do was observed more than a minute ago, the oldest at {old}."
     assert (said in overview.words, said in jobs.words) == (True, True)
-    assert nodes.words.count(f"what its GPUs do is old: {old}") == nodes.words.count("old:") == 1
-    assert f"What they do is old: {old}." in browser.get("/jobs/team-a/a-train").words
+    assert nodes.words.count(f"the figures of its GPUs are old: {old}") == nodes.words.count("old:") == 1
+    assert f"Their figures are old: {old}." in browser.get("/jobs/team-a/a-train").words
     rows = {row["NODE"]: row for row in csv.DictReader(io.StringIO(browser.get("/gpus.csv").text))}
     assert (old in rows["dgx1-1"]["OBSERVED"], lately in rows["dgx1-2"]["OBSERVED"]) == (True, True)
 

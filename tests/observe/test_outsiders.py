@@ -126,7 +126,7 @@ def test_devices_written_on_a_pod_without_gpus_are_nobodys() -> None:
     assert held(reading.snapshot) == {"x": ()}
     assert [each.pod for each in decided(reading).bindings] == ["uid-claim"]
     assert named(reading)["x"] == (
-        "somebody else than muster bound it: what exceeds its project's quota may be reclaimed; its annotation "
+        "another scheduler bound it: GPUs over its project's quota may be reclaimed; its annotation "
         f"{DEVICES} is '0,1,2,3,4,5,6,7' and ignored; it counts as holding no GPU"
     )
 

@@ -194,7 +194,7 @@ async def test_whoever_is_bound_by_hand_is_charged_and_gives_way_to_a_quota(clus
         assert {each["rule"] for each in evictions} <= {"quota", "fair-share"}, attempt
         assert evictions[0]["graceSeconds"] <= 600
         await cluster.clear()
-    assert "somebody else than muster bound it" in await cluster.warned(A)
+    assert "another scheduler bound it" in await cluster.warned(A)
     status = await asyncio.to_thread(must, cluster.kubeconfig, "cluster", "status")
     assert status.startswith("The policies are NOT in force: ")
 

@@ -79,8 +79,8 @@ def test_every_prefix_of_a_log_is_one_of_a_run_that_was_cut(whole: Path, tmp_pat
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("", "it does not begin with what is asked for"),
-        ('{"entry": "opened", "report"', "it does not begin with what is asked for"),
+        ("", "it does not begin with the request"),
+        ('{"entry": "opened", "report"', "it does not begin with the request"),
         ("{}\n", "is not a log of a run"),
         ('{"entry": "closed", "ended": "", "durationMs": 1, "timings": {}}\n', "does not begin"),
     ],

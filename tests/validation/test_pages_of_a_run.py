@@ -51,7 +51,7 @@ class LosesTheViewer(FakeTarget):
     """Nobody can sign in."""
 
     async def show_page(self, view: str) -> PageShown:
-        raise TargetError("nobody can sign in to muster web: 401")
+        raise TargetError("muster web refuses the sign-in: 401")
 
 
 class SaysNothing(FakeTarget):
@@ -69,7 +69,7 @@ class SaysNothing(FakeTarget):
         (StandsStill, "FAIL", 'team-a: its share is "3 of 4", not 4 of 4, 0 waiting'),
         (ServesNothing, "ERROR", "muster web did not start: the port is taken"),
         (IsAway, "FAIL", "`GET / of muster web`: it is answered with 503"),
-        (LosesTheViewer, "ERROR", "nobody can sign in to muster web: 401"),
+        (LosesTheViewer, "ERROR", "muster web refuses the sign-in: 401"),
         (SaysNothing, "FAIL", "the page does not say that it is current"),
     ],
 )

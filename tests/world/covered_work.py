@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from orchestrator.planner.model import Amounts, Eviction, Pod, Snapshot, Workload
 
-MADE_WAY = "of the same project is more urgent and takes its place"
+MADE_WAY = "of the same project is more urgent and takes its GPUs"
 
 
 def covered_work(step: Step) -> Iterator[Violation]:

@@ -349,7 +349,7 @@ LAYERS: Final = {
         _mounts,
     ),
     "written": Layer(
-        "What a host writes into a mount is read on every host",
+        "A file that a host writes into a mount is read on every host",
         "a file of every host in every mount",
         ("write", "read", "remove"),
         _written,

@@ -164,7 +164,7 @@ def read_log(directory: Path) -> Log:
     except (ValueError, RecursionError) as error:
         raise ReportError(f"{path}: is not a log of a run: {error}") from error
     if not entries or not isinstance(entries[0], Opened):
-        raise ReportError(f"{path}: is not a log of a run: it does not begin with what is asked for")
+        raise ReportError(f"{path}: is not a log of a run: it does not begin with the request")
     return Log(entries[0], entries, digest.hexdigest(), is_cut=not line.endswith(b"\n"))
 
 

@@ -112,7 +112,7 @@ def _checks(checks: list[CheckResult]) -> list[str]:
     """The layers of the hosts; or the steps of a scenario, what was shown, what a job left, its invariants."""
     layers = [check for check in checks if check.kind == "layer"]
     if layers:
-        lines = ["| verdict | layer of the hosts | what was measured, or why |", "|---|---|---|"]
+        lines = ["| verdict | layer of the hosts | measurement, or reason |", "|---|---|---|"]
         return lines + [
             _row(
                 plain(check.verdict) if check.required else "no subject",
@@ -125,7 +125,7 @@ def _checks(checks: list[CheckResult]) -> list[str]:
     for kind, caption in text.BESIDE_STEPS.items():
         beside = [check for check in checks if check.kind == kind]
         if beside:
-            lines += ["", f"| verdict | {caption} | what was measured, or why |", "|---|---|---|"]
+            lines += ["", f"| verdict | {caption} | measurement, or reason |", "|---|---|---|"]
         lines += [
             _row(plain(c.verdict), plain(c.title), _lines(text.reason_lines(c) + text.use_lines(c)))
             for c in beside

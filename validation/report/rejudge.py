@@ -53,7 +53,7 @@ def empty_result(
     if API in check_id:
         result.kind, result.source = "api", API_CHECKS[check_id.partition(API)[2]].source
     if VIEW in check_id:
-        result.kind, result.source = "view", "what the API server said to the recorder"
+        result.kind, result.source = "view", "the events of the API server"
     if TRAINING in check_id and scenario.training is not None:
         result.kind, result.source, result.job = "training", scenario.training.source, scenario.training.job
         result.within_ms = scenario.training.within_ms * patience_percent // 100

@@ -80,7 +80,7 @@ def problems(directory: Path, report: record.Report, key: Path | None) -> list[s
     """What is wrong with the statement, a line each; with a key, also if it did not sign. Raises ReportError."""
     path = directory / NAME
     if not path.exists():
-        return [f"{NAME}: is missing: nobody signed this report"] if key is not None else []
+        return [f"{NAME}: is missing: this report has no signature"] if key is not None else []
     try:
         envelope = _read(path)
         payload = _decode(envelope.payload)

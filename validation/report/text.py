@@ -125,8 +125,8 @@ def _scenario_of_invariant(check: str) -> str:
 
 
 BESIDE_STEPS = {
-    "api": "What the API server answers",
-    "view": "What the orchestrator shows at its end, against what the API server said",
+    "api": "Answers of the API server",
+    "view": "Lists and pages of the orchestrator, against the API server",
     "training": "Result of the training job",
     "utilization": "Use of the GPUs",
 }

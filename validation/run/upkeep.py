@@ -96,7 +96,7 @@ class NodeUpkeep:
         def missing() -> list[str]:
             evicted = evictions(self._recorder.events[from_event:])
             return (
-                [] if evicted and promises() else ["nobody was evicted, or nobody is nominated to the room"]
+                [] if evicted and promises() else ["no pod was evicted, or no pod is nominated to its GPUs"]
             )
 
         convergence = await self._wait(missing, PROMISE_MS)
@@ -109,5 +109,5 @@ class NodeUpkeep:
         in_time = promises()
         await self._target.operator_leads_again()
         if not in_time:
-            return Circumstances(unfinished="the operator was killed too late: its promises were fulfilled")
+            return Circumstances(unfinished="the operator was killed too late: its nominations were bound")
         return Circumstances()

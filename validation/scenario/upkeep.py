@@ -51,7 +51,7 @@ def load_upkeep(step: Step, jobs: Collection[str], *, is_drained: bool) -> Upkee
     if step.uncordon and not is_drained:
         raise ValueError("`uncordon`: no node is cordoned")
     if step.restart_operator and not step.run:
-        raise ValueError("`restartOperator`: without commands nobody is evicted")
+        raise ValueError("`restartOperator`: without commands no pod is evicted")
     if drain is None:
         return Upkeep(None, step.uncordon, step.restart_operator)
     if is_drained:

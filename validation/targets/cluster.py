@@ -197,7 +197,7 @@ class ClusterTarget:
             has = ", ".join(f"{name} {gpus}" for name, gpus in sorted(usable.items())) or "none"
             raise TargetError(
                 f"the scenario needs exactly {cluster.nodes} nodes with {cluster.gpus_per_node} GPUs each, the cluster "
-                f"has: {has}; cordon what is too much, or name another size with --size, as that of a site file"
+                f"has: {has}. Cordon the other nodes, or name another size with --size"
             )
 
     async def _published_gpus(self) -> dict[str, int]:

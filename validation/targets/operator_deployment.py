@@ -139,7 +139,7 @@ class OperatorDeployment:
             for status in pod["status"].get("containerStatuses", ()):
                 if status["restartCount"] or "running" not in status["state"]:
                     return f"the operator in pod {pod['metadata']['name']} has ended: see operator.log"
-        return "" if pods else "the operator's pods are gone"
+        return "" if pods else "the operator's pods have ended"
 
     def describe(self) -> dict[str, str]:
         """Return the operator, and what its cluster is like, for the report."""

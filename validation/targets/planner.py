@@ -159,7 +159,7 @@ class PlannerTarget:
             "kind": self.kind,
             "operator": "none: the planner of this installation, called on a snapshot",
             "cluster is": "simulated: no API server, no kubelet; no container runs",
-            "time is": "simulated: what a run waits for takes no time",
+            "time is": "simulated: waiting takes no time",
         }
 
     def timings(self) -> dict[str, str]:
@@ -219,7 +219,7 @@ class PlannerTarget:
     @property
     def _watching(self) -> Recorder:
         if self._recorder is None:
-            raise TargetError("nothing records what the planner does")
+            raise TargetError("nothing records the decisions of the planner")
         return self._recorder
 
     def _record(self, after: model.Snapshot, evictions: Iterable[model.Eviction]) -> None:

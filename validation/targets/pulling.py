@@ -67,7 +67,7 @@ async def _pull(transport: Transport, node: str, image: str) -> Pull:
         try:
             pod: dict[str, Any] = await transport.get(PODS.path(NAMESPACE, name))
         except NotFound:
-            return Pull(node, image, problem=f"the pod {name} that pulls it was deleted by somebody else")
+            return Pull(node, image, problem=f"the pod {name} that pulls it was deleted by another program")
         if is_on_node(pod):
             took_ms = int((time.monotonic() - began) * 1000)
             message = await _kubelet_says(transport, name)

@@ -71,7 +71,7 @@ async def leader(transport: Transport | None) -> str:
             lease = await _connected(transport).get(LEASES.path(SYSTEM_NAMESPACE, LEASE_NAME), Lease)
             return lease.spec.holder_identity or ""
     except ClusterError as error:
-        raise TargetError(f"it cannot be read who leads: {error}") from error
+        raise TargetError(f"the leader cannot be read: {error}") from error
     return ""
 
 

@@ -98,7 +98,7 @@ class WebPages:
         try:
             self._browser.sign_in(self._token)
         except ReadFailed as error:
-            raise TargetError(f"nobody can sign in to muster web: {error}") from error
+            raise TargetError(f"muster web refuses the sign-in: {error}") from error
         self._is_in = True
 
 

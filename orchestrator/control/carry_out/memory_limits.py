@@ -20,8 +20,8 @@ from orchestrator.submit.memory_limits import Device, is_limited, limits_text
 NOT_LIMITED: Final = "GpuMemoryNotLimited"
 """The reason of the Event on a pod whose containers have no limit."""
 _NO_LIBRARY: Final = (
-    "it has a GPU fraction and does not mount the library that limits its memory, as pods of muster submit "
-    "do: the operator only watches its memory"
+    "it has a GPU fraction and does not mount the library that limits its memory. "
+    "The operator only watches its memory"
 )
 _MIB: Final = 1 << 20
 

@@ -99,7 +99,7 @@ class ReservationPods:
         )
 
     def delete(self, reservation: GpuReservation) -> None:
-        """Begin to delete its pod, which nobody uses."""
+        """Begin to delete its pod, which has no users."""
         reservation.is_ending = True
         path = PODS.path(SYSTEM_NAMESPACE, reservation.name)
 
@@ -107,14 +107,14 @@ class ReservationPods:
             try:
                 await self._transport.delete(path, uid=reservation.uid)
             except NotFound:
-                logger.info("reservation %s: it is gone already", reservation.name)
+                logger.info("reservation %s: it was deleted already", reservation.name)
 
         def refused() -> None:
             reservation.is_ending = False  # the next sweep tries again
 
         self._requests.put(
             Task(
-                what=f"delete {reservation.name} of {reservation.node}, which nobody uses",
+                what=f"delete {reservation.name} of {reservation.node}, which has no users",
                 call=delete,
                 is_due=lambda: reservation.name in self.by_name,
                 refused=refused,

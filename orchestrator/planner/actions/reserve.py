@@ -137,9 +137,7 @@ class ReservationPolicy(ReclaimPolicy):
     ) -> EvictionReason | None:
         """The rule by which the victim may be taken now."""
         if victim.workload.project == workload.project:
-            return EvictionReason(
-                RULE, f"it was let in ahead of {workload.name}, which waits longer, until that fits"
-            )
+            return EvictionReason(RULE, f"it was backfilled before {workload.name}, which fits now")
         return super().eviction_reason(workload, requested, victim)
 
 

@@ -67,7 +67,7 @@ def _move(session: Session, workload: Workload, struck: Sequence[tuple[Pod, str]
     victim = Victim(workload, _together(workload, [pod for pod, _ in struck]))
     if not (session.limits.may_evict([victim.pods]) and session.limits.budgets_allow(victim.pods)):
         session.endangered[workload.id] = (
-            f"{why}: {workload.name} is moved as soon as the cap on evictions or a disruption budget allows"
+            f"{why}: {workload.name} is migrated as soon as the cap on evictions or a disruption budget allows"
         )
         return
     checkpoint = session.ledger.checkpoint()
@@ -81,7 +81,7 @@ def _move(session: Session, workload: Workload, struck: Sequence[tuple[Pod, str]
         requested = amounts_text(chunk_amounts(victim.pods))
         session.endangered[workload.id] = (
             f"{why}: {workload.name} stays until it finds {requested} elsewhere"
-            + (", to which nobody has a better claim" if fits else "")
+            + (", which no other workload is more entitled to" if fits else "")
         )
         return
     session.take(_eviction(workload, pod, why) for pod in victim.pods)

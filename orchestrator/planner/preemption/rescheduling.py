@@ -185,7 +185,7 @@ class MovePolicy:
     ) -> EvictionReason | None:
         """The rule of consolidation for a move, else that of reclaim."""
         if victim.is_move:
-            return EvictionReason(MOVE_RULE, f"moved to another place so that {workload.name} fits")
+            return EvictionReason(MOVE_RULE, f"migrated so that {workload.name} fits")
         return None if self._reclaim is None else self._reclaim.eviction_reason(workload, requested, victim)
 
     def tolerates(self, session: Session, losses: Losses) -> bool:

@@ -19,7 +19,7 @@ from orchestrator.planner.placement.reservations import Reservation
 POD_SLOT, TOGETHER, SCALAR = 3, 4, 5
 """Other shortages of a node: no pod slot, not all of the resources together, too little of a scalar."""
 
-NO_CAPACITY = PendingReason(Waiting.CLUSTER_FULL, "has found no place")
+NO_CAPACITY = PendingReason(Waiting.CLUSTER_FULL, "has no placement yet")
 """The workload found no place so far; the facts are worked out when the decision is complete."""
 
 
@@ -77,7 +77,7 @@ def too_large(request: Request, largest: Amounts, scalars: Mapping[str, int]) ->
         )
     elif request.gpu_memory_mib:
         memory = amount_text(request.gpu_memory_mib << 20, 2)
-        words = f"{memory} of the memory of a GPU, and none on a node that matches has so much"
+        words = f"{memory} of the memory of a GPU, and no GPU on a matching node has that"
     else:
         words = f"{all_amounts_text(requested, request.scalars)}, and no node that matches has all of it"
     return PendingReason(Waiting.TOO_LARGE, f"a pod asks for {words}")
@@ -110,8 +110,8 @@ def part_refused(node: str) -> PendingReason:
     """The node has enough of a GPU free, but no device that its driver would share."""
     return PendingReason(
         Waiting.FRAGMENTED,
-        f"there is room for its part of a GPU on node {node}, and no GPU there that the driver shares by "
-        "memory (NVIDIA's driver: --consumable-shares=memory), or none with so much of it left",
+        f"its GPU fraction would fit on node {node}, but no GPU there with enough free memory is shared by "
+        "the driver (NVIDIA's driver: --consumable-shares=memory)",
     )
 
 
@@ -191,7 +191,7 @@ def fragmented(
         within = f" inside one {level}" if level else ""
         short = f"its {asking.pods} pods did not find places together{within}"
     else:
-        short = "it did not find a place in this decision"
+        short = "no placement was found in this decision"
     if devices_of(request):
         wholly = f", {whole} of them whole," if whole else ""
         words = f"{gpus(free[0])} {is_or_are(free[0], 0)} free{wholly} but {short}"
@@ -282,7 +282,7 @@ def nodes_reserved(
     asking: Asking, waited_us: int, *, reserved: int, used: int, nodes: tuple[str, ...], until_us: int
 ) -> PendingReason:
     """Nodes are reserved for it, with `used` of the `reserved` devices in use until `until_us`; 0: not known."""
-    end = f"; what it waits for ends at the latest in {minutes_text(until_us)}" if until_us > 0 else ""
+    end = f"; these end at the latest in {minutes_text(until_us)}" if until_us > 0 else ""
     held, use = ("is" if count == 1 else "are" for count in (reserved, used))
     return asking.reason(
         Waiting.RESERVED,

@@ -72,21 +72,21 @@ def _(quota: QuotaReached) -> str:
 @sentence.register
 def _(model: ModelPromised) -> str:
     return (
-        f"asks for {amount_text(model.requested, 0)} of {model.model} that cannot be taken back; what is left of "
-        f"that model is promised to others, and the quota of {model.project} for it is {amount_text(model.quota, 0)}"
+        f"asks for {amount_text(model.requested, 0)} of {model.model} without preemption; other projects have "
+        f"quotas for the rest of that model, and the quota of {model.project} for it is {amount_text(model.quota, 0)}"
         f"{_advice(model)}"
     )
 
 
 def _advice(reached: QuotaReached | ModelPromised) -> str:
-    return ": there is room for it if you submit it as preemptible" if reached.starts_preemptible else ""
+    return ": it fits if you submit it as preemptible" if reached.starts_preemptible else ""
 
 
 @sentence.register
 def _(limit: LimitReserved) -> str:
     return (
         f"asks for {amounts_text(limit.requested)}; {limit.project} keeps {amounts_text(limit.reserved)} of what it "
-        f"may hold for {limit.reserved_for}, which has waited longer and goes first"
+        f"may hold for {limit.reserved_for}, which has waited longer and comes first"
     )
 
 
@@ -103,7 +103,7 @@ def _(gang: GangIncomplete) -> str:
 
 @sentence.register
 def _(_gang: GangEvicted) -> str:
-    return "pods of its gang have to make way: the others wait until these can start with them"
+    return "pods of its gang are evicted: the others are pending until these can start with them"
 
 
 @sentence.register
@@ -125,7 +125,7 @@ def _(project: NoProject) -> str:
 
 @sentence.register
 def _(overtaken: Overtaken) -> str:
-    return f"{overtaken.by} of the same project is more urgent and takes its place"
+    return f"{overtaken.by} of the same project is more urgent and takes its GPUs"
 
 
 @sentence.register
@@ -146,7 +146,7 @@ def hindrances_text(hindrances: Hindrances) -> str:
     words: list[str] = []
     if hindrances.pods_over_cap > hindrances.cap:
         words.append(
-            f"the room that could be made for it takes {hindrances.pods_over_cap} evictions or more, and one decision "
+            f"to free enough for it takes {hindrances.pods_over_cap} evictions or more, and one decision "
             f"makes {hindrances.cap} at most (--max-evictions)"
         )
     elif hindrances.pods_over_cap:
@@ -155,5 +155,5 @@ def hindrances_text(hindrances: Hindrances) -> str:
             "were made for others"
         )
     if hindrances.budgets:
-        words.append(f"what could make way is protected by {', '.join(hindrances.budgets)}")
+        words.append(f"its possible victims are protected by {', '.join(hindrances.budgets)}")
     return "".join(f"; {word}" for word in words)

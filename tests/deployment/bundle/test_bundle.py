@@ -317,7 +317,7 @@ def test_verify_names_every_byte_that_is_not_as_it_was(complete: World) -> None:
     manifest = world.bundle / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"site": "here"', '"site": "ther"'))
     output = world.muster("verify", world.bundle, "--sha256", "0" * 64)
-    assert "this is not the bundle that was built" in output.stderr
+    assert "this is not the built bundle" in output.stderr
     assert output.stdout == ""
 
 

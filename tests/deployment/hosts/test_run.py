@@ -128,7 +128,10 @@ def test_a_host_that_loses_power_in_a_stage_is_named_and_the_same_command_goes_o
     assert running.returncode == 1
     assert "host    dgx01 (unreachable)" in said, said
     assert "check power and network of the host, then resume" in said
-    assert "stage driver failed on dgx01; when the cause is gone, go on with: muster resume -i" in said
+    assert (
+        "stage driver failed on dgx01; after you have removed the cause, continue with: muster resume -i"
+        in said
+    )
 
     down = site.muster("install", "--until", "driver")
     assert down.returncode == 1
@@ -152,7 +155,7 @@ def test_a_host_that_loses_power_in_a_stage_costs_the_other_nothing(site: SiteUn
     assert "host    dgx02 (unreachable)" in said, said
     assert "container_toolkit: Install the container toolkit, without dgx02 (not reached)" in said, said
     assert (
-        "dgx02 not reached, and left out; the rest is done. When the cause is gone, go on with: muster resume"
+        "dgx02 not reached, and left out; the rest is done. After you have removed the cause, continue with: muster "
         in said
     )
     assert hosts[0].guest.run("nvidia-ctk", "--version").returncode == 0

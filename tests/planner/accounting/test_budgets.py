@@ -49,7 +49,7 @@ def test_when_budgets_protect_all_nobody_goes_and_the_reason_names_them() -> Non
     decision = decide([Budget("the budget team-b/keep", 0, pods)], *borrowed, workload("new", "a", 1000))
     assert not decision.evictions
     assert decision.pending["new"].message.endswith(
-        "what could make way is protected by the budget team-b/keep"
+        "its possible victims are protected by the budget team-b/keep"
     )
 
 

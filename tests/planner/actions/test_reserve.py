@@ -194,7 +194,7 @@ def test_who_was_let_in_ahead_goes_when_the_gang_fits() -> None:
     assert decide([node("node-0", 4)], projects, [gang, early, late]).evictions == ()
     decision = decide([node("node-0", 4)], projects, [gang, late])
     assert [(each.workload, each.rule) for each in decision.evictions] == [("late", "reservation")]
-    assert "let in ahead of gang" in decision.evictions[0].message
+    assert "backfilled before gang" in decision.evictions[0].message
     assert {each.workload for each in decision.nominations} == {"gang"}
 
 

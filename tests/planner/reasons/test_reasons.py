@@ -270,7 +270,7 @@ def test_a_missing_pod_slot_is_named(nodes: int, devices: int, words: str) -> No
 def test_budgets_and_the_cap_are_both_named() -> None:
     words = hindrances_text(Hindrances(("the budget b/keep",), cap=2, pods_over_cap=3))
     assert "takes 3 evictions or more, and one decision makes 2 at most (--max-evictions)" in words
-    assert words.endswith("; what could make way is protected by the budget b/keep")
+    assert words.endswith("; its possible victims are protected by the budget b/keep")
 
 
 CORDONED = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")

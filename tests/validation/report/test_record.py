@@ -157,7 +157,7 @@ def test_what_is_missing_or_was_added_is_named(copy: Path) -> None:
 def test_a_link_in_a_report_is_refused(copy: Path, tmp_path: Path) -> None:
     (copy / "report.md").rename(tmp_path / "elsewhere.md")
     (copy / "report.md").symlink_to(tmp_path / "elsewhere.md")
-    assert verify_directory(copy) == ["report.md: is no plain file, so what it leads to can change"]
+    assert verify_directory(copy) == ["report.md: is no plain file, so its target can change"]
 
 
 def test_a_key_that_stands_twice_in_the_log_is_refused(copy: Path) -> None:
@@ -189,7 +189,7 @@ def keys(directory: Path, name: str) -> tuple[Path, Path]:
 
 def test_supplier_and_customer_sign_and_each_is_verified(copy: Path, tmp_path: Path) -> None:
     supplier, customer, nobody = (keys(tmp_path, name) for name in ("supplier", "customer", "nobody"))
-    assert verify_directory(copy, supplier[1]) == ["statement.json: is missing: nobody signed this report"]
+    assert verify_directory(copy, supplier[1]) == ["statement.json: is missing: this report has no signature"]
     for private, _ in (supplier, customer, supplier):
         statement.sign(copy, record.read(copy), private)
     assert len(statement.signers(copy)) == 2

@@ -383,7 +383,7 @@ def test_what_an_administrator_cannot_do_is_refused(tmp_path: Path, more: str, m
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("  restartOperator: true\n", "without commands nobody is evicted"),
+        ("  restartOperator: true\n", "without commands no pod is evicted"),
         ("  drain: {nodesOf: [a], gpus: 1}\n", "nodes are cordoned already"),
     ],
 )

@@ -267,7 +267,7 @@ API_CHECKS: Final[Mapping[str, ApiCheck]] = {
             Request(
                 "GET",
                 f"/apis/apps/v1/namespaces/{_SYSTEM}/deployments/muster-operator",
-                advice="run `muster operator-yaml`, and apply what it prints",
+                advice="run `muster operator-yaml`, and apply its output",
             ),
             Request(
                 "GET",

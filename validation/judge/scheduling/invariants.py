@@ -307,11 +307,11 @@ SUBJECTS: dict[str, tuple[str, Callable[[History], int]]] = {
         _evictions_beside_protected,
     ),
     "gang-all-or-none": ("gang of more than one pod was there", _gangs),
-    "nothing-vanishes": ("pod that held GPUs went", _departed),
+    "nothing-vanishes": ("pod with GPUs was deleted", _departed),
     "kubelet-agrees": ("kubelet said which GPUs it gave a pod", confirmed_pods),
     "processes-on-own-gpus": ("driver named a process of a pod", pods_with_processes),
     "interactive-time-limit": ("interactive pod ran until its limit", runs_to_their_limit),
     "node-affinity": ("pod of a project that is limited to nodes was placed", limited_to_nodes),
     "cordoned-node": ("pod was placed while a node was cordoned", placed_beside_cordoned),
-    "nominations-last": ("pod waited for a promised place when the operator was killed", promised_pods),
+    "nominations-last": ("pod was nominated when the operator was killed", promised_pods),
 }

@@ -70,7 +70,7 @@ def fair_shares(
     capacity.
     """
     if sum(project.quota_milli for project in projects) > capacity_milli:
-        raise ValueError("the quotas promise more GPUs than there are")
+        raise ValueError("the quotas exceed the GPUs")
     requestable = {
         project.name: _requestable(project, requested_milli.get(project.name, 0)) for project in projects
     }

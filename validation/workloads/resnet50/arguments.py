@@ -17,7 +17,7 @@ exit codes:
   10   data fault: a shard is missing or empty, a record cannot be read, storage does not answer
   11   device fault: too few GPUs, no memory on them, an error of CUDA or of another worker
   12   the loss is no finite number any more
-  143  stopped by SIGTERM; with --checkpoint_dir the next run goes on from there
+  143  stopped by SIGTERM; with --checkpoint_dir the next run continues
 """
 
 
@@ -107,14 +107,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--dataset_dir", type=Path, help="directory of train-NNNNN-of-NNNNN; none: synthetic images")
-    add("--num_mounts", type=int, default=1, help="over so many mounts of the same data, in turn (1)")
+    add("--num_mounts", type=int, default=1, help="number of mounts with the same data, read alternately (1)")
     add("--mount_prefix", default=MOUNT_PREFIX, help=f"where they are ({MOUNT_PREFIX.replace('%', '%%')})")
-    add("--dgx_version", default="", help="the host, such as dgx1: at most so many GPUs")
+    add("--dgx_version", default="", help="the host, such as dgx1, which limits --num_devices")
     add("--num_devices", type=int, default=1, help="GPUs of this host (1)")
     add("--device", choices=("gpu", "cpu"), default="gpu", help="cpu: to try it without GPUs")
     add("--batch_size", type=int, default=256, help="images in a batch of one device (256)")
     add("--num_batches", type=int, default=500, help="(500)")
-    add("--display_every", type=int, default=10, help="so many batches are timed together (10)")
+    add("--display_every", type=int, default=10, help="number of batches that are timed together (10)")
     add("--image_size", type=int, default=224, help="pixels (224)")
     add(
         "--precision",
