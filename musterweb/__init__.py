@@ -1,1 +1,1 @@
-"""Pages of the cluster for browsers: what the command line shows, live, with each person's own rights."""
+"""Live pages of the cluster for browsers, with the content of the command line and each person's own rights."""

@@ -1,7 +1,7 @@
-"""Analytics: what projects held, used and waited for over time, and who was evicted by which rule.
+"""Analytics: GPUs, use and waits of projects over time, and evictions by rule.
 
-What was comes from a history that knows no rights: which projects of it are shown is decided by what the person may see
-now. Evictions are read with the person's own token.
+A history knows no rights. The page shows the projects that the person may see now. Evictions are read with the
+person's own token.
 """
 
 import json
@@ -34,9 +34,9 @@ PERIODS: Final = {
 }
 DEFAULT_PERIOD: Final = "24"
 LINES: Final = 8
-"""Of so many projects, those that held the most, a chart has lines; the tables have all."""
+"""Maximum number of projects with a line in a chart, those with the most GPUs first; the tables have all."""
 FILE_PROJECTS: Final = 100
-"""So many projects, those that held the most, have their points in a file: of more it would take seconds."""
+"""Maximum number of projects with points in a file, those with the most GPUs first; more would take seconds."""
 SUMMARY_HEADER: Final = (
     "PROJECT", "GPUs NOW", "GPUs MEAN", "GPUs MOST", "QUOTA", "GPU HOURS", "UTILIZATION", "IDLE GPUs MEAN",
     "JOBS STARTED", "WAIT MEAN", "WAIT LONGEST",
@@ -55,7 +55,7 @@ _HOUR: Final = 3600
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over time; `data` is what the page's script draws, as JSON."""
+    """Lines over time; `data` is the JSON that the page's script draws."""
 
     name: str
     title: str
@@ -63,7 +63,7 @@ class Chart:
 
 
 async def analytics_page(visit: Visit) -> Page:
-    """What was over a period."""
+    """The figures of a period."""
     hours = visit.query.get("hours", DEFAULT_PERIOD)
     if hours not in PERIODS:
         raise UsageError(f"hours {hours!r} is not possible: choose one of {', '.join(PERIODS)}")
@@ -98,7 +98,7 @@ async def analytics_page(visit: Visit) -> Page:
 
 
 async def _record(visit: Visit, span: Span) -> tuple[Record | None, list[str]]:
-    """Return what the person may see of the history, and what is to be said of it."""
+    """Return the visible figures of the history, and remarks about them."""
     if visit.history is None:
         return None, [NO_HISTORY]
     try:

@@ -1,4 +1,4 @@
-"""The pages by their addresses, who may open them, and what is said where one cannot be shown."""
+"""The pages by their addresses, the people that may open them, and the answer if one cannot be shown."""
 
 import asyncio
 import logging
@@ -49,7 +49,7 @@ LIVE: Final[dict[str, PageFunction]] = {
 }
 """Pages that keep themselves current."""
 OF_SIGHT: Final = frozenset({"/", "/projects", "/jobs", "/nodes"})
-"""Those of them that show nothing but what the person's watches brought; the others read with the person's token."""
+"""Pages that show only data of the person's watches; the others read with the person's token."""
 STILL: Final[dict[str, PageFunction]] = {
     "/analytics": analytics_page,
     "/reports": report_pages.reports_page,
@@ -93,7 +93,7 @@ _NEVER_SIGNED_IN: Final = "Sign in first"
 
 
 class Web:
-    """The application's own state: where the cluster is, who is signed in, and how pages are made."""
+    """The application's own state: the cluster, the sessions, and the rendering of pages."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Web:
         return self.sessions.find(request.cookies.get(self.session_cookie, ""), is_use=is_use)
 
     async def visit(self, request: Request, session: Session) -> Visit:
-        """Return what the page functions get."""
+        """Return the arguments of the page functions."""
         sight = await session.person.ready()
         return Visit(
             session.person,
@@ -165,7 +165,7 @@ class Web:
         return HTMLResponse(text, status)
 
     async def shared_body(self, session: Session, target: str) -> str:
-        """Return the body of a page that keeps itself current, made once for all who look at the same."""
+        """Return the body of a page that updates itself, made once for all readers of the same sight."""
         return await session.person.body(
             target,
             lambda: self.body(session, target),
@@ -199,7 +199,7 @@ class Web:
         return endpoint
 
     async def page_of_sight(self, request: Request) -> Response:
-        """A page that shows nothing but what the person sees, around the body that is made once for all."""
+        """A page with only data that the person sees, around the shared body."""
         session = self.session(request)
         await session.person.ready()
         body = Markup(await self.shared_body(session, _target(request)))  # noqa: S704 - of our own templates
@@ -238,7 +238,7 @@ class Web:
             return False
 
         async def stream() -> AsyncIterator[bytes]:
-            # without room it ends at once; the browser comes again, and is then told why
+            # without a free slot it ends at once; the browser returns and gets the reason
             with suppress(TooMany), self.sessions.streaming(session):
                 async with aclosing(
                     follow(session.person, lambda: self.shared_body(session, target), is_over)
@@ -253,7 +253,7 @@ class Web:
         )
 
     async def form(self, request: Request) -> Response:
-        """What was sent from the form of a project."""
+        """The values that were sent from the form of a project."""
         session = self.session(request)
         fields = await read_form(request, session.form_token)
         result = await project_forms.take_form(await self.visit(request, session), fields)
@@ -268,7 +268,7 @@ class Web:
         headers = {"Content-Disposition": 'attachment; filename="muster-operator.yaml"'}
         return Response(text, media_type="application/yaml", headers=headers)
 
-    # --- what cannot be shown ---------------------------------------------------------------------------
+    # --- errors ----------------------------------------------------------------------------------------
 
     async def failed(self, request: Request, error: Exception) -> Response:
         """Say why there is no page, with as little around it as may be shown."""
@@ -306,8 +306,8 @@ def make_application(
 ) -> Guard:
     """Return the application for the cluster; of `access` everything but credentials is used.
 
-    `history` is started and closed with it, and may have the same `sights`; `reports` are the records of the acceptance
-    test; at `provider`, which is closed with it, people sign in without a token at hand.
+    `history` is started and closed with it, and may share the `sights`. `reports` are the records of acceptance
+    tests. People sign in at `provider`, which is closed with it.
     """
     web = Web(
         access,

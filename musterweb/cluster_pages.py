@@ -1,4 +1,4 @@
-"""Overview, jobs and projects: the tables of `muster list` and `muster top`, from what the person sees now."""
+"""Overview, jobs and projects: the tables of `muster list` and `muster top`, from the person's sight."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ NO_JOBS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a project holds beside its quota."""
+    """The GPUs of a project beside its quota."""
 
     name: str
     held: str
@@ -71,7 +71,7 @@ def _jobs_table(
 
 
 async def overview(visit: Visit) -> Page:
-    """Who has the GPUs, how busy they are, who waits and why."""
+    """Running jobs with their GPUs and utilization, and pending jobs with reasons."""
     sight = visit.sight
     counts = GpusOfJobs(sight.nodes or ())
     holding = [view for view in sight.jobs if counts.held_milli(view) or (view.gpu_memory and view.held_gpus)]
@@ -207,7 +207,7 @@ class _Lazy(Sequence[Sequence[str]]):
 
 
 async def projects_page(visit: Visit) -> Page:
-    """The projects: what is promised to them, what they hold, how much waits."""
+    """The projects with quota, allocation and pending requests."""
     projects = visit.sight.projects
     rights = visit.person.rights
     rows = [project.row(item, "", wide=True) for item in projects or ()]
@@ -228,7 +228,7 @@ async def projects_page(visit: Visit) -> Page:
 
 
 async def health_page(visit: Visit) -> Page:
-    """Whether the policies are in force, and what no decision counts with: `muster cluster status`."""
+    """Whether the policies are in force, and the skipped objects: `muster cluster status`."""
     transport = visit.person.client.transport
     policies = (await policies_in_force(transport)).sentence()
     try:

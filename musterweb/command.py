@@ -31,7 +31,7 @@ class Listen(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody but this machine can reach it."""
+        """Whether only this machine can reach it."""
         if self.host in _LOOPBACK_NAMES:
             return True
         try:
@@ -217,7 +217,7 @@ def _history(
 
 
 def _own_url(where: Listen, *, is_secure: bool) -> str:
-    """Return the address at which browsers of this machine come; "" where nobody can know it."""
+    """Return the address for browsers on this machine; "" if it is unknown."""
     if not where.is_loopback or not where.port:
         return ""
     host = f"[{where.host}]" if ":" in where.host else where.host

@@ -11,5 +11,5 @@ _one_at_a_time = ThreadPoolExecutor(max_workers=1, thread_name_prefix="muster-we
 
 
 async def compute(function: Callable[[], T]) -> T:
-    """Return what a function that computes for long returns."""
+    """Return the result of a function that computes for long, from another thread."""
     return await asyncio.get_running_loop().run_in_executor(_one_at_a_time, function)

@@ -1,4 +1,4 @@
-"""What keeps a request from being answered, as pages say it.
+"""Errors that keep a request from being answered, in the words of the pages.
 
 WebError            root
 ├── SignInNeeded        nobody is signed in by this cookie, or no longer
@@ -16,13 +16,13 @@ from orchestrator.errors import MusterError, UsageError
 
 
 class WebError(MusterError):
-    """Root of what the pages themselves refuse."""
+    """Root of the errors of the pages."""
 
     status = 400
 
 
 class SignInNeeded(WebError):
-    """Nobody is signed in by this cookie, or no longer; the message says why."""
+    """The cookie belongs to no session, or the session has ended; the message says why."""
 
     status = 401
 
@@ -38,7 +38,7 @@ class Refused(WebError):
 
 
 class TooMany(WebError):
-    """There is no room for more; the message says of what."""
+    """A limit is reached; the message names it."""
 
     status = 503
 
@@ -50,7 +50,7 @@ class HistoryAway(WebError):
 
 
 class ProviderAway(WebError):
-    """The identity provider does not answer, or nothing that can be used; the message says what."""
+    """The identity provider does not answer, or its answer is invalid; the message says which."""
 
     status = 502
 
@@ -62,7 +62,7 @@ class NotThere(WebError):
 
 
 def status_of(error: Exception) -> int:
-    """Return the HTTP status that says what kind of error it is."""
+    """Return the HTTP status for this kind of error."""
     if isinstance(error, WebError):
         return error.status
     if isinstance(error, (NoSuchWorkload, NoSuchProject)):

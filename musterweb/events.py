@@ -20,9 +20,9 @@ Render = Callable[[], Awaitable[str]]
 async def follow(person: Person, render: Render, is_over: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
     """Yield `page` events with the body, `state` events in between, and one `end` when the person is signed out.
 
-    A body that cannot be made is tried again on each beat; until it is there the page is not current, and says why.
-    What the person may no longer see, or what is of a project that is gone, is taken from the page.
-    The time of all events is that of the body which the browser shows, "" where this stream has sent none.
+    A body that cannot be rendered is tried again on each beat. Until then the page is not current, and the reason is
+    shown. Data that the person may not see any more, or that belongs to a deleted project, is removed from the page.
+    The time of all events is that of the body that the browser shows, "" if this stream has sent none.
     """
     number, digest, failure, shown_at = -1, b"", "", ""
     yield b"retry: 2000\n\n"
@@ -58,7 +58,7 @@ async def follow(person: Person, render: Render, is_over: Callable[[], bool]) ->
 
 
 def state_of(person: Person) -> dict[str, object]:
-    """Return whether what is shown is live, from when it is, and why it is not current."""
+    """Return whether the page is live, the time of its state, and the reason if it is not current."""
     return {"live": person.is_live, "at": _time_of(person), "problem": person.problem}
 
 

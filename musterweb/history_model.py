@@ -1,4 +1,4 @@
-"""What was over time: the figures that a history has, whose they are, and what may be wrong with them."""
+"""The figures of a history, their projects, and their possible problems."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ OTHERS: Final = "_other"
 CURRENT_SECONDS: Final = 300
 """Figures whose newest is older are not current."""
 POINTS: Final = 400
-"""At most so many points are shown of each line."""
+"""Maximum number of points of a line."""
 STEPS: Final = (60, 300, 1800, 7200, 86400)
 """How far, in seconds, points may be apart."""
 
@@ -26,7 +26,7 @@ class Span:
 
     @classmethod
     def last(cls, hours: int, now: float) -> "Span":
-        """Return the last so many hours, in at most `POINTS` points if they are not too many for any step."""
+        """Return a span of the last hours, with at most `POINTS` points if a step allows that."""
         step = next((step for step in STEPS if hours * 3600 // step <= POINTS), STEPS[-1])
         end = int(now) // step * step
         return cls(end - hours * 3600 // step * step, end, step)
@@ -68,7 +68,7 @@ class ClusterLines:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a history knows of a span. `as_of` is the time of the newest figure; `problems` are sentences."""
+    """The known figures of a span. `as_of` is the time of the newest figure; `problems` are sentences."""
 
     span: Span
     projects: Mapping[str, ProjectLines]
@@ -83,11 +83,11 @@ class History(Protocol):
     source: str
 
     async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
-        """Return what is known of these projects; None: of all, and of the cluster. Raises HistoryAway."""
+        """Return the figures of these projects; None: of all, and of the cluster. Raises HistoryAway."""
         ...
 
     async def start(self) -> None:
-        """Begin whatever goes on in the background."""
+        """Start the background tasks."""
         ...
 
     async def close(self) -> None:

@@ -27,7 +27,7 @@ from musterweb.history_model import (
 T = TypeVar("T")
 
 MAX_PROJECTS: Final = 1000
-"""So many projects of a sample have rows of their own; the others count together."""
+"""Maximum number of projects of a sample with their own rows; the others count together."""
 MAX_BYTES: Final = 900 << 20
 PAGE_BYTES: Final = 4096
 _FORMAT: Final = 1
@@ -35,7 +35,7 @@ _WHOLE_CLUSTER: Final = ""
 
 
 class Tier(NamedTuple):
-    """Slots of so many seconds, kept for so many."""
+    """Length of slots in seconds, and the time for which they are kept."""
 
     slot_seconds: int
     retention_seconds: int
@@ -50,7 +50,7 @@ TIERS: Final = (
 )
 SLOTS: Final = sum(tier.retention_seconds // tier.slot_seconds + 1 for tier in TIERS)
 MAX_ROWS: Final = SLOTS * (MAX_PROJECTS + 2)
-"""Of all slots, if there are always so many projects: with those that count together, and the cluster."""
+"""Maximum number of rows of all slots, with the rows of the other projects and of the cluster."""
 
 _SCHEMA: Final = """
 CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
@@ -89,7 +89,7 @@ class Sample:
     """Of one project at one moment; of the cluster `quota_milli` are all of its GPUs.
 
     `wait_seconds` and `started` are sums since the sample before. `idle_milli` and `used_permille` (utilization in
-    thousandths) are None together, where nobody measured.
+    thousandths) are None together, if no agent measured them.
     """
 
     gpu_milli: int
@@ -115,7 +115,7 @@ class Store:
         self._connection: sqlite3.Connection | None = None
         self.source = "the history of muster web"
         self.problem = ""
-        """Why nothing is recorded at present, as who records says."""
+        """The recorder's reason why nothing is recorded now."""
 
     async def start(self) -> None:
         """Open the file, or make it. Raises HistoryAway."""
@@ -129,11 +129,11 @@ class Store:
         self._thread.shutdown()
 
     async def add(self, cluster: Sample, projects: dict[str, Sample]) -> None:
-        """Write what is now, and drop what is too old. Raises HistoryAway."""
+        """Write the present figures, and delete old ones. Raises HistoryAway."""
         await self._run(lambda: self._add(cluster, projects))
 
     async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
-        """Return what is known of these projects; None: of all, and of the cluster. Raises HistoryAway."""
+        """Return the figures of these projects; None: of all, and of the cluster. Raises HistoryAway."""
         return await self._run(lambda: self._read(span, projects))
 
     async def _run(self, work: Callable[[], T]) -> T:

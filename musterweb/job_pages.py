@@ -23,7 +23,7 @@ _LOG_SECONDS: Final = 10.0
 
 
 async def job_page(visit: Visit) -> Page:
-    """The facts of a job, its pods and GPUs, what happened to it, and who took its GPUs."""
+    """The facts of a job, its pods and GPUs, its events, and its evictions."""
     client, name, of = visit.person.client, visit.path["name"], visit.path["project"]
     scope = await client.scope(of)
     view, events = await client.describe_job(name, project=scope)
@@ -79,7 +79,7 @@ async def _evictions(visit: Visit, name: str, of: str) -> Table:
 
 
 async def explain_page(visit: Visit) -> Page:
-    """Why a job waits, what would make it fit, where its project stands, and who holds the GPUs."""
+    """The reason of a pending job, remedies, its project, and the jobs with GPUs."""
     name, of = visit.path["name"], visit.path["project"]
     case = await read_case(visit.person.client, name, of)
     result = await compute(lambda: explanation(case))

@@ -1,6 +1,6 @@
-"""What is set so that hundreds of connections take little memory.
+"""Settings that keep the memory of hundreds of connections small.
 
-Everybody who is signed in has some ten connections to the API server, with TLS: fifty people have five hundred.
+Each person has about ten TLS connections to the API server: fifty people have five hundred.
 """
 
 import ctypes
@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import Final
 
 TLS_BUFFER_BYTES: Final = 32 << 10
-"""What each connection keeps to read into. asyncio's own are of 256 KiB, all of it in use from the first byte on."""
+"""Read buffer of each connection. asyncio's default is 256 KiB, and all of it is used from the first byte."""
 LARGE_BLOCK_BYTES: Final = 128 << 10
 FREE_END_BYTES: Final = 64 << 10
 """Blocks of the first size or more go back to the system when they are freed, and so does as much at the heap's end.
 
-This is about where glibc begins, too; but it moves both up with the blocks that it sees, and then keeps lists and
-answers that nobody needs any more between blocks that are in use.
+glibc starts with similar values, but raises them with the blocks that it sees. Then it keeps unused lists and answers
+between blocks in use.
 """
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3

@@ -1,4 +1,4 @@
-"""What a new cluster needs for muster: `muster operator-yaml`, to be copied."""
+"""The manifests of `muster operator-yaml` for a new cluster, to copy."""
 
 from musterweb.page import Page, Visit
 from orchestrator.cli.operator import operator_manifests
@@ -17,5 +17,5 @@ async def new_cluster_page(visit: Visit) -> Page:
 
 
 def cluster_yaml(name: str) -> str:
-    """Return what `muster operator-yaml --cluster NAME` prints. Raises UsageError for what is no name."""
+    """Return the output of `muster operator-yaml --cluster NAME`. Raises UsageError for an invalid name."""
     return operator_manifests(name)

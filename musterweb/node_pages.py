@@ -1,4 +1,4 @@
-"""Nodes: the table of the overview, and each node with its GPUs, from what the person sees now."""
+"""Nodes: the table of the overview, and each node with its GPUs, from the person's sight."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ NODE_COLUMNS: Final = (
     "NAME", "STATUS", "GPU TYPE", "GPUs", "ALLOCATED", "FREE", "UNHEALTHY", "UTILIZATION", "OBSERVED",
 )  # fmt: skip
 GPU_COLUMNS: Final = ("GPU", "PODS", "UTILIZATION", "MEMORY USAGE", "MEMORY", "IDLE TIME", "HEALTH", "UUID")
-"""Who holds a GPU comes first: on a phone the rest is out of sight."""
+"""The user of a GPU comes first: on a phone the other columns are out of sight."""
 NO_NODES: Final = "You may not list nodes and all pods: ask for muster-viewer, bound in the whole cluster."
 
 
@@ -72,7 +72,7 @@ def _clock_time(at_us: int, form: str = "%H:%M:%S UTC") -> str:
 
 
 async def nodes_page(visit: Visit) -> Page:
-    """Each node, or the one that the query names, and each of its GPUs with who holds it and how it is."""
+    """Each node, or the one of the query, and each of its GPUs with its pods and state."""
     every, name = visit.sight.nodes, visit.query.get("node", "")
     content: dict[str, Any] = {"tables": [], "note": NO_NODES, "pager": None, "name": "", "files": {}}
     if every is None:

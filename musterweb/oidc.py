@@ -1,8 +1,8 @@
 """An identity provider (OpenID Connect), as far as signing in takes one: codes become tokens, and tokens newer tokens.
 
-What a person gets of it is an ID token, which the API server takes by its own settings (`--oidc-issuer-url`): what the
-token allows is decided there. Here is proved what the API server cannot know: that the token answers the question that
-this very browser asked (its nonce), and that a renewed one is the same person's.
+A person gets an ID token, which the API server accepts by its own settings (`--oidc-issuer-url`). The API server
+decides about rights. This module proves two things that the API server cannot know: the token answers the question of
+this browser (its nonce), and a renewed token belongs to the same person.
 """
 
 import base64
@@ -32,11 +32,11 @@ METADATA_SECONDS: Final = 3600.0
 KEY_SECONDS: Final = 60.0
 """So soon at most the keys are read again where a token is signed by one that is not known."""
 LEEWAY_SECONDS: Final = 10
-"""Clocks of two machines may differ by so much."""
+"""Maximum difference between the clocks of two machines."""
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Signatures with a private key: never none, and never one that whoever knows our secret could make."""
+"""Accepted signatures: only with a private key. Never none, and never one by a shared secret."""
 SCOPES: Final = ("openid", "profile", "email", "groups", "offline_access")
-"""What is asked for where nobody says otherwise, as far as the provider has it."""
+"""Default scopes, as far as the provider offers them."""
 _MAX_TEXT: Final = 300
 
 _Decoded = TypeVar("_Decoded")
@@ -44,7 +44,9 @@ _Decoded = TypeVar("_Decoded")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A provider, and who we are to it. Without a secret we are a public client; `scopes` () means the usual ones."""
+    """A provider, and the client that muster is to it. Without a secret it is a public client; `scopes` () means the
+    default ones.
+    """
 
     issuer: str
     client_id: str
@@ -55,12 +57,12 @@ class Settings:
 
     @property
     def name(self) -> str:
-        """What people know the provider by."""
+        """The name of the provider for people."""
         return urlsplit(self.issuer).netloc
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What the provider says of itself (OpenID Connect Discovery 1.0), as far as it is used; null is as if absent."""
+    """The provider's metadata (OpenID Connect Discovery 1.0), as far as it is used; null counts as absent."""
 
     issuer: str
     authorization_endpoint: str
@@ -79,7 +81,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 class TokenResponse(msgspec.Struct, frozen=True):
-    """What the provider answers a request for tokens, of which nothing is proved yet."""
+    """The provider's answer to a request for tokens, not verified yet."""
 
     id_token: str | None = None
     refresh_token: str | None = None
@@ -96,7 +98,7 @@ class _Problem(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What the provider gave for a code. `refresh_token` is "" where it gives none."""
+    """The provider's tokens for a code. `refresh_token` is "" if there is none."""
 
     id_token: str
     refresh_token: str
@@ -117,7 +119,7 @@ def is_safe_url(url: str) -> bool:
 
 
 def challenge_of(verifier: str) -> str:
-    """Return what of a PKCE verifier is shown beforehand (RFC 7636, S256)."""
+    """Return the challenge of a PKCE verifier (RFC 7636, S256)."""
     return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
 
 
@@ -176,7 +178,7 @@ class Provider:
         return await self._prove(answer, {"nonce": {"essential": True, "value": nonce}})
 
     async def refresh(self, refresh_token: str) -> TokenResponse:
-        """Return what the provider has that is newer. Raises SignInNeeded where there is nothing, and ProviderAway."""
+        """Return the provider's newer tokens. Raises SignInNeeded if there are none, and ProviderAway."""
         return await self._request_tokens({"grant_type": "refresh_token", "refresh_token": refresh_token})
 
     async def prove_renewed(self, answer: TokenResponse, subject: str) -> Tokens:
@@ -326,7 +328,7 @@ class Provider:
             connector=aiohttp.TCPConnector(ssl=context),
             timeout=aiohttp.ClientTimeout(LIMIT_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),  # else one person's cookies would go with the codes of all
-            trust_env=False,  # else a ~/.netrc of this account would be shown in the place of our secret
+            trust_env=False,  # otherwise the client would send a ~/.netrc of this account instead of the secret
         )
 
 
@@ -343,7 +345,7 @@ def _usable_keys(document: bytes) -> KeySet:
     """
     usable = []
     for key in msgspec.json.decode(document, type=_Keys).keys:
-        # KeyError is what the library has for a curve that it does not know, TypeError for a kind that is a list
+        # the library raises KeyError for an unknown curve, TypeError for a kind that is a list
         with suppress(JoseError, ValueError, TypeError, KeyError):
             usable.append(JWKRegistry.import_key(key))
     if not usable:
@@ -359,7 +361,7 @@ def _usual_scopes(metadata: Metadata) -> tuple[str, ...]:
 
 
 def _problem_of(body: bytes) -> str:
-    """Return what an answer says is wrong (RFC 6749, 5.2)."""
+    """Return the error in an answer (RFC 6749, 5.2)."""
     try:
         problem = msgspec.json.decode(body, type=_Problem)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

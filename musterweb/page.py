@@ -1,4 +1,4 @@
-"""What a page is made of, and what it is made from."""
+"""The parts of a page, and its inputs."""
 
 import time
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from musterweb.table import Table
 from orchestrator.errors import UsageError
 
 NAMES_OF_A_NOTE: Final = 20
-"""So many projects that are left out are named."""
+"""Maximum number of projects that are named as left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Who looks at which page: the parts of its path, its query, and what the person sees now."""
+    """A visit of a person to a page: the parts of its path, its query, and the person's sight."""
 
     person: Person
     sight: Sight
@@ -41,7 +41,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The title of a page, the template of its body with what it shows, and the tables that it offers as files."""
+    """The title of a page, the template of its body with values, and the tables that it offers as files."""
 
     title: str
     template: str
@@ -66,7 +66,7 @@ def left_out(visit: Visit) -> list[str]:
 
 
 def address(path: str, **query: str) -> str:
-    """Return a path with a query of what is not empty."""
+    """Return a path with a query of the values that are not empty."""
     chosen = {name: value for name, value in query.items() if value}
     return f"{path}?{urlencode(chosen)}" if chosen else path
 
@@ -89,7 +89,7 @@ class Pager:
 
     @classmethod
     def of(cls, visit: Visit, count: int, size: int, path: str, **query: str) -> "Pager":
-        """Return the pager of the page that the query names, the last one where there are no more so many."""
+        """Return the pager of the page in the query, or of the last one."""
         number = min(visit.number("page"), max(1, -(-count // size)))
         start, end = (number - 1) * size, min(count, number * size)
         return cls(

@@ -1,10 +1,10 @@
-"""What one signed-in person may see, kept current with that person's token and nothing else.
+"""The data that one signed-in person may see, kept current with that person's token.
 
     asleep ──request──> reading ──lists and watches are there──> live ──a failure──> stale ──pause──> reading
                                                                   └──the token is refused──> ended
 
-There is one watch for each kind of object, however many pages the person has open. A failure ends all of them: what was
-seen last stays to be shown, labelled with its time, until everything has been read anew.
+There is one watch for each kind of object, however many pages the person has open. A failure ends all of them. Then
+the last state is shown with its time until everything has been read again.
 """
 
 import asyncio
@@ -46,26 +46,26 @@ BEAT_SECONDS: Final = 3.0
 """How often the API server is asked whether it is there and still takes the token."""
 BEAT_LIMIT_SECONDS: Final = 5.0
 RIGHTS_SECONDS: Final = 60.0
-"""How often it is looked whether what the person may see is still the same."""
+"""Interval of the checks of the person's rights."""
 RETRY_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 0.5
 """The least time between two looks at the caches; a look that takes long has four times as long after it."""
 SETTLE_SECONDS: Final = 0.15
-"""So long after a change others are waited for: a job that starts is four, and all who look see the same then."""
+"""Time to wait for related changes: a starting job causes four events, and all readers then see the same state."""
 AGE_SECONDS: Final = 10.0
 """Ages grow also where nothing happens."""
 LINGER_SECONDS: Final = 60.0
-"""So long after the last page is closed, watches and what they brought are given up."""
+"""Time after the last page is closed until the watches end."""
 READY_SECONDS: Final = 15.0
 MAX_SCOPES: Final = 50
-"""Of so many projects the jobs are watched for somebody who may not see those of all: five watches for each."""
+"""Maximum number of projects whose jobs are watched for a person who cannot see all: five watches for each."""
 
 ENDED: Final = "The API server no longer accepts your token: sign in again"
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The caches of what a person may see; of what they may not see there are none."""
+    """The caches of the kinds that a person may see."""
 
     rights: Rights
     jobs: list[JobCaches]
@@ -84,7 +84,7 @@ class Watched:
 
     @property
     def with_parts(self) -> list[JobCaches | NodeCaches]:
-        """Those that make what is shown sooner by what was shown before."""
+        """Results that make the next sight faster."""
         return [*self.jobs, *([self.nodes] if self.nodes else [])]
 
 
@@ -112,12 +112,12 @@ class Person:
 
     @property
     def sight(self) -> Sight | None:
-        """What is to be seen, or was last."""
+        """The present or last sight."""
         return self._seen.sight if self._seen is not None else None
 
     @property
     def is_live(self) -> bool:
-        """Whether what is to be seen is what the cluster has now, as far as anybody can know."""
+        """Whether the sight is the present state of the cluster, as far as is known."""
         return self.sight is not None and not self.problem and self._task is not None
 
     @property
@@ -136,7 +136,7 @@ class Person:
             self._used_at = time.monotonic()
 
     async def ready(self) -> Sight:
-        """Return what is to be seen, begun to be read if nobody looked lately.
+        """Return the sight, and start reading if no page was open lately.
 
         Raises SignInNeeded for a token that is refused, Unreachable where nothing was read in time.
         """
@@ -164,14 +164,14 @@ class Person:
             self._task = asyncio.create_task(self._follow())
 
     async def news(self, number: int, seconds: float) -> int:
-        """Wait until there is more to show than there was at `number`, or for so long; return the number now."""
+        """Wait until there is a newer sight than `number`, or until the time is over; return the present number."""
         if self._number <= number:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), seconds)
         return self._number
 
     async def body(self, target: str, render: Callable[[], Awaitable[str]], *, is_shared: bool) -> str:
-        """Return the body of a page, rendered once for all who look at the same sight of it.
+        """Return the body of a page, rendered once for all readers of the same sight.
 
         Those of other people are among them where the page shows nothing but rights and sight (`is_shared`).
         """
@@ -250,7 +250,7 @@ class Person:
             self._task = None
 
     async def _follow_once(self) -> None:
-        """Read and watch until something fails, rights change, or nobody looks any more."""
+        """Read and watch until a failure, a change of rights, or the end of the last page."""
         async with self._sights.asking.one():
             rights = await self._read_rights(in_parallel=True)
         if rights != self.rights:
@@ -319,7 +319,7 @@ class Person:
             await asyncio.wait_for(awaited.wait(), 1.0)
 
     def _read(self, watched: Watched) -> None:
-        """See what the caches have: what others see of the same objects, or else something new."""
+        """Make a sight of the caches: the one of other people with the same objects, or a new one."""
         now_us = time.time_ns() // 1000
         newest = self._sights.newest(watched.rights)
         if (
@@ -362,7 +362,7 @@ class Person:
         return not self._users and time.monotonic() - self._used_at > LINGER_SECONDS
 
     async def _read_rights(self, *, in_parallel: bool) -> Rights:
-        """Ask what the person may list; in parallel over a connection for each question, which watches use then."""
+        """Ask for the person's rights; in parallel, over one connection for each question, which watches use later."""
         identity = IdentityClient(self.client.transport, "")
         kinds = (PODS, JOBS, STATEFUL_SETS, SERVICES, INGRESSES, NAMESPACES, PROJECTS, NODES)
         questions = (*(("list", kind) for kind in kinds), ("patch", PROJECTS))
@@ -402,7 +402,7 @@ class Person:
 
 
 def _see(watched: Watched, newest: Seen | None, now_us: int) -> Seen:
-    """Return what the caches have now; parts that are made of the same objects as those of `newest` are those."""
+    """Return the present state of the caches; parts with the same objects as in `newest` are shared."""
     jobs, nodes = watched.jobs, watched.nodes
     objects = [dict(objects) for objects in watched.objects]
     if newest is not None:
@@ -420,7 +420,7 @@ def _see(watched: Watched, newest: Seen | None, now_us: int) -> Seen:
     )
     parts = [cache.known for cache in watched.with_parts]
     for cache in watched.with_parts:
-        cache.known = {}  # or everybody would keep those of the last time that they made some
+        cache.known = {}  # or each person would keep those of the last time
     return Seen(sight, objects, parts)
 
 

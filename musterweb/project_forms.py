@@ -1,4 +1,4 @@
-"""Projects are created, changed and deleted: first what would follow is shown, then it is done."""
+"""Projects are created, changed and deleted: first a preview of the consequences, then the change."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from orchestrator.submit.parsing import parse_project_name
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of the form: that of the option of `muster project`, what people read, and an example."""
+    """One field of the form: its option of `muster project`, its title, and an example."""
 
     key: str
     flag: str
@@ -59,12 +59,12 @@ _ADDRESSES: Final = {"--member": "Members", **{field.flag: field.label for field
 
 
 def version_of(project: Project) -> str:
-    """Return what is another for every other specification; what the operator writes of a project changes nothing."""
+    """Return a digest that differs for every other specification; fields of the operator do not count."""
     return hashlib.sha256(msgspec.json.encode(project.spec)).hexdigest()[:16]
 
 
 def values_of(spec: ProjectSpec) -> dict[str, str]:
-    """Return what the form shows of a project."""
+    """Return the values of a project for the form."""
     values = {field.key: _text(field.read(spec)) for field in FIELDS}
     return {**values, MEMBERS: "\n".join(f"{member.kind.lower()}:{member.name}" for member in spec.members)}
 
@@ -109,7 +109,7 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form as it is shown: its values, what is wrong with them, and what would follow from saving them."""
+    """A form as it is shown: its values, its errors, and the consequences of saving them."""
 
     name: str
     is_new: bool
@@ -139,7 +139,7 @@ async def show_form(visit: Visit) -> Page:
 
 
 async def take_form(visit: Visit, form: Mapping[str, str]) -> Page | str:
-    """Show what would follow from a form, or do it; return the page, or where to go when it is done."""
+    """Preview a form or save it; return the page, or the next address when it is done."""
     client = visit.person.client
     name, step = visit.path.get("name", ""), form.get("step", "")
     is_new = not name
@@ -204,7 +204,7 @@ def _one_line(text: str) -> str:
 async def _preview(
     client: AsyncClient, change: Callable[[Snapshot], Snapshot], changes: list[str]
 ) -> dict[str, Any]:
-    """What would follow, as far as the person may read what it depends on."""
+    """The consequences, as far as the person may read the inputs."""
     try:
         captured = await capture(client.transport)
     except Forbidden as error:

@@ -1,7 +1,6 @@
 """A history that a Prometheus keeps, by the recording rules that ship. Nothing that it says is taken without a look.
 
-Who may see what is not its matter: it is asked for the projects of the person alone, and of its answer everything else
-is dropped once more.
+Rights are not decided here: it asks for the projects of the person alone, and drops everything else from the answer.
 """
 
 import asyncio
@@ -30,14 +29,17 @@ from musterweb.history_model import (
 LIMIT_SECONDS: Final = 10.0
 MAX_ANSWER_BYTES: Final = 32 << 20
 MAX_NAMED: Final = 200
-"""Of more projects than so many the answer is chosen from here alone: the request would become too long."""
+"""Maximum number of projects in a request; for more, the answer is filtered here, because the request would become
+too long.
+"""
 MAX_SERIES: Final = 2000
-"""Of so many projects an answer may have figures: each line takes memory, however little is in it."""
+"""Maximum number of projects in an answer: each line takes memory."""
 MAX_CLOCK_SECONDS: Final = 60.0
 _QUERIES_AT_ONCE: Final = 4
 _SHORTEST_MEAN: Final = 120
-"""A mean is of at least so many seconds: rules are evaluated each minute, and a shorter window may have nothing in it.
-Such windows overlap, which is right for means and greatest values, and would count twice what is summed."""
+"""Minimum window of a mean in seconds: rules are evaluated each minute, and a shorter window can be empty. Such
+windows overlap, which is correct for means and maxima, but would count sums twice.
+"""
 _SHORTEST_LOOKBACK: Final = 300
 """How far back, in seconds, the value of a counter is looked for at least: scrapes may fail. For long steps it is the
 step, which costs Prometheus less than a part of it."""
@@ -47,11 +49,10 @@ _PROJECT: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 def _increase(counter: str) -> str:
     """Return the query of how much a counter grew, by project, in exactly the step before each time.
 
-    `increase` alone extrapolates, and misses what grew between the last value of one window and the first of the
-    next. Here each step begins with the value with which the one before ended, whatever the scrapes are apart, so that
-    the sum over a span is what was counted in it. A series that is new began at 0 if its operator led a step ago, and
-    so did one that fell between two steps. Where an operator started anew within the step, or was not scraped before,
-    it is `increase` after all.
+    `increase` alone extrapolates, and misses the growth between the last value of one window and the first of the
+    next. Here each step begins with the last value of the step before, so the sum over a span is the counted number.
+    A new series began at 0 if its operator led a step ago, and so did a series that fell between two steps. If an
+    operator restarted within the step, or was not scraped before, `increase` is used.
     """
     series = counter + "{match}"
     newest = f"last_over_time({series}[{{lookback}}s])"
@@ -77,11 +78,13 @@ CLUSTER_QUERIES: Final[Mapping[str, str]] = {
     "utilization": "avg_over_time(cluster:muster_gpu_utilization:ratio[{window}s])",
 }
 NEWEST_QUERY: Final = "max(muster_operator_last_decision_timestamp_seconds)"
-"""When the operator made what is scraped: an operator that stands still, or a Prometheus that no longer scrapes it."""
+"""Time at which the operator made the scraped figures: it detects an operator that stands still, and a Prometheus
+that does not scrape it.
+"""
 _GREATEST: Final = {"utilization": 1.0}
 _POSSIBLE: Final = 1e12
 _LATEST: Final = 253_402_300_799
-"""The end of the year 9999: no calendar goes on from there."""
+"""The end of the year 9999: calendars end there."""
 
 
 class PrometheusHistory:
@@ -107,7 +110,7 @@ class PrometheusHistory:
             await self._session.close()
 
     async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
-        """Return what is known of these projects; None: of all, and of the cluster. Raises HistoryAway."""
+        """Return the figures of these projects; None: of all, and of the cluster. Raises HistoryAway."""
         if projects is not None and not projects:
             return Record(span, {}, None, None)
         doubts = _Doubts()
@@ -211,7 +214,7 @@ class PrometheusHistory:
 
 
 class _Doubts:
-    """What was left out of an answer."""
+    """The parts of an answer that were left out."""
 
     def __init__(self) -> None:
         self.impossible = False
@@ -233,7 +236,7 @@ class _Doubts:
         return value
 
     def sentences(self, source: str) -> list[str]:
-        """Return what people are told of it; names nobody."""
+        """Return the remark for people, without names."""
         return [
             f"{source} has {what}: left out."
             for is_there, what in (
@@ -258,7 +261,7 @@ def _filled(text: str, match: str, span: Span) -> str:
 
 
 def _matcher(projects: frozenset[str] | None) -> str:
-    """Return the selector of these projects; whatever their names hold stays within its quotes."""
+    """Return the selector of these projects; their names are quoted."""
     if projects is None or len(projects) > MAX_NAMED:
         return ""
     names = sorted(name for name in projects if _PROJECT.fullmatch(name))
@@ -278,7 +281,7 @@ def _series(series: Any, source: str) -> tuple[str, list[tuple[int | None, objec
 def _of_projects(
     read: Mapping[str, Mapping[str, Values]], span: Span, projects: frozenset[str] | None, doubts: _Doubts
 ) -> dict[str, ProjectLines]:
-    """Return the lines of the projects that were asked for; what has no project, or another, is dropped."""
+    """Return the lines of the requested projects; lines without a project, or with another, are dropped."""
     names = {name for lines in read.values() for name in lines}
     chosen = {
         name

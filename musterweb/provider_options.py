@@ -1,4 +1,4 @@
-"""What the flags of `muster web` say of an identity provider."""
+"""The options of `muster web` for an identity provider."""
 
 import ssl
 from pathlib import Path

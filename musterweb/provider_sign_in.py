@@ -1,9 +1,9 @@
-"""Signing in at an identity provider: what a browser takes along to it, and what its answer must show.
+"""Sign-in at an identity provider: the cookie of a browser, and the proofs in the answer.
 
     POST /sign-in/provider ──a cookie, and a page that leads on──> the provider ──code, state──> /sign-in/callback
 
-State, nonce and PKCE verifier are made of the cookie and of a key of this process. So nothing is kept here of those who
-begin, however many they are, and an answer is worth something in the browser alone that began, for some minutes, once.
+State, nonce and PKCE verifier are derived from the cookie and a key of this process. So nothing is stored for people
+who begin a sign-in. An answer is valid only in the browser that began, for some minutes, once.
 """
 
 import base64
@@ -23,9 +23,10 @@ from musterweb.security import new_secret
 CALLBACK: Final = "/sign-in/callback"
 MAX_SECONDS: Final = 600
 MAX_USED: Final = 10_000
-"""So many answers of the last minutes are remembered, so that none counts twice; of more the oldest is forgotten.
+"""Maximum number of remembered answers of the last minutes, so that none counts twice; beyond it the oldest is
+forgotten.
 
-No code counts twice at the provider either (RFC 6749, 4.1.2), and whoever reaches the port can fill any list.
+The provider also accepts a code only once (RFC 6749, 4.1.2), and any client of the port can fill a list.
 """
 MAX_PROJECT: Final = 253
 _MAX_TEXT: Final = 300
@@ -45,7 +46,7 @@ class ProviderSignIn:
         self._used: dict[str, float] = {}
 
     async def begin(self, project: str) -> tuple[str, str]:
-        """Return what the browser's cookie says, and where it goes. Raises ProviderAway."""
+        """Return the value of the browser's cookie, and the address of the provider. Raises ProviderAway."""
         encoded = base64.urlsafe_b64encode(project[:MAX_PROJECT].encode()).decode()
         cookie = f"{int(self._clock())}.{new_secret()}.{encoded}"
         url = await self.provider.authorization_url(
@@ -56,7 +57,7 @@ class ProviderSignIn:
         return cookie, url
 
     async def finish(self, cookie: str, query: Mapping[str, str]) -> tuple[Renewal, str]:
-        """Return what keeps the token of the provider's answer, and the project.
+        """Return the renewal of the token in the provider's answer, and the project.
 
         Raises NotBegun where the state is not this browser's, SignInNeeded, ProviderAway.
         """

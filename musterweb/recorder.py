@@ -1,7 +1,7 @@
-"""Writes the own history: each minute what an account of its own sees, while anybody looks at pages or not.
+"""Writes the own history: each minute the sight of an account of its own, with or without open pages.
 
-The account is named by the file of its token; it needs the role muster-viewer, bound in the whole cluster. Its token is
-used for nothing else: what people see is decided by their own.
+The file of a token names the account, which needs the role muster-viewer in the whole cluster. Its token is used for
+nothing else: the rights of people come from their own tokens.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ RETRY_SECONDS: Final = 10.0
 
 
 class RecordedHistory:
-    """The store, and who writes into it: every `record_seconds`, and after a failure in `retry_seconds`.
+    """The store and its writer: every `record_seconds`, and `retry_seconds` after a failure.
 
-    `sights` are those of the pages, so that what is the same is not made twice.
+    `sights` are those of the pages, so that equal results are shared.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RecordedHistory:
         await self._store.close()
 
     async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
-        """Return what was recorded of these projects; None: of all, and of the cluster. Raises HistoryAway."""
+        """Return the recorded figures of these projects; None: of all, and of the cluster. Raises HistoryAway."""
         return await self._store.read(span, projects)
 
     async def _record(self) -> None:
@@ -126,7 +126,7 @@ class RecordedHistory:
 
 
 def _whole(person: Person) -> Sight | None:
-    """Return what the account sees, if that is everything, and current."""
+    """Return the sight of the account, if it is complete and current."""
     rights, sight = person.rights, person.sight
     if not person.is_live or rights is None or rights.scopes is not None or sight is None:
         return None
@@ -134,7 +134,7 @@ def _whole(person: Person) -> Sight | None:
 
 
 class Sampler:
-    """Makes a sample of what is to be seen, with the jobs that started since the one before."""
+    """Makes a sample of a sight, with the jobs that started since the sample before."""
 
     def __init__(self) -> None:
         self._started_before: frozenset[str] | None = None

@@ -1,4 +1,4 @@
-"""Keeps what a person signed in with at an identity provider current, until they sign out."""
+"""Renews the tokens of a person from an identity provider until the sign-out."""
 
 import asyncio
 import time
@@ -46,5 +46,5 @@ class Renewal:
         self.tokens = replace(proved, refresh_token=self.tokens.refresh_token)
 
     async def forget(self) -> None:
-        """Let the provider forget what could be renewed. Raises ProviderAway."""
+        """Let the provider revoke the refresh token. Raises ProviderAway."""
         await self._provider.revoke(self.tokens)

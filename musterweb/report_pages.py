@@ -11,7 +11,7 @@ from musterweb.reports import Check, Reports
 from musterweb.table import Table
 
 MAX_REPORTS: Final = 200
-"""So many are listed, the newest."""
+"""Maximum number of listed reports, the newest."""
 HEADER: Final = ("NAME", "VERDICT", "ACCEPTANCE", "STARTED", "PROFILE", "CHECKS", "SUMMARY")
 REQUIREMENTS_HEADER: Final = ("REQUIREMENT", "VERDICT", "CLAIM", "SOURCE", "REASON")
 STEPS_HEADER: Final = ("CHECK", "VERDICT", "TITLE", "REASON")

@@ -1,7 +1,7 @@
-"""Records of the acceptance test: what `muster validate` left in the directories of one folder.
+"""Records of acceptance tests: the directories of `muster validate` in one folder.
 
-A record holds the jobs of all teams, so it is shown to those alone who may see all jobs and nodes. The verdict is the
-record's own: that nobody changed it is what `muster report verify` proves.
+A record has the jobs of all teams, so only people who may see all jobs and nodes get it. The verdict is that of the
+record; `muster report verify` proves that it was not changed.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ SCHEMA_VERSION: Final = 3
 
 
 class _Narrow(msgspec.Struct, frozen=True, rename="camel"):
-    """What the pages show of a record; the rest is not decoded. Version 3 of the schema in docs/reference/record.md."""
+    """The shown fields of a record; the others are not decoded. Version 3 of the schema in docs/reference/record.md."""
 
 
 class _Run(_Narrow, frozen=True):

@@ -1,4 +1,4 @@
-"""What every answer carries and every request must show, so that no other site can read or do anything here."""
+"""Headers of every answer and checks of every request, so that no other site can read or change anything."""
 
 import hmac
 import ipaddress
@@ -36,13 +36,13 @@ HEADERS: Final[Mapping[str, str]] = {
 }
 STRICT_TRANSPORT: Final = "Strict-Transport-Security"
 STRICT_TRANSPORT_SECONDS: Final = 180 * 86400
-"""So long a browser opens nothing of this host without TLS, from the last page on that it was sent."""
+"""Seconds for which a browser uses TLS alone for this host, from its last page on."""
 
 
 class Guard:
     """Puts headers on every answer and, on loopback, refuses requests that name another host.
 
-    A name that somebody else's DNS server lets lead to 127.0.0.1 would make our pages those of that name.
+    A foreign DNS name that resolves to 127.0.0.1 would give its site access to these pages.
     """
 
     def __init__(self, application: ASGIApp, *, is_secure: bool) -> None:
@@ -73,7 +73,7 @@ class Guard:
 
 
 def headers_of(host: str, *, is_secure: bool) -> Mapping[str, str]:
-    """Return the headers of an answer to who came by this `Host`; with TLS, that nothing of it is opened without.
+    """Return the headers of an answer to a request with this `Host`; with TLS, the browser must use TLS from then on.
 
     Not for a name of loopback, as by a port-forward: browsers would then open no server of that machine without TLS.
     """
@@ -122,7 +122,7 @@ def drop_cookie(response: Response, name: str, *, is_secure: bool) -> None:
 
 
 def new_secret() -> str:
-    """Return what nobody can guess."""
+    """Return an unguessable text."""
     return secrets.token_urlsafe(32)
 
 

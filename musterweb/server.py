@@ -1,4 +1,4 @@
-"""Runs the application in uvicorn, on a socket that is bound before anybody is told where it listens.
+"""Runs the application in uvicorn, on a socket that is bound before its address is printed.
 
 A certificate that is renewed in its files is taken up without an end of sessions: cert-manager renews every few weeks.
 """
@@ -28,10 +28,10 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS: Final = 1000
 _GRACE_SECONDS: Final = 2
 CERTIFICATE_SECONDS: Final = 60.0
-"""So often the files of the certificate are looked at."""
+"""Interval of the checks of the certificate files."""
 EVERY_ADDRESS: Final = "*"
 SILENCE_SECONDS: Final = 20.0
-"""So long a connection may take to ask for something; uvicorn itself waits for ever."""
+"""Maximum time until a connection sends a request; uvicorn itself waits for ever."""
 
 
 def serve(
@@ -140,7 +140,7 @@ class Announcing(uvicorn.Server):
 
 
 def _contents(files: tuple[Path, ...]) -> list[bytes] | None:
-    """Return what is in the files; None while they cannot be read."""
+    """Return the content of the files; None while they cannot be read."""
     try:
         return [file.read_bytes() for file in files]
     except OSError:
@@ -148,7 +148,7 @@ def _contents(files: tuple[Path, ...]) -> list[bytes] | None:
 
 
 class Impatient(H11Protocol):
-    """Closes connections that ask for nothing, or not to the end: whoever reaches the port could take all of them."""
+    """Closes connections without a complete request: a client of the port could take all of them."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to look at the clock."""

@@ -1,4 +1,4 @@
-"""Who is signed in: in the memory of this process alone, for a short time, and only so many."""
+"""The sessions: in the memory of this process, for a short time, with a maximum number."""
 
 import asyncio
 import hashlib
@@ -13,13 +13,13 @@ from musterweb.person import ENDED, Person
 from musterweb.security import new_secret
 
 IDLE_SECONDS: Final = 30 * 60
-"""Without a page being opened for so long, a session ends; a page that is open and updates itself does not count."""
+"""Time without opening a page after which a session ends; the updates of an open page do not count."""
 MAX_SECONDS: Final = 8 * 3600
 MAX_SESSIONS: Final = 200
 MAX_OWN_SESSIONS: Final = 10
-"""So many sessions of one user; who signs in once more ends the one that was used longest ago."""
+"""Maximum number of sessions of one user; a further sign-in ends the one that was used longest ago."""
 MAX_STREAMS: Final = 20
-"""So many pages of one session may update themselves."""
+"""Maximum number of updating pages of a session."""
 MAX_ALL_STREAMS: Final = 500
 SWEEP_SECONDS: Final = 5.0
 
@@ -38,7 +38,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions by what the cookies say, of which only digests are kept."""
+    """The sessions by digests of their cookies."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -49,7 +49,7 @@ class Sessions:
         return len(self._sessions)
 
     def add(self, person: Person) -> str:
-        """Begin a session; return what its cookie says. Raises TooMany where no further person may sign in."""
+        """Begin a session; return the value of its cookie. Raises TooMany if there are too many people."""
         own = [digest for digest, session in self._sessions.items() if session.person.user == person.user]
         if len(own) >= MAX_OWN_SESSIONS:
             self._drop(min(own, key=lambda digest: self._sessions[digest].used_at))
@@ -96,7 +96,7 @@ class Sessions:
             session.streams -= 1
 
     async def sweep(self) -> None:
-        """End what is over, again and again, until cancelled."""
+        """End expired sessions, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             for digest, session in list(self._sessions.items()):

@@ -1,8 +1,8 @@
-"""What people may see and what is to be seen, and how those who see the same share it.
+"""The rights and sights of people, and how people with equal ones share them.
 
-Everybody has watches with a token of their own, and lists where nobody has the same yet. Whoever has the same rights,
-and was sent the same objects, sees the same: that is made once, and so are the bodies of pages that show nothing else.
-Whether the objects are the same is compared, never assumed.
+Each person has watches with their own token, and lists if no other person has the same yet. People with the same
+rights and the same objects share one sight, and the bodies of pages that show nothing else. Equal objects are found
+by comparison.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ from orchestrator.views.jobs import WorkloadView
 from orchestrator.views.nodes import NodeView
 
 MAX_READING: Final = 2
-"""So many people's lists are read at once: text and handshakes take memory that nobody needs afterwards."""
+"""Maximum number of people whose lists are read at once: text and handshakes take memory."""
 MAX_READING_SECONDS: Final = 5.0
-"""Whose lists have not come by then goes on reading and keeps no others waiting: one person's may hang."""
+"""Time after which a person's reading does not block others any more: it can hang."""
 MAX_ASKING: Final = 2
 MAX_ASKING_SECONDS: Final = 1.0
-"""Of so many people it is asked at once what they may list: each opens ten connections, with a handshake for each."""
+"""Maximum number of people whose rights are asked at once: each opens ten connections with a handshake."""
 MAX_BODIES: Final = 50
-"""So many bodies of one sight are kept; queries make any number of them."""
+"""Maximum number of kept bodies of one sight; queries make any number of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a person may list: all jobs (`scopes` is None) or those of some projects; nodes; projects.
+    """The lists that a person may read: all jobs (`scopes` is None) or those of some projects; nodes; projects.
 
     `left_out` are projects whose jobs they may list as well, but which are too many to be shown.
     """
@@ -46,7 +46,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What was to be seen at a moment. What the person may not see is None."""
+    """The objects at a moment. A kind that the person may not see is None."""
 
     at_us: int
     jobs: list[WorkloadView]
@@ -57,7 +57,7 @@ class Sight:
 
 @dataclass(eq=False)
 class Seen:
-    """A sight, the objects that it was made of, and what was made of it.
+    """A sight, its objects, and the results made from it.
 
     `known` are the parts of it by which the next one is made sooner, one mapping for each set of caches that has some.
     """
@@ -68,14 +68,14 @@ class Seen:
     bodies: dict[str, str] = field(default_factory=dict)
 
     def keep_body(self, target: str, text: str) -> None:
-        """Keep the body of a page of this sight; the oldest goes where there are too many."""
+        """Keep the body of a page of this sight; beyond the maximum the oldest is dropped."""
         if len(self.bodies) >= MAX_BODIES:
             del self.bodies[next(iter(self.bodies))]
         self.bodies[target] = text
 
 
 class ReadingPlaces:
-    """The places of those who read their lists, each for so many seconds at most."""
+    """Slots for people who read their lists, each for a maximum time."""
 
     def __init__(self, count: int = MAX_READING, seconds: float = MAX_READING_SECONDS) -> None:
         self._places = asyncio.BoundedSemaphore(count)
@@ -83,7 +83,7 @@ class ReadingPlaces:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Wait for a place, and hold it."""
+        """Wait for a slot, and take it."""
         await self._places.acquire()
         is_held = True
 
@@ -102,7 +102,7 @@ class ReadingPlaces:
 
 
 class Sights:
-    """The newest that was seen with each rights, for as long as anybody shows it, and the objects of all."""
+    """The newest sight for each set of rights, while a page shows it, and the objects of all."""
 
     def __init__(self) -> None:
         self.objects = SharedObjects()
@@ -111,11 +111,11 @@ class Sights:
         self._newest: WeakValueDictionary[Rights, Seen] = WeakValueDictionary()
 
     def newest(self, rights: Rights) -> Seen | None:
-        """Return what was seen last with these rights, whatever it was made of."""
+        """Return the last sight with these rights."""
         return self._newest.get(rights)
 
     def add(self, rights: Rights, seen: Seen) -> None:
-        """Note what is seen now."""
+        """Record a new sight."""
         self._newest[rights] = seen
 
 

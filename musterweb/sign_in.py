@@ -124,7 +124,7 @@ class SignIn:
             response = self._leading_on("/", "Go on to the overview")
             await self._begin(request, response, person)
         except NotBegun as error:
-            # any site can lead a browser here: the sign-in that runs in it, if one does, goes on
+            # any site can lead a browser here: a sign-in that already runs in it continues
             return self._refused(request, error)
         except MusterError as error:
             response = self._refused(request, error)
@@ -142,7 +142,7 @@ class SignIn:
         return response
 
     async def _begin(self, request: Request, response: Response, person: Person) -> None:
-        """Begin the session of a person in this browser, in the place of an earlier one. Raises TooMany."""
+        """Begin the session of a person in this browser, and end an earlier one. Raises TooMany."""
         self._end_earlier(request)
         try:
             secret = self._sessions.add(person)

@@ -10,15 +10,16 @@ from typing import Final
 from orchestrator.cli.output import UNKNOWN, cells
 
 _FORMULA: Final = re.compile(r"((?:^|;) *)(?=[-=+@\uff1d\uff0b\uff0d\uff20])")
-"""Where a spreadsheet takes what follows for a formula: at the beginning of a cell, and behind a semicolon, which ends
-a cell in half of the world; the last four characters are the same in full width."""
+"""Positions at which a spreadsheet begins a formula: at the beginning of a cell, and after a semicolon, which ends a
+cell in many locales. The last four characters are the full-width forms.
+"""
 
 Link = Callable[[Sequence[str]], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of the command line. `link` is the address of what a row is about, given its cells."""
+    """A table of the command line. `link` returns the address for a row, from its cells."""
 
     name: str
     title: str

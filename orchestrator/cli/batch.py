@@ -91,7 +91,7 @@ def _resume_site(inventory: Path, state_dir: Path | None) -> int:
 
 
 def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Action") -> int:
-    """Do it to every job, and say of each how it went; return the exit code."""
+    """Run the action on every job, and print each result; return the exit code."""
     import asyncio
 
     job_names = _wanted(names, every)

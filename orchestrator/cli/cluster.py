@@ -1,4 +1,4 @@
-"""`muster cluster`: the contexts of the kubeconfig, which of them is meant, and what its operator skips."""
+"""`muster cluster`: the contexts of the kubeconfig, the selected one, and the skipped objects of its operator."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final

@@ -8,7 +8,7 @@ from orchestrator.cli.settings import Settings
 
 
 def completing(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Return what completes a word with the names of a kind of thing in the cluster: `jobs`, `projects`, …"""
+    """Return a completer for the names of a kind in the cluster: `jobs`, `projects`, …"""
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         return _names(kind, ctx.ensure_object(Settings), incomplete)
@@ -25,7 +25,7 @@ def _names(kind: str, settings: Settings, incomplete: str) -> list[str]:
     try:
         names = _contexts(settings) if kind == "contexts" else _objects(kind, settings)
     except (MusterError, OSError, HTTPException, ValueError, KeyError):
-        return []  # a shell that completes has no place for an error
+        return []  # completion in a shell cannot show an error
     return sorted({name for name in names if name.startswith(incomplete)})
 
 

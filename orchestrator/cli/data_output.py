@@ -1,4 +1,4 @@
-"""What the commands of `muster data` have in common: the project's scope, and their records for programs."""
+"""Common parts of the commands of `muster data`: the project's scope, and records for programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def in_scope(action: Callable[[AsyncClient, Scope], Any]) -> tuple[Any, Scope]:
-    """Run an action in the scope of the project; return what it does, and the scope."""
+    """Run an action in the scope of the project; return its result, and the scope."""
 
     async def act(client: AsyncClient) -> tuple[Any, Scope]:
         scope = await client.scope()
@@ -51,7 +51,7 @@ def show_views(
 
 
 def record(view: Volume | Snapshot | Workspace, scope: Scope) -> dict[str, Any]:
-    """Return what programs read: the fields of a volume, snapshot or workspace in camelCase, sizes in bytes."""
+    """Return the document for programs: the fields of a volume, snapshot or workspace in camelCase, sizes in bytes."""
     fields = dataclasses.asdict(view)
     return {
         "project": scope.project,

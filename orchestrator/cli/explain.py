@@ -1,4 +1,4 @@
-"""`muster explain`: why a job waits, what would make it fit, where its project stands, and who holds the GPUs."""
+"""`muster explain`: the reason of a pending job, remedies, its project, and the jobs with GPUs."""
 
 import time
 from collections.abc import Sequence
@@ -102,9 +102,9 @@ def record(result: "Diagnosis") -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is said of a job: sentences, where its project stands, who holds the GPUs; `answer` is for programs.
+    """The explanation of a job: sentences, its project, the jobs with GPUs; `answer` is for programs.
 
-    `remedies` are what would make it run. `more` holders are not among the rows.
+    `remedies` are changes that start the job. `more` holders are not among the rows.
     """
 
     answer: dict[str, Any]
@@ -116,7 +116,7 @@ class Explanation:
     more: int = 0
 
     def lines(self) -> list[str]:
-        """Return what a terminal shows."""
+        """Return the text for a terminal."""
         lines = [*self.sentences]
         if self.remedies:
             lines += ["", "It would run", *(f"- {remedy}" for remedy in self.remedies)]
@@ -130,7 +130,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A live job and what may be read around it: the whole cluster, or else at most the projects."""
+    """A live job and its readable surroundings: the whole cluster, or at most the projects."""
 
     view: "WorkloadView"
     captured: "Capture | None"
@@ -138,7 +138,7 @@ class Case:
 
 
 async def read_case(client: "AsyncClient", name: str, project: "str | Scope | None" = None) -> Case:
-    """Return what there is to say something of a job. Raises NoSuchWorkload."""
+    """Return the inputs of the explanation of a job. Raises NoSuchWorkload."""
     from orchestrator.cluster.errors import Forbidden
     from orchestrator.simulation.capture import capture
 
@@ -146,13 +146,13 @@ async def read_case(client: "AsyncClient", name: str, project: "str | Scope | No
     try:
         return Case(view, await capture(client.transport), [])
     except Forbidden:
-        with suppress(Forbidden):  # who is a member and nothing more sees no quotas
+        with suppress(Forbidden):  # a member without other roles sees no quotas
             return Case(view, None, await client.list_projects())
         return Case(view, None, [])
 
 
 def explanation(case: Case) -> Explanation:
-    """Say why the job waits; without the right to read the whole cluster, what the operator has written."""
+    """Explain a pending job; without the right to read the whole cluster, print the operator's reason."""
     from orchestrator.simulation.diagnosis import diagnose
     from orchestrator.views.containers import last_exit, restarts, runs
 
@@ -185,7 +185,7 @@ def explanation(case: Case) -> Explanation:
 
 
 def _in_file(file: Path, name: str) -> Explanation:
-    """What to say of a workload of a file."""
+    """The explanation of a workload in a file."""
     from orchestrator.simulation.change import find
     from orchestrator.simulation.diagnosis import diagnose
     from orchestrator.simulation.reader import load
@@ -341,7 +341,7 @@ def _without_rights(answer: dict[str, Any], view: "WorkloadView", projects: "lis
 
 
 def _status(project: "Project") -> dict[str, str]:
-    """What the operator wrote about the project."""
+    """The operator's conditions on the project."""
     spec, status = project.spec.gpu, project.status
     return {
         "name": project.metadata.name,

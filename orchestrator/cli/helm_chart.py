@@ -124,7 +124,7 @@ def _values_yaml(parameters: Sequence[click.Option], values: Mapping[str, Any]) 
 
 
 def _value(parameter: click.Option, given: Any) -> Any:
-    """Return what an option was given as the value of the chart: durations in whole units, no text as an empty one."""
+    """Return the value of an option for the chart: durations in whole units, no text as an empty one."""
     if isinstance(parameter.type, Duration):
         return given if given == "never" else f"{parse_duration_seconds(parameter.opts[0], given)}s"
     if parameter.multiple:
@@ -175,7 +175,7 @@ def _or_null(kind: str) -> dict[str, Any]:
 
 
 def _expressions() -> dict[str, Expression]:
-    """Return what a site chooses, by its name in the templates."""
+    """Return the choices of a site, by their names in the templates."""
     agent = 'include "muster.agent" .'
     actions = " ".join(
         f"{json.dumps(mode.value)} (list {' '.join(json.dumps(action) for action in actions)})"
@@ -205,13 +205,13 @@ def _expressions() -> dict[str, Expression]:
 
 
 def _operator_arguments() -> str:
-    """Return the Helm template that does what `OperatorConfig.arguments` does: a JSON list of options."""
+    """Return the Helm template of `OperatorConfig.arguments`: a JSON list of options."""
     appended = [line for parameter in config_parameters() for line in _argument(parameter)]
     return _arguments_template("operator", OPERATOR_ARGUMENTS, appended)
 
 
 def _web_arguments() -> str:
-    """Return the Helm template that does what `WebDeployment.arguments` does."""
+    """Return the Helm template of `WebDeployment.arguments`."""
     appended = []
     for name, texts in CHOSEN_ARGUMENTS.items():
         chosen = f".Values.{_camel_case(f'web_{name}')}"
@@ -224,7 +224,7 @@ def _web_arguments() -> str:
 
 
 def _arguments_template(name: str, words: Sequence[str], appended: Sequence[str]) -> str:
-    """Return the Helm template of a container's arguments: these words, and what is appended by the values."""
+    """Return the Helm template of a container's arguments: these words, and those that the values append."""
     lines = [
         f"{{{{- /* The arguments of `muster {words[0]}`: what is not its default. */ -}}}}",
         f'{{{{- define "muster.{name}Arguments" -}}}}',

@@ -1,4 +1,4 @@
-"""One job on the command line: its facts, its pods, and what happened to them."""
+"""One job on the command line: its facts, its pods, and its events."""
 
 import time
 from collections.abc import Sequence
@@ -73,7 +73,7 @@ def details_text(
 
 
 def facts(view: WorkloadView, now_us: int) -> dict[str, str]:
-    """Return what is known of the job itself, by its title."""
+    """Return the facts of the job, by their titles."""
     known = {
         "NAME": view.name,
         "TYPE": view.type,
@@ -115,7 +115,7 @@ def pod_row(view: WorkloadView, pod: Pod, now_us: int) -> Sequence[str]:
 
 
 def event_rows(view: WorkloadView, events: Sequence[Event], now_us: int) -> list[Sequence[str]]:
-    """Return the rows of the events; the reason for which a pod waits is always among them."""
+    """Return the rows of the events; the reason of a pending pod is always among them."""
     rows: list[Sequence[str]] = []
     for event in events:
         about = event.involved_object

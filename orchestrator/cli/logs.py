@@ -1,4 +1,4 @@
-"""`muster logs`: what the containers of a job have written."""
+"""`muster logs`: the output of a job's containers."""
 
 import re
 from contextlib import aclosing

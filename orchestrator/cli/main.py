@@ -180,7 +180,7 @@ def _docstrings(module: str) -> Mapping[str, str] | None:
 @click.pass_context
 def muster(ctx: click.Context) -> None:
     """Share the GPUs of a cluster between teams."""
-    # Commands with such options of their own take what stands before the command for their default.
+    # Commands with such options of their own use the options before the command as defaults.
     settings = {
         key: value for key, value in asdict(ctx.ensure_object(Settings)).items() if value not in (None, ())
     }
@@ -198,7 +198,7 @@ def main(arguments: Sequence[str] | None = None, program: click.Command = muster
         exit_code = _run(program, list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has what it wanted; Python must not complain when it flushes at exit.
+        # The reader closed the pipe; Python must not complain when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return exit_code
@@ -227,7 +227,7 @@ def _run(program: click.Command, arguments: list[str]) -> int:
 
 
 def _explained(error: BaseException) -> tuple[str, int]:
-    """Return what to say about an error, and the exit code."""
+    """Return the text for an error, and the exit code."""
     if isinstance(error, click.ClickException):
         ctx = getattr(error, "ctx", None)
         hint = f" (see '{ctx.command_path} --help')" if ctx else ""

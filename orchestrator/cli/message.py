@@ -1,4 +1,4 @@
-"""What is said on standard error: one line for what failed, whatever was typed, and how far a long command is."""
+"""Lines on standard error: one for each failure, and the progress of long commands."""
 
 import time
 from typing import Final
@@ -16,7 +16,7 @@ def say_error(message: str) -> None:
 
 
 class Progress:
-    """Says how many of several things are done, so often; nothing where all of it goes faster."""
+    """Reports at an interval how many of several things are done; a short operation reports nothing."""
 
     def __init__(self, total: int, what: str, every_seconds: float = PROGRESS_SECONDS) -> None:
         self._every_seconds = every_seconds

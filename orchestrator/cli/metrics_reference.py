@@ -45,7 +45,7 @@ def _alerts(text: str) -> str:
 
 
 def _inert(summary: str) -> str:
-    """Return a summary with words in the places of Prometheus' variables."""
+    """Return a summary with words instead of Prometheus' variables."""
     return re.sub(r"\{\{ \$(labels\.)?(\w+)[^}]*\}\}", lambda match: match[2].upper(), summary)
 
 

@@ -1,4 +1,4 @@
-"""`muster operator-yaml` and `muster operator`: what a cluster needs, and the process that runs in it."""
+"""`muster operator-yaml` and `muster operator`: the manifests for a cluster, and the process in it."""
 
 import asyncio
 import os
@@ -99,7 +99,7 @@ def operator_yaml(
 def operator_manifests(
     cluster: str, choices: OperatorConfig | None = None, *, image: str | None = None, **options: Any
 ) -> str:
-    """Return what a cluster needs for muster, for these choices; `options` are those of `render` besides.
+    """Return the manifests for these choices; `options` are further options of `render`.
 
     Raises UsageError for a name that cannot be the label that it becomes.
     """

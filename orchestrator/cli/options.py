@@ -2,7 +2,7 @@
 
 - `--flag=false` for booleans, and `-g=1` for short options;
 - the common options before or after the sub-command;
-- what follows a bare `--` kept apart from the arguments.
+- the words after a bare `--` kept apart from the arguments.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,12 +31,12 @@ class OptionalValue(click.Option):
 
 
 class Command(click.Command):
-    """A command whose arguments are rewritten into what click understands."""
+    """A command whose arguments are rewritten for click."""
 
     takes_tail = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Normalise the arguments; keep the original and what follows `--` for the command."""
+        """Normalise the arguments; keep the original, and the words after `--`, for the command."""
         ctx.meta[ARGUMENTS_KEY] = tuple(args)
         rewritten, tail = self.rewrite(ctx, args)
         if self.takes_tail:
@@ -86,10 +86,9 @@ class Word:
 def split_words(
     command: click.Command, args: Sequence[str], without_value: frozenset[str] = frozenset()
 ) -> tuple[list[Word], tuple[str, ...] | None]:
-    """Split arguments into words at the places where an option's value ends.
+    """Split arguments into words after each value of an option.
 
-    Options in `without_value` are read as if they took none. Returns the words before a bare `--`, and what
-    follows it, or None.
+    Options in `without_value` take none. Returns the words before a bare `--`, and those after it, or None.
     """
     options = [param for param in command.params if isinstance(param, click.Option)]
     flags = {name: option for option in options if option.is_flag or option.count for name in option.opts}

@@ -36,7 +36,7 @@ def json_option() -> Callable[[Function], Function]:
 
 
 def warn(captured: Capture, *, left_out: bool = True) -> None:
-    """Say on stderr what is not known of the live cluster; `left_out`: also what is not in the snapshot."""
+    """Warn on stderr about unknown parts of the live cluster; `left_out`: also about parts that the snapshot lacks."""
     if captured.doubt:
         say(f"Warning: {captured.doubt}", err=True)
     for line in captured.left_out if left_out else ():
@@ -52,12 +52,12 @@ def show(result: Outcome, *, as_json: bool, more: dict[str, Any] | None = None) 
 
 
 def text(result: Outcome) -> str:
-    """Return what people read."""
+    """Return the text for people."""
     return "\n\n".join([*(_text(block) for block in blocks(result)), closing(result)])
 
 
 def blocks(result: Outcome) -> list[Block]:
-    """Return who would run, who would be evicted, who would wait, and where the projects would stand."""
+    """Return tables of started, evicted and pending workloads, and of projects."""
     return [
         Block(
             "Would run",
@@ -96,7 +96,7 @@ def blocks(result: Outcome) -> list[Block]:
 
 
 def record(result: Outcome) -> dict[str, Any]:
-    """Return what programs read; GPUs are decimal text, as in `list -o json`."""
+    """Return the document for programs; GPUs are decimal text, as in `list -o json`."""
     return {
         "decisions": result.decisions,
         "stable": result.is_stable,

@@ -13,7 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 FORMATS: Final = ("json", "yaml", "name", "wide")
 UNKNOWN: Final = "-"
-"""What a table shows where nothing is known, so that columns can be counted."""
+"""The cell for an unknown value, so that columns can be counted."""
 
 _STATUS_COLOURS: Final = {
     "Pending": "yellow",

@@ -314,7 +314,7 @@ def difference(before: ProjectSpec, after: ProjectSpec) -> dict[str, Any]:
 
 
 def _inner(old: Any, new: Any) -> Any:
-    """The merge patch of one value; of a mapping, what it loses has to be named."""
+    """The merge patch of one value; removed keys of a mapping are named."""
     if not isinstance(new, dict):
         return new
     gone: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
@@ -343,7 +343,7 @@ def row(target: Project, default: str, *, wide: bool = False) -> Sequence[str]:
 
 
 def _details(target: Project, default: str) -> str:
-    """Return what `get project` prints: every figure of the wide table, then who belongs to it."""
+    """Return the text of `get project`: every figure of the wide table, then the members."""
     facts = dict(zip(WIDE_HEADER, row(target, default, wide=True), strict=True))
     members = ",".join(f"{member.kind.lower()}:{member.name}" for member in target.spec.members)
     more = {
@@ -362,7 +362,7 @@ def _details(target: Project, default: str) -> str:
 
 
 def _go_duration(text: str | None) -> str:
-    """Return `12h0m0s` for `12h`, and what cannot be read as it is."""
+    """Return `12h0m0s` for `12h`, and an unreadable text unchanged."""
     try:
         seconds = parse_duration_seconds("interactiveTimeLimit", text)
     except UsageError:

@@ -1,4 +1,4 @@
-"""The options of `muster project create` and `update` that say what the project's pods may do."""
+"""The options of `muster project create` and `update` for the security of a project's pods."""
 
 import re
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ def security(before: SecuritySpec, options: Mapping[str, Any]) -> SecuritySpec:
 
 
 def shown(spec: SecuritySpec) -> dict[str, str]:
-    """Return what `get project` prints of it."""
+    """Return its text for `get project`."""
     directories = [f"{one.source} ({'rw' if one.writable else 'ro'})" for one in spec.directories]
     return {
         "POD SECURITY": spec.pod_security or "baseline",

@@ -39,7 +39,7 @@ def connect() -> "AsyncClient":
     level = logging.getLevelNamesMapping()[{"warn": "WARNING"}.get(word, word.upper())]
     logging.basicConfig(level=level, stream=sys.stderr)
     if level > logging.DEBUG:
-        # an interrupted loop reports what it was just doing, which nobody wants to know
+        # an interrupted loop reports its last task, which is of no use
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     return AsyncClient.of_kubeconfig(
         settings.kubeconfig,

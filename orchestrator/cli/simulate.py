@@ -1,4 +1,4 @@
-"""`muster snapshot` and `muster simulate`: a cluster as a file, and what the scheduler would do with it."""
+"""`muster snapshot` and `muster simulate`: a cluster as a file, and the scheduler's decision on it."""
 
 from pathlib import Path
 

@@ -69,7 +69,7 @@ def submit_dist(ctx: click.Context, /, *, framework: str, **values: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What to do beyond making the job."""
+    """Actions after the submission of the job."""
 
     dry_run: str | None
     output: str | None
@@ -116,12 +116,12 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
                 raise problem from error
             project = ctx.ensure_object(Settings).project
             if options.dry_run != "client" or project is None or request.values["clone_of"]:
-                raise  # of what a clone is as large only the cluster knows
+                raise  # only the cluster knows the size of a clone's source
             return _render_without_cluster(request, project, error)
 
 
 def _options(values: Values) -> _Options:
-    """Take what is not about the job out of the values. Raises UsageError."""
+    """Remove values that are not about the job. Raises UsageError."""
     from orchestrator.durations import parse_duration_seconds
 
     dry_run = {"true": "client", "false": None}.get(values["dry_run"], values["dry_run"])
@@ -160,7 +160,7 @@ async def _filled(
     scope: Scope,
     problem: UsageError | None,
 ) -> Mapping[str, Any]:
-    """Return the values of the flags with what templates make of them. Raises the problem where there are none."""
+    """Return the values of the flags with those of templates. Raises the error of a flag without a value."""
     templates = await client.templates_to_apply(request.values["template"], project=scope)
     if problem is not None and not templates:
         raise problem

@@ -1,4 +1,4 @@
-"""What the words after `muster submit` ask for, without a cluster."""
+"""The request in the words after `muster submit`, without a cluster."""
 
 import shlex
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _NO_IMAGE = "what-if"
 def read_submission(words: Sequence[str]) -> tuple[Submission, str | None]:
     """Return the submission and the project that the words name; an image may be left out.
 
-    Raises UsageError, and what click raises for words that are no command line of `submit`.
+    Raises UsageError, and click's errors for words that are no command line of `submit`.
     """
     if not any(param.name == "kubeconfig" for param in submit.params):
         add_common_options(submit)

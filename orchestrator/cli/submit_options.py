@@ -1,4 +1,4 @@
-"""The flags of `submit`, `submit-mpi` and `submit-dist`, by what they are about."""
+"""The flags of `submit`, `submit-mpi` and `submit-dist`, by purpose."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ Decorator = Callable[..., Any]
 
 
 class SubmitCommand(Command):
-    """Understands both generations of `--command`: with a value, or as a switch for what follows `--`."""
+    """Accepts both forms of `--command`: with a value, or as a switch for the words after `--`."""
 
     takes_tail = True
 

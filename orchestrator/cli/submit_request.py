@@ -1,4 +1,4 @@
-"""What a command line of `submit` asks for: the values of its flags, each parsed once, as a Submission."""
+"""A command line of `submit` as a request: the values of its flags, each parsed once, as a Submission."""
 
 import getpass
 import os
@@ -48,7 +48,7 @@ class SubmitRequest:
     def submission(
         self, name: str | None = None, *, project: str = "", values: Values | None = None
     ) -> Submission:
-        """Return the validated submission; `name` is what a job without one is called. Raises UsageError.
+        """Return the validated submission; `name` is the name of a job without one. Raises UsageError.
 
         `values` are those that templates have added to. `project` is needed for the path of a notebook behind an
         ingress.
@@ -67,12 +67,12 @@ class SubmitRequest:
         return submission
 
     def name_prefix(self, values: Values | None = None) -> str:
-        """Return what the numbers of jobs without a name are put behind. Raises UsageError."""
+        """Return the prefix of numbered job names. Raises UsageError."""
         prefix = (self.values if values is None else values).get("job_name_prefix") or DEFAULT_PREFIX
         return self._once(parsing.parse_name_prefix, prefix)
 
     def _once(self, parse: Callable[..., T], *arguments: Any) -> T:
-        """Return what the function makes of the arguments; it is called the first time only."""
+        """Return the function's result; later calls return the first result."""
         key = (parse, *arguments)
         if key not in self._parsed:
             self._parsed[key] = parse(*arguments)
@@ -208,7 +208,7 @@ class SubmitRequest:
         }
 
     def _variables(self, values: Values) -> tuple[Variable, ...]:
-        """What is given on the command line wins over what files say."""
+        """The command line has precedence over files."""
         from_files = [
             variable for file in values["env_file"] for variable in self._once(_read_variables, file)
         ]
@@ -264,7 +264,7 @@ def _behind_ingress(submission: Submission, project: str) -> Submission:
 
 
 def _streams(values: Values) -> tuple[bool, bool]:
-    """--attach means both, but for a terminal where nobody types."""
+    """--attach implies both, but no terminal if the input is none."""
     attach = bool(values.get("attach"))
     stdin, tty = values["stdin"], values["tty"]
     return (

@@ -1,4 +1,4 @@
-"""`muster template`: the defaults and the required values with which submit fills what is left open."""
+"""`muster template`: defaults and required values for options that submit leaves open."""
 
 import sys
 from pathlib import Path

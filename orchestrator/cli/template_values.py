@@ -1,4 +1,4 @@
-"""What templates fill in a command whose flags were parsed."""
+"""Values of templates for a command whose flags were parsed."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ def with_templates(
     *,
     tail_replaces: frozenset[str] = frozenset({"args"}),
 ) -> dict[str, Any]:
-    """Return the values of a command's parameters with what templates make of them, converted as click would.
+    """Return the values of a command's parameters with those of templates, converted as click would.
 
-    `values` are by parameter; what follows a bare `--` counts as given for the flags in `tail_replaces`. Raises
-    UsageError, and click's own errors for a value that the flag does not take.
+    `values` are by parameter. Words after a bare `--` count as given for the flags in `tail_replaces`. Raises
+    UsageError, and click's own errors for an invalid value of a flag.
     """
     from orchestrator.submit.templates import fill
 
@@ -48,7 +48,7 @@ def with_templates(
 
 
 def kinds_of(command: click.Command) -> "dict[str, Kind]":
-    """Return what a template may say of the flags of a command: submit."""
+    """Return the flags of submit that a template may set."""
     return {_flag(param): _kind(param) for param in command.params if _may_be_filled(param)}
 
 

@@ -38,7 +38,7 @@ def wants_terminal(*, stdin: bool, tty: bool) -> bool:
 
 
 def report(line: str) -> None:
-    """Say how it goes."""
+    """Report the progress."""
     click.echo(line, err=True)
 
 
@@ -74,7 +74,7 @@ def _write(descriptor: int, data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:  # somebody who shares the terminal made it non-blocking
+        except BlockingIOError:  # another process on the terminal made it non-blocking
             select.select([], [descriptor], [])
 
 
@@ -114,7 +114,7 @@ async def _dying_tidily() -> AsyncIterator[None]:
 
 
 async def _send_input(process: RemoteProcess) -> None:
-    """Send what is read from the standard input, and its end; stop quietly when nobody listens any more."""
+    """Send the standard input, and its end; stop quietly when the reader has closed."""
     with suppress(StreamBroken):
         async with _input() as chunks:
             async for chunk in chunks:
@@ -142,7 +142,7 @@ async def _input() -> AsyncIterator[AsyncIterator[bytes]]:
             was_read.clear()
             try:
                 data = os.read(_STDIN, _CHUNK)
-            except OSError:  # the terminal is gone
+            except OSError:  # the terminal was closed
                 data = b""
             loop.call_soon_threadsafe(queue.put_nowait, data)
             if not data:

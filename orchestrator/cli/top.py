@@ -1,7 +1,7 @@
-"""`muster top`: what is allocated, and what is used as far as somebody measured it.
+"""`muster top`: allocated amounts, and measured use.
 
-What is allocated comes from the pods and is exact. What is used comes from the kubelets, and of GPUs from the agents of
-the nodes; where one does not answer, or may not be asked, the table says `-`. Without agents, GPUs have no columns.
+Allocated amounts come from the pods and are exact. The use comes from the kubelets, and of GPUs from the agents of
+the nodes. If one does not answer, or may not be asked, the table says `-`. Without agents, GPUs have no columns.
 """
 
 from collections.abc import Sequence
@@ -146,7 +146,7 @@ def top_job(
 
 
 class JobFigures:
-    """What one job holds and uses.
+    """The allocation and use of one job.
 
     `placed` are the pods that nodes were seen to have, by uid; `gpus` the GPUs of nodes, by their names.
     """
@@ -187,7 +187,7 @@ class JobFigures:
         )
 
     def record(self) -> dict[str, Any]:
-        """The same for programs; figures that nobody measured are null."""
+        """The same for programs; unmeasured figures are null."""
         from orchestrator.views.gpus import record as gpu_record
 
         view = self.view

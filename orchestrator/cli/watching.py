@@ -23,7 +23,7 @@ _AGE: Final = HEADER.index("AGE")
 async def watch_jobs(
     client: "AsyncClient", all_projects: bool, *, no_headers: bool, output: str | None
 ) -> None:
-    """Print the jobs, and those that change. A job that is gone has the status `Deleted`."""
+    """Print the jobs, then each changed job. A deleted job has the status `Deleted`."""
     scope = None if all_projects else await client.scope()
     await client.list_jobs(project=scope, all_projects=all_projects)  # a right that is missing ends it here
     printer = _Printer(output, no_headers=no_headers)
@@ -35,7 +35,7 @@ async def watch_jobs(
 
 
 class _Printer:
-    """Prints what differs from what it printed last."""
+    """Prints differences to its last output."""
 
     def __init__(self, output: str | None, *, no_headers: bool) -> None:
         self._output = output
@@ -45,7 +45,7 @@ class _Printer:
         self._shown: dict[str, tuple[Sequence[str], WorkloadView]] = {}
 
     def show(self, views: "Sequence[WorkloadView]") -> None:
-        """Print the jobs that are new, different, or gone."""
+        """Print the jobs that are new, changed or deleted."""
         now_us = time.time_ns() // 1000
         gone = self._shown.keys() - {view.uid for view in views}
         changed = [replace(self._shown.pop(uid)[1], status=DELETED) for uid in gone]

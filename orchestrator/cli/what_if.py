@@ -1,4 +1,4 @@
-"""`muster what-if`: do it to a copy of the cluster, and see what the scheduler makes of it."""
+"""`muster what-if`: apply changes to a copy of the cluster, and print the scheduler's decisions."""
 
 import shlex
 from pathlib import Path
@@ -77,7 +77,7 @@ def what_if(
 
 
 def unsettled(decisions: int) -> str:
-    """Return what to say of a cluster that so many decisions would change before anything is changed in it."""
+    """Return the remark that a cluster would change before any change is applied, with the number of decisions."""
     return f"Note: the cluster is not at rest; compared with the result of {decisions} more decisions"
 
 
@@ -107,7 +107,7 @@ def _snapshot(file: Path | None) -> "tuple[Snapshot, str | None]":
 
 
 def _submission(text: str) -> "tuple[Submission, str | None]":
-    """Return what the words after `submit` ask for, and the project that they name."""
+    """Return the request in the words after `submit`, and the project that they name."""
     from orchestrator.cli.submit_line import read_submission
 
     try:

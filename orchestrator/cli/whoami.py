@@ -1,4 +1,4 @@
-"""`muster whoami`, `login` and `logout`: who the cluster takes the user for, and what that lets them do."""
+"""`muster whoami`, `login` and `logout`: the user for the cluster, and the user's rights."""
 
 from typing import TYPE_CHECKING, Final
 

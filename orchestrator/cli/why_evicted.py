@@ -1,4 +1,4 @@
-"""`muster why-evicted`: who took a job's GPUs, by which rule and when."""
+"""`muster why-evicted`: the preemptor of a job, the rule and the time."""
 
 import time
 from typing import TYPE_CHECKING, Any, Final

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WORKSPACE_HEADER: Final = ("NAME", "STATUS", "CLONE OF", "NODE", "SERVICE URL")
 NOTEBOOK_PATH: Final = "/home/jovyan/work"
-"""Where the notebook images of Jupyter keep what people write (docker-stacks)."""
+"""The directory for people's files in Jupyter's notebook images (docker-stacks)."""
 
 
 @click.group("workspace", cls=Group, no_args_is_help=True)

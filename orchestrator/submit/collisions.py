@@ -1,9 +1,9 @@
-"""What two projects cannot both have: a domain, and directories of which one project could lead the other elsewhere.
+"""Settings that two projects cannot share: a domain, and directories in which one could redirect the other.
 
-Whoever writes in a directory can put a link in the place of anything below it, and a pod that mounts a path through
-that link mounts what it leads to, anywhere on the node. So nobody mounts what is below a directory that another project
-writes. Where two projects were given such things, the older one keeps its own. Below a domain of the site every project
-has the domain of its own name, and nobody else has anything. Pure.
+A user of a writable directory can replace anything below it by a link, and a pod that mounts a path through that link
+mounts its target, anywhere on the node. So no project mounts a path below a directory that another project writes. If
+two projects have such settings, the older one keeps its own. Below a domain of the site every project has only the
+domain of its own name. Pure.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ from orchestrator.cluster.objects import Directory, Project, ProjectSpec
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What a project has of what its specification says, and the domain that it has of the site.
+    """The settings of a project that take effect, and its domain below that of the site.
 
     Pods mount nothing below the `closed` directories, in which other projects write. `problems` are sentences, one for
     each thing that an older project or the site's domain stands against.
@@ -28,7 +28,9 @@ class Granted:
 
 
 def granted(project: Project, projects: Iterable[Project], site_domain: str = "") -> Granted:
-    """Return what the project has beside all others; `projects` may hold itself. No `site_domain` is ""."""
+    """Return the settings that take effect beside all other projects; `projects` may have itself. No `site_domain` is
+    "".
+    """
     security = project.spec.security
     if not (security.directories or security.ingress_domain or site_domain):
         return Granted(project.spec)

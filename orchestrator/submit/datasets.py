@@ -1,9 +1,9 @@
-"""The volumes and snapshots of a project: what was made from what, who uses them, and their manifests. Pure.
+"""The volumes and snapshots of a project: their sources, users and manifests. Pure.
 
-Which volume is a clone of which is read from the claims' `dataSource`, which the API server lets nobody change: it
-says the same of clones that were made with kubectl or other tools. The name in it may mean an earlier volume of that
-name, so what is older than a volume was not made from it. Where both are of the same second, it counts as made from it:
-then a deletion is refused that was possible, and no data is lost.
+The source of a clone is read from the PVC's `dataSource`, which the API server keeps unchanged, also for clones by
+kubectl or other tools. The name in it can mean an earlier volume of that name, so a PVC that is older than a volume
+is no clone of it. If both are of the same second, it counts as a clone. Then a possible deletion is refused, and no
+data is lost.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ ACCESS_MODES: Final = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWr
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """What a volume was made from: a volume or a snapshot of its project, by name."""
+    """The source of a volume: a volume or a snapshot of its project, by name."""
 
     kind: str
     name: str
@@ -60,8 +60,8 @@ class NewVolume:
 class Volume:
     """A volume of a project: its claim, as people see it.
 
-    `status` is Pending, Bound, Lost or Terminating. `size_bytes` is what it has, before it is bound what it asks for.
-    `clones` and `snapshots` were made from it; `used_by` are the jobs and pods that mount it.
+    `status` is Pending, Bound, Lost or Terminating. `size_bytes` is its size, before it is bound the requested size.
+    `clones` and `snapshots` are its copies; `used_by` are the jobs and pods that mount it.
     """
 
     name: str
@@ -82,8 +82,8 @@ class Volume:
 class Snapshot:
     """A snapshot of a project. `status` is Ready, Pending, Failed or Terminating.
 
-    `volume` is the claim that it was taken of, "" where it was imported. `size_bytes` is what a volume needs at least
-    to be restored from it; None: not known. `restored` are the volumes that were made from it.
+    `volume` is the source PVC, "" if it was imported. `size_bytes` is the minimum size of a volume that is restored
+    from it; None: not known. `restored` are the volumes that were restored from it.
     """
 
     name: str
@@ -98,7 +98,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Datasets:
-    """What a project's namespace holds of data, and the workloads that may use it."""
+    """The volumes and snapshots in a project's namespace, and the workloads that can use them."""
 
     claims: Sequence[PersistentVolumeClaim]
     snapshots: Sequence[VolumeSnapshot] = ()
@@ -124,9 +124,9 @@ def snapshots(datasets: Datasets) -> list[Snapshot]:
 
 
 def objection_to_deletion(volume: Volume, *, force: bool = False) -> str:
-    """Return why a volume cannot be deleted, with the names of what stands against it; "" if it can.
+    """Return why a volume cannot be deleted, with the names of the obstacles; "" if it can.
 
-    With `force` clones and snapshots are no reason; who uses it always is.
+    With `force` clones and snapshots are no reason; users always are.
     """
     reasons = []
     if volume.used_by:
@@ -141,7 +141,7 @@ def objection_to_deletion(volume: Volume, *, force: bool = False) -> str:
 def objection_to_replacement(volume: Volume, datasets: Datasets) -> str:
     """Return why nothing can take a volume's place now; "" if it can.
 
-    What was made from it has bytes of its own, but for clones and snapshots that are still being made.
+    Copies have their own bytes, except clones and snapshots that are still in progress.
     """
     if volume.used_by:
         return f"it is used by {_listed(volume.used_by)}: delete that first"
@@ -193,7 +193,7 @@ def snapshot_manifest(name: str, volume: str, namespace: str, snapshot_class: st
 def success_snapshots(job: Job) -> list[Manifest]:
     """Return the snapshots of all claims that a Job's pods mount, one for each, with the Job's name as their label.
 
-    The names depend on the Job alone, so that whoever takes them again takes no others.
+    The names depend on the Job alone, so that a repeated call takes the same ones.
     """
     claims = dict.fromkeys(
         volume.persistent_volume_claim.claim_name
@@ -211,7 +211,7 @@ def success_snapshots(job: Job) -> list[Manifest]:
 
 
 def source_of(claim: PersistentVolumeClaim) -> DataSource | None:
-    """Return what the claim's volume was made from within its namespace; None: nothing, or something elsewhere."""
+    """Return the source of the PVC's volume within its namespace; None: no source, or one elsewhere."""
     source = claim.spec.data_source_ref or claim.spec.data_source
     if source is None or source.namespace not in (None, "", claim.metadata.namespace):
         return None
@@ -280,9 +280,9 @@ def _made_from(source: DataSource, since: str, datasets: Datasets) -> tuple[str,
 
 
 def _users(datasets: Datasets) -> dict[str, tuple[str, ...]]:
-    """Who holds a claim, by the claim's name: pods, and workloads that will have pods again.
+    """The users of PVCs, by the PVC's name: pods, and workloads that will have pods again.
 
-    A pod that has ended is among them if it was on a node: Kubernetes keeps the claim until that pod is deleted
+    A pod that ended on a node is among them: Kubernetes keeps the PVC until that pod is deleted
     (`podUsesPVCForDeletion` of its pvc-protection-controller, 1.36).
     """
     users: dict[str, set[str]] = {}

@@ -1,7 +1,7 @@
-"""The variables of a container as Kubernetes takes them: what was given arrives byte for byte.
+"""The variables of a container for Kubernetes: values arrive byte for byte.
 
-Kubernetes expands `$(NAME)` in values and arguments, and takes `$$` for `$`; what is written here is escaped so that
-nothing is expanded.
+Kubernetes expands `$(NAME)` in values and arguments, and takes `$$` for `$`; values are escaped here so that nothing
+is expanded.
 """
 
 import re
@@ -19,7 +19,7 @@ _EXPANDED = re.compile(r"\$(?=[$(]|[^\x00-\x7f])")
 
 
 def escaped(text: str) -> str:
-    """Return what Kubernetes expands to `text`.
+    """Return a text that Kubernetes expands to `text`.
 
     A `$` before a character outside ASCII is escaped too: older versions of Kubernetes garble that character.
     """
@@ -30,8 +30,8 @@ def environment(submission: Submission, more: Iterable[Manifest] = ()) -> list[M
     """Return the variables of the container: those of muster, `more`, and those of the user, who wins."""
     variables: dict[str, Manifest] = {"JOB_NAME": {"value": submission.name}}
     if submission.is_fraction or submission.gpu_memory_bytes:
-        # Nobody else tells the runtime the device. Of whole ones the device plugin does, in the same variable, and the
-        # kubelet lets the pod's own win: it would see GPUs that were given to others.
+        # No other component tells the runtime the device. For whole GPUs the device plugin sets the same variable,
+        # and the kubelet prefers the pod's own: the container would see GPUs of other pods.
         field = f"metadata.annotations['{GPU_UUIDS_ANNOTATION}']"
         variables[DEVICES_VARIABLE] = {"valueFrom": {"fieldRef": {"fieldPath": field}}}
     elif not submission.gpu_milli:

@@ -1,8 +1,7 @@
 """A Git repository inside the container: an init container clones it before the workload starts.
 
-`git clone` and `git checkout` do the work, so that branches, tags and revisions mean what Git says. Everything
-that the user gives is handed over in variables and never becomes part of the script. The image needs git and a
-POSIX shell.
+`git clone` and `git checkout` do the work, so that branches, tags and revisions mean the same as in Git. Values of
+the user are passed in variables and never become part of the script. The image needs git and a POSIX shell.
 """
 
 from typing import Any, Final

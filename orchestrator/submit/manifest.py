@@ -1,4 +1,4 @@
-"""What `submit` creates: a Submission as Kubernetes objects.
+"""The objects of a submission: a Submission as Kubernetes objects.
 
 A train workload is a Job, an interactive one a StatefulSet of one pod (named `<name>-0`). Claims, secrets, Service
 and Ingress stand beside the workload and belong to it, so that deleting the workload deletes them. Everything
@@ -36,11 +36,10 @@ MAX_COMMAND_LINE: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a submission goes, and when it was made (RFC 3339 with microseconds).
+    """The namespace of a submission, and its time (RFC 3339 with microseconds).
 
-    `is_restricted`: the pods there must give up what the level restricted of Pod Security asks for.
-    `limits_gpu_memory`: they mount what holds them to their part of a GPU's memory.
-    `ingress`: the class and host of Ingresses there.
+    `is_restricted`: the pods there must satisfy the level restricted of Pod Security. `limits_gpu_memory`: they mount
+    the library that limits GPU memory. `ingress`: the class and host of Ingresses there.
     """
 
     project: str
@@ -83,10 +82,9 @@ def dependent_manifests(
     owner: Mapping[str, Any] | None,
     used_paths: Collection[str] = (),
 ) -> list[tuple[Resource, Manifest]]:
-    """Return what stands beside the workload, in the order in which it is made.
+    """Return the other objects of the workload, in the order of their creation.
 
-    `owner` is None where nobody knows the workload's uid yet. `used_paths` are paths that other ingresses have on
-    the same host.
+    `owner` is None while the workload's uid is unknown. `used_paths` are paths of other ingresses on the same host.
     """
     metadata = _metadata(submission, placement)
     if owner is not None:
@@ -125,7 +123,7 @@ def _labels(submission: Submission) -> dict[str, str]:
 
 
 def _exposed(submission: Submission) -> dict[str, str]:
-    """The label of pods to which nodes or a load balancer lead: the default NetworkPolicies let everybody in."""
+    """The label of pods behind a NodePort or load balancer: the default NetworkPolicies allow all traffic to them."""
     return {names.EXPOSED_LABEL: "true"} if submission.service_type in ("nodeport", "loadbalancer") else {}
 
 
@@ -301,7 +299,7 @@ def _amounts(cpu_milli: int, memory_bytes: int) -> dict[str, str]:
 
 
 def _gpu_milli_for_defaults(submission: Submission) -> int:
-    """GPU memory has no size in GPUs before it is placed: it gets what one GPU gets."""
+    """GPU memory has no size in GPUs before its placement: it gets the defaults of one GPU."""
     return (submission.gpu_milli or 1000) * (submission.gpu_devices or 1)
 
 

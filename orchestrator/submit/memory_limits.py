@@ -1,7 +1,7 @@
-"""The limit of device memory in containers with a part of a GPU: what their pods mount, and what the operator writes.
+"""The memory limit in containers with a GPU fraction: the mounts of their pods, and the operator's annotation.
 
-The file of limits in a container is the pod's annotation `muster.dev/gpu-memory-limits`, which kubelet writes when the
-pod starts. What each line means, and who reads it, is in docs/explanation/fractions.md. Pure.
+The file of limits in a container is the pod's annotation `muster.dev/gpu-memory-limits`, which the kubelet writes at
+the start. docs/explanation/fractions.md describes its lines. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,18 +27,18 @@ _FIELD: Final = f"metadata.annotations['{names.GPU_MEMORY_LIMITS_ANNOTATION}']"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU of a node, as far as somebody knows: "" and 0 where nobody does."""
+    """One GPU of a node, as far as it is known; "" and 0 are unknown."""
 
     uuid: str = ""
     memory_bytes: int = 0
 
 
 def volumes_and_mounts(submission: Submission) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return what a pod with a part of a GPU mounts so that it has no more; nothing for any other."""
+    """Return the mounts of a pod with a GPU fraction; nothing for any other pod."""
     if not (submission.is_fraction or submission.gpu_memory_bytes):
         return [], []
     volumes: list[dict[str, Any]] = [
-        # no DirectoryOrCreate: where the library is missing the pod waits, and does not run without a limit
+        # no DirectoryOrCreate: without the library the pod waits on the node, and does not run without a limit
         {"name": _LIBRARY, "hostPath": {"path": names.GPU_MEMORY_DIRECTORY, "type": "Directory"}},
         {
             "name": _LIMITS,
@@ -56,7 +56,7 @@ def volumes_and_mounts(submission: Submission) -> tuple[list[dict[str, Any]], li
 
 
 def is_limited(pod: Pod) -> bool:
-    """Whether the pod mounts the library's directory, so that what is written on it holds."""
+    """Whether the pod mounts the directory of the library, so that its limits take effect."""
     return any(
         volume.host_path is not None and volume.host_path.path == names.GPU_MEMORY_DIRECTORY
         for volume in pod.spec.volumes
@@ -64,7 +64,7 @@ def is_limited(pod: Pod) -> bool:
 
 
 def limits_text(pod: Pod, request: Request, devices: Iterable[Device]) -> str:
-    """Return the annotation of a pod that gets this part of these devices; "" where nobody knows their memory.
+    """Return the annotation of a pod with this fraction of these devices; "" if their memory is unknown.
 
     A device without a known UUID is any: a container sees those that it was given, of which it has the same part.
     """
@@ -79,7 +79,7 @@ def limits_text(pod: Pod, request: Request, devices: Iterable[Device]) -> str:
 
 
 def limits_of(pod: Pod) -> Mapping[str, int]:
-    """Return by UUID, or `*`, the bytes that are written on a pod; nothing of what muster never writes."""
+    """Return the bytes in a pod's annotation, by UUID or `*`; nothing for a text that muster never writes."""
     limits: dict[str, int] = {}
     for line in pod.metadata.annotations.get(names.GPU_MEMORY_LIMITS_ANNOTATION, "").splitlines():
         uuid, _, text = line.partition(" ")
@@ -91,7 +91,7 @@ def limits_of(pod: Pod) -> Mapping[str, int]:
 
 
 def _part_bytes(pod: Pod, request: Request, device_bytes: int) -> int:
-    """What the pod asks for of a device of that size, rounded down; never more than there is. 0: not known."""
+    """The request of the pod on a device of that size, rounded down; at most the size. 0: not known."""
     if request.gpu_portion_milli:
         return device_bytes * request.gpu_portion_milli // DEVICE_MILLI
     requested_bytes = memory_bytes(pod.metadata.annotations[names.GPU_MEMORY_ANNOTATION])

@@ -61,8 +61,8 @@ def parse_volume(text: str, nfs_server: str | None = None) -> Mount:
 def parse_claim(text: str) -> Mount | NewClaim:
     """Return the claim of `NAME:/path[:ro|rw]` (it exists) or `[CLASS]:SIZE:/path[:ro|rw]` (it is made).
 
-    Four parts are a new claim, two are one that exists; three are a new one if the first is empty or the second
-    is a size.
+    Four parts are a new PVC, two are an existing one; three are a new one if the first is empty or the second is a
+    size.
     """
     parts = text.split(":")
     if len(parts) == 4 or (len(parts) == 3 and (not parts[0] or _SIZE.fullmatch(parts[1]))):

@@ -21,7 +21,7 @@ OBJECT_NAME: Final = r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
 DOMAIN: Final = r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)*[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 """A DNS name in lower case, without a wildcard; its last label begins with a letter, which tells it from an address."""
 MAX_DOMAIN_LENGTH: Final = 253 - len(".") - 56
-"""What DNS leaves below a project's name of at most 56 characters."""
+"""Maximum length of a DNS label after a project's name of at most 56 characters."""
 
 
 def is_workload_name(text: str) -> bool:
@@ -30,7 +30,7 @@ def is_workload_name(text: str) -> bool:
 
 
 def is_object_name(text: str) -> bool:
-    """Whether an object could have this name; what could not must never become part of a path or a selector."""
+    """Whether an object could have this name; any other text must never become part of a path or a selector."""
     return re.fullmatch(OBJECT_NAME, text) is not None
 
 

@@ -2,8 +2,8 @@
 
 `mount_parsing` has those of ports, volumes, claims and repositories.
 
-Each parser returns a value or raises InvalidField, whose message names the field of `Submission` that the text is for;
-those that serve several fields are told which.
+Each parser returns a value or raises InvalidField with the name of the field of `Submission`. Parsers for several
+fields get its name as an argument.
 """
 
 import re
@@ -53,7 +53,7 @@ def parse_name(text: str) -> str:
 
 
 def parse_name_prefix(text: str) -> str:
-    """Return what the names of jobs begin with that are numbered; there is room for a number behind it."""
+    """Return the prefix of numbered job names, with space for a number behind it."""
     max_length = MAX_NAME_LENGTH - _NUMBER_LENGTH
     if len(text) > max_length or not is_workload_name(text):
         rule = NAME_RULE.replace(str(MAX_NAME_LENGTH), str(max_length))

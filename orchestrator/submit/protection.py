@@ -1,4 +1,4 @@
-"""What stands on a project's namespace so that Kubernetes itself holds its pods to what the project may do.
+"""Labels and annotations of a project's namespace by which Kubernetes enforces the rights of its pods.
 
 The policies of the operator YAML read these labels and annotations (`manifests/templates/50-policies.yaml.j2`), the
 Pod Security admission its own labels. Members cannot write namespaces. Pure.
@@ -20,16 +20,16 @@ from orchestrator.submit.values import Mount
 
 
 class NotAllowed(FieldProblem):
-    """The namespace of the project refuses pods that do what a submission asks for."""
+    """The namespace of the project refuses pods of this submission."""
 
 
 class PolicyMode(Enum):
-    """What becomes of an object that breaks a policy of a project's namespace."""
+    """Action for an object that violates a policy of a project's namespace."""
 
     DENY = "deny"
     """It is refused."""
     WARN = "warn"
-    """Whoever creates it is warned, and it stands in the API server's audit log."""
+    """The API server warns the user, and writes its audit log."""
     AUDIT = "audit"
     """It stands in the audit log."""
     OFF = "off"
@@ -53,7 +53,7 @@ BASELINE_CAPABILITIES: Final = frozenset(
         "SYS_CHROOT",
     )
 )
-"""What containers may add at the level baseline."""
+"""Capabilities that containers may add at the level baseline."""
 
 CONTROL_PLANE_TAINTS: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 """The taints of control-plane nodes, which pods of projects do not tolerate."""
@@ -61,7 +61,7 @@ CONTROL_PLANE_TAINTS: Final = ("node-role.kubernetes.io/control-plane", "node-ro
 PRIVILEGED: Final = "privileged"
 RESTRICTED: Final = "restricted"
 RESTRICTED_POD: Final = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-"""What the securityContext of a pod says at the level restricted."""
+"""The securityContext of a pod at the level restricted."""
 
 _POD_SECURITY: Final = "pod-security.kubernetes.io/"
 _ENFORCE, _WARN, _AUDIT = (_POD_SECURITY + word for word in ("enforce", "warn", "audit"))
@@ -87,9 +87,9 @@ ANNOTATIONS: Final = (
 def labels(spec: ProjectSpec, mode: PolicyMode, *, limits_gpu_memory: bool = False) -> dict[str, str]:
     """Return the labels of the project's namespace.
 
-    Kubernetes' levels know no directory of the node that may be mounted. A project that has some is held to the rest
-    of the baseline by muster's policy alone, and so only where that denies; with `limits_gpu_memory` every project,
-    also to the level restricted.
+    The levels of Kubernetes know no allowed directories of the node. For a project with directories, muster's policy
+    alone enforces the rest of the baseline, and only if it denies. With `limits_gpu_memory` that applies to every
+    project, also at the level restricted.
     """
     security = spec.security
     level = security.pod_security or BASELINE
@@ -110,10 +110,10 @@ def annotations(
     limits_gpu_memory: bool = False,
     ingress: IngressSettings = DEFAULT_INGRESS,
 ) -> dict[str, str]:
-    """Return the annotations of the project's namespace; what the project says nothing about is not among them.
+    """Return the annotations of the project's namespace; settings that the project does not have are left out.
 
-    Below the `closed` directories its pods mount nothing, whatever it says. With `limits_gpu_memory` they may mount
-    the library that does it. `ingress` is what the Ingresses of its jobs have.
+    Its pods mount nothing below the `closed` directories. With `limits_gpu_memory` they may mount the library.
+    `ingress` has the settings for the Ingresses of its jobs.
     """
     security = spec.security
     read_only = [source for source in (_sources(security.directories, writable=False),) if source]
@@ -146,7 +146,7 @@ def metadata_patch(
     limits_gpu_memory: bool = False,
     ingress: IngressSettings = DEFAULT_INGRESS,
 ) -> dict[str, Any]:
-    """Return the merge patch that makes the metadata `known` of the namespace what it should be; {} where it is."""
+    """Return the merge patch from the metadata `known` of the namespace to the intended one; {} if they are equal."""
     patch: dict[str, Any] = {}
     for part, keys, right, present in (
         ("labels", LABELS, labels(spec, mode, limits_gpu_memory=limits_gpu_memory), known.labels),
@@ -164,7 +164,7 @@ def metadata_patch(
 
 
 def restricted(context: dict[str, Any]) -> dict[str, Any]:
-    """Return the securityContext of a container with what the level restricted asks for."""
+    """Return the securityContext of a container that satisfies the level restricted."""
     capabilities = {**context.get("capabilities", {}), "drop": ["ALL"]}
     return {**context, "allowPrivilegeEscalation": False, "capabilities": capabilities}
 
@@ -175,7 +175,7 @@ def is_restricted(namespace: Metadata) -> bool:
 
 
 def limits_gpu_memory(namespace: Metadata) -> bool:
-    """Whether pods there with a part of a GPU are to mount the library that holds them to it: whether they may."""
+    """Whether pods there with a GPU fraction mount the library that limits their memory."""
     return names.GPU_MEMORY_DIRECTORY in _listed(namespace, names.READ_ONLY_DIRECTORIES_ANNOTATION)
 
 
@@ -272,8 +272,8 @@ def _toleration_objection(submission: Submission, namespace: Metadata, project: 
 def network_policies(namespace: str) -> list[dict[str, Any]]:
     """Return the NetworkPolicies of a project's namespace: no other project's pods reach into it.
 
-    Namespaces of no project are those of the cluster: ingress controllers, monitoring. What a NodePort or a load
-    balancer leads to is open to everybody by that.
+    Namespaces of no project belong to the cluster: ingress controllers, monitoring. A NodePort or a load balancer
+    opens its pods to all clients.
     """
     same: dict[str, Any] = {"podSelector": {}}
     of_cluster = {

@@ -1,6 +1,6 @@
 """Reservations: pods of muster's own, each of which holds one GPU of a device plugin for pods with parts of that GPU.
 
-A device plugin knows whole GPUs only: what nobody holds by a pod of Kubernetes it gives away. Pure.
+A device plugin knows only whole GPUs, and gives away each GPU without a pod. Pure.
 """
 
 from typing import Any, Final
@@ -13,7 +13,7 @@ NAME_PREFIX: Final = "gpu-reservation-"
 
 
 def reservation_pod(name: str, node: str, image: str) -> dict[str, Any]:
-    """Return the pod that holds a GPU of the node: it sleeps, may do nothing, and stays whatever taints come."""
+    """Return the pod that reserves a GPU of the node: it sleeps, has no rights, and tolerates every taint."""
     container = {
         "name": "reservation",
         "image": image,

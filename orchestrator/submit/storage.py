@@ -1,4 +1,4 @@
-"""What a workload mounts as Kubernetes takes it: the volumes of its pod, and the claims that are made with it."""
+"""The mounts of a workload for Kubernetes: the volumes of its pod, and its new PVCs."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""A validated request to run a workload: what is wanted, free of flags and of Kubernetes' objects.
+"""A validated request to run a workload, free of flags and of Kubernetes' objects.
 
-`parsing` makes the values from text. `Submission` checks that each of them is possible, and that they fit together;
-`manifest` renders it. What is wrong is an InvalidField that names fields.
+`parsing` makes the values from text. `Submission` checks each value and their combinations; `manifest` renders it. An
+error is an InvalidField with the names of the fields.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from orchestrator.submit.values import (
 
 DEVICES_VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"
 MIN_SNAPSHOT_TTL_SECONDS: Final = 60
-"""So long a job stays after its end whose volumes become snapshots: the operator must see that it succeeded."""
+"""Minimum time that a job exists after its end if its volumes become snapshots: the operator must see its success."""
 MAX_STRING_BYTES: Final = (128 << 10) - 1
 """Linux gives a program no longer string."""
 MAX_STRINGS_BYTES: Final = 1 << 20
@@ -54,9 +54,9 @@ class Submission:
     image: str
     """The container image."""
     user: str
-    """Who submits, for display."""
+    """The submitting user, for display."""
     gpu_milli: int = 0
-    """GPUs in thousandths: a multiple of 1000, or less than 1000 for a part of one GPU."""
+    """GPUs in thousandths: a multiple of 1000, or less than 1000 for a fraction of one GPU."""
     gpu_memory_bytes: int = 0
     """Memory of a GPU in bytes, at least 100 MB, instead of `gpu_milli`."""
     gpu_devices: int | None = None
@@ -88,7 +88,7 @@ class Submission:
     home_directory: bool = False
     """An empty home directory, and HOME set to it."""
     mount_propagation: bool = False
-    """What the node mounts in a directory of `volumes` later appears in the container."""
+    """Later mounts of the node below a directory of `volumes` appear in the container."""
     git: GitSource | None = None
     """A repository that is cloned before the container starts."""
     image_pull_policy: str | None = None
@@ -98,11 +98,11 @@ class Submission:
     cpu_milli: int = 0
     """CPU to reserve, in thousandths of a core; 0: one core for each GPU."""
     cpu_limit_milli: int = 0
-    """At most so much CPU, in thousandths of a core; 0: no limit."""
+    """Maximum CPU in thousandths of a core; 0: no limit."""
     memory_bytes: int = 0
     """Memory to reserve, in bytes; 0: 100 MiB for each GPU."""
     memory_limit_bytes: int = 0
-    """At most so much memory, in bytes; 0: no limit."""
+    """Maximum memory in bytes; 0: no limit."""
     extended_resources: tuple[tuple[str, int], ...] = ()
     """Other devices by their resource name, with their number: `("rdma/hca", 1)`."""
     node_type: str | None = None
@@ -136,9 +136,9 @@ class Submission:
     capabilities: tuple[str, ...] = ()
     """Capabilities of Linux to add, without the prefix `CAP_`."""
     stdin: bool = False
-    """Keep the standard input open, for those who attach."""
+    """Keep the standard input open for `attach`."""
     stdin_once: bool = False
-    """The standard input ends when the first who attached leaves; needs `stdin`."""
+    """The standard input ends when the first attached client disconnects; needs `stdin`."""
     tty: bool = False
     """Give the container a terminal; needs `stdin`."""
     labels: tuple[tuple[str, str], ...] = ()
@@ -166,7 +166,7 @@ class Submission:
 
     @property
     def is_fraction(self) -> bool:
-        """Whether it asks for a part of one GPU, or of each of several."""
+        """Whether it asks for a fraction of one GPU, or of each of several."""
         return 0 < self.gpu_milli < 1000
 
     @property
@@ -378,7 +378,7 @@ def _annotations_fit(submission: Submission) -> InvalidField | None:
 
 
 def _strings_arrive(submission: Submission) -> InvalidField | None:
-    """Linux takes no string above a length, no program gets a NUL into one, and Kubernetes keeps so many bytes."""
+    """Linux limits the length of a string, no program accepts a NUL in one, and Kubernetes limits the total."""
     strings = [
         ("environment", f"{variable.name}={variable.value}", f" {variable.name}")
         for variable in submission.environment

@@ -1,4 +1,4 @@
-"""Templates: the defaults and the required values with which `submit` fills what the command line leaves open.
+"""Templates: defaults and required values for options that the command line leaves open.
 
 A template is a ConfigMap labelled `muster.dev/template=true`, in a project's namespace or, for every project, in the
 operator's. Its key `values` is YAML: the long names of submit's flags, each with a value, or with
@@ -8,9 +8,9 @@ operator's. Its key `values` is YAML: the long names of submit's flags, each wit
     gpu: {required: true}
     environment: [DATA=/data, "HOME=/home/$USER"]
 
-Which templates apply: the one that was named, then the project's default, then the cluster's. What is given on the
-command line wins over all, and an earlier template over a later one. Flags that may be repeated are joined: variables
-by their name, mounts by their path. `$NAME` is a variable of the submitter's environment, `$$` a dollar sign.
+These templates apply: the named one, then the project's default, then the cluster's. The command line has precedence
+over all, and an earlier template over a later one. Repeatable flags are joined: variables by their name, mounts by
+their path. `$NAME` is a variable of the submitter's environment, `$$` a dollar sign.
 
 Everything here is pure.
 """
@@ -42,7 +42,7 @@ _ALTERNATIVES: Final = (
     frozenset({"image-pull-policy", "local-image", "always-pull-image"}),
     frozenset({"command", "args"}),
 )
-"""Of each of these groups one word says it all: what is given replaces what a template says of the others."""
+"""Flags that exclude each other: a given one replaces the template's values for the others in its group."""
 _WHOLE: Final = frozenset({"command", "args"})
 """Repeated flags whose order is the meaning: they are replaced, never joined."""
 
@@ -58,7 +58,7 @@ def no_such_template(name: str, known: Iterable[Template]) -> NoSuchTemplate:
 
 
 class Kind(Enum):
-    """What a flag takes: text, a whole number, nothing (`--flag`, `--flag=false`), or text any number of times."""
+    """The value of a flag: text, a whole number, nothing (`--flag`, `--flag=false`), or repeated text."""
 
     TEXT = "text"
     NUMBER = "a whole number"
@@ -68,7 +68,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FlagDefault:
-    """What a template says of one flag; None is no value. `required`: one has to be given."""
+    """A template's setting of one flag; None is no value. `required`: the user must give one."""
 
     value: Value | tuple[Any, ...] | None = None
     required: bool = False
@@ -90,7 +90,7 @@ class Template:
         return self.namespace == names.TEMPLATES_NAMESPACE
 
     def fields(self) -> dict[str, FlagDefault]:
-        """Return what it says by the long name of the flag, without dashes in front. Raises UsageError."""
+        """Return the settings by the long name of the flag, without dashes. Raises UsageError."""
         who = f"the template {self.name}"
         try:
             values = small_yaml(self.text)
@@ -148,11 +148,11 @@ def fill(
     kinds: Mapping[str, Kind],
     environ: Mapping[str, str],
 ) -> dict[str, Value]:
-    """Return what templates make of a submission: the flags whose value differs from what was given, or was none.
+    """Return the effect of templates on a submission: the flags whose value differs from the given one.
 
-    `given` has the value of every flag that is set (None and () are unset); `kinds` every flag that a template may
-    name. `templates` are in the order in which they win. Raises UsageError naming template and flag for a flag that
-    does not exist, a value that it cannot take, a variable that is not set, and required values that are missing.
+    `given` has the value of every set flag (None and () are unset); `kinds` every flag that a template may name.
+    `templates` are in order of precedence. Raises UsageError with template and flag for an unknown flag, an invalid
+    value, an unset variable, and missing required values.
     """
     chosen = {flag: value for flag, value in flag_values.items() if value is not None and value != ()}
     by_hand = frozenset(chosen)

@@ -62,9 +62,9 @@ class Mount:
 class NewClaim:
     """A volume claim of `size_bytes` that is made with the workload, mounted at `path`, and deleted with it.
 
-    Without a storage class it is of the cluster's default one. `access_mode` is one of Kubernetes' words, such as
-    ReadWriteMany. With `clone_of` it has the data of that volume of the project; size, class and access mode are then
-    those of that volume, and filled in when the workload is submitted.
+    Without a storage class it has the cluster's default one. `access_mode` is one of Kubernetes' words, such as
+    ReadWriteMany. With `clone_of` it has the data of that volume of the project. Size, class and access mode are then
+    filled in from that volume at the submission.
     """
 
     size_bytes: int
@@ -95,7 +95,7 @@ class GitSource:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A taint of nodes that the workload tolerates. No value: whatever value it has; no effect: every effect."""
+    """A taint of nodes that the workload tolerates. No value: any value; no effect: every effect."""
 
     key: str
     value: str | None = None
@@ -125,5 +125,5 @@ def is_image(text: str) -> bool:
 
 
 def is_gpu_milli(gpu_milli: int) -> bool:
-    """Whether a pod can ask for so many thousandths of a GPU: whole devices, or a part of one."""
+    """Whether a pod can ask for this number of thousandths of a GPU: whole devices, or a fraction of one."""
     return 0 < gpu_milli < 1000 or (gpu_milli > 0 and gpu_milli % 1000 == 0)
