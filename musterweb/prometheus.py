@@ -49,7 +49,7 @@ _PROJECT: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 def _increase(counter: str) -> str:
     """Return the query of how much a counter grew, by project, in exactly the step before each time.
 
-    `increase` alone extrapolates, and misses the growth between the last value of one window and the first of the
+    `increase` alone extrapolates, and misses the increase between the last value of one window and the first of the
     next. Here each step begins with the last value of the step before, so the sum over a span is the counted number.
     A new series began at 0 if its operator led a step ago, and so did a series that fell between two steps. If an
     operator restarted within the step, or was not scraped before, `increase` is used.

@@ -7,11 +7,11 @@
         for job in client.list_jobs():
             print(job.name, job.status, job.node)
 
-`Client` is for scripts and notebooks; `AsyncClient` has the same operations for programs with an event loop of their
-own, and is what the command line uses. Which cluster, as whom, and which project is the default says the kubeconfig;
-there is no other state. Every failure is a `MusterError` whose text is one line that names the fix.
+`Client` is for scripts and notebooks. `AsyncClient` has the same operations for programs with an event loop; the
+command line uses it. Cluster, user and default project come from the kubeconfig. Every failure is a `MusterError`
+with one line that names the remedy.
 
-Importing this package costs nothing; what a name needs is imported when the name is used.
+Importing this package is cheap; the modules of a name are imported when the name is used.
 """
 
 from functools import cache
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what a public name stands for when it is first used."""
+    """Import the object of a public name at its first use."""
     if name == "__all__":
         return sorted(_modules())
     if name.startswith("__") or name not in _modules():

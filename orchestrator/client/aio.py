@@ -4,10 +4,10 @@
         await client.submit(Submission(...))
         jobs = await client.list_jobs()
 
-Wherever a `project` may be named, None means the one whose namespace is the default of the kubeconfig's context; a
-`Scope` that was looked up before saves looking it up again. Every operation raises MusterError.
+A `project` of None is the project of the default namespace in the kubeconfig's context. A `Scope` from an earlier
+look-up saves another one. Every operation raises MusterError.
 
-What only some operations need is imported by them: most programs, and most commands, use a few.
+Modules for a few operations are imported by these: most programs and commands use a few.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class AsyncClient:
-    """See the module. `access` says which cluster and as whom; `default_project` overrides the kubeconfig's."""
+    """See the module. `access` names cluster and user; `default_project` overrides the kubeconfig's."""
 
     def __init__(
         self,
@@ -109,8 +109,8 @@ class AsyncClient:
     ) -> Self:
         """Return a client of a kubeconfig's context; by default $KUBECONFIG or ~/.kube/config, and its current one.
 
-        `project` becomes the default project; `as_user` and `as_groups` are impersonated, which the cluster has to
-        allow. `report` is told in one line what is waited for. Raises ConfigurationError.
+        `project` becomes the default project. `as_user` and `as_groups` are impersonated, which the cluster must
+        allow. `report` gets one line about each wait. Raises ConfigurationError.
         """
         path = Path(kubeconfig) if kubeconfig is not None else None
         access = load_access(path, context, as_user=as_user, as_groups=as_groups)
@@ -152,9 +152,9 @@ class AsyncClient:
     ) -> Submitted:
         """Create a job with all that stands beside it, or nothing. Return where it is, and the objects.
 
-        What the job names must be there: claims, secrets, storage classes, node types; `report` is told in one line
-        what you may not check. `submitted_at` is RFC 3339 with microseconds, by default now. With `dry_run` the server
-        checks everything and creates nothing. Raises Missing, DuplicateName, HalfCreated.
+        The objects that the job names must exist: PVCs, secrets, storage classes, node types. `report` gets one line
+        about checks that the user may not make. `submitted_at` is RFC 3339 with microseconds, by default now. With
+        `dry_run` the server checks everything and creates nothing. Raises Missing, DuplicateName, HalfCreated.
         """
         from orchestrator.client.preflight import preflight
 
@@ -176,7 +176,7 @@ class AsyncClient:
         return Submitted(scope.project, scope.namespace, objects)
 
     async def with_clones(self, submission: Submission, *, project: Where = None) -> Submission:
-        """Return a submission whose clones have the size, class and access mode of what they are clones of.
+        """Return a submission whose clones have the size, class and access mode of their sources.
 
         Raises NoSuchVolume, DatasetNotReady.
         """
@@ -191,7 +191,7 @@ class AsyncClient:
         return await self._jobs.free_name(await self.scope(project), prefix)
 
     async def list_jobs(self, *, project: Where = None, all_projects: bool = False) -> list[WorkloadView]:
-        """Return the jobs of a project, or of all: those that wait on top, then the newest first."""
+        """Return the jobs of a project, or of all: pending ones first, then the newest."""
         if all_projects:
             return await self._jobs.workloads(await self._projects.namespaces())
         scope = await self.scope(project)
@@ -200,7 +200,7 @@ class AsyncClient:
     async def watch_jobs(
         self, *, project: Where = None, all_projects: bool = False
     ) -> AsyncGenerator[list[WorkloadView], None]:
-        """Yield what `list_jobs` returns, now and after each change. `AsyncClient`: close it by `aclosing`."""
+        """Yield the result of `list_jobs`, now and after each change. `AsyncClient`: close it by `aclosing`."""
         from orchestrator.client.watching import watch_jobs
 
         scope = None if all_projects else await self.scope(project)
@@ -217,7 +217,7 @@ class AsyncClient:
         return await self._jobs.workload(await self.scope(project), name)
 
     async def delete_job(self, name: str, *, project: Where = None) -> None:
-        """Delete a job; what belongs to it follows in the background. Raises NoSuchWorkload."""
+        """Delete a job; its other objects follow in the background. Raises NoSuchWorkload."""
         await self._jobs.delete(await self.scope(project), name)
 
     async def suspend_job(self, name: str, *, project: Where = None) -> None:
@@ -225,7 +225,7 @@ class AsyncClient:
         await self._jobs.suspend(await self.scope(project), name)
 
     async def resume_job(self, name: str, *, project: Where = None) -> None:
-        """Let a suspended job wait for its turn again. Raises NoSuchWorkload, NotPossible."""
+        """Resume a suspended job: it is pending again. Raises NoSuchWorkload, NotPossible."""
         await self._jobs.resume(await self.scope(project), name)
 
     async def log(
@@ -237,7 +237,7 @@ class AsyncClient:
         container: str | None = None,
         request: LogRequest | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the log of a job's youngest pod, or of the named one, as it comes; by default what there is.
+        """Yield the log of a job's youngest pod, or of the named one; by default up to now.
 
         `AsyncClient`: close it (`contextlib.aclosing`). Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning.
         """
@@ -335,7 +335,8 @@ class AsyncClient:
     async def create_project(self, name: str, spec: ProjectSpec, *, wait: bool = True) -> str:
         """Create a project and return its namespace, or "" without waiting for it.
 
-        Raises ProjectRefused when the quotas would exceed the cluster, OperatorSilent when nobody makes the namespace.
+        Raises ProjectRefused if the quotas would exceed the cluster, OperatorSilent if no operator makes the
+        namespace.
         """
         await self._projects.create(name, spec)
         return await self._projects.wait_for_namespace(name) if wait else ""
@@ -363,11 +364,11 @@ class AsyncClient:
     # --- the cluster ----------------------------------------------------------------------------------
 
     async def list_nodes(self, *, usage: bool = False) -> Nodes:
-        """Return all nodes by name; with `usage` also what their kubelets measured, as far as they answer."""
+        """Return all nodes by name; with `usage` also the measurements of kubelets that answer."""
         return await self._nodes.nodes(usage=usage)
 
     async def get_node(self, name: str) -> NodeView:
-        """Return one node with what its kubelet measured. Raises NoSuchNode."""
+        """Return one node with the measurements of its kubelet. Raises NoSuchNode."""
         return await self._nodes.node(name)
 
     async def list_gpus(self) -> dict[str, tuple[GpuView, ...]]:
@@ -375,7 +376,7 @@ class AsyncClient:
         return await self._nodes.gpus()
 
     async def whoami(self) -> Identity:
-        """Return who the cluster takes the user for, and their role in each project that they may see."""
+        """Return the user for the cluster, and the user's role in each visible project."""
         from orchestrator.client.identity import IdentityClient
 
         try:

@@ -1,4 +1,4 @@
-"""The volumes and snapshots of projects: made, cloned, restored, deleted. What they mean: `workloads.datasets`."""
+"""The volumes and snapshots of projects: create, clone, restore, delete. Their model: `workloads.datasets`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _NO_CSI: Final = "kubernetes.io/"
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait until something is ready, in seconds, and who is told what it waits for; 0 does not wait."""
+    """Maximum time until an object is ready, in seconds, and the receiver of lines about the wait; 0 does not wait."""
 
     seconds: float = READY_SECONDS
     report: Callable[[str], None] = lambda _: None
@@ -114,7 +114,7 @@ class DataClient:
     ) -> Volume:
         """Create a volume with the bytes of another of the same project, by default as large and of the same class.
 
-        Raises NoSuchVolume, DatasetNotReady and what `create_volume` raises.
+        Raises NoSuchVolume, DatasetNotReady and the errors of `create_volume`.
         """
         new = await self.clone_of(scope, source, name, size_bytes=size_bytes, storage_class=storage_class)
         return await self.create_volume(scope, new, patience)
@@ -143,7 +143,7 @@ class DataClient:
         )
 
     async def filled_clone(self, scope: Scope, claim: NewClaim) -> NewClaim:
-        """Return a workload's claim with what it takes from the volume that it is a clone of, if it is one."""
+        """Return a workload's PVC with the properties of the volume that it clones, if it is a clone."""
         if not claim.clone_of or claim.size_bytes:
             return claim
         volume = await self.clone_of(scope, claim.clone_of, claim.clone_of)
@@ -160,7 +160,7 @@ class DataClient:
         )
 
     async def delete_volume(self, scope: Scope, name: str, *, force: bool = False) -> None:
-        """Delete a volume that nobody uses, and that has no clones and snapshots (`force`: even with these).
+        """Delete a volume without users, clones and snapshots (`force`: even with clones and snapshots).
 
         Raises NoSuchVolume, DatasetInUse.
         """
@@ -212,11 +212,11 @@ class DataClient:
         size_bytes: int = 0,
         storage_class: str | None = None,
     ) -> Volume:
-        """Make a volume of a snapshot: a new one named `target`, or with `replace_volume` in the place of one.
+        """Restore a snapshot: to a new volume named `target`, or with `replace_volume` to an existing one.
 
-        None is the volume that the snapshot is of. What is replaced must be used by nobody, and everything that can be
-        checked is checked before it goes. Raises NoSuchSnapshot, DatasetNotReady, DatasetInUse, HalfReplaced and what
-        `create_volume` raises.
+        None is the volume of the snapshot. The replaced volume must have no users, and all checks are made before its
+        deletion. Raises NoSuchSnapshot, DatasetNotReady, DatasetInUse, HalfReplaced and the errors of
+        `create_volume`.
         """
         held = await self._datasets(scope, with_snapshots=True)
         snapshot = _snapshot(datasets.snapshots(held), name, scope)
@@ -273,7 +273,7 @@ class DataClient:
             ) from error
 
     async def _datasets(self, scope: Scope, *, with_snapshots: bool = False) -> Datasets:
-        """Return what the project has; `with_snapshots` the cluster must serve them. Raises SnapshotsUnavailable."""
+        """Return the project's data; `with_snapshots` the cluster must serve snapshots. Raises SnapshotsUnavailable."""
         namespace = scope.namespace
         claims, snapshots, pods, jobs, stateful_sets = await asyncio.gather(
             self._transport.list(CLAIMS.path(namespace), PersistentVolumeClaim),
@@ -332,7 +332,7 @@ class DataClient:
     async def _check_class(self, of_source: str | None, wanted: str | None, what: str) -> None:
         """Check that a class can make a volume of a source. Raises DatasetNotReady.
 
-        Who may not read storage classes learns it from the provisioner, while the volume is waited for.
+        Without the right to read storage classes, the provisioner reports the error during the wait.
         """
         if wanted:
             check_class_name(wanted)

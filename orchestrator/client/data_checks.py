@@ -1,4 +1,4 @@
-"""What of a request about volumes and snapshots can be checked without the cluster, and how their names are listed."""
+"""Checks of requests about volumes and snapshots without the cluster, and lists of their names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def listed(views: Sequence[Volume] | Sequence[Snapshot]) -> str:
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raise InvalidField for what no object can be called."""
+    """Raise InvalidField for a name that no object can have."""
     if not is_object_name(name):
         raise InvalidField(
             f"the {kind} name {{name!r}} is not possible: use at most 253 lower case letters, digits, '-' "
@@ -34,7 +34,7 @@ def check_name(kind: str, name: str) -> None:
 
 
 def check_class_name(name: str) -> None:
-    """Raise InvalidField for what no storage class can be called."""
+    """Raise InvalidField for a name that no storage class can have."""
     if not is_object_name(name):
         raise InvalidField("{storage_class} {name!r} is not possible: give the name of a class", name=name)
 
@@ -51,7 +51,7 @@ def check_within_project(source: str) -> None:
 
 
 def check_size(size_bytes: int, least_bytes: int, what: str) -> None:
-    """Raise InvalidField where a volume would be smaller than what is to be in it."""
+    """Raise InvalidField if a volume would be smaller than its content."""
     if size_bytes < least_bytes:
         raise InvalidField(
             "{size_bytes} {size} is not possible: {what} needs at least {least}",

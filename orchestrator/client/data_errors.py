@@ -1,4 +1,4 @@
-"""What can stand against work on the volumes and snapshots of a project.
+"""Errors of operations on the volumes and snapshots of a project.
 
 NoSuchVolume, NoSuchSnapshot   the project has none of that name
 VolumeExists                   it has one of that name already (or a snapshot)
@@ -27,11 +27,11 @@ class VolumeExists(MusterError):
 
 
 class DatasetInUse(MusterError):
-    """A deletion or replacement would take data from somebody; the message names them."""
+    """A deletion or replacement would remove data that others use; the message names the users."""
 
 
 class DatasetNotReady(MusterError):
-    """What a volume is to be made from is not there yet, or cannot be made into what is wanted."""
+    """The source of a volume does not exist yet, or cannot become the requested volume."""
 
 
 class SnapshotsUnavailable(MusterError):
@@ -43,12 +43,12 @@ class StorageQuotaExceeded(MusterError):
 
 
 class HalfReplaced(MusterError):
-    """The old volume is gone, and the new one could not be created; the message has the command that does."""
+    """The old volume was deleted, and the new one could not be created; the message has the command that creates it."""
 
 
 class ProvisioningFailed(MusterError):
-    """The storage cannot make what was asked for; nothing of it is left."""
+    """The storage cannot create the requested object; nothing of it remains."""
 
 
 class StillPending(MusterError):
-    """What was asked for is being made, and was not ready in time."""
+    """The requested object is being created, and was not ready in time."""

@@ -1,4 +1,4 @@
-"""Waiting until a volume or a snapshot is there, with what its provisioner says meanwhile."""
+"""Waits until a volume or a snapshot is ready, and reports its provisioner's messages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _FIRST_PAUSE_SECONDS: Final = 0.1
 _MAX_PAUSE_SECONDS: Final = 2.0
 _FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 _NEVER: Final = "CSI driver does not support"
-"""How external-provisioner begins what no further attempt will change (pkg/controller/controller.go)."""
+"""Prefix of external-provisioner's final errors (pkg/controller/controller.go)."""
 
 
 class Wait:
-    """One wait of at most `patience_seconds`; `report` gets a line when something is known anew."""
+    """One wait of at most `patience_seconds`; `report` gets a line about each news."""
 
     def __init__(
         self, transport: Transport, patience_seconds: float, report: Callable[[str], None] = lambda _: None
@@ -61,7 +61,7 @@ class Wait:
         await self._until(is_done, VOLUME_SNAPSHOTS, namespace, name, uid)
 
     async def until_gone(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether the claim of that uid is gone, at the latest when the patience ends."""
+        """Whether the PVC of that uid was deleted, at the latest at the end of the patience."""
         pause_seconds = _FIRST_PAUSE_SECONDS
         try:
             async with asyncio.timeout(self._patience_seconds):

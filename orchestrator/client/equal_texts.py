@@ -12,11 +12,11 @@ import msgspec
 from msgspec.structs import force_setattr
 
 MAX_TEXTS: Final = 20_000
-"""Beyond so many different ones it begins anew: names and uids occur once or twice, and would be kept for ever."""
+"""Maximum number of different texts, after which it starts again: names and uids occur once or twice."""
 MAX_LENGTH: Final = 200
-"""Longer ones are not shared: what people write into annotations would be kept in every version of it."""
+"""Maximum length of a shared text: annotations of users would be kept in every version."""
 MAX_DEPTH: Final = 16
-"""Below so many levels texts stay as they are; jobs of `muster submit` have eight, and some more with affinities."""
+"""Maximum depth of shared texts; jobs of `muster submit` have eight levels, some more with affinities."""
 
 
 class EqualTexts:
@@ -29,7 +29,7 @@ class EqualTexts:
         return len(self._texts)
 
     def share_in(self, item: Any) -> None:
-        """Put the text that is there in the place of every equal one of a struct that was just decoded.
+        """Replace each text of a decoded struct by the equal one that is already known.
 
         Frozen ones are no exception, nor are defaults that many share: nothing of them changes that can be seen.
         """

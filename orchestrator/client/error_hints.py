@@ -1,4 +1,4 @@
-"""What to say when the API server does not answer, does not know who asks, or says no.
+"""Hints for errors of the API server: no answer, an unknown user, a refusal.
 
 The server's own words name URLs and API groups; people need the context, the right and the role. The type of the
 error stays, so that programs can tell the cases apart.

@@ -1,7 +1,7 @@
-"""Who the cluster takes the user for, and what that lets them do.
+"""The user for the cluster, and the user's rights.
 
-Nothing is stored and nothing guessed: the API server names the user (SelfSubjectReview) and answers for each right
-that tells one shipped role from the next (SelfSubjectAccessReview).
+Nothing is stored. The API server names the user (SelfSubjectReview) and answers for each right that distinguishes two
+shipped roles (SelfSubjectAccessReview).
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class _Review(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the API server takes the user for. `roles` are by project, without those that give no right.
+    """The user for the API server. `roles` are by project, without those that grant nothing.
 
-    `is_known` is False where the server is too old to say who asks; then `user` is the name in the kubeconfig.
+    `is_known` is False if the server is too old to name the user; then `user` is the name in the kubeconfig.
     """
 
     user: str
@@ -72,7 +72,7 @@ class IdentityClient:
         self._kubeconfig_user = kubeconfig_user
 
     async def identity(self, namespaces: dict[str, str]) -> Identity:
-        """Return who asks, and their role in each of the projects; `namespaces` maps namespaces to projects."""
+        """Return the user, and the user's role in each of the projects; `namespaces` maps namespaces to projects."""
         who, is_admin, roles = await asyncio.gather(
             self.who(),
             self.may("create", PROJECTS, None),
@@ -98,7 +98,7 @@ class IdentityClient:
         return review.status.allowed
 
     async def who(self) -> UserInfo | None:
-        """Return who the server says that asks, None where it is too old to say."""
+        """Return the user that the server names, None if it is too old."""
         body = _body(SELF_SUBJECT_REVIEWS, {})
         try:
             review = await self._transport.create(SELF_SUBJECT_REVIEWS.path(), body, _Review)

@@ -105,9 +105,9 @@ class WorkloadClient:
     ) -> list[Manifest]:
         """Create the workload with all that stands beside it, or nothing; return the objects as the server has them.
 
-        With `dry_run` the server only checks them. With `is_restricted` the pods meet that level of Pod Security, with
-        `limits_gpu_memory` they mount what holds them to a part of a GPU. `ingress` is what an Ingress has. Raises
-        DuplicateName when the project has a Job or StatefulSet of that name, HalfCreated when undoing failed.
+        With `dry_run` the server only checks them. With `is_restricted` the pods meet that level of Pod Security,
+        with `limits_gpu_memory` they mount the library for GPU fractions. `ingress` has the settings of an Ingress.
+        Raises DuplicateName if the project has a Job or StatefulSet of that name, HalfCreated if undoing failed.
         """
         from orchestrator.submit import manifest
 
@@ -188,9 +188,9 @@ class WorkloadClient:
         raise _missing(name, scope)
 
     async def delete(self, scope: Scope, name: str) -> None:
-        """Delete the Job, StatefulSet or bare pod of that name; what belongs to it follows.
+        """Delete the Job, StatefulSet or bare pod of that name; its other objects follow.
 
-        Raises NoSuchWorkload, and NotPossible for what another controller made.
+        Raises NoSuchWorkload, and NotPossible for a workload of another controller.
         """
         if not is_object_name(name):
             raise _missing(name, scope)
@@ -218,7 +218,7 @@ class WorkloadClient:
                 await self._change(owner, {"metadata": {"annotations": annotations}, "spec": {"replicas": 0}})
 
     async def resume(self, scope: Scope, name: str) -> None:
-        """Let a suspended workload wait for its turn again; one that is not suspended is left as it is.
+        """Resume a suspended workload: it is pending again. A workload that is not suspended does not change.
 
         Raises NoSuchWorkload, and NotPossible for one that has ended or is a pod without an owner.
         """
@@ -296,7 +296,7 @@ class WorkloadClient:
     async def _used_paths(self, submission: Submission, scope: Scope, host: str) -> set[str]:
         """Return the paths that other ingresses have on the host; all short ones if that cannot be known.
 
-        Nobody else has Ingresses for a project's host. Without a host, paths are those of every host.
+        Only this project has Ingresses for its host. Without a host, paths are those of every host.
         """
         if submission.service_type != "ingress":
             return set()
@@ -318,8 +318,8 @@ class WorkloadClient:
     async def _create_or_replace_stale(self, resource: Resource, body: Manifest, params: Params) -> Manifest:
         """Create an object that belongs to a workload.
 
-        One of an earlier workload of that name may still be there, because the garbage collector comes
-        later than the next submission; it is deleted first.
+        An Ingress of an earlier workload of that name can still exist, because the garbage collector is slower than
+        the next submission; it is deleted first.
         """
         metadata = body["metadata"]
         path = resource.path(metadata["namespace"])
@@ -351,7 +351,7 @@ class WorkloadClient:
             return
 
     async def _undo(self, objects: list[Manifest]) -> None:
-        """Delete what was made, the workload last: what cannot be deleted of the rest goes when the workload does."""
+        """Delete the created objects, the workload last: any that cannot be deleted follow the workload."""
         workload, *beside = objects
         for dependent in reversed(beside):
             with suppress(ClusterError):

@@ -1,4 +1,4 @@
-"""The nodes behind one API server, what is allocated on them, and what their kubelets measured.
+"""The nodes behind one API server, their allocation, and the measurements of their kubelets.
 
 NoSuchNode      no node of that name
 """
@@ -35,7 +35,7 @@ class NoSuchNode(MusterError):
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The nodes by name; `denied` says which right was missing to see what is used."""
+    """The nodes by name; `denied` names the missing right to see their use."""
 
     views: list[NodeView]
     denied: Forbidden | None = None
@@ -48,7 +48,7 @@ class NodeClient:
         self._transport = transport
 
     async def nodes(self, *, usage: bool = False) -> Nodes:
-        """Return all nodes; with `usage` also what the kubelets measured, as far as they answer."""
+        """Return all nodes; with `usage` also the measurements of kubelets that answer."""
         nodes, pods, gpus, published = await asyncio.gather(
             self._transport.list(NODES.path(), Node),
             self._transport.list(PODS.path(), Pod, params=_WITH_NODE),
@@ -63,7 +63,7 @@ class NodeClient:
     async def gpus(self) -> dict[str, tuple[GpuView, ...]]:
         """Return the GPUs by the names of their nodes, as the agents wrote them last.
 
-        Nothing where there are no agents, or for whom may not see them.
+        Empty without agents, or without the right to see their reports.
         """
         try:
             page = await self._transport.list(GPU_NODES.path(), GpuNode)
@@ -74,7 +74,7 @@ class NodeClient:
         return {node.metadata.name: gpu_views(node, now_us) for node in page.items}
 
     async def node(self, name: str) -> NodeView:
-        """Return one node with what its kubelet measured. Raises NoSuchNode."""
+        """Return one node with the measurements of its kubelet. Raises NoSuchNode."""
         if not is_object_name(name):
             raise _no_such(name)
         try:
@@ -90,7 +90,7 @@ class NodeClient:
         return node_views([node], pods.items, summaries, gpus, published)[0]
 
     async def _summaries(self, names: Iterable[str]) -> tuple[dict[str, Summary], Forbidden | None]:
-        """Return what the kubelets of these nodes say, and the refusal if they may not be asked."""
+        """Return the measurements of these nodes' kubelets, and the refusal if the user may not ask them."""
         slots = asyncio.Semaphore(_KUBELETS_AT_ONCE)
 
         async def summary_of(name: str) -> tuple[str, Summary] | Forbidden | None:

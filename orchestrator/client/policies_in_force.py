@@ -1,6 +1,6 @@
-"""Whether the policies of the operator YAML are in force: without them the API server takes what breaks their rules.
+"""Whether the policies of the operator YAML are in force: without them the API server accepts violations.
 
-Which they are is what `muster operator-yaml` writes, so that no list of their names has to be kept.
+The expected policies are those of `muster operator-yaml`, so there is no second list of names.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ _NONE: Final = "this cluster has none of them: apply the output of 'muster opera
 
 
 class PolicyReport(msgspec.Struct, frozen=True, rename="camel"):
-    """`in_force` is None where it may not be read; `problems` say in a line each what is missing."""
+    """`in_force` is None if it cannot be read; `problems` have one line for each missing part."""
 
     in_force: bool | None
     problems: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        """What people are told."""
+        """The text for people."""
         if self.in_force:
             return "The policies are in force."
         what = (
@@ -39,7 +39,7 @@ class PolicyReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def policies_in_force(transport: Transport, shipped: Iterable[str] | None = None) -> PolicyReport:
-    """Look whether every policy (those `shipped`) is there and denies what breaks it. Raises leaves of ClusterError."""
+    """Check that every policy (those `shipped`) exists and denies violations. Raises leaves of ClusterError."""
     try:
         policies, bindings = await asyncio.gather(
             transport.list(ADMISSION_POLICIES.path(), ValidatingAdmissionPolicy, params=_OURS),

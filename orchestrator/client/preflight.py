@@ -1,4 +1,4 @@
-"""Whether the cluster has what a submission names, before anything is created.
+"""Checks that the cluster has the objects that a submission names, before anything is created.
 
 Missing     a claim, a secret, a storage class or a node type is not there
 NotAllowed  the project's pods may not do what the submission asks for
@@ -39,15 +39,15 @@ class Missing(FieldProblem):
 
 
 class _Secret(Wire, frozen=True):
-    """The keys of a secret; what it keeps is not looked at."""
+    """The keys of a secret, without their values."""
 
     data: dict[str, msgspec.Raw] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What could not be checked, a line each, and what pods must meet and mount, and Ingresses have, where the
-    submission goes.
+    """The checks that were not possible, a line each, and the requirements on pods, mounts and Ingresses of the
+    namespace.
     """
 
     warnings: list[str]
@@ -57,7 +57,7 @@ class Preflight:
 
 
 async def preflight(transport: Transport, submission: Submission, scope: Scope) -> Preflight:
-    """Check that the cluster has what the submission names, and that its project may do what it asks for.
+    """Check that the cluster has the objects that the submission names, and that its project allows the request.
 
     Raises Missing and NotAllowed, with one line that names the field.
     """
@@ -196,10 +196,10 @@ class _Checks:
             )
 
     async def pod_security(self) -> Namespace | None:
-        """The namespace as far as it may be read, whose pods may be what is submitted. Raises NotAllowed."""
+        """The readable part of the namespace, whose pods may be those of the submission. Raises NotAllowed."""
         try:
             namespace: Namespace | None = await self._find(NAMESPACES, Namespace, self._scope.namespace)
-        except Forbidden:  # what is not allowed is then said by the API server
+        except Forbidden:  # the API server then reports violations
             return None
         if namespace is None:
             return None

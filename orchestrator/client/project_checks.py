@@ -1,4 +1,4 @@
-"""What stands against a project before it is created or changed: its quotas beside those of others, its departments."""
+"""Obstacles to the creation or change of a project: quotas of all projects together, departments."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -21,7 +21,7 @@ def objection_to(
     nodes: Sequence[Node],
     published: Mapping[str, PublishedGpus] = _NONE,
 ) -> str:
-    """Return what stands against a project as `specs` has it among all others on these nodes; empty if nothing does.
+    """Return the obstacles to a project as `specs` has it among all others on these nodes; empty if there are none.
 
     `published` are the GPUs that drivers publish, by node.
     """

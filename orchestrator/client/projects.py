@@ -1,4 +1,4 @@
-"""Projects behind one API server: which namespace is whose, and what an administrator changes.
+"""Projects behind one API server: their namespaces, and the changes of administrators.
 
 NoSuchProject        no project of that name
 NoProject            neither -p nor the kubeconfig says which project is meant
@@ -45,7 +45,7 @@ class NoProject(MusterError):
 
 
 class NoNamespace(MusterError):
-    """A project cannot have its namespace as things are; the message says why and what mends it."""
+    """A project cannot have its namespace now; the message has the cause and the remedy."""
 
 
 class OperatorSilent(MusterError):
@@ -53,7 +53,7 @@ class OperatorSilent(MusterError):
 
 
 class ProjectRefused(MusterError):
-    """The change to a project cannot be made; the message says what stands against it."""
+    """The change of a project is impossible; the message names the obstacle."""
 
 
 class ProjectInUse(FieldProblem, ProjectRefused):
@@ -61,7 +61,7 @@ class ProjectInUse(FieldProblem, ProjectRefused):
 
 
 class ProjectClient:
-    """The projects behind one API server. Raises MusterError; `report` gets a line for what it waits for."""
+    """The projects behind one API server. Raises MusterError; `report` gets a line about each wait."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class ProjectClient:
         return namespace.metadata.name
 
     async def _find(self, name: str) -> Namespace | None:
-        """The namespace, unless it is not there, about to go, or none that the user may see."""
+        """The namespace, unless it does not exist, is terminating, or is invisible for the user."""
         try:
             namespace = await self._transport.get(NAMESPACES.path(name=name), Namespace)
         except (NotFound, Forbidden):

@@ -1,9 +1,9 @@
 """Objects that several people's caches have in common, kept once and listed once.
 
-What somebody sees is what the API server sent them, or would have sent them: a cache begins with the objects of another
-one of the very same request, and has them when the API server has accepted the watch that goes on from there, with the
-person's own token. Who may watch may see all objects of the request. An object from a list or a watch only takes the
-place of one that is equal to it in every field.
+A person sees exactly the objects that the API server sent them, or would have sent them. A cache begins with the
+objects of another one of the same request. It gets them when the API server has accepted the watch from there on,
+with the person's own token. Users with the right to watch may see all objects of the request. An object of a list or
+watch replaces only one that is equal in every field.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class _Object(Protocol):
 T = TypeVar("T", bound=_Object)
 
 _SPARE: Final = 1000
-"""So many objects may be kept that no cache has any more, beside twice as many as are in use."""
+"""Number of objects without a cache that may be kept, in addition to twice the number in use."""
 MAX_TURN_SECONDS: Final = 3.0
-"""So long a list is waited for that somebody else reads; whose server keeps them waiting keeps nobody else waiting."""
+"""Maximum time to wait for a list that another person reads; a slow server delays no other person for longer."""
 
 
 class SharedObjects:
     """The newest of each object that the caches were sent; those that no cache has any more go now and then.
 
-    `texts` are those that the objects have in common; none are kept when the last object goes.
+    `texts` are the shared texts of the objects; they are dropped with the last object.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class SharedObjects:
 
     @contextmanager
     def used_by(self, caches: Sequence[Reflector[Any]]) -> Iterator[None]:
-        """Keep what is in these caches until the end."""
+        """Keep the objects of these caches until the end."""
         for cache in caches:
             self._caches.setdefault(cache.kind, []).append(cache)
         try:
@@ -70,7 +70,7 @@ class SharedObjects:
     async def beginning(self, cache: Reflector[Any]) -> AsyncIterator[Reflector[Any] | None]:
         """Give another cache of the same request that is current. None: there is none, and this one is to list.
 
-        Meanwhile nobody else lists the same, or not before `MAX_TURN_SECONDS`.
+        In the meantime no other person lists the same, or not before `MAX_TURN_SECONDS`.
         """
         if (other := self._current(cache)) is not None:
             yield other
@@ -120,7 +120,7 @@ class SharedObjects:
         return shared
 
     def _sweep(self) -> None:
-        """Drop what no cache has, unless one is being filled for the first time: nobody knows what it will have."""
+        """Drop objects without a cache, unless one is being filled for the first time: its content is unknown."""
         if all(cache.is_synced for caches in self._caches.values() for cache in caches):
             self._objects = {
                 (kind, uid): item

@@ -1,4 +1,4 @@
-"""What flows to and from the containers of a workload: logs, commands, terminals, ports.
+"""Streams to and from the containers of a workload: logs, commands, terminals, ports.
 
 NotRunning      the workload has no container that runs, and none came in time
 NoSuchPod       the workload has no pod of that name
@@ -114,7 +114,7 @@ class LogRequest:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A command that ran in a container, and what it wrote."""
+    """A command that ran in a container, and its output."""
 
     exit_code: int
     stdout: bytes
@@ -152,7 +152,7 @@ class StreamClient:
         report: Callable[[str], None],
         or_ended: bool = False,
     ) -> Target:
-        """Return a container as soon as it runs; `report` gets a line about what it waits for, at every change.
+        """Return a container as soon as it runs; `report` gets a line about each change of the wait.
 
         With `or_ended` a container that has run already will do: its log is there.
 
@@ -234,7 +234,7 @@ class StreamClient:
         )
 
     async def exit_code(self, target: Target, *, patience_seconds: float = 10) -> int | None:
-        """Return how a container that has just been left ended; None if it runs on, or its pod is gone."""
+        """Return the end of a container that was just left; None if it continues, or its pod was deleted."""
         metadata = target.pod.metadata
         restarts = target.status.restart_count if target.status else 0
         try:
@@ -254,7 +254,7 @@ class StreamClient:
         return None
 
     async def gone(self, target: Target) -> str:
-        """Return, as soon as nothing can run in the pod any more, what became of it: a status, or Deleted."""
+        """Return the final state of the pod when nothing can run in it any more: a status, or Deleted."""
         metadata = target.pod.metadata
         async with aclosing(self._pods_of(metadata.namespace, metadata.uid)) as changes:
             async for pods in changes:
@@ -305,7 +305,7 @@ def _uids(pod: Pod) -> set[str]:
 
 
 def _controllers(view: WorkloadView) -> set[str]:
-    """What makes the pods of a workload: of a JobSet its Jobs."""
+    """The owners of a workload's pods: of a JobSet its Jobs."""
     return {owner.uid for pod in view.pods if (owner := pod.metadata.controller) is not None}
 
 

@@ -1,4 +1,4 @@
-"""The templates behind one API server; what they mean is in `orchestrator.submit.templates`.
+"""The templates behind one API server; `orchestrator.submit.templates` has their meaning.
 
 TemplateRefused      there is one of that name, or it cannot be used as it is
 """

@@ -1,4 +1,4 @@
-"""The jobs, nodes and projects as they change: what lists show, again each time that something in it is different."""
+"""The jobs, nodes and projects as they change: the content of lists, after each difference."""
 
 from __future__ import annotations
 
@@ -143,8 +143,8 @@ class Caches:
 class JobCaches(Caches):
     """Caches of all that is shown of the jobs of a project, or with None of all.
 
-    `known` are the jobs of each namespace and what they were made of, the last time; it may be set to what other caches
-    of the same scope have.
+    `known` are the last jobs of each namespace and their inputs; it can be set to those of other caches of the same
+    scope.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class JobCaches(Caches):
         return sorted(self._pods.objects.values(), key=_place)
 
     def jobs(self) -> list[WorkloadView]:
-        """Return the jobs as they are now: what `list_jobs` returns.
+        """Return the present jobs, as `list_jobs` does.
 
         Jobs of a namespace that is made of the same objects as the last time are those of the last time.
         """
@@ -212,7 +212,7 @@ class JobCaches(Caches):
         return projects_by_namespace(self._namespaces.objects.values(), self._projects.objects.values())
 
     def _listings(self, projects: Mapping[str, str]) -> dict[str, Listing]:
-        """What is in each of these namespaces."""
+        """The content of each of these namespaces."""
         jobs, stateful_sets, pods, services, ingresses = (
             _by_namespace([cache], projects)
             for cache in (self._jobs, self._stateful_sets, self._pods, self._services, self._ingresses)
@@ -258,7 +258,7 @@ def _place(item: Object) -> tuple[str, str]:
 
 
 class ProjectCaches(Caches):
-    """A cache of the projects alone, for those who may see no more of the whole cluster."""
+    """A cache of the projects alone, for users who may see no more of the whole cluster."""
 
     def __init__(
         self,
@@ -275,10 +275,10 @@ class ProjectCaches(Caches):
 
 
 class NodeCaches(Caches):
-    """Caches of all that is shown of nodes but their pods: the nodes, and what agents and drivers say of their GPUs.
+    """Caches of the shown parts of nodes without their pods: the nodes, and reports of agents and drivers about GPUs.
 
-    `kinds` are those that are there and may be seen (`visible_node_kinds`). `known` are the nodes and what they were
-    made of, the last time; it may be set to what other caches of the same kinds have.
+    `kinds` are those that exist and are visible (`visible_node_kinds`). `known` are the last nodes and their inputs;
+    it can be set to those of other caches of the same kinds.
     """
 
     def __init__(
@@ -297,12 +297,12 @@ class NodeCaches(Caches):
         self._slices = self._cache(slices, ResourceSlice) if slices else None
 
     def gpus(self, now_us: int) -> dict[str, tuple[GpuView, ...]]:
-        """Return the GPUs by the names of their nodes: what `list_gpus` returns."""
+        """Return the GPUs by the names of their nodes, as `list_gpus` does."""
         nodes = self._gpu_nodes.objects.values() if self._gpu_nodes else ()
         return {node.metadata.name: gpu_views(node, now_us) for node in nodes}
 
     def nodes(self, pods: Iterable[Pod], gpus: Mapping[str, tuple[GpuView, ...]]) -> list[NodeView]:
-        """Return the nodes with the pods on them: what `list_nodes` returns.
+        """Return the nodes with the pods on them, as `list_nodes` does.
 
         A node of which no object has changed, and of no pod on it, is that of the last time but for its GPUs.
         """
@@ -326,7 +326,7 @@ class NodeCaches(Caches):
 
 
 def _are_same(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
-    """Whether these are the very same objects: a cache puts another in the place of one that changed."""
+    """Whether these are the same objects: a cache replaces a changed object by another."""
     return len(before) == len(after) and not any(map(is_not, before, after))
 
 

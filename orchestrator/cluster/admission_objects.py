@@ -1,4 +1,4 @@
-"""Policies by which the API server judges what is written, as muster reads them; see `objects`."""
+"""Policies by which the API server checks requests, as muster reads them; see `objects`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from orchestrator.cluster.wire import Object, Wire
 
 
 class AdmissionPolicySpec(Wire, frozen=True):
-    """`failure_policy` Ignore lets pass what the rules cannot be applied to."""
+    """`failure_policy` Ignore admits requests for which the rules cannot be evaluated."""
 
     failure_policy: str = "Fail"
 
@@ -21,7 +21,7 @@ class ValidatingAdmissionPolicy(Object, frozen=True):
 
 
 class AdmissionPolicyBindingSpec(Wire, frozen=True):
-    """Which policy, and what becomes of a request that violates it: Deny, Warn, Audit."""
+    """The policy, and the action for a request that violates it: Deny, Warn, Audit."""
 
     policy_name: str = ""
     validation_actions: list[str] = []

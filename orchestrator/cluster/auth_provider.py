@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a plugin made: a token, or a client certificate with its key in PEM."""
+    """The credentials of a plugin: a token, or a client certificate with its key in PEM."""
 
     token: Callable[[], str | None]
     certificate: bytes | None = None
@@ -30,7 +30,7 @@ class Credentials:
 
 
 def credentials(files: list[Path], context: str, user: str) -> Credentials:
-    """Return what the plugin of a context's user makes. Raises ConfigurationError if it makes nothing."""
+    """Return the credentials of the plugin of a context's user. Raises ConfigurationError if there are none."""
     configuration = Configuration()
     try:
         load_kube_config(  # type: ignore[no-untyped-call]

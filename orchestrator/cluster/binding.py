@@ -1,7 +1,7 @@
 """Binding a pod to a node.
 
-The API server answers a `Status`, not a Binding, and copies the Binding's annotations to the pod in the same
-write that sets its node: what the pod is given and where it runs cannot come apart.
+The API server answers a `Status`, not a Binding. It copies the Binding's annotations to the pod in the write that
+sets its node, so devices and node are always consistent.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ async def bind(
 ) -> None:
     """Bind the pod with that uid to a node, and put `annotations` on it in the same write.
 
-    A pod that is bound just so already is success, so a bind whose answer was lost can be repeated.
-    Raises NotFound if there is no such pod, Conflict if it is another pod of that name, is being deleted, or
-    is bound elsewhere or with other annotations, and the other leaves of ClusterError. After Unreachable the
-    pod may be bound or not: repeat the bind, or wait for the watch to tell.
+    A pod with exactly this binding is success, so a bind without an answer can be repeated. Raises NotFound if there
+    is no such pod. Raises Conflict if it is another pod of that name, is being deleted, or is bound elsewhere or with
+    other annotations. Raises the other leaves of ClusterError. After Unreachable the pod may be bound or not: repeat
+    the bind, or wait for the watch.
     """
     body = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""The channel protocols of Kubernetes' WebSockets: the first byte of every message says what the rest belongs to."""
+"""The channel protocols of Kubernetes' WebSockets: the first byte of every message is the channel of the rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 ABNORMAL: Final = (None, 1006)
-"""Close codes of a connection that nobody closed."""
+"""Close codes of a connection that neither side closed."""
 
 
 async def send(socket: aiohttp.ClientWebSocketResponse, channel: int, data: bytes) -> None:
@@ -30,7 +30,7 @@ async def received(
 ) -> AsyncGenerator[tuple[int, bytes], None]:
     """Yield messages as (channel, bytes) until the server closes the connection.
 
-    Raises StreamBroken when the connection is lost, and for what is no message on one of `channels`.
+    Raises StreamBroken if the connection is lost, and for a message outside of `channels`.
     """
     import aiohttp
 

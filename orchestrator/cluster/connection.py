@@ -1,7 +1,6 @@
 """Requests to one API server: authentication, time-outs, repeats, and failures as leaves of `ClusterError`.
 
-aiohttp is imported when it is used: it takes a fifth of a second, which a command that only prints its help, or
-completes a word, has no time for.
+aiohttp is imported at its first use: the import takes a fifth of a second, too long for help and completion.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ READ_BUFFER_BYTES: Final = 4 << 20
 class Connection:
     """A session with one API server, as an async context manager.
 
-    A request that the server refused before it did anything (429 or 503 with Retry-After) is repeated, up
-    to `limits.attempts` tries; so is a read whose connection failed. A write whose connection failed is not:
-    it may have happened. Where the token has changed since a request was refused with 401 (projected
-    tokens rotate), the request is repeated once with the new one.
+    A request that the server refused before any action (429 or 503 with Retry-After) is repeated, up to
+    `limits.attempts` tries. So is a read whose connection failed. A write whose connection failed is not: it may have
+    happened. If the token has changed since a refusal with 401 (projected tokens rotate), the request is repeated
+    once with the new one.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Connection:
         return opened
 
     async def _cut_connections(self) -> None:
-        """Cut what aiohttp has left open, and wait until the event loop has let go of it.
+        """Close the remaining connections of aiohttp, and wait until the event loop has released them.
 
         A request that is cancelled before its answer comes says goodbye by TLS: its connection waits for the server,
         and would outlive the event loop.
@@ -223,8 +222,8 @@ class Connection:
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """Upgrade to a WebSocket that speaks one of `protocols`; a refusal is raised as the leaf of its `Status`.
 
-        With `heartbeat_seconds` the server is asked in every silence of that length whether it still lives, and
-        the socket fails when it does not answer within half of it.
+        With `heartbeat_seconds` the server gets a ping after that silence, and the socket fails without an answer
+        within half of it.
         """
         import aiohttp
 
@@ -308,7 +307,7 @@ class Connection:
 async def _refused_upgrade(
     request: aiohttp.ClientRequest, send: Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
 ) -> aiohttp.ClientResponse:
-    """Raise what the server says when it does not upgrade; aiohttp itself would drop the text."""
+    """Raise the server's message if it does not upgrade; aiohttp itself would drop the text."""
     answer = await send(request)
     if answer.status == 101:
         return answer
@@ -331,7 +330,7 @@ def _hang_up(answer: aiohttp.ClientResponse) -> None:
 
 
 def _keep_alive(connection: socket.socket | None) -> None:
-    """Let the system find out when the peer is gone: a program may say nothing for hours."""
+    """Let the system detect a lost peer: a program may be silent for hours."""
     if connection is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):

@@ -43,7 +43,7 @@ class DependsOn(Wire, frozen=True):
 
 
 class ReplicatedJob(Wire, frozen=True):
-    """So many Jobs of one template."""
+    """The number of Jobs of one template."""
 
     name: str = ""
     replicas: int = 1
@@ -99,7 +99,7 @@ class ReplicaSpec(Wire, frozen=True):
 
 
 class SchedulingPolicy(Wire, frozen=True):
-    """How many pods must run for any to run, where somebody says so."""
+    """The minimum number of running pods, if it is set."""
 
     min_available: int | None = None
 
@@ -111,7 +111,7 @@ class RunPolicy(Wire, frozen=True):
 
 
 class ElasticPolicy(Wire, frozen=True):
-    """With how few workers an elastic job (PyTorchJob, PaddleJob) can go on."""
+    """The minimum number of workers of an elastic job (PyTorchJob, PaddleJob)."""
 
     min_replicas: int | None = None
 

@@ -1,7 +1,7 @@
 """Slices, classes and claims of dynamic resource allocation as muster reads them; see `objects`.
 
 One set of structs for `resource.k8s.io` v1, v1beta2 and v1beta1: the oldest has a device's fields under `basic`, and
-the fields of `exactly` in the request itself. `orchestrator.observe.resource_claims` knows the difference.
+the fields of `exactly` in the request itself. `orchestrator.observe.resource_claims` handles the difference.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CapacityRequirements(Wire, frozen=True):
 
 
 class ExactRequest(Wire, frozen=True):
-    """What devices are asked for; a subrequest has a name as well."""
+    """A request for devices; a subrequest has a name as well."""
 
     name: str = ""
     device_class_name: str = ""
@@ -73,7 +73,7 @@ class DeviceRequest(ExactRequest, frozen=True):
 
 
 class DeviceConstraint(Wire, frozen=True):
-    """What the devices of some requests, or of all, must have in common, or must not."""
+    """A condition on the devices of some requests, or of all: a common attribute, or different ones."""
 
     requests: list[str] = []
     match_attribute: str | None = None
@@ -81,7 +81,7 @@ class DeviceConstraint(Wire, frozen=True):
 
 
 class DeviceClaim(Wire, frozen=True):
-    """What a claim asks for."""
+    """The request of a claim."""
 
     requests: list[DeviceRequest] = []
     constraints: list[DeviceConstraint] = []
@@ -89,7 +89,7 @@ class DeviceClaim(Wire, frozen=True):
 
 
 class ResourceClaimSpec(Wire, frozen=True):
-    """What a claim asks for."""
+    """The specification of a claim."""
 
     devices: DeviceClaim = DeviceClaim()
 
@@ -117,7 +117,7 @@ class DeviceAllocation(Wire, frozen=True):
 
 
 class AllocationResult(Wire, frozen=True):
-    """What a claim holds, and from which nodes it can be used."""
+    """The devices of a claim, and the nodes from which it can be used."""
 
     devices: DeviceAllocation = DeviceAllocation()
     node_selector: NodeSelector | None = None
@@ -125,7 +125,7 @@ class AllocationResult(Wire, frozen=True):
 
 
 class ResourceClaimConsumer(Wire, frozen=True):
-    """Who may use a claim."""
+    """A user of a claim."""
 
     resource: str = ""
     name: str = ""
@@ -133,7 +133,7 @@ class ResourceClaimConsumer(Wire, frozen=True):
 
 
 class AllocatedDeviceStatus(Wire, frozen=True):
-    """What a driver says of a device that a claim holds."""
+    """A driver's report about a device of a claim."""
 
     driver: str = ""
     pool: str = ""
@@ -143,7 +143,7 @@ class AllocatedDeviceStatus(Wire, frozen=True):
 
 
 class ResourceClaimStatus(Wire, frozen=True):
-    """What a claim holds, and for whom."""
+    """The allocation of a claim, and its users."""
 
     allocation: AllocationResult | None = None
     reserved_for: list[ResourceClaimConsumer] = []
@@ -151,7 +151,7 @@ class ResourceClaimStatus(Wire, frozen=True):
 
 
 class ClaimMetadata(Metadata, frozen=True):
-    """What keeps a claim from being deleted is in `finalizers`."""
+    """`finalizers` keep a claim from being deleted."""
 
     finalizers: list[str] = []
 
@@ -229,14 +229,14 @@ class CounterSet(Wire, frozen=True):
 
 
 class CounterConsumption(Wire, frozen=True):
-    """What a device takes of a counter set."""
+    """The amount that a device takes of a counter set."""
 
     counter_set: str
     counters: dict[str, Counter] = {}
 
 
 class DeviceTaint(Wire, frozen=True):
-    """What keeps claims from a device."""
+    """A taint that keeps claims from a device."""
 
     key: str = ""
     value: str = ""
@@ -275,7 +275,7 @@ class ResourcePool(Wire, frozen=True):
 
 
 class ResourceSliceSpec(Wire, frozen=True):
-    """A part of the devices of a driver."""
+    """A slice of the devices of a driver."""
 
     driver: str
     pool: ResourcePool
@@ -288,7 +288,7 @@ class ResourceSliceSpec(Wire, frozen=True):
 
 
 class ResourceSlice(Wire, frozen=True):
-    """What a driver publishes."""
+    """The published devices of a driver."""
 
     spec: ResourceSliceSpec
     metadata: Metadata = Metadata()

@@ -30,7 +30,7 @@ class ApiResource(Wire, frozen=True):
 
 
 class ApiResourceList(Wire, frozen=True):
-    """What the API server serves of one group and version."""
+    """The kinds that the API server serves of one group and version."""
 
     resources: list[ApiResource] = []
 
@@ -54,8 +54,8 @@ class _Anything(msgspec.Struct):
 async def discover(transport: Transport, api_version: str, kind: str) -> Resource | None:
     """Return the namespaced resource of that kind that can be listed and watched; None: there is none.
 
-    Raises ClusterError leaves: NotFound where the group and version are not served. Nothing is asked for what cannot be
-    a version: Kubernetes lets whoever makes an object write any text there, also one that leads to another path.
+    Raises ClusterError leaves: NotFound if the group and version are not served. An invalid version is never asked
+    for: users can write any text there, also one that leads to another path.
     """
     if not _API_VERSION.fullmatch(api_version):
         return None

@@ -1,4 +1,4 @@
-"""What the Kubernetes API can answer besides yes, as exceptions.
+"""The failures of the Kubernetes API, as exceptions.
 
     ClusterError              any answer that is no success, or none at all
     ├── Unreachable           no connection, TLS failed, or no answer in time
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
 class ClusterError(MusterError):
     """The Kubernetes API answered no, or not at all.
 
-    `status` is the HTTP status (0 where there was no answer), `reason` the machine-readable reason of the
-    answer's `Status` object ("" where it had none), `message` one line for people,
-    `retry_after_seconds` what the server asked for, or None, and `request` the method and the path, as in
-    `GET /api/v1/nodes` ("" where it is not known).
+    `status` is the HTTP status (0 without an answer). `reason` is the machine-readable reason of the answer's
+    `Status` object ("" without one). `message` is one line for people. `retry_after_seconds` is the server's wish, or
+    None. `request` is the method and the path, as in `GET /api/v1/nodes` ("" if unknown).
     """
 
     def __init__(
@@ -64,11 +63,11 @@ class Unreachable(ClusterError):
 
 
 class Unauthorized(ClusterError):
-    """The server does not know who asks (401)."""
+    """The server does not know the user (401)."""
 
 
 class Forbidden(ClusterError):
-    """The server knows who asks, and that they may not (403)."""
+    """The server knows the user and refuses the request (403)."""
 
 
 class NotFound(ClusterError):
@@ -84,7 +83,7 @@ class Conflict(ClusterError):
 
 
 class Gone(ClusterError):
-    """The resourceVersion or continue token is older than what the server keeps (410)."""
+    """The resourceVersion or continue token is too old for the server (410)."""
 
 
 class Invalid(ClusterError):
@@ -108,7 +107,7 @@ class Undecodable(ClusterError):
 
 
 class StreamBroken(ClusterError):
-    """The streams of a container ended, or went wrong, before the process in it did."""
+    """The streams of a container ended, or failed, before the process in it did."""
 
 
 class NotExecutable(ClusterError):

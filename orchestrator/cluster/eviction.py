@@ -1,4 +1,4 @@
-"""Evicting a pod through the Eviction API, with the reason on record before it goes."""
+"""Evicts a pod through the Eviction API, after the reason was recorded on it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ async def evict(
     """Evict the pod with that uid, after `annotations` on it have said why; None takes one away.
 
     The containers can read them (downward API) before they get the signal to end. The API server itself adds the
-    condition `DisruptionTarget`, which the Job controller reads. `grace_seconds` None leaves the pod its own grace.
-    A pod that is gone, or whose name another pod has taken, is success: the one that was meant is no more.
-    Raises EvictionBlocked when a PodDisruptionBudget forbids it, the annotations being taken away again, and the other
-    leaves of ClusterError; after Unreachable, evicting again is safe.
+    condition `DisruptionTarget`, which the Job controller reads. `grace_seconds` None uses the pod's own grace. If
+    the pod was deleted, or another pod has its name, that is success. Raises EvictionBlocked if a PodDisruptionBudget
+    forbids it, after the annotations were removed again, and the other leaves of ClusterError. After Unreachable,
+    evicting again is safe.
     """
     path = PODS.path(namespace, name)
     options: dict[str, Any] = {"preconditions": {"uid": uid}}

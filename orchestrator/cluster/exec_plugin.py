@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 API_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 INFO_VARIABLE: Final = "KUBERNETES_EXEC_INFO"
 EARLY_US: Final = 60_000_000
-"""A credential is made anew so long before it expires, in microseconds: requests take time, and clocks differ."""
+"""Time before the expiry at which a credential is renewed, in microseconds: requests take time, and clocks differ."""
 
 _CLUSTER_KEYS: Final = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data")
 _CLUSTER_EXTENSION: Final = "client.authentication.k8s.io/exec"
@@ -31,7 +31,7 @@ _MAX_COMMAND_CHARACTERS: Final = 300
 
 
 class ExecPlugin:
-    """The command of a user; it is run again once what it made expires."""
+    """The command of a user; it runs again when its credentials expire."""
 
     def __init__(self, user: Entry, cluster: Entry) -> None:
         """Raises ConfigurationError if the kubeconfig does not say which command, or asks for an unknown version."""

@@ -1,8 +1,8 @@
 """One connection to a port of a pod, through the API server.
 
-The protocol is `v4.channel.k8s.io` with two channels, data and error, each of which begins with the port's number
-in two bytes. It has no way to end one direction only: after `send_eof` the far end is told nothing, and the whole
-connection ends when the far end does, or is silent for `LINGER_SECONDS`.
+The protocol is `v4.channel.k8s.io` with two channels, data and error, each of which begins with the port's number in
+two bytes. It cannot end one direction only. After `send_eof` the far end gets no message, and the whole connection
+ends when the far end does, or is silent for `LINGER_SECONDS`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RemotePort:
         await channels.send(self._socket, _DATA, data)
 
     async def received(self) -> AsyncGenerator[bytes, None]:
-        """Yield what the port sends until it closes. Raises ClusterError with the node's reason for a failure."""
+        """Yield the bytes of the port until it closes. Raises ClusterError with the node's reason for a failure."""
         heads = {_DATA: _PORT_BYTES, _ERROR: _PORT_BYTES}
         reason = b""
         silent = True
@@ -56,7 +56,7 @@ class RemotePort:
         if reason:
             raise ClusterError(_explained(reason))
         if silent and self._socket.close_code in channels.ABNORMAL:
-            # Nodes close without a word, and what they wrote just before may be lost with the connection.
+            # Nodes close without a message, and their last bytes can be lost with the connection.
             raise StreamBroken("it was closed at once; does the container listen there?")
 
 
@@ -97,7 +97,7 @@ async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, remo
             if task.done():
                 task.result()
     except OSError:
-        return  # the local end is gone, which is how a connection ends
+        return  # the local end has closed, which is the normal end of a connection
     finally:
         for task in (out, back):
             task.cancel()

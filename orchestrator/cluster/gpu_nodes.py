@@ -1,4 +1,4 @@
-"""The GpuNode, muster's own kind: what the agent of a node says of its GPUs; see `objects`."""
+"""The GpuNode, muster's own kind: an agent's report about the GPUs of its node; see `objects`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ class GpuHolder(Wire, frozen=True):
 
 
 class GpuUser(Wire, frozen=True):
-    """A pod of which so many processes have memory of the GPU, by its uid; "" are processes of the node itself."""
+    """A pod whose processes have memory of the GPU, by its uid, and their number; "" are processes of the node
+    itself.
+    """
 
     pod_uid: str = ""
     container_id: str = ""
@@ -43,7 +45,7 @@ class GpuState(Wire, frozen=True):
 
 
 class GpuNodeSpec(Wire, frozen=True):
-    """What was seen at `observed_at`. `problem` says why nothing is known, "" if the driver answers."""
+    """The observations at `observed_at`. `problem` says why there are none, "" if the driver answers."""
 
     observed_at: Timestamp = ""
     boot_id: str = ""

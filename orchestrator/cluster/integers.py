@@ -1,10 +1,11 @@
-"""Whole numbers in text that anybody may write, such as annotations and labels: none may be too long to use."""
+"""Whole numbers in text of users, such as annotations and labels, with a maximum length."""
 
 from typing import Final
 
 MAX_DIGITS: Final = 18
-"""Below 2**60: no sum of such numbers reaches what the planner takes for unlimited, and Python converts a number of
-some thousand digits only with an error."""
+"""Below 2**60: no sum of such numbers reaches the planner's value for unlimited, and Python refuses to convert
+numbers of some thousand digits.
+"""
 
 
 def whole_number(text: str) -> int | None:

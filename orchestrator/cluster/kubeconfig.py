@@ -1,8 +1,8 @@
-"""Which API server to talk to, and as whom: kubeconfig files and the service account of a pod.
+"""Address and credentials of an API server: kubeconfig files and the service account of a pod.
 
-The order is kubectl's: the file that was named, then $KUBECONFIG (a list of files, merged), then
-~/.kube/config, then the pod's service account. Certificates and tokens are read here. A command (`exec`) is run by
-`exec_plugin`; what an `auth-provider` makes comes from the official `kubernetes` package, which is an extra.
+The order is kubectl's: the named file, then $KUBECONFIG (a list of files, merged), then ~/.kube/config, then the
+pod's service account. Certificates and tokens are read here. `exec_plugin` runs a command (`exec`). The official
+`kubernetes` package, an extra, serves an `auth-provider`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ _NO_KUBECONFIG: Final = (
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach one API server, and as whom.
+    """Address and credentials of one API server.
 
-    `server` is its URL without a slash at the end; `namespace` the context's default; `context` and `user`
-    are names for display. `ssl` is None for plain HTTP. `token` returns the bearer token of the moment, or
-    None; it is called for each request because tokens rotate, in a thread if `token_blocks`. `as_user` and
-    `as_groups` are whom the user impersonates.
+    `server` is its URL without a slash at the end; `namespace` the context's default; `context` and `user` are names
+    for display. `ssl` is None for plain HTTP. `token` returns the present bearer token, or None. It is called for
+    each request because tokens rotate, in a thread if `token_blocks`. `as_user` and `as_groups` are impersonated.
     """
 
     server: str
@@ -58,7 +57,7 @@ class Access:
 
     @property
     def impersonation(self) -> tuple[tuple[str, str], ...]:
-        """The headers that every request carries to be made as somebody else."""
+        """The headers of every request that impersonates."""
         if self.as_user is None:
             return ()
         groups = (("Impersonate-Group", group) for group in self.as_groups)
@@ -107,10 +106,10 @@ def load_server(
     home: Path | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
-    """Return which API server a kubeconfig's context means and what it is trusted by, without any credentials.
+    """Return the API server of a kubeconfig's context and its trust, without any credentials.
 
-    Nothing of the context's user is read, no command of it is run, nobody is impersonated; in a pod the token of the
-    service account is left where it is. Raises ConfigurationError.
+    The context's user is ignored: no command runs, no user is impersonated, and in a pod the token of the service
+    account is not read. Raises ConfigurationError.
     """
     environ = os.environ if environ is None else environ
     files = kubeconfig_files(path, environ, home)
@@ -222,7 +221,7 @@ def _refuse_unsupported(entry: Entry, *keys: str) -> None:
 
 
 class _Credentials(NamedTuple):
-    """By what a user proves who they are. Tokens of plugins may take as long as their program does."""
+    """The credentials of a user. Tokens of plugins take as long as their program."""
 
     token: Callable[[], str | None]
     certificate: bytes | None
@@ -268,7 +267,7 @@ def _ssl_context(cluster: Entry) -> ssl.SSLContext:
 def _add_certificate(
     context: ssl.SSLContext, user: Entry, certificate: bytes | None, key: bytes | None
 ) -> None:
-    """Let the context prove who the user is, where the user has a certificate."""
+    """Load the user's certificate into the context, if there is one."""
     if certificate and key:
         _load_pair(context, user, certificate, key)
     elif certificate or key:

@@ -34,7 +34,7 @@ def kubeconfig_files(path: Path | None, environ: Mapping[str, str], home: Path |
 
 
 def read_document(file: Path) -> dict[str, Any]:
-    """Return what a file says. Raises ConfigurationError naming it."""
+    """Return the content of a file. Raises ConfigurationError with its name."""
     try:
         document = small_yaml(file.read_bytes())
     except OSError as error:

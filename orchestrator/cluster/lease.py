@@ -1,9 +1,9 @@
 """Leader election on a Lease: of several replicas at most one acts.
 
-Time is measured with a monotonic clock of this process. Another replica's lease counts as expired only when
-its record has not changed for its whole duration *as watched from here*, so clocks that differ between
-machines, or are set, do no harm. Each write carries the resourceVersion that it was decided on, and the
-server refuses the second of two.
+Time is measured with a monotonic clock of this process. Another replica's lease counts as expired only after its
+record has not changed for its whole duration *as watched from here*. So clocks that differ between machines, or are
+set, do no harm. Each write carries the resourceVersion that it was decided on, and the server refuses the second of
+two.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class LeaseElection:
         await election.run(work)          # waits its turn, runs work(), stops it if leadership is lost
 
     or by hand: `await election.acquire()`, then `hold()` beside the work, and `release()` at the end. Ask
-    `is_leader()` right before each write (fencing): it turns False in time by itself, `lease_seconds` less
-    one renewal after the last renewal that is known to have reached the server, even if this process was
-    stopped in between. Others may take the lease only `lease_seconds` after that renewal.
+    `is_leader()` right before each write (fencing). It becomes False in time by itself: `lease_seconds` less one
+    renewal after the last renewal that reached the server, even if this process was stopped in between. Others can
+    take the lease only `lease_seconds` after that renewal.
 
     Raises ValueError unless 0 < 2 * renew_seconds <= lease_seconds. `clock` is monotonic, `wall_clock` is only
     written into the Lease for people to read; both give seconds.
@@ -126,9 +126,9 @@ class LeaseElection:
         return True
 
     async def run(self, work: Callable[[], Coroutine[object, object, R]]) -> R:
-        """Wait to be the leader, run `work` meanwhile renewing, give the lease back; return what it returned.
+        """Wait for the leadership, run `work` while renewing, return the lease; return the result of `work`.
 
-        If leadership is lost the work is cancelled, awaited, and LeaseLost raised: acquire again, or exit.
+        If leadership is lost, the work is cancelled and awaited, and LeaseLost is raised: acquire again, or exit.
         """
         await self.acquire()
         working = asyncio.ensure_future(work())
@@ -179,7 +179,7 @@ class LeaseElection:
         return False
 
     async def _check_holder(self) -> None:
-        """After a write failed, find out whether another replica leads: its own answer may be what was lost."""
+        """After a failed write, find out whether another replica leads: its own answer may have been lost."""
         try:
             lease = await self._transport.get(self._path, Lease)
         except NotFound:

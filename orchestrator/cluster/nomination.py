@@ -1,10 +1,10 @@
-"""Writing down, on a pod, the place that is kept for it.
+"""Writes the nomination of a pod on the pod.
 
-`status.nominatedNodeName` is where kube-scheduler says the same of its pods; `kubectl get pod -o wide` prints it. It is
-written as kube-scheduler and the kubelet do (`PatchPodStatus`): a strategic merge patch of the `status` subresource,
-the uid being a precondition. The pod's own metadata goes through that subresource too, but for its owner references
-(`podStatusStrategy` in `pkg/registry/core/pod/strategy.go`), so node and annotations are one write: nobody ever reads
-one without the other.
+kube-scheduler uses `status.nominatedNodeName` in the same way, and `kubectl get pod -o wide` prints it. It is written
+as kube-scheduler and the kubelet do (`PatchPodStatus`): a strategic merge patch of the `status` subresource, with the
+uid as a precondition. The pod's own metadata can be written through that subresource too, except owner references
+(`podStatusStrategy` in `pkg/registry/core/pod/strategy.go`). So node and annotations are one write, and no reader
+sees one without the other.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ async def nominate(
 ) -> None:
     """Set the nominated node of the unbound pod with that uid, and annotations; None takes one away.
 
-    Raises NotFound if there is no such pod, Invalid if it is another pod of that name or, from Kubernetes 1.35, is
-    bound by now, and the other leaves of ClusterError. After Unreachable it is safe to repeat.
+    Raises NotFound if there is no such pod. Raises Invalid if it is another pod of that name or, from Kubernetes
+    1.35, is already bound. Raises the other leaves of ClusterError. After Unreachable it is safe to repeat.
     """
     body: dict[str, Any] = {
         "metadata": {"uid": uid, "annotations": dict(annotations)},

@@ -1,12 +1,12 @@
 """The Kubernetes objects that muster reads, as narrow structs.
 
-They name only the fields that muster uses: decoding skips the rest, which is what makes a list of
-thousands of pods cheap (about 10 µs a pod). Everything the API may leave out has a default. All are
-frozen, because reflectors share them; change one with `msgspec.structs.replace`.
+They have only the fields that muster uses. Decoding skips the rest, so a list of thousands of pods is cheap (about 10
+µs for each). Every optional field has a default. All are frozen, because reflectors share them; change one with
+`msgspec.structs.replace`.
 
-Decode whole objects with these, but do not write one back after reading it: what was skipped would be
-lost. Write with a patch, or create new objects. An encoded struct leaves out what equals its default,
-so a patch made of one could not set a field back to it: patch with a mapping.
+Decode whole objects with these, but do not write one back after reading it: skipped fields would be lost. Write with
+a patch, or create new objects. An encoded struct leaves out fields that equal their defaults, so a patch of one could
+not set a field back: patch with a mapping.
 
 `gc=False` keeps the garbage collector from walking the caches. It is safe because none of these can be
 part of a reference cycle.
@@ -179,7 +179,7 @@ class Taint(Wire, frozen=True):
 
 
 class NodeSpec(Wire, frozen=True):
-    """`unschedulable` is what `kubectl cordon` sets."""
+    """`kubectl cordon` sets `unschedulable`."""
 
     unschedulable: bool = False
     taints: list[Taint] = []
@@ -193,7 +193,7 @@ class NodeAddress(Wire, frozen=True):
 
 
 class NodeInfo(Wire, frozen=True):
-    """What the node's kubelet says about itself."""
+    """The kubelet's report about its node."""
 
     kubelet_version: str = ""
     kernel_version: str = ""
@@ -202,7 +202,7 @@ class NodeInfo(Wire, frozen=True):
 
 
 class NodeStatus(Wire, frozen=True):
-    """What a node has; quantities as text by resource name."""
+    """The resources of a node; quantities as text by resource name."""
 
     capacity: dict[str, str | int] = {}
     allocatable: dict[str, str | int] = {}
@@ -338,7 +338,7 @@ class IngressTls(Wire, frozen=True):
 
 
 class IngressSpec(Wire, frozen=True):
-    """What an ingress routes."""
+    """The routes of an ingress."""
 
     ingress_class_name: str | None = None
     rules: list[IngressRule] = []
@@ -383,7 +383,7 @@ class Event(Object, frozen=True):
 
 
 class LeaseSpec(Wire, frozen=True):
-    """Who holds a lease, and since when; no holder, or "", means that it is free."""
+    """The holder of a lease, and the time; no holder, or "", means that it is free."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -423,6 +423,6 @@ class PodDisruptionBudget(Object, frozen=True):
 
 
 class RoleBinding(Object, frozen=True):
-    """Who has a role in a namespace; only its metadata is read."""
+    """A binding of a role in a namespace; only its metadata is read."""
 
     resource = resources.ROLE_BINDINGS

@@ -67,14 +67,14 @@ class NodeSelectorRequirement(Wire, frozen=True):
 
 
 class NodeSelectorTerm(Wire, frozen=True):
-    """All of its requirements must hold."""
+    """All of its requirements must match."""
 
     match_expressions: list[NodeSelectorRequirement] = []
     match_fields: list[NodeSelectorRequirement] = []
 
 
 class NodeSelector(Wire, frozen=True):
-    """Any of its terms must hold."""
+    """Any of its terms must match."""
 
     node_selector_terms: list[NodeSelectorTerm] = []
 
@@ -170,7 +170,7 @@ class ClaimSource(Wire, frozen=True):
 
 
 class EphemeralSource(Wire, frozen=True):
-    """A volume whose claim Kubernetes makes for the pod; what it asks for is in the claim."""
+    """A volume whose PVC Kubernetes makes for the pod; the PVC has the request."""
 
 
 class HostPathSource(Wire, frozen=True):
@@ -197,7 +197,7 @@ class PodResourceClaim(Wire, frozen=True):
 
 
 class PodSpec(Wire, frozen=True):
-    """What a pod asks for, and the node that it is bound to ("" while it is not)."""
+    """The request of a pod, and its node ("" while it is not bound)."""
 
     node_name: str = ""
     scheduler_name: str = ""

@@ -10,14 +10,14 @@ from orchestrator.cluster.wire import Condition, Object, Wire
 
 
 class GpuModelSpec(Wire, frozen=True):
-    """GPUs of one model, in devices: what is guaranteed of the quota, and at most got. None: nothing said."""
+    """GPUs of one model, in devices: guaranteed portion of the quota, and maximum. None: not set."""
 
     quota: Decimal | None = None
     limit: Decimal | None = None
 
 
 class GpuSpec(Wire, frozen=True):
-    """GPUs of a project, in devices: what it is guaranteed, at most gets, and its weight beyond the quota.
+    """GPUs of a project, in devices: guarantee, maximum, and weight beyond the quota.
 
     `models` says it of single models, by the node label `nvidia.com/gpu.product`.
     """
@@ -29,9 +29,9 @@ class GpuSpec(Wire, frozen=True):
 
 
 class AmountSpec(Wire, frozen=True):
-    """CPU or memory of a project, as Kubernetes quantities: what it is guaranteed, and at most gets.
+    """CPU or memory of a project, as Kubernetes quantities: guarantee, and maximum.
 
-    None is unlimited. `over_quota_weight` is its part of what is left over; None: as much as everybody's.
+    None is unlimited. `over_quota_weight` is its portion beyond the quotas; None: an equal one.
     """
 
     quota: str | int | None = None
@@ -60,7 +60,7 @@ BASELINE: Final = "baseline"
 class Directory(Wire, frozen=True):
     """A directory that pods may mount, of the nodes or of an NFS server.
 
-    Read only, what is below it may be mounted too; writable, only itself.
+    Read only, paths below it may be mounted too; writable, only itself.
     """
 
     path: str
@@ -74,7 +74,7 @@ class Directory(Wire, frozen=True):
 
 
 class SecuritySpec(Wire, frozen=True):
-    """What pods of a project may do beyond what is good for everybody; None and [] are the defaults of the CRD."""
+    """Additional rights of a project's pods; None and [] are the defaults of the CRD."""
 
     pod_security: str | None = None
     directories: list[Directory] = []
@@ -93,12 +93,12 @@ class Subject(Wire, frozen=True):
 
 
 class ProjectSpec(Wire, frozen=True):
-    """What an administrator says about a project. Durations are text like 12h or 10m.
+    """An administrator's settings of a project. Durations are text like 12h or 10m.
 
-    For so long after its start no other workload of the project (`preempt_min_runtime`), or of another project
-    (`reclaim_min_runtime`), may take a workload's GPUs; None asks the department. `non_preemptible_on_unhealthy` is
-    Keep (also None) or Move. `namespace` is the project's namespace where it is not the one that the operator makes.
-    `storage` is how much its volume claims may ask for together, a quantity; None: nobody counts.
+    Time after its start for which no other workload of the project (`preempt_min_runtime`), or of another project
+    (`reclaim_min_runtime`), can take a workload's GPUs; None uses the department's. `non_preemptible_on_unhealthy` is
+    Keep (also None) or Move. `namespace` is the project's namespace, if it is not the operator's. `storage` is the
+    maximum of its PVCs together, a quantity; None: unlimited.
     """
 
     parent: str | None = None
@@ -119,7 +119,7 @@ class ProjectSpec(Wire, frozen=True):
 
 
 class ProjectStatus(Wire, frozen=True):
-    """What muster says about a project; GPUs in devices."""
+    """muster's report about a project; GPUs in devices."""
 
     namespace: str = ""
     allocated_gpu: Decimal = Decimal(0)

@@ -1,7 +1,7 @@
 """Kubernetes quantities and timestamps as exact integers, the unit in the name.
 
-Amounts are rounded here and nowhere else, always up: what is asked for is never given less. GPUs and parts of them
-are in `gpu_fraction`.
+Amounts are rounded here alone, always up, so a workload never gets less than it requests. GPUs and fractions are in
+`gpu_fraction`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _decimal(quantity: str) -> Decimal:
 
 
 def shortened(text: str, most: int = 60) -> str:
-    """Return the text quoted, of a long one its beginning: what somebody wrote may be as long as an object."""
+    """Return the text quoted, of a long one its beginning: texts of users can be as long as an object."""
     return repr(text) if len(text) <= most else f"{text[:most]!r} and {len(text) - most} characters more"
 
 

@@ -5,8 +5,8 @@
       ├── at once <───────────────────────────────────┼─ expired (410), silent to its end
       └── wait with jitter <──────────────────────────┴─ failed five times in a row, anything else
 
-What was considered: the official package's informer asks for no bookmarks, never notices a half-open
-connection and retries without waiting; kopf has the best loop of its kind but wants to own the process.
+Alternatives: the official package's informer requests no bookmarks, never detects a half-open connection and retries
+without waiting; kopf has a good loop, but owns the process.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ T = TypeVar("T", bound=HasMetadata)
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """One difference. `previous` is None for what was added; for what was deleted, `object` is its last state."""
+    """One difference. `previous` is None for an addition; for a deletion, `object` is the last state."""
 
     type: Literal["added", "modified", "deleted"]
     object: T
@@ -74,7 +74,7 @@ class Change(Generic[T]):
 
 
 class State(enum.Enum):
-    """What a reflector is doing."""
+    """The state of a reflector."""
 
     UNSYNCED = "unsynced"
     LISTING = "listing"
@@ -83,7 +83,7 @@ class State(enum.Enum):
 
 @dataclass(slots=True)
 class Counters:
-    """What a reflector has seen since it was made; for metrics, and for tests."""
+    """The counters of a reflector since its start; for metrics and tests."""
 
     lists: int = 0
     relists: int = 0
@@ -108,18 +108,17 @@ def _ignore(_change: Change[Any]) -> None:
 class Reflector(Generic[T]):
     """A cache of one kind of object.
 
-    `objects` maps uid to object; it is one live view, and it is consistent whenever other code runs. Each
-    difference is told to `on_change` once the cache has it; an error that `on_change` raises ends `run`.
-    After a list only true differences are told: an object of an unchanged resourceVersion is not. A name that
-    was reused is a deletion and then an addition.
+    `objects` maps uid to object. It is one live view, consistent whenever other code runs. `on_change` gets each
+    difference after the cache has it; an error that it raises ends `run`. After a list only true differences are
+    reported: an object of an unchanged resourceVersion is not. A reused name is a deletion and then an addition.
 
-    An object that cannot be decoded is counted and logged, and its previous state, if any, is kept: a pod
-    must not seem to free its GPUs because a field of it was not understood. `undecodable` has, by uid, the metadata of
-    those and why.
+    An object that cannot be decoded is counted and logged, and its previous state is kept. Otherwise a pod would seem
+    to free its GPUs because of an unknown field. `undecodable` has, by uid, the metadata of these objects and the
+    reason.
 
-    `beginning`, if given, is entered before the first list and yields another cache of the same `request` that is
-    current, or None for a list. The cache then begins with the objects of the other one, at its version, and is synced
-    as soon as the server has accepted the watch from there on: whoever may watch may see all of them.
+    `beginning`, if given, is entered before the first list. It yields another cache of the same `request` that is
+    current, or None for a list. The cache then begins with the objects of the other one, at its version. It is synced
+    as soon as the server has accepted the watch from there on: users with the right to watch may see all of them.
 
     `problem` is the failure after which nothing was heard yet: while it is there, the cache may be behind.
 
@@ -170,12 +169,12 @@ class Reflector(Generic[T]):
 
     @property
     def request(self) -> tuple[object, ...]:
-        """What is listed and watched: equal for caches that the server would send the same objects."""
+        """The listed and watched collection: equal for caches that get the same objects."""
         return self._path, tuple(sorted(self._params.items())), self._metadata_only
 
     @property
     def is_synced(self) -> bool:
-        """Whether what the server has is in the cache."""
+        """Whether the cache has the server's state."""
         return self._synced.is_set()
 
     @property
@@ -184,7 +183,7 @@ class Reflector(Generic[T]):
         return self._resource_version
 
     async def synced(self) -> None:
-        """Wait until what the server has is in the cache."""
+        """Wait until the cache has the server's state."""
         await self._synced.wait()
 
     async def run(self) -> None:
@@ -215,7 +214,7 @@ class Reflector(Generic[T]):
     async def _tell_all(self, changes: list[Change[T]]) -> None:
         for number, change in enumerate(changes, start=1):
             self._on_change(change)
-            # later on nobody may see of the cache what was not told yet
+            # unreported objects of the cache must not become visible later
             if not self.is_synced and number % OBJECTS_PER_YIELD == 0:
                 await asyncio.sleep(0)
 
@@ -261,7 +260,7 @@ class Reflector(Generic[T]):
         self._synced.set()
 
     def _swapped(self, objects: dict[str, T]) -> list[Change[T]]:
-        """Make `found` the cache; return what differs, deletions first."""
+        """Make `found` the cache; return the differences, deletions first."""
         before = dict(self._objects)
         changes = [Change("deleted", old, old) for uid, old in before.items() if uid not in objects]
         self._objects.clear()

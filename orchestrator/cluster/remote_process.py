@@ -1,7 +1,7 @@
-"""A process in a container: what is sent to it, what it says, and how it ends (`exec` and `attach`).
+"""A process in a container: its input, its output, and its end (`exec` and `attach`).
 
-Both are WebSockets of the protocol `v5.channel.k8s.io` (API servers from 1.30 on): the first byte of every message
-is the channel that the rest belongs to. The server's last word is a `Status` on the channel ERROR.
+Both are WebSockets of the protocol `v5.channel.k8s.io` (API servers from 1.30 on): the first byte of every message is
+the channel of the rest. The last message of the server is a `Status` on the channel ERROR.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HEARTBEAT_SECONDS: Final = 40.0
 STDIN_BYTES_PER_MESSAGE: Final = 32 << 10
 
 _NOT_EXECUTABLE = re.compile(r'exec: ("[^"]*"): (.*)$')
-"""The end of what container runtimes say, after several layers have put their own words before it."""
+"""The end of the messages of container runtimes, after the prefixes of several layers."""
 
 
 class _Cause(msgspec.Struct):
@@ -89,7 +89,7 @@ class RemoteProcess:
         await channels.send(self._socket, RESIZE, size.encode())
 
     async def output(self) -> AsyncGenerator[tuple[int, bytes], None]:
-        """Yield what the process says, as (STDOUT or STDERR, bytes), until it ends."""
+        """Yield the output of the process, as (STDOUT or STDERR, bytes), until it ends."""
         async for channel, data in channels.received(self._socket, (STDOUT, STDERR, ERROR, CLOSE)):
             if channel == ERROR:
                 self._said += data
@@ -105,7 +105,7 @@ class RemoteProcess:
 
 
 def _exit_code(text: bytes) -> int:
-    """Return what the last word says: 0, or the exit code. Raises NotExecutable, ClusterError."""
+    """Return the exit code of the last message. Raises NotExecutable, ClusterError."""
     try:
         status = msgspec.json.decode(text, type=_Status)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -132,10 +132,10 @@ async def remote_process(
     stdin: bool = False,
     tty: bool = False,
 ) -> AsyncIterator[RemoteProcess]:
-    """Run `command` at `path` (of a pod's `exec`), or join what runs there (`attach`, without a command).
+    """Run `command` at `path` (of a pod's `exec`), or attach to the running process (`attach`, without a command).
 
-    With `tty` the process has a terminal, and STDERR comes as STDOUT. Leaving the context ends the connection, not
-    the process.
+    With `tty` the process has a terminal, and STDERR arrives as STDOUT. The end of the context ends the connection,
+    not the process.
     """
     values: list[tuple[str, Any]] = [
         *(("command", word) for word in command),

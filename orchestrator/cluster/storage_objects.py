@@ -11,7 +11,7 @@ from orchestrator.cluster.wire import Object, Wire
 
 
 class DataSource(Wire, frozen=True):
-    """What a claim's volume is filled from: a claim (no API group) or a VolumeSnapshot. No namespace: the claim's."""
+    """The source of a PVC's volume: a PVC (no API group) or a VolumeSnapshot. No namespace: that of the PVC."""
 
     kind: str = ""
     name: str = ""
@@ -20,7 +20,7 @@ class DataSource(Wire, frozen=True):
 
 
 class ClaimSpec(Wire, frozen=True):
-    """What a claim asks for; `volume_name` is "" while it has no volume.
+    """The specification of a PVC; `volume_name` is "" while it has no volume.
 
     The API server keeps `data_source` and `data_source_ref` as they were when the claim was made.
     """
@@ -35,7 +35,7 @@ class ClaimSpec(Wire, frozen=True):
 
 
 class ClaimStatus(Wire, frozen=True):
-    """`phase` is Pending, Bound or Lost; `capacity` has what the volume truly has, by resource name."""
+    """`phase` is Pending, Bound or Lost; `capacity` has the true size of the volume, by resource name."""
 
     phase: str = ""
     capacity: dict[str, str | int] = {}
@@ -78,13 +78,13 @@ class TopologyRequirement(Wire, frozen=True):
 
 
 class TopologyTerm(Wire, frozen=True):
-    """All of its requirements must hold."""
+    """All of its requirements must match."""
 
     match_label_expressions: list[TopologyRequirement] = []
 
 
 class StorageClass(Object, frozen=True):
-    """How volumes are made; any of `allowed_topologies`, if there are some, must hold for their node."""
+    """The way to make volumes; any of `allowed_topologies`, if there are some, must match their node."""
 
     resource = resources.STORAGE_CLASSES
 
@@ -100,7 +100,7 @@ class SnapshotSource(Wire, frozen=True):
 
 
 class SnapshotSpec(Wire, frozen=True):
-    """What a snapshot is of, and by which class it is taken; no class: the default one of the driver."""
+    """The source of a snapshot, and its class; no class: the default one of the driver."""
 
     source: SnapshotSource = SnapshotSource()
     volume_snapshot_class_name: str | None = None

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Final
 
 OPERATOR_REQUEST_SECONDS: Final = 2.5
-"""How long a bind, an eviction or another write of the operator may take. At most the margin by which a leader stops
-before its lease expires, so that no request of a former leader is under way when the next one reads the cluster."""
+"""Maximum time of a bind, an eviction or another write of the operator. It is at most the margin by which a leader
+stops before its lease expires, so no request of a former leader is under way when the next one reads the cluster.
+"""
 KUBELET_SECONDS: Final = 3.0
 """How long the figures of one node may take; a node without them is shown all the same."""
 COMPLETION_SECONDS: Final = 2.0
@@ -25,7 +26,7 @@ KEEP_ALIVE_SECONDS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds a request of a `Transport`.
+    """The bounds of a request of a `Transport`.
 
     `request_seconds` is for all of it, `connect_seconds` for the connection. A watch may be silent for
     `watch_grace_seconds` longer than the server was told to end it after. A request is tried `attempts` times, after

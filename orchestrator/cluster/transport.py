@@ -59,7 +59,7 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """All items of a collection as of `resource_version`, from which a watch can go on."""
+    """All items of a collection as of `resource_version`, from which a watch can continue."""
 
     items: list[T]
     resource_version: str
@@ -110,8 +110,8 @@ class Transport:
         async with Transport(access) as transport:
             pod = await transport.get(PODS.path("muster-a", "train-0"), Pod)
 
-    Every method raises leaves of `ClusterError` and nothing else. See `connection.Connection` for what is
-    repeated: refusals with Retry-After, and reads whose connection failed, never a write whose connection did.
+    Every method raises only leaves of `ClusterError`. See `connection.Connection` for repetitions: refusals with
+    Retry-After, and reads whose connection failed, never a write whose connection did.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Transport:
         return _decode(await self._connection.request("GET", path, params=params), kind, path)
 
     async def text(self, path: str, *, params: Params | None = None) -> str:
-        """Return what is at `path` as text, for instance the log of a pod; bytes that are no UTF-8 are replaced."""
+        """Return the content at `path` as text, for instance the log of a pod; invalid UTF-8 is replaced."""
         return (await self._connection.request("GET", path, params=params, accept="*/*")).decode(
             "utf-8", "replace"
         )
@@ -170,7 +170,7 @@ class Transport:
         params: Params | None = None,
         metadata_only: bool = False,
     ) -> Page[U]:
-        """Return the whole collection as `list` does. Of a page only what `decode` makes of its items is kept."""
+        """Return the whole collection as `list` does. Of a page only the results of `decode` are kept."""
 
         def decoded(items: Sequence[msgspec.Raw]) -> builtins.list[U]:
             return [decode(item) for item in items]
@@ -218,7 +218,7 @@ class Transport:
     def pages(self, resource_path: str, kind: type[T]) -> AsyncGenerator[Page[T], None]:
         """Yield a collection in pages of 500, of which no more than one need be kept.
 
-        Raises Gone when the server forgets the first before the last is read.
+        Raises Gone if the server forgets the first page before the last is read.
         """
         return self._pages(resource_path, kind, {"limit": PAGE_SIZE}, JSON)
 
@@ -246,7 +246,7 @@ class Transport:
         metadata_only: bool = False,
         on_accepted: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Yield what changed after `resource_version` until the server ends the watch, as it does in time.
+        """Yield the changes after `resource_version` until the server ends the watch, as it does in time.
 
         Bookmarks are asked for and yielded. An ERROR event is raised as the leaf of its code (`Gone`: list
         again). Silence for longer than `timeout_seconds` and a grace is `Unreachable`: the connection is

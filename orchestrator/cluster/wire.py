@@ -1,4 +1,4 @@
-"""What every object of the Kubernetes API has in common, as structs; see `objects`."""
+"""Common fields of every object of the Kubernetes API, as structs; see `objects`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OwnerReference(Wire, frozen=True):
 
 
 class Metadata(Wire, frozen=True):
-    """What every object has. Timestamps are RFC 3339 text as the server sent it."""
+    """The metadata of an object. Timestamps are RFC 3339 text of the server."""
 
     name: str = ""
     namespace: str = ""
@@ -95,7 +95,7 @@ class LabelSelectorRequirement(Wire, frozen=True):
 
 
 class LabelSelector(Wire, frozen=True):
-    """All of it must hold; an empty one holds for everything."""
+    """All of it must match; an empty one matches everything."""
 
     match_labels: dict[str, str] = {}
     match_expressions: list[LabelSelectorRequirement] = []

@@ -40,7 +40,7 @@ class Job(Object, frozen=True):
 
 
 class ReplicasSpec(Wire, frozen=True):
-    """What stateful sets, deployments and replica sets have in common; no `replicas` means one."""
+    """Common fields of stateful sets, deployments and replica sets; no `replicas` means one."""
 
     replicas: int | None = None
     selector: LabelSelector = LabelSelector()
@@ -49,7 +49,7 @@ class ReplicasSpec(Wire, frozen=True):
 
 
 class ReplicasStatus(Wire, frozen=True):
-    """What stateful sets, deployments and replica sets have in common."""
+    """Common fields of stateful sets, deployments and replica sets."""
 
     replicas: int = 0
     ready_replicas: int = 0

@@ -1,8 +1,8 @@
 """The allocator: can these claims be had together on that node, with what is held now, and what do they get?
 
-A decision makes a `group` of the claims of a pod once, asks `allocate` for node after node, notes the answer with
-`ledger.take`, and goes back with `ledger.rollback` if it was a what-if. `observe` is told of all slices and classes;
-what was evaluated on the slices that stay is kept.
+A decision makes a `group` of the claims of a pod once, calls `allocate` for node after node, and records the answer
+with `ledger.take`. `ledger.rollback` undoes a trial. `observe` gets all slices and classes; results for unchanged
+slices are kept.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,13 +31,13 @@ from orchestrator.devices.results import allocation
 from orchestrator.devices.search import CannotAllocate, Search, WorkBoundExceeded
 
 MAX_SHAPES: Final = 10_000
-"""So many different groups of claims are told apart before what is known of them is forgotten."""
+"""Number of different groups of claims after which the remembered results are dropped."""
 
 MAX_LOOSENED: Final = 10_000
-"""After so many releases what is known of the nodes is forgotten."""
+"""Number of releases after which the remembered results of nodes are dropped."""
 
 MAX_WORK: Final = 200_000
-"""So many devices a search looks at before it is given up: a fraction of a second."""
+"""Maximum number of devices in a search: a fraction of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ClaimGroup:
 
 
 class DeviceAllocator:
-    """Slices and classes as they are now, and the ledger of what is held.
+    """The present slices and classes, and the ledger of allocated devices.
 
     `looked_at` counts the devices that searches looked at, and the cost of new selectors. It counts for the bound of a
     decision.
@@ -95,7 +95,7 @@ class DeviceAllocator:
         max_work: int = MAX_WORK,
         among: Mapping[str, Sequence[DeviceId]] = MappingProxyType({}),
     ) -> Answer:
-        """Return what the claims get on the node, all of them together; nothing is noted.
+        """Return the devices of the claims on the node, for all of them together; nothing is recorded.
 
         A node that did not have it is not searched again for the same, until something of its pools is released.
         `among` are the devices that a claim (key) may have, the best first; if not said, all, in the order of pools.
@@ -118,7 +118,7 @@ class DeviceAllocator:
         return (candidate.device_id for candidate in self._inventory.on_node(place).candidates)
 
     def overfull(self) -> frozenset[DeviceId]:
-        """Return the devices of which more is held than they have: no scheduler alone gives so much away."""
+        """Return the devices that are allocated beyond their capacity: only two schedulers together cause that."""
         return frozenset(
             device_id
             for device_id in self.ledger.parted
@@ -130,7 +130,7 @@ class DeviceAllocator:
         return self._inventory.is_overfull(device_id, consumed)
 
     def has_counters(self, device_id: DeviceId) -> bool:
-        """Whether the device takes counters that it shares with others, as parts of a GPU do."""
+        """Whether the device takes counters that it shares with others, as partitions of a GPU do."""
         return self._inventory.has_counters(device_id)
 
     def _unsatisfiable_for(self, group: ClaimGroup) -> set[str]:

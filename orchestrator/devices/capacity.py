@@ -7,7 +7,7 @@ from orchestrator.devices.quantity import NANO, whole
 
 
 def consumption(request: Request, device: Device) -> Mapping[str, int] | None:
-    """Return what the request takes of each capacity, in billionths; None if the device cannot serve it."""
+    """Return the amounts that the request takes of each capacity, in billionths; None if the device cannot serve it."""
     requested = dict(request.capacity or ())
     if any(name not in device.capacity for name in requested):
         return None
@@ -21,7 +21,7 @@ def consumption(request: Request, device: Device) -> Mapping[str, int] | None:
 
 
 def _charged(requested_nano: int | None, capacity: Capacity) -> int:
-    """Return the amount that is asked for, rounded up to what the policy allows."""
+    """Return the requested amount, rounded up by the policy."""
     policy = capacity.policy
     if policy is None:
         return capacity.value_nano if requested_nano is None else requested_nano

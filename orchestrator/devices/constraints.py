@@ -1,4 +1,4 @@
-"""What the devices of a claim must have in common, and what no two of them may share."""
+"""Conditions on the devices of a claim: common attributes, and different ones."""
 
 from orchestrator.devices.model import Attribute, Constraint, Device, Features, Request
 
@@ -34,7 +34,7 @@ class ConstraintState:
 
     @property
     def attribute(self) -> str:
-        """What it compares."""
+        """The compared attribute."""
         return self._constraint.attribute
 
     def add(self, request: Request, driver: str, device: Device) -> bool:

@@ -1,4 +1,4 @@
-"""Counters that devices of a pool share: what is free of them, and what a search takes."""
+"""Counters that devices of a pool share: the free amounts, and those of a search."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ CounterName = tuple[str, str]
 
 
 class CounterBook:
-    """What one search takes of the counters of each pool. A device takes its counters once, though it be shared."""
+    """The amounts that one search takes of the counters of each pool. A shared device takes its counters once."""
 
     def __init__(self, ledger: DeviceLedger) -> None:
         self._ledger = ledger
@@ -23,7 +23,7 @@ class CounterBook:
         return all(nano <= free.get(name, 0) for name, nano in _consumed_by(candidate.device).items())
 
     def charge(self, candidate: Candidate, times: int = 1) -> None:
-        """Take what the device needs; with -1, give it back."""
+        """Take the device's amounts; with -1, return them."""
         free = self._of_pool(candidate.pool)
         for name, nano in _consumed_by(candidate.device).items():
             free[name] = free.get(name, 0) - nano * times

@@ -1,4 +1,4 @@
-"""All slices that drivers publish, and what each node sees of them; kept from one decision to the next."""
+"""All published slices, and the view of each node; kept between decisions."""
 
 from collections.abc import Iterable, Mapping, Set
 
@@ -7,7 +7,7 @@ from orchestrator.devices.pools import Candidate, NodePlace, Pool, gather_pools
 
 
 class NodeDevices:
-    """What a node sees: its pools in order, and the devices that can be allocated."""
+    """The view of a node: its pools in order, and the devices that can be allocated."""
 
     __slots__ = ("candidates", "invalid", "place", "pool_ids", "pools")
 
@@ -22,7 +22,7 @@ class NodeDevices:
 
 
 def is_overfull(slices: Iterable[ResourceSlice], device_id: DeviceId, consumed: Mapping[str, int]) -> bool:
-    """Whether so much is more than the device of these slices of its pool has; not so if it is not there."""
+    """Whether this amount exceeds the device in these slices of its pool; False if the device does not exist."""
     listed = tuple(slices)
     newest = max((published.generation for published in listed), default=0)
     for published in listed:
@@ -54,7 +54,7 @@ class Inventory:
         return self._slices
 
     def replace(self, slices: Iterable[ResourceSlice]) -> None:
-        """Take these for all slices that there are, and forget what nodes saw of those that changed."""
+        """Make these all slices, and drop the views of nodes with changed ones."""
         now = frozenset(slices)
         changed = now ^ self._slices
         if not changed:
@@ -72,7 +72,7 @@ class Inventory:
         self._forget(changed)
 
     def on_node(self, place: NodePlace) -> NodeDevices:
-        """Return what the node sees."""
+        """Return the view of the node."""
         view = self._views.get(place.name)
         if view is None or (view.place.labels is not place.labels and view.place.labels != place.labels):
             nearby = (*self._by_node.get(place.name, ()), *self._anywhere)

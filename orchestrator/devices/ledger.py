@@ -11,7 +11,7 @@ _NOTHING: Mapping[str, int] = {}
 
 
 class DeviceLedger:
-    """What all claims hold together. Devices of results with admin access are not held.
+    """The allocation of all claims together. Devices of results with admin access do not count.
 
     `loosened` are the pools of which something was released, or taken back, one after the other.
     """
@@ -24,7 +24,7 @@ class DeviceLedger:
         self.loosened: list[PoolId] = []
 
     def is_held(self, device_id: DeviceId) -> bool:
-        """Whether somebody has the device for himself."""
+        """Whether one claim has the whole device."""
         return device_id in self._exclusive
 
     @property
@@ -33,11 +33,11 @@ class DeviceLedger:
         return any(count > 1 for count in self._exclusive.values())
 
     def is_shared(self, device_id: DeviceId) -> bool:
-        """Whether somebody has a part of the device."""
+        """Whether a claim has a share of the device."""
         return device_id in self._shares
 
     def is_occupied(self, device_id: DeviceId) -> bool:
-        """Whether somebody has the device or a part of it."""
+        """Whether a claim has the device or a share of it."""
         return device_id in self._exclusive or device_id in self._shares
 
     def has_share(self, device_id: DeviceId, share_id: str) -> bool:
@@ -46,11 +46,11 @@ class DeviceLedger:
 
     @property
     def parted(self) -> Collection[DeviceId]:
-        """The devices of which somebody has a part."""
+        """The devices with shares."""
         return self._consumed.keys()
 
     def consumed(self, device_id: DeviceId) -> Mapping[str, int]:
-        """What is taken of the capacities of a shared device, in billionths."""
+        """The taken amounts of the capacities of a shared device, in billionths."""
         return self._consumed.get(device_id, _NOTHING)
 
     def checkpoint(self) -> int:
@@ -63,7 +63,7 @@ class DeviceLedger:
             self._undo.pop()()
 
     def forget_undo(self) -> None:
-        """Make what was done so far final."""
+        """Make the changes so far final."""
         self._undo.clear()
 
     def take(self, allocation: Allocation) -> None:

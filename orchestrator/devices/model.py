@@ -1,7 +1,7 @@
-"""The vocabulary of claims: what drivers publish, what claims ask for, and what they get.
+"""The vocabulary of claims: published devices, requests, and allocations.
 
-Quantities are exact integers of billionths (`nano`). Objects of drivers compare by identity: a slice that was read anew
-is another one, and what was remembered about its devices goes with it.
+Quantities are exact integers of billionths (`nano`). Objects of drivers compare by identity: a slice that was read
+again is another one, and remembered results about its devices are dropped.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Final
 from orchestrator.labels import LabelRequirement
 
 MAX_RESULTS: Final = 32
-"""So many devices a claim can hold."""
+"""Maximum number of devices of a claim."""
 
 MAX_USERS: Final = 256
 """Pods for which one claim can be reserved: the API server takes no more."""
@@ -28,7 +28,7 @@ Amounts = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What of the allocation is switched on; the defaults are those of Kubernetes 1.36."""
+    """The enabled features of the allocation; the defaults are those of Kubernetes 1.36."""
 
     admin_access: bool = True
     prioritized_list: bool = True
@@ -41,7 +41,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class NodeTerm:
-    """Requirements on the labels and on the fields of a node, all of which must hold."""
+    """Requirements on the labels and on the fields of a node; all must match."""
 
     expressions: tuple[LabelRequirement, ...] = ()
     fields: tuple[LabelRequirement, ...] = ()
@@ -100,7 +100,7 @@ class CounterSet:
 
 @dataclass(frozen=True, slots=True)
 class DeviceTaint:
-    """What keeps claims from a device that do not tolerate it."""
+    """A taint that keeps claims from a device unless they tolerate it."""
 
     key: str
     value: str
@@ -120,7 +120,7 @@ class DeviceToleration:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
-    """One device of a slice. `counters` are what it takes of the counter sets of its pool."""
+    """One device of a slice. `counters` are the amounts that it takes of the counter sets of its pool."""
 
     name: str
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
@@ -164,7 +164,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """What requests refer to. `selectors` are expressions that must all be true."""
+    """The target of requests. `selectors` are expressions that must all be true."""
 
     name: str
     selectors: tuple[str, ...] = ()
@@ -196,7 +196,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RequestChoice:
-    """What a claim lists: alternatives, the first that is possible counts. `exactly` has one."""
+    """An entry of a claim: alternatives, the first possible one counts. `exactly` has one."""
 
     name: str
     alternatives: tuple[Request, ...]
@@ -218,7 +218,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    """What a claim asks for. Claims of one template have equal ones."""
+    """The specification of a claim. Claims of one template have equal ones."""
 
     requests: tuple[RequestChoice, ...]
     constraints: tuple[Constraint, ...] = ()
@@ -236,7 +236,7 @@ class Claim:
 
     @property
     def key(self) -> str:
-        """Its namespace and name: what pods refer to."""
+        """Its namespace and name, to which pods refer."""
         return f"{self.namespace}/{self.name}"
 
 
@@ -264,7 +264,7 @@ class ResultConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a claim gets. `nodes` is None where its devices can be used from anywhere."""
+    """The allocation of a claim. `nodes` is None if its devices can be used from anywhere."""
 
     results: tuple[DeviceResult, ...]
     config: tuple[ResultConfiguration, ...] = ()
@@ -273,7 +273,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class ObservedClaim:
-    """A claim as it is in the cluster: what it holds, and the pods (uids) that it is reserved for."""
+    """A claim in the cluster: its allocation, and the pods (uids) that it is reserved for."""
 
     claim: Claim
     allocation: Allocation | None = None
@@ -282,7 +282,7 @@ class ObservedClaim:
 
 @dataclass(frozen=True, slots=True)
 class DynamicResources:
-    """All that drivers publish and claims ask for. What did not change is the same object as before."""
+    """All published devices and requests of claims. An unchanged object is the same as before."""
 
     slices: tuple[ResourceSlice, ...] = ()
     classes: tuple[DeviceClass, ...] = ()
@@ -302,7 +302,7 @@ class Allocated:
 
 @dataclass(frozen=True, slots=True)
 class Unsatisfiable:
-    """The node does not have what the claims ask for."""
+    """The node does not have the requested devices."""
 
 
 @dataclass(frozen=True, slots=True)

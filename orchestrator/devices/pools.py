@@ -37,7 +37,7 @@ class Candidate:
 
 @dataclass(slots=True, eq=False)
 class Pool:
-    """What a node sees of a pool. One that is incomplete or invalid has no candidates.
+    """A node's view of a pool. An incomplete or invalid one has no candidates.
 
     `others` are devices that cannot be used from the node but may have taken counters.
     """
@@ -56,7 +56,7 @@ class Pool:
 
 
 def is_available(place: NodePlace, nodes: NodeChoice) -> bool:
-    """Whether what is available from these nodes is available from this one."""
+    """Whether devices for these nodes are available from this one."""
     if nodes.node_name:
         return nodes.node_name == place.name
     return nodes.all_nodes or any(matches_term(place, term) for term in nodes.terms or ())
@@ -144,7 +144,7 @@ def _fill(
     others: Sequence[ResourceSlice],
     features: Features,
 ) -> str:
-    """Put devices and counters of the slices into the pool; return what is invalid about them."""
+    """Put devices and counters of the slices into the pool; return the errors in them."""
     with_counters = [s for s in slices if s.counter_sets] if features.partitionable_devices else []
     candidates: list[Candidate] = []
     for published in slices:

@@ -26,7 +26,7 @@ class NotAQuantity(ValueError):
 
 @lru_cache(maxsize=4096)
 def parse_nano(text: str) -> int:
-    """Return the quantity in billionths, what is finer rounded away from zero. Raises NotAQuantity."""
+    """Return the quantity in billionths, rounded away from zero. Raises NotAQuantity."""
     match = _TEXT.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None or not (match["whole"] or match["part"]):
         raise NotAQuantity(f"{text[:_MAX_LENGTH]!r} is not a quantity")

@@ -1,4 +1,4 @@
-"""What a claim gets once its devices are chosen: parameters, from which nodes it can be used, names of shares."""
+"""The allocation of a claim with chosen devices: parameters, nodes, names of shares."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ def allocation(
     node_name: str,
     ledger: DeviceLedger,
 ) -> Allocation:
-    """Return what the claim gets; `requests` are the alternatives that were chosen. Raises CannotAllocate."""
+    """Return the allocation of the claim; `requests` are the chosen alternatives. Raises CannotAllocate."""
     return Allocation(
         results=tuple(
             _result(choice, _share_id(claim, choice, index, ledger), features)
@@ -57,7 +57,7 @@ def _result(choice: Choice, share_id: str, features: Features) -> DeviceResult:
 def _share_id(claim: Claim, choice: Choice, index: int, ledger: DeviceLedger) -> str:
     """Return a name for the part of a shared device that no other part of it has; the same for the same decision.
 
-    It is a UUID, of the version that RFC 9562 leaves to whoever makes them.
+    It is a UUID of the version that RFC 9562 leaves to applications.
     """
     if choice.consumed is None:
         return ""
@@ -95,7 +95,7 @@ def _of_claim(claim: Claim, requests: Sequence[Request]) -> Iterable[ResultConfi
 
 
 def _nodes(choices: Iterable[Choice], node_name: str) -> NodeTerm | None:
-    """Return from where the devices can be used together: the node if one of them is local, else what they all ask."""
+    """Return the nodes of the devices together: the node if one device is local, else the common requirement."""
     expressions: dict[LabelRequirement, None] = {}
     fields: dict[LabelRequirement, None] = {}
     for choice in choices:

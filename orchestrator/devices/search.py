@@ -1,7 +1,7 @@
-"""The search for devices: claim by claim, request by request, device by device, back where it does not go on.
+"""The search for devices: claim by claim, request by request, device by device, with backtracking.
 
-The first answer counts. The order is that of kube-scheduler: pools by driver and name, those with binding conditions
-last, slices by name, devices as listed; so both choose the same where there is a choice of subrequests.
+The first answer counts. The order is that of kube-scheduler: pools by driver and name, slices by name, devices as
+listed; pools with binding conditions are last. So both choose the same subrequest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ class WorkBoundExceeded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What is decided next: a device of one alternative of a request; `alternative` is -1 while none is chosen."""
+    """The next choice: a device of one alternative of a request; `alternative` is -1 while none is chosen."""
 
     claim: int = 0
     request: int = 0
@@ -64,7 +64,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Demand:
-    """A request with what is known before the search: its selectors, how many devices, and which, for all of them."""
+    """A request with the results before the search: its selectors, the number of devices, and for All the devices."""
 
     request: Request
     selectors: tuple[str, ...]
@@ -74,7 +74,7 @@ class _Demand:
 
 @dataclass(slots=True)
 class _Progress:
-    """What has been chosen so far."""
+    """The choices so far."""
 
     choices: list[list[Choice]]
     alternatives: list[dict[int, int]]
@@ -151,7 +151,7 @@ class Search:
         return False
 
     def _refuse_what_is_off(self, claim: Claim) -> None:
-        """Raise CannotAllocate where the claim needs what is switched off."""
+        """Raise CannotAllocate if the claim needs a disabled feature."""
         features = self._features
         for choice in claim.spec.requests:
             if choice.is_prioritized and not features.prioritized_list:
@@ -199,7 +199,7 @@ class Search:
         return needed
 
     def _decide(self, at: Position) -> Iterator[Position]:
-        """Make one choice after the other, each time yielding what is decided next, and undo it when resumed."""
+        """Make one choice after the other, yield the next choice each time, and undo it when resumed."""
         claims = self._demands
         if at.claim == len(claims):
             yield at
@@ -292,7 +292,7 @@ class Search:
         return is_accepted and candidate.is_reachable
 
     def _remaining_capacity(self, request: Request, candidate: Candidate) -> Mapping[str, int] | None:
-        """Return what the request would take of the capacities; None if that is not there."""
+        """Return the amounts that the request would take of the capacities; None if they are not available."""
         if not self._features.consumable_capacity:
             return _NOTHING
         device, device_id = candidate.device, candidate.device_id
@@ -324,7 +324,7 @@ class Search:
         return True
 
     def _is_forbidden(self, request: Request, candidate: Candidate) -> bool:
-        """Whether there is no room in the counters, or a taint that the request does not tolerate."""
+        """Whether the counters are too small, or a taint is not tolerated."""
         device = candidate.device
         if device.counters and not self._features.partitionable_devices:
             return True
@@ -383,7 +383,7 @@ class Search:
         )
 
     def _likeness(self, candidate: Candidate) -> object:
-        """Return what is equal for devices that are as good as each other for these claims, as things are now."""
+        """Return a key that is equal for devices that are equivalent for these claims in the present state."""
         device, device_id = candidate.device, candidate.device_id
         return (
             self._ledger.is_held(device_id),

@@ -1,9 +1,9 @@
 """Selectors of devices: expressions in CEL with the types that Kubernetes adds, quantities and versions.
 
-The library has no types of ours, so a quantity is the map `{"quantity": "billionths"}` and a version
-`{"semver": "1.2.3"}` while an expression is evaluated; equal ones are equal maps.
-`expression_cost` bounds what an evaluation takes: an expression above the bound is not evaluated. Besides, the library
-stops after 10,000 iterations, and evaluates regular expressions in linear time.
+The library has no custom types. So a quantity is the map `{"quantity": "billionths"}` and a version `{"semver":
+"1.2.3"}` during an evaluation; equal ones are equal maps. `expression_cost` bounds an evaluation: an expression above
+the bound is not evaluated. The library also stops after 10,000 iterations, and evaluates regular expressions in
+linear time.
 """
 
 import re
@@ -236,7 +236,7 @@ def _plain(value: Any) -> Any:
 
 
 def _key(value: Any) -> VersionKey:
-    """Return by what an argument is ordered. Raises TypeError if it is no version."""
+    """Return the sort key of an argument. Raises TypeError if it is no version."""
     if not isinstance(value, Mapping) or set(value) != {_SEMVER}:
         raise TypeError("no such overload")
     return version_key(_plain(value[_SEMVER]))

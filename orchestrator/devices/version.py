@@ -22,7 +22,7 @@ class NotAVersion(ValueError):
 
 @lru_cache(maxsize=4096)
 def version_key(text: str) -> VersionKey:
-    """Return by what the version is ordered. Raises NotAVersion."""
+    """Return the sort key of the version. Raises NotAVersion."""
     match = _TEXT.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise NotAVersion(f"{text[:_MAX_LENGTH]!r} is not a semantic version")
