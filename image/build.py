@@ -1,9 +1,9 @@
 """Builds the operator's image without a container engine: `python -m image.build DIRECTORY`, or `make image`.
 
-One layer holds Debian's packages by mmdebstrap, the base dependencies and the extra `web` by uv with the hashes of
-uv.lock, muster's own wheel, and the library that limits device memory in containers of jobs, made by this machine's C
-compiler. Nothing in it says when or where it was made, so the same inputs give the same digest. With `--packages
-DIRECTORY` it stops after the Python packages; the Containerfile goes on from there. Standard library only.
+One layer has four parts: Debian's packages by mmdebstrap; the base dependencies and the extra `web` by uv with the
+hashes of uv.lock; muster's own wheel; the library that limits GPU memory, by this machine's C compiler. It has no
+time or place of the build, so the same inputs give the same digest. With `--packages DIRECTORY` it stops after the
+Python packages, and the Containerfile continues. Standard library only.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from musterlab import oci
 
 ROOT: Final = Path(__file__).parents[1]
 REPOSITORY: Final = "docker.io/library/muster"
-"""What `muster:VERSION`, the image that `muster operator-yaml` names, is called in full."""
+"""The full name of `muster:VERSION`, the image in the output of `muster operator-yaml`."""
 
 EPOCH: Final = int(os.environ.get("SOURCE_DATE_EPOCH", "1580601600"))
 """The time of every file, in seconds; the default is the one of the build backend."""
@@ -37,9 +37,9 @@ DEBIAN_PACKAGES: Final = (
     f"python{PYTHON}-minimal", f"libpython{PYTHON}-stdlib", "libstdc++6", "ca-certificates",
 )  # fmt: skip
 EXTRAS: Final = ("web",)
-"""Of muster's extras: what runs in a cluster is one image."""
+"""The extras of muster in the image: a cluster needs one image."""
 LIBRARY: Final = "usr/lib/muster/libmuster-gpu-memory.so"
-"""The library for containers with a part of a GPU; docs/explanation/fractions.md says how it comes to them."""
+"""The library for containers with a GPU fraction; docs/explanation/fractions.md describes it."""
 SITE_PACKAGES: Final = f"usr/local/lib/python{PYTHON}/dist-packages"
 CONFIG: Final = {
     "User": "65532:65532",
@@ -75,7 +75,7 @@ _LEFT_OUT: Final = (
     "var/backups", "var/cache", "var/lib/apt", "var/lib/dpkg/alternatives", "var/lib/dpkg/info",
     "var/lib/dpkg/parts", "var/lib/dpkg/triggers", "var/lib/dpkg/updates", "var/log", "var/tmp",
 )  # fmt: skip
-_UNUSED_PACKAGES: Final = {  # what others depend on for their installation, and nothing at run time: their programs
+_UNUSED_PACKAGES: Final = {  # packages for the installation of others, without use at run time: their programs
     "debconf": (
         "etc/debconf.conf",
         "usr/bin/deb",
@@ -92,7 +92,7 @@ _MADE_BY_UV: Final = ("INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build what the command line asks for, print its digest and sizes."""
+    """Build the image, print its digest and sizes."""
     parser = argparse.ArgumentParser(prog="image.build", description=__doc__, allow_abbrev=False)
     parser.add_argument("directory", type=Path, help="the directory that gets the archive, or the packages")
     parser.add_argument("--packages", action="store_true", help="only the Python packages")
@@ -188,7 +188,7 @@ def _bootstrap(target: Path, packages: Path, library: Path, archives: Sequence[s
     ]
     unneeded = " ".join(f'"$1"/{path}' for path in _LEFT_OUT if path.startswith("usr/lib/python"))
     hooks = (
-        # what scanners read: one file for each package, as there is no dpkg
+        # the files for scanners: one for each package, as there is no dpkg
         """mkdir -p "$1"/var/lib/dpkg/status.d
 for file in "$1"/var/cache/apt/archives/*.deb; do
     dpkg-deb -f "$file" > "$1"/var/lib/dpkg/status.d/$(dpkg-deb -f "$file" Package)
@@ -212,7 +212,7 @@ done""",
 
 
 def layer_of(root: Path) -> bytes:
-    """Return the root file system as a layer, with what is needed, in one order, at one time, for root."""
+    """Return the root file system as a layer, with required paths, in one order, at one time, for root."""
     buffer = io.BytesIO()
     with (
         tarfile.open(root) as source,

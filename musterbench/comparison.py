@@ -1,8 +1,9 @@
-"""muster's operator and Kubernetes' own kube-scheduler in turns in one lab: pods of one GPU, from creation to binding.
+"""muster's operator and Kubernetes' own kube-scheduler alternately in one lab: pods of one GPU, from creation to
+binding.
 
-Each turn has a cluster without pods, pods of its own and a process of its own; who begins alternates. What either does
-is seen by the same watch. Without a backlog the scheduler is at work before the first pod is created, so that
-creation may be the limit; with one all pods are there before its process starts.
+Each scheduler begins with a cluster without pods, new pods and a new process; they alternate in the first position.
+The same watch observes both. Without a backlog the scheduler runs before the first pod is created, so creation can be
+the limit. With one all pods exist before its process starts.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ _PREFIX: Final = "against: "
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """So many pods on so many nodes of 8 GPUs. With a backlog all of them wait before the scheduler starts."""
+    """The number of pods, and of nodes of 8 GPUs. With a backlog all pods are pending before the scheduler starts."""
 
     nodes: int
     pods: int
@@ -47,7 +48,7 @@ CASES: Final[tuple[Case, ...]] = (
 async def compare(
     case: Case, rounds: int, *, report: Callable[[str], None], keep: Callable[[Result], None]
 ) -> None:
-    """Measure in a lab of its own, which is gone at the end; `keep` gets each result as soon as it is there.
+    """Measure in a new lab, which is removed at the end; `keep` gets each result at once.
 
     Raises MusterError leaves.
     """
@@ -98,7 +99,7 @@ class _Reading:
     machine_ms: float
 
     def since(self, before: "_Reading") -> "_Reading":
-        """What was spent from that reading to this one."""
+        """The use between that reading and this one."""
         return _Reading(
             self.at - before.at,
             self.scheduler_ms - before.scheduler_ms,
@@ -108,7 +109,7 @@ class _Reading:
 
 
 class _Turns:
-    """The pods of each turn, in one lab."""
+    """The pods of each scheduler, in one lab."""
 
     def __init__(self, case: Case, lab: Lab, transport: Transport, report: Callable[[str], None]) -> None:
         self.watch = Stopwatch(transport)
@@ -123,7 +124,7 @@ class _Turns:
         await have_accounts(self._transport)
 
     async def turn(self, scheduler: Scheduler, number: int) -> Result:
-        """Let one scheduler bind all pods of a turn, and remove them."""
+        """Let one scheduler bind all its pods, and remove them."""
         phase, count = f"{scheduler.name}-{number}", self._case.pods
         if self._case.backlog:
             await self._create(scheduler, phase, count)
@@ -143,7 +144,7 @@ class _Turns:
         return result
 
     async def _begins(self, scheduler: Scheduler, process: asyncio.subprocess.Process, phase: str) -> None:
-        """Wait until the scheduler has bound one pod, so that its start is no part of what is measured."""
+        """Wait until the scheduler has bound one pod, so that its start is not measured."""
         await self._create(scheduler, f"{phase}-first", 1)
         await _while_running(scheduler, process, self._until_bound(f"{phase}-first", 1))
         await self._remove(f"{phase}-first")
@@ -162,7 +163,7 @@ class _Turns:
         self._report(f"{phase}: {count} pods created in {time.monotonic() - started:.1f} s")
 
     async def _remove(self, phase: str) -> None:
-        """Delete the pods of a phase and wait until they are gone: the next turn begins as this one did."""
+        """Delete the pods of a phase and wait until they have ended, so that the next begins in the same state."""
         pods = [self.watch.pods.objects[uid].metadata for uid in self.watch.of(phase)]
 
         async def delete_one(number: int) -> None:
@@ -184,7 +185,7 @@ class _Turns:
     ) -> Result:
         """From `started`, when the first pod was about to be created or the process began, to the last binding.
 
-        A pod waits from its creation on, or from the start of the process if that is later.
+        A pod is pending from its creation on, or from a later start of the process.
         """
         uids, bound = self.watch.of(phase), self.watch.bound
         first, last = min(bound[uid] for uid in uids), max(bound[uid] for uid in uids)

@@ -1,7 +1,7 @@
 """Times the whole way through a real API server: from a job's creation until its pod is bound to a node.
 
-In the same run, on the same server and under the same watches, a raw client binds pods of the same kind as fast as the
-server lets it, so that the operator's figure can be read as a part of what the machine can do.
+In the same run, on the same server and under the same watches, a raw client binds pods of the same kind as fast as
+the server lets it. So the operator's figure can be read as a portion of the capacity of the machine.
 """
 
 import asyncio
@@ -26,7 +26,9 @@ from orchestrator.cluster.resources import JOBS, NODES
 from orchestrator.names import GPU_RESOURCE, SCHEDULER_NAME
 
 RAW_RESOURCE = "example.com/gpu"
-"""What the raw client's pods ask for in place of GPUs: pods of the same size, which take none from the operator's."""
+"""The resource that the raw client's pods request instead of GPUs: pods of the same size that take none of the
+operator's.
+"""
 LATENCY_PART = 10
 WATCH_FIGURES = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_max_ms", "watches_begun_again")
 _LAG = re.compile(
@@ -45,7 +47,7 @@ async def run(
     progress: Callable[[str], None],
     on_result: Callable[[Result], None],
 ) -> None:
-    """Measure in a lab of its own, which is gone at the end; `on_result` gets each result as soon as it is there.
+    """Measure in a new lab, which is removed at the end; `on_result` gets each result at once.
 
     Raises MusterError leaves.
     """
@@ -68,7 +70,7 @@ class _Bench:
         self._lines_before = 0
 
     async def run(self, jobs: int, rate: float, rounds: int, on_result: Callable[[Result], None]) -> None:
-        """Each round is one of both; who begins changes, so that a drift in one direction weighs alike on both.
+        """Each round has one of both; they alternate in the first position, so that a drift affects both alike.
 
         All have all of the jobs: in shorter ones a client runs ahead of the controllers, whose own writes then come
         after its last binding.
@@ -114,7 +116,7 @@ class _Bench:
         return self._result("backlog, all", jobs, seconds, rss, figures)
 
     async def _raw(self, phase: str, count: int) -> Result:
-        """Bind with nothing but a client: what the API server of this machine takes just now.
+        """Bind with a raw client: the present capacity of the API server of this machine.
 
         From the operator's account: an administrator's requests are authorized without a look at roles, and wait in no
         queue of the API server.
@@ -152,7 +154,7 @@ class _Bench:
         return self._result(phase, count, seconds, int(client["peak_rss_bytes"]), figures)
 
     async def _arriving(self, count: int, rate: float) -> Result:
-        """Jobs that come at a steady rate: how long one waits."""
+        """Jobs that arrive at a steady rate: the time until one is bound."""
         async with self._leading() as pid:
             await self._create(count, "arriving", namespaces=team_namespaces(), rate=rate)
             await self._watch.until(count, "arriving", self._watch.bound, self._progress)
@@ -162,7 +164,7 @@ class _Bench:
         return self._result(f"jobs at {rate:g} a second", count, seconds, rss, figures)
 
     async def _backlog(self, phase: str, count: int) -> Result:
-        """Jobs that wait already when the operator starts: how fast it works them off."""
+        """Jobs that are pending when the operator starts: the rate of their bindings."""
         await self._create(count, phase, namespaces=team_namespaces())
         await self._settled(phase, count)
         await collect_garbage(self._transport)
@@ -186,7 +188,9 @@ class _Bench:
         return self._result(phase, count, self._watch.seconds(phase, self._watch.bound), rss, figures)
 
     async def _remove(self, phase: str, namespaces: Sequence[str]) -> None:
-        """Delete the jobs of a round, and wait until their pods are gone: the next begins as this one did."""
+        """Delete the jobs of a round, and wait until their pods have ended, so that the next begins in the same
+        state.
+        """
         for namespace in namespaces:
             await self._delete_jobs(namespace, phase)
         self._progress(f"{phase}: deleted, waiting until its pods have ended")
@@ -241,7 +245,7 @@ class _Bench:
     def _processor_ms(self, *clients: int) -> float:
         """Processor time that the control plane and the clients have used so far.
 
-        Where the machine is busy with other work as well, it tells more than the time on the clock.
+        On a machine with other load, it says more than the wall clock.
         """
         servers = [process.pid for process in self._lab.status().processes]
         return sum(processor_ms(pid) for pid in (*servers, *clients))

@@ -108,7 +108,7 @@ def with_exponent(result: Result, before: Result | None) -> Result:
 def carried_out(snapshot: Snapshot, decision: Plan) -> Snapshot:
     """The cluster as it is once the decision was carried out, while the evicted pods are still terminating.
 
-    What does not change are the same objects.
+    Unchanged objects are the same ones.
     """
     bound = {binding.pod: binding for binding in decision.bindings}
     nominated = {binding.pod: binding for binding in decision.nominations}
@@ -118,7 +118,7 @@ def carried_out(snapshot: Snapshot, decision: Plan) -> Snapshot:
 
 
 def show_mixes(results: Sequence[Result], console: Console) -> None:
-    """Print the processor seconds of each mix at each size, with the growth."""
+    """Print the processor seconds of each mix at each size, with the exponent."""
     sizes = sorted({result.nodes for result in results})
     by_place = {(result.case, result.nodes): result for result in results}
     cases = list(dict.fromkeys(result.case for result in results))
@@ -165,7 +165,7 @@ def _timed(
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Raise DecisionTooLong within, once this process has used so many processor seconds more."""
+    """Raise DecisionTooLong in the block after this process has used these processor seconds."""
 
     def stop(_number: int, _frame: object) -> None:
         raise DecisionTooLong(f"a decision took more than {seconds:g} processor seconds")

@@ -1,7 +1,7 @@
-"""Nine busy clusters that are hard to decide on: jobs of many shapes, projects that claim what others have borrowed.
+"""Nine busy clusters with hard decisions: jobs of many shapes, projects that reclaim borrowed GPUs.
 
-In all of them nearly every GPU is in use and more work waits than fits. What grows with the nodes is the work; the
-numbers of projects, sizes of jobs and racks' nodes stay. The same name and size give the same snapshot.
+In all of them nearly every GPU is in use, and more jobs are pending than fit. The number of jobs follows the nodes;
+the numbers of projects, sizes of jobs and racks' nodes are constant. The same name and size give the same snapshot.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ def _every_cpu_differs(nodes: int, gpus: int) -> Snapshot:
 
 
 def _priorities(nodes: int, gpus: int) -> Snapshot:
-    """Ten projects that hold what they may; jobs of higher priority of the same projects wait."""
+    """Ten projects at their entitlement; jobs of higher priority of the same projects are pending."""
     cluster = Cluster(Random("priorities"), nodes, gpus, SHORT_CPU_MILLI)  # noqa: S311
     projects = _projects(cluster.capacity, 10)
     names = [project.name for project in projects]
@@ -80,7 +80,7 @@ def _claims(nodes: int, gpus: int) -> Snapshot:
 
 
 def _racks(nodes: int, gpus: int) -> Snapshot:
-    """Gangs of whole nodes, each within one rack, claim what other projects have borrowed."""
+    """Gangs of whole nodes, each within one rack, reclaim GPUs that other projects borrow."""
     cluster = Cluster(Random("racks"), nodes, gpus)  # noqa: S311
     projects = _projects(cluster.capacity, 8)
     names = [project.name for project in projects]

@@ -1,4 +1,4 @@
-"""The lab that a benchmark measures in: its own, and gone at the end."""
+"""The lab of a benchmark, which is removed at the end."""
 
 import tempfile
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""The raw client, a process of its own as the operator is: binds the pods it is told to, as fast as the server lets it.
+"""The raw client, a process like the operator: binds the given pods as fast as the server lets it.
 
     python -m musterbench.raw_client KUBECONFIG < pods.json
 
@@ -29,7 +29,7 @@ _COMMAND: Final = (sys.executable, "-P", "-m", "musterbench.raw_client")
 
 
 async def run_apart(kubeconfig: Path, pods: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Let a raw client bind these in a process and a session of its own; returns what it prints.
+    """Let a raw client bind these in a new process and session; return its output.
 
     Linux may divide the processors by sessions, and the operator and the lab have theirs. Raises BenchmarkFailed.
     """
@@ -54,7 +54,7 @@ async def run_apart(kubeconfig: Path, pods: Sequence[dict[str, Any]]) -> dict[st
 
 
 async def bind_all(kubeconfig: Path, pods: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Bind them, with as many requests in flight as the operator has; returns what is printed."""
+    """Bind them, with the same number of requests in flight as the operator; return the output."""
     limits = Limits(connections=REQUESTS_IN_FLIGHT)
     async with Transport(load_access(kubeconfig), limits=limits) as transport:
 

@@ -1,4 +1,4 @@
-"""What a benchmark found, and how it is shown."""
+"""The results of a benchmark, and their output."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ _NOTES_ON_A_LINE: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case. `peak_rss_bytes` is of the process that did the work; `problem` says what was wrong, if anything.
+    """One case. `peak_rss_bytes` is of the measured process; `problem` says the error, if any.
 
     `figures` are further numbers of the case, by name with the unit in it. `program` is the version that the measured
     program prints, if that program is not muster alone.
@@ -56,7 +56,7 @@ class Result:
 
 
 def with_growth(result: Result, before: Result | None) -> Result:
-    """The result, with how much longer it took than the one before, for as much more work, in as much more memory."""
+    """The result, with the exponent of its time to the one before, and the ratios of load and memory."""
     if before is None:
         return result
     figures = {
@@ -73,7 +73,7 @@ def own_peak_rss_bytes() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
+    """The machine of the figures."""
     return {
         "processor": _processor(),
         "processors": len(os.sched_getaffinity(0)),

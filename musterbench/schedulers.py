@@ -32,7 +32,9 @@ _MAX_LOG_TAIL: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """A program that binds the pods whose `schedulerName` is `scheduler_name`. `version` is what it calls itself."""
+    """A program that binds the pods whose `schedulerName` is `scheduler_name`. `version` is its own name for its
+    version.
+    """
 
     name: str
     version: str
@@ -65,7 +67,7 @@ class Scheduler:
                     await process.wait()
 
     def ended(self, status: int) -> BenchmarkFailed:
-        """The error that says with what status it ended, and the last that it logged."""
+        """The error with the exit status, and the last logged error."""
         return BenchmarkFailed(f"{self.name} ended with {status}: {self.log_tail()}")
 
     def log_tail(self) -> str:

@@ -1,4 +1,4 @@
-"""What the API server counts of itself: writes, and watches that it gave up; and its garbage."""
+"""The API server's own counters: writes, and ended watches; and its garbage collection."""
 
 import re
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ async def server_counts(transport: Transport) -> ServerCounts:
 async def collect_garbage(transport: Transport) -> None:
     """Let the API server collect its garbage now, before a round begins.
 
-    With thousands of pods a collection takes seconds of processor time, and comes when as much was allocated as the
-    last one left: whether it falls into a round of ten seconds would be chance, and make that round half as fast.
+    With thousands of pods a collection takes seconds of processor time. It starts when as much was allocated as the
+    last one left. In a round of ten seconds it would come by chance, and halve the rate of that round.
     """
     await transport.text("/debug/pprof/heap", params={"gc": 1})

@@ -55,7 +55,7 @@ async def make_projects(transport: Transport, nodes: int) -> None:
 async def make_raw_namespaces(transport: Transport) -> None:
     """Make namespaces that belong to no project, for the raw client.
 
-    The operator's account may write there what it may write in those of projects.
+    The operator's account has the same rights there as in the namespaces of projects.
     """
     for namespace in team_namespaces(RAW):
         await _make_namespace(transport, namespace, {})

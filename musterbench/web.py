@@ -1,9 +1,8 @@
-"""How quick the pages of `muster web` are, and what they cost: first pages, updates for many people at once, memory.
+"""The speed and cost of the pages of `muster web`: first pages, updates for many people at once, memory.
 
-The server is a process of its own with a history. In front of it are people, each with a token and a
-session, who see the whole cluster; behind it is an API server that takes next to no time. An update is a job that
-starts: its pod, the job, its GPU and the figures of its project change, and with them every page that keeps itself
-current.
+The server is a process with a history. In front of it are people, each with a token and a session, who see the whole
+cluster. Behind it is an API server that takes nearly no time. An update is a starting job: its pod, the job, its GPU
+and the figures of its project change, and with them every open page.
 """
 
 import asyncio
@@ -35,14 +34,14 @@ PAGES: Final = (
     ("Analytics", "/analytics"),
 )
 LIVE: Final = ("/", "/projects", "/jobs", "/nodes")
-"""The pages that keep themselves current; people have one of them open in turn."""
+"""The pages that update themselves; people open them alternately."""
 FIRST_PAGE_SECONDS: Final = 1.0
 UPDATE_SECONDS: Final = 0.2
 MEMORY_BYTES: Final = 200_000_000
 _REPEATS: Final = 5
 _PATIENCE_SECONDS: Final = 120.0
 _REST_SECONDS: Final = 2.0
-"""Between two updates, so that the next finds nobody who still reads the last."""
+"""Pause between two updates, so that all have read the last one."""
 _HISTORY_STEP_SECONDS: Final = 300
 _HISTORY_SECONDS: Final = 86400
 
@@ -96,7 +95,7 @@ async def run(
 
 
 async def _all_at_once(cluster: WebCluster, folder: Path, authority: Path, viewers: int) -> Result:
-    """Everybody signs in and opens the first page at the same moment, right after the start of a server of its own."""
+    """All people sign in and open the first page at the same moment, right after the start of a new server."""
     async with AsyncExitStack() as stack:
         url, pid = await stack.enter_async_context(_serving(cluster, folder, authority))
         served = _Served(url, pid, cluster.nodes, cluster.jobs)
@@ -122,7 +121,7 @@ async def _all_at_once(cluster: WebCluster, folder: Path, authority: Path, viewe
 
 
 async def _pages_of_one(served: _Served, person: "_Viewer") -> list[Result]:
-    """The first page after the start, for which nobody has read anything yet, and every page with everything read."""
+    """The first page after the start, with empty caches, and every page with full caches."""
     await person.sign_in()
     used, took = processor_ms(served.pid), await person.seconds("/")
     used = processor_ms(served.pid) - used
@@ -247,7 +246,7 @@ class _Viewer:
 
 
 class _Stream:
-    """What comes of a page that keeps itself current: when its body came last."""
+    """Time of the last body of a page that updates itself."""
 
     def __init__(self, path: str) -> None:
         self.path = path

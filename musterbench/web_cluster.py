@@ -1,7 +1,7 @@
 """The cluster that `musterbench web` shows: an API server on loopback that answers at once, and lets jobs start.
 
-Its nodes have eight GPUs each, which running jobs of one GPU hold; a part of the jobs waits. Objects are as long as
-those of a real server. Lists are made once, so that the time of this server is not that of the pages.
+Its nodes have eight GPUs each, used by running jobs of one GPU; other jobs are pending. Objects are as long as those
+of a real server. Lists are made once, so that the time of this server does not count.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _POD_CONDITIONS: Final = "PodReadyToStartContainers Initialized Ready Containers
 GPUS_OF_NODE: Final = 8
 PROJECT_COUNT: Final = 40
 WAITING_PART: Final = 10
-"""One of so many jobs waits."""
+"""One job in this number is pending."""
 RECORDER: Final = "recorder"
 VERSION: Final = "1"
 _IMAGES_OF_NODE: Final = 50
@@ -49,7 +49,7 @@ _WHY: Final = "the project has 100 of its 100 GPUs, and no others are free: wait
 
 
 class WebCluster:
-    """The objects, how many there are, and who watches them.
+    """The objects, their number, and their watches.
 
     `url` is there while it serves; `waiting` are the jobs that can start.
     """
@@ -95,7 +95,7 @@ class WebCluster:
             await runner.cleanup()
 
     def start_a_job(self) -> str:
-        """Let the next job start on a free GPU, and tell everybody; return its name."""
+        """Let the next job start on a free GPU, and send the events; return its name."""
         job = self.waiting.pop(0)
         node, device = self._free.pop()
         project = job["metadata"]["namespace"].removeprefix(NAMESPACE_PREFIX)
@@ -163,7 +163,7 @@ class WebCluster:
             return await self._watch(request)
         if path.startswith("/apis/") and path.count("/") == 2:
             return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound"}, status=404)
-        # what has changed since is not in the lists: nobody lists anew while jobs start
+        # later changes are not in the lists: no client lists again while jobs start
         body = self._pages.get((path, query.get("continue", "")))
         return web.Response(body=body or _page([], ""), content_type="application/json")
 

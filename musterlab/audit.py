@@ -1,6 +1,6 @@
-"""The API server's audit log, if it is asked for: who was allowed what, and by which role.
+"""The API server's audit log, if it is requested: the users, their allowed requests, and the roles.
 
-`MUSTER_LAB_AUDIT` names a directory in which each lab leaves a log; it stays there when the lab is gone.
+`MUSTER_LAB_AUDIT` names a directory in which each lab writes a log; it stays there after the lab has ended.
 """
 
 import json
@@ -22,9 +22,9 @@ _CONTROL_PLANE: Final = {
 
 
 def flags(state_directory: Path) -> list[str]:
-    """Return the flags of the API server, and write the policy that they name; none where nobody asks for a log.
+    """Return the flags of the API server, and write the policy that they name; none without a request for a log.
 
-    What the control plane does itself is not logged. Requests are logged without their bodies.
+    Requests of the control plane itself are not logged. Requests are logged without their bodies.
     """
     logs = os.environ.get(DIRECTORY_VARIABLE)
     if not logs:

@@ -1,8 +1,8 @@
 """Finds the programs of the lab: `KUBEBUILDER_ASSETS`, `PATH`, muster's cache, a build; in this order.
 
-A source counts only if it has all of them: programs of different origin are of different versions. The programs of
-real nodes are looked for apart from those of the control plane, and only when they are needed. What only a build has
-(`Recipe.only_built`) is looked for in the cache alone.
+A source counts only if it has all of them: programs of different origin have different versions. The programs of real
+nodes are found apart from those of the control plane, and only when they are needed. Programs that only a build has
+(`Recipe.only_built`) are looked for in the cache alone.
 """
 
 import os

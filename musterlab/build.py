@@ -1,10 +1,10 @@
 """Builds programs from the Go module proxy, as `go.mod` and `go.sum` pin them.
 
-There are five sets here: the control plane, one of the lowest Kubernetes that muster runs with, what real nodes need,
-Kubernetes' own scheduler, which muster is measured beside, and an ingress controller; `musterlab.gpus` has two more,
-`musterlab.storage` one. All but the first are built only when they are needed; the lowest Kubernetes,
-containerd, Traefik and the storage's sidecars have modules of their own, so that their dependencies do not move those
-of Kubernetes.
+There are five sets here: the control plane, one of the lowest Kubernetes for muster, the programs of real nodes,
+Kubernetes' own scheduler for comparison, and an ingress controller. `musterlab.gpus` has two more,
+`musterlab.storage` one. All but the first are built only when they are needed. The lowest Kubernetes, containerd,
+Traefik and the storage's sidecars have their own modules, so that their dependencies do not change those of
+Kubernetes.
 """
 
 import contextlib
@@ -68,10 +68,10 @@ _CAUSES: tuple[tuple[str, str], ...] = (
 
 
 class Buildable(Protocol):
-    """What a recipe is made of."""
+    """The inputs of a recipe."""
 
     def identity(self) -> bytes:
-        """Return all that decides what the programs are."""
+        """Return everything that determines the programs."""
 
     def build(self, workspace: Path, output: Path, go: "Go", reporter: Reporter) -> int:
         """Build into `output`; `workspace` is an empty directory. Returns how many packages were compiled."""
@@ -170,7 +170,7 @@ class BuildUnavailable(BinariesError):
 
 
 def cache_key(recipe: Recipe = CONTROL_PLANE) -> str:
-    """Name of the recipe's directory in the cache: a hash of all that decides what the programs are."""
+    """Name of the recipe's directory in the cache: a hash of everything that determines the programs."""
     digest = hashlib.sha256()
     for part in recipe.parts:
         digest.update(part.identity())

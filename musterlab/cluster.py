@@ -112,7 +112,7 @@ class Lab:
         return state.read_status(self.state_directory, self.record)
 
     def signal(self, process: str, number: signal.Signals) -> None:
-        """Send a signal to one process, such as SIGSTOP, SIGCONT or SIGKILL: for tests of what survives that.
+        """Send a signal to one process, such as SIGSTOP, SIGCONT or SIGKILL: for tests of resilience.
 
         Raises:
             StateError: it does not run.
@@ -158,7 +158,7 @@ class Lab:
         return status
 
     def stop(self) -> None:
-        """Stop all processes and remove the state directory. A lab that is gone already is no error.
+        """Stop all processes and remove the state directory. A missing lab is no error.
 
         Raises:
             StateError: something of it cannot be stopped or removed.
@@ -182,9 +182,9 @@ def start(
 ) -> Lab:
     """Start the lab `name`, or give the one that runs already. With `detach` it outlives this process.
 
-    `nodes` counts the simulated nodes; those and the real ones have the profile. The real nodes pull the images of OCI
-    archives as if a registry had them, and have `gpus` by NVIDIA's programs. `api_server_flags` are further ones of
-    kube-apiserver, or take the place of the lab's own; a lab that runs already keeps those that it was started with.
+    `nodes` counts the simulated nodes; those and the real ones have the profile. The real nodes pull the images of
+    OCI archives as if a registry had them, and have `gpus` by NVIDIA's programs. `api_server_flags` are added to
+    kube-apiserver, or replace the lab's own; a running lab keeps its first ones.
 
     Raises:
         LabConflict: a lab of that name exists, and is another one or does not work.
@@ -249,7 +249,7 @@ def _lab_spec(
     image_archives: tuple[Path, ...] = (),
     gpus: Gpus | None = None,
 ) -> startup.LabSpec:
-    """Find all that the lab needs, and build what is missing."""
+    """Find the programs of the lab, and build missing ones."""
     if not real_nodes:
         if image_archives:
             raise UsageError("images are for real nodes: the containers of simulated ones do not run")

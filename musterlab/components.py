@@ -78,7 +78,7 @@ def prepare(
 
 
 def _merged(flags: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Give all flags; one of `others` takes the place of one with its name."""
+    """Return all flags; one of `others` replaces the one with its name."""
     return list({flag.partition("=")[0]: flag for flag in (*flags, *others)}.values())
 
 
@@ -104,7 +104,7 @@ def write_kubeconfig(path: Path, certificates: Path, user: str, server: str, con
         ],
         "current-context": context,
     }
-    # JSON is YAML, and kubectl keeps what it does not change
+    # JSON is YAML, and kubectl keeps unchanged parts
     pki.write_private(path, (json.dumps(config, indent=2) + "\n").encode())
 
 

@@ -22,7 +22,7 @@ from orchestrator.progress import Reporter
 NAME: Final = "traefik"
 PORT: Final = 80
 CONTROLLER: Final = "traefik.io/ingress-controller"
-"""What Traefik calls itself in the `controller` of an IngressClass."""
+"""Traefik's name in the `controller` of an IngressClass."""
 INGRESS_CLASSES: Final = Resource(
     "networking.k8s.io", "v1", "ingressclasses", "IngressClass", namespaced=False
 )
@@ -51,7 +51,7 @@ async def find(reporter: Reporter) -> Path:
 
 
 async def permit(transport: Transport, ingress_class: str) -> None:
-    """Make the class, and give the controller its rights; what is there already stays."""
+    """Make the class, and give the controller its rights; existing objects stay."""
     role = {"kind": "ClusterRole", "apiGroup": CLUSTER_ROLES.group, "name": _USER}
     user = {"kind": "User", "apiGroup": CLUSTER_ROLES.group, "name": _USER}
     for resource, name, content in (
@@ -64,7 +64,7 @@ async def permit(transport: Transport, ingress_class: str) -> None:
 
 
 def configure(lab: Lab, directory: Path, program: Path, *, ingress_class: str, domain: str) -> list[str]:
-    """Write what it reads into `directory`; return the command that runs it, for a lab with real nodes."""
+    """Write its files into `directory`; return the command that runs it, for a lab with real nodes."""
     certificates = lab.state_directory / "pki"
     pki.Authority.load(certificates, "ca").issue(NAME, user=_USER)
     account = directory / f"{NAME}.kubeconfig"

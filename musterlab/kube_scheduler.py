@@ -1,4 +1,4 @@
-"""Kubernetes' own scheduler in a lab: for pods that are nobody else's, such as those of muster's Deployment.
+"""Kubernetes' own scheduler in a lab: for pods of no other scheduler, such as those of muster's Deployment.
 
 A lab starts none by itself. It is not held back by its client: its limit of 50 requests a second is lifted.
 """
@@ -14,7 +14,7 @@ from orchestrator.progress import Reporter
 
 NAME: Final = "kube-scheduler"
 REQUESTS_PER_SECOND: Final = 10_000
-"""What it may send a second, and at once: more than the API server of any machine takes."""
+"""Its maximum requests per second, and at once: more than the API server of any machine takes."""
 _USER: Final = "system:kube-scheduler"
 """The user that Kubernetes gives the rights of a scheduler to when it is made."""
 

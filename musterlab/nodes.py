@@ -1,4 +1,4 @@
-"""The simulated nodes, and what kwok may do: made through the API once the server answers."""
+"""The simulated nodes, and the rights of kwok: made through the API after the server answers."""
 
 import asyncio
 import datetime
@@ -27,7 +27,7 @@ _KUBELET_VERSION = "v1.36.3"
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """So many nodes of one profile."""
+    """A number of nodes of one profile."""
 
     profile: Profile
     count: int

@@ -1,4 +1,4 @@
-"""What the commands of `muster lab` have in common."""
+"""Common parts of the commands of `muster lab`."""
 
 from collections.abc import Callable
 from functools import wraps

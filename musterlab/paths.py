@@ -1,4 +1,4 @@
-"""Where the lab keeps what it needs: the state of each lab, and the cache of built programs."""
+"""Directories of labs: the state of each lab, and the cache of built programs."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Runs a program that the kernel kills as soon as its parent dies (PR_SET_PDEATHSIG).
 
-Usage: `pdeathsig_exec.py PARENT_PID PROGRAM ARGUMENT...`. A program of its own, run by its path, because the request
-has to be made between fork and exec, where Python code of a process with threads must not run.
+Usage: `pdeathsig_exec.py PARENT_PID PROGRAM ARGUMENT...`. It is a program, run by its path, because the request must
+be made between fork and exec, where Python code of a process with threads must not run.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Replace this process by the program. Ends at once if the parent is gone already."""
+    """Replace this process by the program. Ends at once if the parent has ended already."""
     parent_pid, program = int(arguments[0]), arguments[1:]
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:

@@ -1,7 +1,7 @@
 """Ports on loopback.
 
-A port that is free now can be taken before the program that it is meant for binds it. So ports are chosen all at once,
-and whoever starts the programs looks for `in_use` in the log of one that ended, and tries again with others.
+Another program can take a free port before the intended one binds it. So ports are chosen all at once. The starter
+looks for `in_use` in the log of an ended program, and tries again with others.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Node profiles: what a simulated node looks like, from a YAML file.
+"""Node profiles: the properties of a simulated node, from a YAML file.
 
 prefix: dgx1                     nodes are named dgx1-1, dgx1-2, ...
 capacity: {cpu: "80", ...}       resource -> Kubernetes quantity; cpu, memory and pods are required

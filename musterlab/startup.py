@@ -37,10 +37,10 @@ class _PortClash(Exception):
 
 @dataclass(frozen=True)
 class LabSpec:
-    """A lab that is to be started. `node_counts` is what was asked for, `groups` the same with profiles read.
+    """A lab to start. `node_counts` is the request, `groups` the same with profiles.
 
-    `tools` are there if there are real nodes, which pull the images of `image_archives` beside the lab's own.
-    `api_server_flags` take the place of the lab's own of the same names.
+    `tools` exist with real nodes, which pull the images of `image_archives` beside the lab's own. `api_server_flags`
+    replace the lab's own of the same names.
     """
 
     directory: Path

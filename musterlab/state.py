@@ -18,7 +18,7 @@ LabState = Literal["running", "starting", "degraded", "dead"]
 
 @dataclass(frozen=True)
 class Record:
-    """What a lab is, written before any process of it starts. `starter` is the process that makes it."""
+    """The description of a lab, written before any process of it starts. `starter` is the process that makes it."""
 
     name: str
     nodes: tuple[tuple[str, int], ...]
@@ -38,8 +38,8 @@ class Record:
 class ProcessStatus:
     """One process of a lab. `rss_bytes` is 0 if it does not run.
 
-    `exit_status` is negative for a signal, and None while it runs, and for the moment from its end until the
-    supervisor has taken note of it.
+    `exit_status` is negative for a signal. It is None while the process runs, and until the supervisor has recorded
+    its end.
     """
 
     name: str
@@ -52,9 +52,9 @@ class ProcessStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """What lives of a lab.
+    """The running processes of a lab.
 
-    running: all processes; starting: someone is at it; degraded: a process ended; dead: the supervisor is gone.
+    running: all processes; starting: a starter is active; degraded: a process ended; dead: the supervisor has ended.
     """
 
     state: LabState
@@ -124,7 +124,7 @@ def read_record(directory: Path) -> Record:
 
 
 def read_status(directory: Path, record: Record) -> Status:
-    """Compare what the supervisor wrote with the processes that live now."""
+    """Compare the supervisor's record with the running processes."""
     raw = _read_supervisor(directory)
     processes = tuple(_process(directory, name, entry) for name, entry in raw.get("processes", {}).items())
     owner = raw.get("supervisor", {})

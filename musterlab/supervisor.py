@@ -3,15 +3,15 @@
 Three mechanisms see that nothing of a lab is left behind:
 
 - each process is killed by the kernel when the supervisor dies, however it dies (see `pdeathsig_exec`);
-- the supervisor's standard input is a pipe from whoever started it. At its end, which also comes when the starter
-  is killed, the supervisor stops all, removes the state directory and ends, unless it was told to `detach`;
+- the supervisor's standard input is a pipe from its starter. At its end, also when the starter is killed, the
+supervisor stops all, removes the state directory and ends, unless it was told to `detach`;
 - SIGTERM and SIGINT stop all in the same way.
 
-Lines on the pipe: `start NAME` starts a process of `processes.json`, `detach` lets the lab outlive its starter.
-What became of the processes is in `status.json`, replaced as a whole at every change.
+Lines on the pipe: `start NAME` starts a process of `processes.json`, `detach` lets the lab outlive its starter. The
+states of the processes are in `status.json`, replaced as a whole at every change.
 
-Processes are stopped with SIGKILL: their data is removed next, so there is nothing that they should save. What the
-kernel does not remove with them are the cgroups that are named in `cgroups.json`.
+Processes are stopped with SIGKILL: their data is removed next. The kernel does not remove the cgroups that
+`cgroups.json` names.
 """
 
 import fcntl
@@ -40,7 +40,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def start_ticks(pid: int) -> int | None:
-    """Give the start time of a process in clock ticks since boot, None if it is gone or only a zombie."""
+    """Return the start time of a process in clock ticks since boot, None if it has ended or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -61,8 +61,7 @@ def cgroups(directory: Path) -> list[Path]:
 def remove_cgroups(folders: Sequence[Path], seconds: float = CGROUP_SECONDS) -> None:
     """Remove cgroups with all that lies below them, once the processes that die at this moment have left.
 
-    Raises:
-        OSError: a process still is in one of them after so many seconds.
+    Raises: OSError: a process is in one of them after these seconds.
     """
     deadline = time.monotonic() + seconds
     for folder in folders:
@@ -71,7 +70,7 @@ def remove_cgroups(folders: Sequence[Path], seconds: float = CGROUP_SECONDS) -> 
                 for below, _, _ in os.walk(folder, topdown=False):
                     Path(below).rmdir()
             except FileNotFoundError:
-                continue  # someone else removes it too
+                continue  # another process removes it too
             except OSError:
                 if time.monotonic() > deadline:
                     raise
@@ -91,7 +90,7 @@ class Supervisor:
         self._input = b""
 
     def run(self) -> None:
-        """Start what starts at once, and serve until told to stop."""
+        """Start the first processes, and serve until told to stop."""
         plan = json.loads((self._directory / PROCESSES).read_text())
         with selectors.DefaultSelector() as selector:
             wake_read, wake_write = os.pipe()
@@ -191,7 +190,7 @@ class Supervisor:
         try:
             remove_cgroups(cgroups(self._directory))
         except OSError as error:
-            # what is left stays on record, for whoever takes the lab down
+            # the rest stays on record, for the process that takes the lab down
             print(
                 f"the cgroup {error.filename} cannot be removed: {error.strerror}",
                 file=sys.stderr,

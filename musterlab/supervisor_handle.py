@@ -38,7 +38,7 @@ class SupervisorHandle:
         self._reaped = False
 
     def start(self, name: str) -> None:
-        """Start a process that waits."""
+        """Start a process that was not started at first."""
         self._write(f"start {name}\n")
 
     def detach(self) -> None:
@@ -57,7 +57,7 @@ class SupervisorHandle:
         if not self._reaped:
             try:
                 self._reaped = os.waitpid(self._pid, os.WNOHANG)[0] != 0
-            except ChildProcessError:  # someone else, such as a SIGCHLD handler, took it
+            except ChildProcessError:  # another handler, such as that of SIGCHLD, took it
                 self._reaped = True
         return self._reaped
 
@@ -67,6 +67,6 @@ class SupervisorHandle:
             os.kill(self._pid, signal.SIGKILL)
 
     def _write(self, line: str) -> None:
-        # a supervisor that is gone is found by the next look at its status
+        # the next check of the status detects an ended supervisor
         with contextlib.suppress(BrokenPipeError):
             os.write(self._write_end, line.encode())

@@ -1,4 +1,4 @@
-"""Stops a lab, whoever started it, and removes what it kept."""
+"""Stops a lab of any starter, and removes its files."""
 
 import contextlib
 import os

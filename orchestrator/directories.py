@@ -5,12 +5,12 @@ from pathlib import Path
 
 
 def state_directory() -> Path:
-    """Directory of what must outlive a run: `$XDG_STATE_HOME/muster`."""
+    """Directory for data that outlives a run: `$XDG_STATE_HOME/muster`."""
     return _base("XDG_STATE_HOME", ".local/state") / "muster"
 
 
 def cache_directory() -> Path:
-    """Directory of what can be made again: `$XDG_CACHE_HOME/muster`."""
+    """Directory for data that can be made again: `$XDG_CACHE_HOME/muster`."""
     return _base("XDG_CACHE_HOME", ".cache") / "muster"
 
 

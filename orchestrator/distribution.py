@@ -1,7 +1,7 @@
 """muster as it is installed: the name of the distribution, its version, and which of its extras are there.
 
-The distribution is not called muster: that name on PyPI is somebody else's. The command is.
-`importlib.metadata` is slow to import, so only what needs it pays for it.
+The distribution is not called muster, because another project on PyPI has that name. The command is.
+`importlib.metadata` is slow to import, so it is imported at its first use.
 """
 
 import re
@@ -46,7 +46,7 @@ def _missing_distributions(extra: str) -> set[str]:
 
     try:
         requirements = requires(DISTRIBUTION) or []
-    except PackageNotFoundError:  # a copy of the sources on the path: what is missing fails on its import
+    except PackageNotFoundError:  # a copy of the sources on the path: a missing package fails at its import
         return set()
     missing = set()
     for name in _names(extra, requirements):

@@ -1,4 +1,4 @@
-"""YAML with line numbers: plain data beside the line of every node, so that an error can name its place."""
+"""YAML with line numbers: plain data with the line of every node, for errors."""
 
 import re
 from decimal import Decimal, InvalidOperation
@@ -22,7 +22,7 @@ class Document:
     """One YAML file, read. Raises `error_type` if it is not readable YAML with string keys, each once."""
 
     error_type: ClassVar[type[MusterError]] = UsageError
-    """What is raised about the file; a kind of file with an error of its own sets it in a subclass."""
+    """The error of the file; a kind of file with its own error sets it in a subclass."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -7,8 +7,8 @@
     ├── LabError              the lab cannot be built, started or stopped (leaves in musterlab.errors)
     └── ValidationError       a scenario or report cannot be read (leaves in validation.errors)
 
-Only the command line turns an error into an exit code; everything below raises.
-Every message is one line that names what is wrong and, where one is known, the fix.
+Only the command line turns an error into an exit code. Every message is one line with the problem and, if it is
+known, the remedy.
 """
 
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ class ConfigurationError(MusterError):
 class FieldProblem(MusterError):
     """Something is wrong with fields of a request, such as a submission.
 
-    `text` has the names of fields in braces, and those of `values`, which are filled in. The message calls the fields
-    by their names; whoever has other words for them, such as the flags of a command line, uses `with_names`.
+    `text` has the names of fields in braces, and those of `values`, which are filled in. The message uses the names
+    of the fields. Callers with other words for them, such as the flags of a command line, use `with_names`.
     """
 
     def __init__(self, text: str, /, **values: object) -> None:

@@ -1,4 +1,4 @@
-"""Metrics as text for Prometheus (its text format, version 0.0.4): what a metric is, and pages of their values.
+"""Metrics as text for Prometheus (its text format, version 0.0.4): their declarations, and pages of their values.
 
 A metric is declared once, with its name, kind, text and labels; docs/reference/metrics.md is made from these.
 """
@@ -104,7 +104,7 @@ PROCESS_METRICS: Final = (CPU_SECONDS, RESIDENT_BYTES)
 
 
 def add_process(page: Exposition, cpu_seconds: float, resident_bytes: int) -> None:
-    """Add what a process uses of the machine."""
+    """Add the process's use of the machine."""
     page.add(CPU_SECONDS, [((), cpu_seconds)])
     page.add(RESIDENT_BYTES, [((), resident_bytes)])
 

@@ -8,11 +8,12 @@ SYSTEM_NAMESPACE: Final = "muster-system"
 NAMESPACE_PREFIX: Final = "muster-"
 
 TEMPLATES_NAMESPACE: Final = "muster-system-templates"
-"""Where the templates of the cluster are, which everybody may read; nothing else is there."""
+"""The namespace of the templates of the cluster, which all users may read; it has nothing else."""
 
 LOWEST_KUBERNETES: Final = "1.30.0"
-"""The oldest release that muster runs with: from it on ValidatingAdmissionPolicies, which keep projects apart, are
-there in v1. The matrix of the installer and the lab's build of that release are held to it by a test."""
+"""The oldest supported release: from it on ValidatingAdmissionPolicies, which keep projects apart, exist in v1. A
+test compares it with the installer's matrix and the lab's build of that release.
+"""
 
 LEASE_NAME: Final = "muster-operator"
 """In the system namespace: on this lease the operators elect which of them leads."""
@@ -64,7 +65,7 @@ CONTROL_PLANE_ANNOTATION: Final = f"{GROUP}/control-plane"
 """On a project's namespace: `true` says that its pods may tolerate the taint of the nodes of the control plane."""
 
 EXPOSED_LABEL: Final = f"{GROUP}/exposed"
-"""On pods: `true` says that a NodePort or a load balancer leads to them, so that everybody may reach them."""
+"""On pods: `true` says that a NodePort or a load balancer leads to them, so that all clients may reach them."""
 
 NETWORK_POLICY: Final = "muster-default"
 """The NetworkPolicies in a project's namespace begin with this name."""
@@ -76,7 +77,7 @@ TYPE_LABEL: Final = f"{GROUP}/type"
 """On a workload and its pods: `train` or `interactive`."""
 
 GPU_FRACTION_ANNOTATION: Final = f"{GROUP}/gpu-fraction"
-"""On a pod: the part of one GPU that it asks for, a decimal string above 0 and below 1, at most three places."""
+"""On a pod: its fraction of one GPU, a decimal string above 0 and below 1, at most three digits after the point."""
 
 GPU_MEMORY_ANNOTATION: Final = f"{GROUP}/gpu-memory"
 """On a pod: the memory of one GPU that it asks for, a quantity such as 4G; instead of a fraction."""
@@ -85,8 +86,9 @@ GPU_FRACTION_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-fraction-devices"
 """On a pod with a fraction or GPU memory: of how many GPUs it wants that part; 1 if absent."""
 
 GPU_PART_RESOURCE: Final = f"{GROUP}/gpu-part"
-"""An extended resource that no node has: of it 1 in the limits of each container that is to see a part of a GPU. The
-kubelet gives devices of a claim that is made after the pod only to containers that ask for a resource by name."""
+"""An extended resource that no node has: 1 of it in the limits of each container with a GPU fraction. The kubelet
+gives devices of a claim that is made after the pod only to containers that request a resource by name.
+"""
 
 GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 """On a node: the memory of each of its GPUs in MiB, as the NVIDIA device plugin says."""
@@ -95,12 +97,14 @@ GPU_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-devices"
 """On a pod, written in the same request that binds it: comma separated indices of its GPUs on the node."""
 
 GPU_MEMORY_LIMITS_ANNOTATION: Final = f"{GROUP}/gpu-memory-limits"
-"""On a pod with a part of a GPU, written in the same request that binds it: lines `GPU-<uuid> <bytes>`, what the
-library in its containers lets it have."""
+"""On a pod with a GPU fraction, written in the request that binds it: lines `GPU-<uuid> <bytes>`, the limits of the
+library in its containers.
+"""
 
 GPU_UUIDS_ANNOTATION: Final = f"{GROUP}/gpu-uuids"
-"""On a pod with a part of a GPU of a device plugin, written in the same request that binds it: comma separated UUIDs of
-its GPUs, which its containers have as NVIDIA_VISIBLE_DEVICES."""
+"""On a pod with a GPU fraction of a device plugin, written in the request that binds it: comma separated UUIDs of its
+GPUs, which its containers have as NVIDIA_VISIBLE_DEVICES.
+"""
 
 GPU_RESERVATIONS_ANNOTATION: Final = f"{GROUP}/gpu-reservations"
 """On the same pod, in the same order: the uids of the reservations that hold these GPUs."""
@@ -117,16 +121,19 @@ GPU_MEMORY_DIRECTORY: Final = "/var/lib/muster/gpu-memory"
 """On nodes: where an agent puts the library that limits device memory, for the containers of jobs to mount."""
 
 ADMITTED_ANNOTATION: Final = f"{GROUP}/admitted"
-"""On a pod, written in the same request that binds it: the pod's own uid. No template can carry that, so it tells a pod
-that muster bound from one that somebody else did."""
+"""On a pod, written in the request that binds it: the pod's own uid. No template can have that, so it distinguishes
+pods that muster bound from pods of other schedulers.
+"""
 
 NOMINATED_DEVICES_ANNOTATION: Final = f"{GROUP}/nominated-devices"
-"""On a pod that waits for room that is being made for it, beside `status.nominatedNodeName` and written in the same
-request: comma separated indices of the GPUs that are kept for it. Emptied when the pod is bound."""
+"""On a nominated pod, beside `status.nominatedNodeName` and written in the same request: comma separated indices of
+the GPUs that are reserved for it. Emptied when the pod is bound.
+"""
 
 SUCCESSOR_NOMINATION_ANNOTATION: Final = f"{GROUP}/successor-nomination"
-"""On a pod that muster evicts, when a place is kept for the pod that its controller makes next: `node:0,1`, the node
-and the indices of its GPUs there. Counts only once the API server itself says that the pod was evicted."""
+"""On a pod that muster evicts, if the pod that its controller makes next is nominated: `node:0,1`, the node and the
+indices of its GPUs there. Counts only after the API server itself reports the eviction.
+"""
 
 MIN_MEMBER_ANNOTATION: Final = f"{GROUP}/min-member"
 """On a pod (from its owner's template): how many pods of the workload must run for any to run."""
@@ -138,7 +145,7 @@ SUBMITTED_AT_ANNOTATION: Final = f"{GROUP}/submitted-at"
 """On a workload and its pods: RFC 3339 with microseconds. Orders workloads that were made within one second."""
 
 USER_ANNOTATION: Final = f"{GROUP}/user"
-"""On a workload: who submitted it, for display."""
+"""On a workload: its user, for display."""
 
 COMMAND_LINE_ANNOTATION: Final = f"{GROUP}/command-line"
 """On a workload: the command line that made it, for display."""
@@ -190,7 +197,7 @@ PRIORITY_CLASSES: Final = {
 }
 
 SETTINGS_CONFIG_MAP: Final = "muster-settings"
-"""The ConfigMap in the operator's namespace in which the leader writes down what it decides by."""
+"""The ConfigMap in the operator's namespace with the leader's settings."""
 
 SKIPPED_CONFIG_MAP: Final = "muster-skipped"
 """The ConfigMap in the operator's namespace in which the leader lists the objects that no decision counts with."""
@@ -214,7 +221,7 @@ WRITER_ROLE: Final = "muster-operator-writer"
 """The ClusterRole that `OPERATOR_BINDING` gives the operator in a project's namespace."""
 
 UNHEALTHY_KEY: Final = f"{GROUP}/unhealthy"
-"""Label or taint of a node that must get no more work and be left by what runs there; the value may say why."""
+"""Label or taint of a node that gets no new pods and that running pods leave by migration; the value may say why."""
 
 UNHEALTHY_GPUS_ANNOTATION: Final = f"{GROUP}/unhealthy-gpus"
 """On a node: comma separated indices of its GPUs that must not be used."""
@@ -232,13 +239,13 @@ AGENT_ACCOUNT: Final = "muster-agent"
 """The agent's ServiceAccount and DaemonSet in the agents' namespace."""
 
 AGENT_NAMESPACE: Final = "muster-system-agent"
-"""Where the agents are: they see their node's processes, which the operator's namespace lets nobody."""
+"""The namespace of the agents: they see their node's processes, which no pod in the operator's namespace may."""
 
 WEB_ACCOUNT: Final = "muster-web"
 """The ServiceAccount, Deployment and Service of the pages, in the system namespace."""
 
 EVICTION_REASON_ANNOTATION: Final = f"{GROUP}/eviction-reason"
-"""On a pod that muster evicts, from before its containers get the signal to end: who takes its GPUs, by which rule."""
+"""On a pod that muster evicts, before its containers get the signal to end: the preemptor, and the rule."""
 
 CHECKPOINT_GRACE_ANNOTATION: Final = f"{GROUP}/checkpoint-grace-seconds"
 """On a pod: how many seconds it needs, once evicted, to save its work; instead of its termination grace period."""

@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 class Reporter:
     """Passes each line of text to `emit`, with the seconds since the start in front.
 
-    `update` is for what changes all the time: it is passed on at most once in `PLAIN_INTERVAL_SECONDS`.
+    `update` is for frequent changes: it is passed on at most once in `PLAIN_INTERVAL_SECONDS`.
     """
 
     def __init__(self, emit: Callable[[str], None]) -> None:
@@ -79,7 +79,7 @@ class LiveReporter(Reporter):
 
 
 def as_reporter(progress: Callable[[str], None]) -> Reporter:
-    """Wrap a plain callback; a reporter stays what it is."""
+    """Wrap a plain callback; a reporter is returned unchanged."""
     return progress if isinstance(progress, Reporter) else Reporter(progress)
 
 

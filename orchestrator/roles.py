@@ -1,8 +1,8 @@
 """The roles that muster ships: which verbs on which resources each allows. The manifests and the messages use it.
 
-A role contains all roles before it. `RESEARCHER` is bound in a project's namespace to its members; administrators bind
-the others. `CLUSTER_ADMIN` is what it says: bound in the whole cluster it reads every secret and makes anybody a member
-of any project; only the nodes' own rights and the roles themselves are beyond it.
+A role contains all roles before it. `RESEARCHER` is bound in a project's namespace to its members; administrators
+bind the others. `CLUSTER_ADMIN`, bound in the whole cluster, reads every secret and makes any user a member of any
+project. Only the nodes' own rights and the roles themselves are excluded.
 """
 
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ _RESEARCHING: Final = (
     Rule("", ("persistentvolumeclaims",), ("create", "delete")),
     Rule("snapshot.storage.k8s.io", ("volumesnapshots",), ("create", "delete")),
     Rule("resource.k8s.io", ("resourceclaims", "resourceclaimtemplates"), ("create", "delete")),
-    # who may create pods in a namespace can read its secrets through them
+    # users with the right to create pods in a namespace can read its secrets through them
     Rule("", ("secrets",), ("get", "create", "delete")),
     Rule("", ("pods",), ("delete",)),
     Rule("", ("pods/log",), ("get",)),
@@ -88,7 +88,7 @@ _ADMINISTERING: Final = (
     Rule("", ("nodes",), ("patch", "update")),
     # a GPU whose Xid was looked into: its agent starts without it
     Rule("muster.dev", ("gpunodes",), ("delete",)),
-    # a budget keeps what is borrowed from being taken back: not for a project to decide
+    # a budget keeps borrowed GPUs from being reclaimed: not for a project to decide
     Rule("policy", ("poddisruptionbudgets",), _CHANGE),
     Rule("rbac.authorization.k8s.io", ("clusterroles",), ("bind",), (PROJECT_ADMIN,)),
 )

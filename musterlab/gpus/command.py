@@ -1,4 +1,4 @@
-"""`muster lab gpu`: what the GPUs of a running lab do."""
+"""`muster lab gpu`: the state of the GPUs of a running lab."""
 
 import dataclasses
 import json

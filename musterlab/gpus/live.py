@@ -1,4 +1,4 @@
-"""What the GPUs of a running lab do: changes of the file that the double of NVML reads.
+"""The state of the GPUs of a running lab: changes of the file that the double of NVML reads.
 
 A process of the node or of its containers sees a change at its next call of the library.
 """
@@ -34,7 +34,7 @@ class Process:
 
 @dataclass(frozen=True)
 class GpuState:
-    """One GPU of a node: what it is, and what was changed of it."""
+    """One GPU of a node: its properties and changes."""
 
     index: int
     uuid: str
@@ -93,11 +93,11 @@ class NodeGpus:
         self._change(gpu, change)
 
     def set_ecc_errors(self, gpu: str, count: int) -> None:
-        """Let a GPU have so many ECC errors that could not be corrected."""
+        """Let a GPU have this number of uncorrectable ECC errors."""
         self.set(gpu, {"ecc_uncorrected": count})
 
     def send_xid(self, gpu: str, code: int) -> None:
-        """Let the driver tell of an error by its number; the GPU goes on."""
+        """Let the driver report an error by its number; the GPU continues."""
         self._change(gpu, lambda changes, index, _started: changes.send_xid(index, code))
 
     def lose(self, gpu: str, code: int = FALLEN_OFF_BUS_XID) -> None:

@@ -69,7 +69,7 @@ class Gpus:
 
     @property
     def shares(self) -> str:
-        """What claims may share of a GPU."""
+        """The shares of a GPU for claims."""
         return self.consumable_shares or ("memory" if self.has_nvidias_dra_driver else _NOT_SHARED)
 
     def check_programs(self) -> None:

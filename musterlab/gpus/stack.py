@@ -1,4 +1,4 @@
-"""What a node with GPUs runs of NVIDIA's, and what it reads: written into the node's folder before it starts."""
+"""The NVIDIA programs of a node with GPUs, and their files: written into the node's folder before its start."""
 
 import json
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ ACCESS = "kubernetes/gpu-driver.kubeconfig"
 """Kubeconfig of the DRA driver, below the node's `/etc`."""
 
 BASE_SPECIFICATION = "containerd/base.json"
-"""What every container of the node begins with, below the node's `/etc`."""
+"""Files of every container of the node, below the node's `/etc`."""
 
 CONFIGURATION_FOLDER = "gpus"
-"""Folder of a node that holds what the double of NVML shows."""
+"""Folder of a node with the data of the double of NVML."""
 
 _KUBELET = "/var/lib/kubelet"
 _CDI_ROOT = "/var/run/cdi"
@@ -43,7 +43,9 @@ _MOUNTS = (
 
 
 def prepare(folder: Path, name: str, number: int, gpus: Gpus, paths: Mapping[str, Path]) -> dict[str, Any]:
-    """Write what the double of NVML shows on a node, and what containers begin with; return the node's part of GPUs."""
+    """Write the data of the double of NVML for a node, and the files of containers; return the node's settings of
+    GPUs.
+    """
     configuration = folder / CONFIGURATION_FOLDER
     shown.create(configuration, gpus, number)
     _write_pci(folder / "pci" / "sys", shown.read_gpus(configuration))
@@ -62,7 +64,7 @@ def prepare(folder: Path, name: str, number: int, gpus: Gpus, paths: Mapping[str
 
 
 def _write_pci(sysfs: Path, gpus: list[dict[str, Any]]) -> None:
-    """Write what `/sys` shows of the GPUs: the PCI root and the NUMA node of each one."""
+    """Write the GPUs into `/sys`: the PCI root and the NUMA node of each one."""
     by_address = sysfs / "bus/pci/devices"
     by_address.mkdir(parents=True)
     for gpu in gpus:
@@ -144,7 +146,7 @@ def _example_driver(name: str, count: int) -> list[str]:
 
 
 def _base_specification() -> dict[str, Any]:
-    """Give what containerd would begin with by itself, and the folder that the double of NVML reads."""
+    """Return containerd's default settings, and the folder that the double of NVML reads."""
     capabilities = [f"CAP_{name}" for name in _CAPABILITIES]
     return {
         "ociVersion": "1.2.1",

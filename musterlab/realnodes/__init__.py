@@ -1,9 +1,9 @@
 """Real nodes: a kubelet and a containerd each, whose containers truly run, on this machine.
 
-Each node is a process of the lab that lives in mount, process, host name, IPC and cgroup namespaces of its own; all
-nodes of a lab share one network namespace, which `network` makes. So nothing has to be undone on the machine: when
-the process of a node ends, however it ends, the kernel ends all that ran on the node, and mounts, interfaces and
-network namespaces are gone with it. Only its cgroup folders stay, and they are removed with the lab.
+Each node is a process of the lab in its own mount, process, host name, IPC and cgroup namespaces; all nodes of a lab
+share one network namespace, which `network` makes. So nothing must be undone on the machine. When the process of a
+node ends, the kernel ends all processes of the node, and removes mounts, interfaces and network namespaces. Only its
+cgroup folders stay, and they are removed with the lab.
 
 network   the network of the nodes, the way to the API server and back, and a registry of the lab's images
 machine   one node: its root file system, containerd, kubelet

@@ -1,4 +1,4 @@
-"""The driver's files on a node with GPUs, and what of NVIDIA's runs there. Standard library only: a node runs it.
+"""The driver's files on a node with GPUs, and NVIDIA's programs there. Standard library only: a node runs it.
 
 All of it is in the node's own `/run`, where the GPU operator has it too, and goes with the node. `/dev` of the machine
 is left as it is.
@@ -32,7 +32,7 @@ _RESTART_SECONDS = 1.0
 
 
 def build(root: Path, gpus: Mapping[str, Any]) -> None:
-    """Make the driver's files below the root of a node: library, devices, and what the library shows."""
+    """Make the driver's files below the root of a node: library, devices, and the library's data."""
     base = root / ROOT.lstrip("/")
     libraries, programs, devices = base / "usr/lib64", base / "usr/bin", base / "dev"
     for folder in (libraries, programs, devices, base / "config"):

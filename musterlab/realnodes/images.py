@@ -1,7 +1,7 @@
 """The images of a lab with real nodes, built from the static busybox of this machine and the scripts in `programs/`.
 
 They are stand-ins: they have the names and entry points of the images in TR-4858, a shell with its tools, and no
-framework. A name is kept for what each can do, see docs/how-to/lab.md.
+framework. docs/how-to/lab.md lists them.
 """
 
 import io
@@ -21,7 +21,7 @@ _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Image:
-    """One image: its names, and what it adds to the shell. `files` maps a path to the name of a program here."""
+    """One image: its names, and its additions to the shell. `files` maps a path to the name of a program here."""
 
     names: tuple[str, ...]
     command: tuple[str, ...] = ("sh",)

@@ -7,8 +7,9 @@ from pathlib import Path
 from musterlab.realnodes import kernel
 
 NODE_INSTANCES = 10
-"""What a node's programs have: the kubelet 6, containerd 2, NVIDIA's plugin 1. Without them some end, and say little of
-why; others go on and do not see that a file changed."""
+"""Inotify instances of a node's programs: the kubelet 6, containerd 2, NVIDIA's plugin 1. Without them some end with
+a vague message; others continue and miss changes of files.
+"""
 
 WAIT_SECONDS = 45.0
 _POLL_SECONDS = 0.2
@@ -19,7 +20,9 @@ def wait_for_instances(
     seconds: float = WAIT_SECONDS,
     pause: Callable[[float], object] = time.sleep,
 ) -> str:
-    """Wait until the user may have so many more; other labs of the user have them, and end. Give why there are none."""
+    """Wait until the user can have this number more: other labs of the user have them, and end. Return the reason if
+    there are none.
+    """
     deadline = time.monotonic() + seconds
     while not kernel.can_watch(count):
         if time.monotonic() > deadline:

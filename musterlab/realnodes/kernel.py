@@ -1,6 +1,6 @@
 """System calls that the standard library of Python 3.11 does not have: namespaces, mounts, interfaces.
 
-Every function raises OSError with the name of what it was called for.
+Every function raises OSError with its purpose.
 """
 
 import contextlib

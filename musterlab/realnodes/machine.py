@@ -1,9 +1,8 @@
 """One real node: `main(SPECIFICATION)`, run as a process of the lab, with the standard library only.
 
-The process starts a second one, which is the first of a new process namespace: it builds the node's root file system,
-starts containerd and the kubelet, and takes the exit status of what is left without a parent. A kubelet that was killed
-is started again; else when one of the two ends, it ends. When the first process ends, the kernel kills it. With it dies
-all that runs on the node.
+The process starts a second one, the first of a new process namespace. That one builds the node's root file system,
+starts containerd and the kubelet, and reaps orphans. It restarts a killed kubelet; otherwise it ends with the first
+of the two. When the first process ends, the kernel kills it, with all processes of the node.
 
 The root file system is a small one in memory that holds `/etc`, `/var` and `/run` of the node. `/dev` and the other
 directories of the machine's root, such as `/usr`, `/home`, `/mnt` and `/tmp`, are the machine's own.
@@ -35,7 +34,7 @@ _POLL_SECONDS = 0.01
 OWN = frozenset({"dev", "etc", "lab", "lost+found", "proc", "run", "sys", "var"})
 """Directories below the root of which a node does not have those of the machine."""
 
-_KERNEL_SETTINGS = {  # what the kubelet wants; it must find it, or it would change the whole machine
+_KERNEL_SETTINGS = {  # settings for the kubelet; without them it would change the whole machine
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
     "kernel/panic": "10",
@@ -46,7 +45,7 @@ _KERNEL_SETTINGS = {  # what the kubelet wants; it must find it, or it would cha
 
 
 def main(specification: str) -> int:
-    """Be the node until it ends; give the exit status of what ended."""
+    """Be the node until it ends; return the exit status of the ended program."""
     os.umask(0o022)
     node = json.loads(Path(specification).read_text())
     network = json.loads(Path(node["network"]).read_text())
@@ -95,7 +94,7 @@ def _first_process(node: dict[str, Any], alive: int) -> int:
 
 def _build_root(node: dict[str, Any]) -> None:
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
-    # on top of /proc, of which nothing is needed: a place that every machine has and where no state directory lies
+    # over /proc, of which nothing is needed: a path that every machine has and that contains no state directory
     root = Path("/proc")
     kernel.mount("tmpfs", str(root), "tmpfs", options="mode=755,size=64m")
     for entry in os.scandir("/"):
@@ -148,7 +147,7 @@ def _show_profile_cpus(cpus: int) -> None:
     """Show the kubelet the CPUs of the node's profile, the kernel settings that it wants, and when the node booted."""
     shown = Path("/run/lab")
     shown.mkdir()
-    # drivers of devices go by it: what they prepared before is gone with /run
+    # drivers of devices rely on it: their former preparations are deleted with /run
     boot = {"kernel/random/boot_id": str(uuid.uuid4())}
     for name, value in {**_KERNEL_SETTINGS, **boot}.items():
         setting = Path("/proc/sys") / name

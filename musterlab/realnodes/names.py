@@ -1,9 +1,8 @@
 """Names of services and of pods behind them, for the containers of a lab: a small DNS server over UDP.
 
-`SERVICE.NAMESPACE.svc.cluster.local` gives the addresses of the pods of any service, because nothing leads from the
-address of a service to its pods here; `HOST.SERVICE.…` gives the pod that has this host name. Everything else does not
-exist: there is no way out of a lab. Standard library only.
-https://github.com/kubernetes/dns/blob/master/docs/specification.md
+`SERVICE.NAMESPACE.svc.cluster.local` resolves to the addresses of the pods of any service, because the address of a
+service leads nowhere here; `HOST.SERVICE.…` resolves to the pod with this host name. Other names do not exist: there
+is no way out of a lab. Standard library only. https://github.com/kubernetes/dns/blob/master/docs/specification.md
 """
 
 import http.client
@@ -22,7 +21,7 @@ DOMAIN = ("svc", "cluster", "local")
 ADDRESS_SECONDS = 1
 
 _A, _INTERNET = 1, 1
-_RESPONSE = 0x8400  # an answer, from who knows
+_RESPONSE = 0x8400  # an authoritative answer
 _FAILED, _NO_SUCH_NAME = 2, 3
 _TIMEOUT_SECONDS = 5
 

@@ -1,7 +1,7 @@
 """The network of the real nodes: `main(SPECIFICATION)`, run as a process of the lab, with the standard library only.
 
-A network namespace that holds one bridge. The nodes and their pods are all on that bridge; nothing of it is seen on
-the machine, and nothing leads from it to the outside. Three ways lead in and out, all through this process:
+A network namespace with one bridge. The nodes and their pods are on that bridge. It is invisible on the machine, and
+has no route to the outside. Three ways lead in and out, all through this process:
 
 - pods and kubelets reach the API server at its port on loopback, and at its service address;
 - the API server reaches kubelets and pods through HTTP CONNECT on a socket file (its egress selector);
@@ -37,7 +37,7 @@ _REFUSED = b"HTTP/1.1 502 Bad Gateway\r\n\r\n"
 
 
 class Network:
-    """The namespace, its sockets, and who talks through them."""
+    """The namespace, its sockets, and their users."""
 
     def __init__(self, specification: dict[str, Any]) -> None:
         self._api_port: int = specification["api_port"]
@@ -129,7 +129,7 @@ async def _join(one: Streams, other: Streams) -> None:
     try:
         await asyncio.gather(_pass(one[0], other[1]), _pass(other[0], one[1]))
     except OSError:
-        pass  # one side is gone: there is nobody to tell
+        pass  # one side has closed: no receiver is left
     finally:
         one[1].close()
         other[1].close()

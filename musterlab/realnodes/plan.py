@@ -1,4 +1,4 @@
-"""What the real nodes of a lab are made of: certificates, configuration files, and the processes to start."""
+"""The parts of the real nodes of a lab: certificates, configuration files, and processes."""
 
 import hashlib
 import json
@@ -21,10 +21,10 @@ FOLDER = "realnodes"
 NETWORK = "network"
 PUBLISHED = "network.json"
 API_CLIENT_USER = "muster-lab:kubelet-client"
-"""Who the API server is for the kubelets."""
+"""The API server's identity for the kubelets."""
 
 NAMES_USER = "muster-lab:names"
-"""Who the name server is for the API server."""
+"""The name server's identity for the API server."""
 
 _KUBELET_ACCESS = "kubernetes/kubeconfig"
 _SOCKET_PATH_BYTES = 107
@@ -64,7 +64,7 @@ def nodes(profile: Profile, count: int, gpus: Gpus | None = None) -> tuple[RealN
 
 
 def gpu_configuration(directory: Path, name: str) -> Path:
-    """Directory that holds what the GPUs of a node are, and what was changed of them since."""
+    """Directory with the GPUs of a node, and their changes."""
     return directory / FOLDER / name / stack.CONFIGURATION_FOLDER
 
 

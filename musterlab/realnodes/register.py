@@ -1,4 +1,4 @@
-"""Gives real nodes through the API what they need: rights, labels, GPUs; and waits until they are registered."""
+"""Gives real nodes their rights, labels and GPUs through the API, and waits until they are registered."""
 
 import asyncio
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ async def _equip(transport: Transport, node: RealNode) -> None:
             PROGRAMS_ANNOTATION: "; ".join(f"{role}: {program}" for role, program in roles)
         }
     await transport.patch(NODES.path(name=node.name), {"metadata": metadata})
-    # a kubelet keeps the resources that an administrator added; what it measures itself it would overwrite
+    # a kubelet keeps resources that an administrator added, and overwrites its own measurements
     added = {name: amount for name, amount in node.profile.capacity.items() if name not in _OF_THE_MACHINE}
     status = {"status": {"capacity": added, "allocatable": added}}
     await transport.patch(NODES.path(name=node.name, subresource="status"), status)

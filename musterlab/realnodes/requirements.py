@@ -1,4 +1,4 @@
-"""What a machine must have for real nodes, beside the programs that are built."""
+"""Requirements of a machine for real nodes, beside the built programs."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Distribution:
-    """What comes from the distribution: runc, CNI plugins, busybox."""
+    """Programs of the distribution: runc, CNI plugins, busybox."""
 
     runc: Path
     plugins: Path
@@ -55,7 +55,7 @@ class Distribution:
 
 
 def find() -> Distribution:
-    """Find what real nodes need on this machine.
+    """Find the programs for real nodes on this machine.
 
     Raises:
         RealNodesUnavailable: something is missing; names all of it, and the Debian packages.

@@ -1,1 +1,1 @@
-"""What runs on every node with GPUs: it watches them by NVML, and says whose they are by the kubelet."""
+"""Runs on every node with GPUs: watches them by NVML, and reports their pods by the kubelet."""

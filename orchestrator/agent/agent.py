@@ -1,7 +1,7 @@
 """The agent's process: reads the GPUs each second, serves metrics, keeps the GpuNode and its node's annotations.
 
-It goes on whatever is missing. Without NVML the GpuNode says why; without the kubelet the last holders stay; without
-the API server the latest state waits. What blocks in NVML blocks one thread.
+It continues if a part is missing. Without NVML the GpuNode says why; without the kubelet the last holders stay;
+without the API server the latest state is written later. A block in NVML blocks one thread.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ logger = logging.getLogger(__name__)
 FIELD_MANAGER: Final = "muster-agent"
 SAMPLE_SECONDS: Final = 1.0
 KUBELET_SECONDS: Final = 2.0
-"""A pod with a part of a GPU is not bound before the agent has told which GPU is held for it."""
+"""A pod with a GPU fraction is bound only after the agent has named the GPU of its reservation."""
 NODE_SECONDS: Final = 60.0
-"""So long at most a Node that was deleted and registered anew says nothing of its GPUs."""
+"""Maximum time until a Node that was deleted and registered again has its GPUs."""
 BLOCKED_SECONDS: Final = 10.0
 BLOCKED: Final = f"NVML: no answer for {BLOCKED_SECONDS:g} s"
 STUCK_SECONDS: Final = 60.0
-"""So long NVML may block before the agent asks to be restarted."""
+"""Maximum time of a block in NVML until the agent asks for a restart."""
 LIMITS: Final = Limits(request_seconds=15, attempts=1, connections=4)
 _ANNOTATIONS: Final = (FAILED_GPUS_ANNOTATION, LOST_GPUS_ANNOTATION)
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -66,7 +66,7 @@ class AgentOptions:
 
 
 class Agent:
-    """What the loops of the agent share. `clock` is monotonic, `wall_clock` since the epoch, in seconds."""
+    """The shared state of the agent's loops. `clock` is monotonic, `wall_clock` since the epoch, in seconds."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Agent:
         return Page("reading\n")
 
     def ready_page(self) -> Page:
-        """What the agent does without, if anything: it is ready all the same, a restart would not help."""
+        """The missing parts, if any: the agent is ready anyway, because a restart would not help."""
         problems = filter(None, (self.reading.nvml_problem, self.reading.kubelet_problem))
         return Page("\n".join([f"{len(self.reading.gpus)} GPUs", *problems]) + "\n")
 
@@ -163,7 +163,7 @@ class Agent:
             await asyncio.sleep(self._options.kubelet_seconds)
 
     async def _query_node(self) -> None:
-        """Write again what is gone with a Node that was made anew: its annotations, and the GpuNode that it owned."""
+        """Write again the objects that were deleted with a Node: its annotations, and the GpuNode that it owned."""
         while True:
             await asyncio.sleep(self._options.node_seconds)
             try:

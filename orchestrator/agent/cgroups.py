@@ -28,12 +28,12 @@ _UID: Final = (
 _POD: Final = re.compile(rf"/(?P<slice>kubepods(?:-[a-z]+)?-)?pod(?P<uid>{_UID})(?:\.slice)?(?=[/:]|$)")
 _CONTAINER: Final = re.compile(rf"(?:/(?:[a-z][a-z-]*-)?|:[a-z-]+:)(?P<id>{_HEX}{{64}})(?:\.scope)?(?=/|$)")
 _ALONE: Final = re.compile(rf"/(?:[a-z][a-z-]*-)?(?P<id>{_HEX}{{64}})(?:\.scope)?(?=/|$)")
-"""A container in no pod's folder: of a kubelet without `cgroupsPerQOS`, or of nobody's pod."""
+"""A container outside the folder of a pod: of a kubelet without `cgroupsPerQOS`, or of no pod."""
 _OURS: Final = re.compile(r"/kubepods(?:\.slice)?/|^/\.\./")
 
 
 def parse_cgroup(text: str) -> Owner:
-    """Return the pod and container that the lines of a process's cgroups name, or a container alone, or nobody."""
+    """Return the pod and container in the lines of a process's cgroups, or a container alone, or neither."""
     alone = NOBODY
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
@@ -48,7 +48,7 @@ def parse_cgroup(text: str) -> Owner:
 
 
 def owner_of(pid: int, proc: Path = Path("/proc")) -> Owner:
-    """Return whose the process is; nobody if it is gone, or not to be seen from here."""
+    """Return the pod and container of the process; neither if it has ended or is invisible."""
     try:
         with (proc / str(pid) / "cgroup").open(encoding="utf-8", errors="replace") as file:
             return parse_cgroup(file.read(_MAX_CHARACTERS))

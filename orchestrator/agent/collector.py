@@ -1,7 +1,7 @@
-"""Puts together what NVML, the cgroups of processes and the kubelet say of the node's GPUs, once a second.
+"""Joins the reports of NVML, the cgroups of processes and the kubelet about the node's GPUs, once a second.
 
-It is called in a thread of its own, because NVML may block while a GPU is in trouble. Most is cheap; who computes on
-a GPU is asked every 5 seconds, and what changes seldom every 10, one GPU after the other.
+It is called in a thread of its own, because NVML can block while a GPU has a fault. Most calls are cheap. The
+processes on a GPU are read every 5 seconds, and rare changes every 10, one GPU after the other.
 """
 
 import logging
@@ -24,13 +24,13 @@ UPKEEP_TICKS: Final = 10
 REOPEN_TICKS: Final = 30
 MEAN_SAMPLES: Final = 30
 IDLE_SECONDS: Final = 60
-"""So long nothing runs on a GPU that somebody holds before it is called idle."""
+"""Time without any process after which a GPU in use is called idle."""
 DRA_DRIVER: Final = "gpu.nvidia.com"
 _MAX_OWNERS: Final = 4096
 
 
 class Driver(Protocol):
-    """What is asked of NVML; see `nvml.Nvml`."""
+    """The calls of NVML; see `nvml.Nvml`."""
 
     gpus: tuple[Gpu, ...]
     driver_version: str
@@ -45,7 +45,7 @@ class Driver(Protocol):
 
 
 class _Watched:
-    """What is remembered of one GPU from one second to the next."""
+    """The state of one GPU between two seconds."""
 
     def __init__(self, xid_failure: str = "") -> None:
         self.health = GpuHealth(xid_failure)
@@ -62,7 +62,7 @@ class _Watched:
         return -(-sum(self.utilization) // len(self.utilization))
 
     def idle_since(self, sample: Sample | None, *, is_held: bool, now: float) -> int | None:
-        """Since when nothing has run on it although somebody holds it; None if that is not so, or not for long."""
+        """Start of the idle time of a GPU in use; None if it is not idle, or not for long."""
         if not is_held or sample is None or sample.utilization_percent is None or sample.utilization_percent:
             self.still_since = None
             return None
@@ -74,7 +74,7 @@ class _Watched:
 class Collector:
     """Reads the GPUs. `clock` is monotonic and `wall_clock` since the epoch, in seconds.
 
-    `known` are the GPUs as the agent before this one wrote them, by index, with what lasts of their failures.
+    `known` are the GPUs in the report of the agent before this one, by index, with their lasting failures.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Collector:
         self._ticks = 0
 
     def read(self, held: Sequence[HeldDevice]) -> NodeReading:
-        """Return what is so now; `held` is what the kubelet said last."""
+        """Return the present state; `held` is the last report of the kubelet."""
         tick, self._ticks = self._ticks, self._ticks + 1
         try:
             self._open(tick)
@@ -196,7 +196,7 @@ class Collector:
         return owner
 
     def _forget_processes(self, readings: Iterable[GpuReading]) -> None:
-        """A pid that is gone may be another process's next time."""
+        """The pid of an ended process can be another process at the next reading."""
         present = {process.pid for reading in readings for process in reading.processes}
         for pid in self._owners.keys() - present:
             del self._owners[pid]

@@ -1,4 +1,4 @@
-"""What the agent cannot reach; it goes on without.
+"""A source that the agent cannot reach; it continues without.
 
 MusterError
 ├── NvmlUnavailable     the driver's library is not there, or does not answer

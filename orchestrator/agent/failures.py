@@ -22,7 +22,7 @@ _MAX_XIDS: Final = 32
 
 
 class GpuHealth:
-    """What speaks against one GPU."""
+    """A failure of one GPU."""
 
     def __init__(self, xid_failure: str = "") -> None:
         self._xid_failure = xid_failure
@@ -39,7 +39,7 @@ class GpuHealth:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it does not answer, whatever else speaks against it."""
+        """Whether it does not answer, beside other failures."""
         return bool(self._problem)
 
     @property

@@ -17,7 +17,7 @@ _UNFINISHED: Final = ".unfinished-"
 
 
 def put(directory: Path, library: Path = LIBRARY) -> None:
-    """Put the library there, and then what names it; each is there whole or as it was before.
+    """Put the library there, and then the file that names it; each is replaced as a whole.
 
     Files that are the same stay: containers that run have them. Raises ConfigurationError.
     """

@@ -13,7 +13,7 @@ from orchestrator.agent.nvml import THROTTLE_REASONS
 from orchestrator.exposition import PROCESS_METRICS, Exposition, Kind, Metric, Number, add_process
 
 MAX_OWNERS: Final = 64
-"""So many containers are named for each GPU; the others count together as `other`."""
+"""Maximum number of named containers of each GPU; the others count together as `other`."""
 GPU_NODE: Final = "GpuNode"
 NODE: Final = "Node"
 WRITTEN: Final = (GPU_NODE, NODE)
@@ -102,7 +102,7 @@ METRICS: Final = (
 
 @dataclass(slots=True)
 class AgentFigures:
-    """What the agent says of itself."""
+    """The agent's own metrics."""
 
     samples: int = 0
     writes: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -124,7 +124,7 @@ def render(reading: NodeReading, agent: AgentFigures) -> str:
     page.add(LAST_XID, [(labels, errors.last_at) for labels, errors in xids])
     _of_pods(page, gpus)
     page.add(SAMPLES, [((), agent.samples)])
-    # from the beginning, at 0: what a counter is when it is first seen is no increase
+    # from the beginning, at 0: the first value of a counter is no increase
     writes = {(about, result): 0 for about in WRITTEN for result in RESULTS} | agent.writes
     page.add(WRITES, sorted(writes.items()))
     add_process(page, agent.cpu_seconds, agent.resident_bytes)

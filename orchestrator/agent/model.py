@@ -1,11 +1,11 @@
-"""What the agent knows of the GPUs of its node: plain data, exact integers, None where the driver does not say."""
+"""The agent's model of the GPUs of its node: plain data, exact integers, None for unknown values."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU, and what of it never changes while the driver is loaded. `minor` is the N of `/dev/nvidiaN`."""
+    """One GPU, and its constant properties while the driver is loaded. `minor` is the N of `/dev/nvidiaN`."""
 
     index: int
     uuid: str = ""
@@ -18,7 +18,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What is read every second."""
+    """The values of every second."""
 
     memory_used_bytes: int | None = None
     utilization_percent: int | None = None
@@ -32,7 +32,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What changes seldom: errors of memory since the driver was loaded, rows, pages, links."""
+    """Values with rare changes: errors of memory since the driver was loaded, rows, pages, links."""
 
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
@@ -49,7 +49,7 @@ class Upkeep:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Owner:
-    """Whose a process is, as its cgroup says: a pod and a container by their ids; "" for what is in no pod."""
+    """The owner of a process, by its cgroup: a pod and a container by their ids; "" outside of pods."""
 
     pod_uid: str = ""
     container_id: str = ""
@@ -88,7 +88,7 @@ class GpuReading:
 
     `is_lost`: it stopped to answer, or has not done so again for long enough.
 
-    `idle_since` is since when nothing has run on it although somebody holds it, in seconds since the epoch.
+    `idle_since` is the start of the idle time of a GPU in use, in seconds since the epoch.
     """
 
     gpu: Gpu

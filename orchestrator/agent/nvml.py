@@ -1,7 +1,7 @@
-"""The driver's library, NVML, by NVIDIA's own binding: what is read of GPUs, and what its errors mean.
+"""The driver's library, NVML, by NVIDIA's own binding: readings of GPUs, and the meaning of its errors.
 
-Every call may fail: of what a GPU or a driver does not support, None is kept, and it is not asked again. A GPU that is
-lost raises `GpuProblem`; when the driver itself is gone, `NvmlUnavailable`, after which `open` is tried again.
+Every call can fail. An unsupported value is None, and is not read again. A lost GPU raises `GpuProblem`; without a
+driver, `NvmlUnavailable` is raised, and `open` is tried again.
 """
 
 import ctypes
@@ -127,7 +127,7 @@ class Nvml:
             self.gpus = tuple(gpu if gpu.uuid else self._gpu(gpu.index) for gpu in self.gpus)
 
     def sample(self, gpu: Gpu) -> Sample:
-        """Return what changes from second to second. Raises GpuProblem and NvmlUnavailable."""
+        """Return the values with frequent changes. Raises GpuProblem and NvmlUnavailable."""
         handle = self._handle(gpu)
         used = self._memory_used(gpu, handle)
         rates = self._query(gpu, pynvml.nvmlDeviceGetUtilizationRates, handle)
@@ -146,7 +146,7 @@ class Nvml:
         )
 
     def upkeep(self, gpu: Gpu) -> Upkeep:
-        """Return what changes seldom. Raises GpuProblem and NvmlUnavailable."""
+        """Return the values with rare changes. Raises GpuProblem and NvmlUnavailable."""
         handle = self._handle(gpu)
         corrected, uncorrected = (
             self._query(gpu, pynvml.nvmlDeviceGetTotalEccErrors, handle, kind, pynvml.NVML_VOLATILE_ECC)
@@ -172,7 +172,7 @@ class Nvml:
         )
 
     def processes(self, gpu: Gpu) -> tuple[Process, ...]:
-        """Return who computes or draws on it, by pid. Raises GpuProblem and NvmlUnavailable."""
+        """Return the processes that compute or draw on it, by pid. Raises GpuProblem and NvmlUnavailable."""
         handle = self._handle(gpu)
         by_pid: dict[int, int | None] = {}
         for call in (
@@ -199,7 +199,7 @@ class Nvml:
                 yield self._index_of(event.device), int(event.eventData)
 
     def _load_library(self) -> None:
-        """Load the library of the driver's root: who then loads one of this name has that, not the linker's."""
+        """Load the library of the driver's root: later loads of this name then get it, not the linker's."""
         if self._driver_root is None:
             return
         path = next(
@@ -213,7 +213,7 @@ class Nvml:
             raise NvmlUnavailable(f"NVML: {path}: {error}") from error
 
     def _gpu(self, index: int) -> Gpu:
-        """What a GPU is; one that is lost already has an index and nothing else."""
+        """The properties of a GPU; one that is lost from the start has only an index."""
         try:
             handle = self._handles[index] = pynvml.nvmlDeviceGetHandleByIndex(index)
         except pynvml.NVMLError as error:
@@ -259,7 +259,7 @@ class Nvml:
     def _memory_used(self, gpu: Gpu, handle: Any) -> int | None:
         call = pynvml.nvmlDeviceGetMemoryInfo
         memory = self._query(gpu, call, handle, pynvml.nvmlMemory_v2)
-        if memory is None:  # drivers before 510, whose figure has what the driver keeps for itself in it
+        if memory is None:  # drivers before 510, whose figure includes the driver's own memory
             memory = self._query(gpu, call, handle)
         return None if memory is None else int(memory.used)
 
@@ -301,5 +301,5 @@ class Nvml:
 
 
 def _address(handle: Any) -> int:
-    """What a handle points to, by which two are compared."""
+    """The target of a handle, by which two are compared."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0

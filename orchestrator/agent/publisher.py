@@ -1,4 +1,4 @@
-"""Writes what changed to the API server, one write at a time; what is waiting is replaced by what is newer."""
+"""Writes changes to the API server, one write at a time; a newer value replaces a queued one."""
 
 import asyncio
 import logging
@@ -40,7 +40,7 @@ class Publisher(Generic[T]):
         self._changed = asyncio.Event()
 
     def offer(self, value: T) -> None:
-        """Have a value written, instead of the one that waits."""
+        """Queue a value, in place of an older one."""
         self._latest = value
         self._changed.set()
 

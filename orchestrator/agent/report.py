@@ -1,8 +1,8 @@
-"""What of a reading goes into the API, and when that is worth a write. Pure.
+"""The parts of a reading for the API, and the changes that are worth a write. Pure.
 
-What somebody decides by (failures, holders, who computes, idle) is written when it changes. Figures move all the time:
-they are written when they moved far enough, at most every 15 seconds; and everything every 5 minutes, by which readers
-know that the agent lives.
+Values for decisions (failures, holders, processes, idle) are written when they change. Figures are written after a
+large change, at most every 15 seconds. Everything is written every 5 minutes, so that readers know that the agent
+lives.
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ def lost_gpus(reading: NodeReading) -> str:
 
 
 def known_gpus(spec: GpuNodeSpec, boot_id: str) -> dict[int, tuple[Gpu, str]]:
-    """Return the GPUs that an agent before this one wrote down, with what lasts of their failures.
+    """Return the GPUs in the report of the agent before this one, with their lasting failures.
 
     Nothing if the node was started since: then everything may be another.
     """
@@ -61,14 +61,14 @@ def known_gpus(spec: GpuNodeSpec, boot_id: str) -> dict[int, tuple[Gpu, str]]:
 
 
 class Changes:
-    """Decides what is worth a write; times are of a monotonic clock, in seconds."""
+    """Decides which changes are worth a write; times are of a monotonic clock, in seconds."""
 
     def __init__(self) -> None:
         self._written: GpuNodeSpec | None = None
         self._at = 0.0
 
     def next(self, spec: GpuNodeSpec, now: float) -> GpuNodeSpec | None:
-        """Return what is to be written now, None if nothing is."""
+        """Return the value to write now, None if there is none."""
         before = self._written
         if before is not None and not _is_due(before, spec, now - self._at):
             return None
@@ -107,7 +107,7 @@ def _state(reading: GpuReading) -> GpuState:
 
 
 def _is_due(before: GpuNodeSpec, after: GpuNodeSpec, seconds: float) -> bool:
-    """Whether `after` is to be written so long after `before` was."""
+    """Whether `after` is to be written this time after `before` was."""
     if seconds >= RENEW_SECONDS or _facts(before) != _facts(after):
         return True
     return seconds >= FIGURES_SECONDS and _moved(before, after)
@@ -130,7 +130,7 @@ def _facts(spec: GpuNodeSpec) -> GpuNodeSpec:
 
 
 def _moved(before: GpuNodeSpec, after: GpuNodeSpec) -> bool:
-    """Whether any figure is far enough from what was written; the facts of both are the same."""
+    """Whether any figure differs enough from the written one; the facts of both are the same."""
     return any(
         _far(old.utilization_percent, new.utilization_percent, _STEP_PERCENT)
         or _far(old.memory_used_mib, new.memory_used_mib, max(1, new.memory_mib // _STEPS_OF_MEMORY))

@@ -1,1 +1,1 @@
-"""Templates of what the cluster needs: CRD, RBAC, PriorityClasses, Deployment."""
+"""Templates of the manifests for the cluster: CRD, RBAC, PriorityClasses, Deployment."""

@@ -52,7 +52,7 @@ OPERATOR_ANNOTATIONS: Final = (
     names.EVICTION_REASON_ANNOTATION,
     names.ADMITTED_ANNOTATION,
 )
-"""Annotations of pods that nobody but the operator writes: decisions rest on them."""
+"""Annotations of pods that only the operator writes: decisions rely on them."""
 
 REQUEST_ANNOTATIONS: Final = (
     names.GPU_FRACTION_ANNOTATION,
@@ -60,7 +60,7 @@ REQUEST_ANNOTATIONS: Final = (
     names.GPU_MEMORY_ANNOTATION,
     names.PREEMPTIBLE_ANNOTATION,
 )
-"""Annotations of pods by which they were admitted: nobody changes them on a pod that has a node."""
+"""Annotations of pods by which they were admitted: they do not change on a pod with a node."""
 
 BASELINE_SYSCTLS: Final = (
     "kernel.shm_rmid_forced",
@@ -89,7 +89,7 @@ VOLUME_KINDS: Final = (
     "hostPath",
     "nfs",
 )
-"""What a volume of a pod may be; hostPath and nfs are looked at by their directories, csi by its driver."""
+"""Allowed volumes of a pod; hostPath and nfs are checked by their directories, csi by its driver."""
 
 INLINE_DRIVERS: Final = ("secrets-store.csi.k8s.io", "csi.cert-manager.io", "csi.spiffe.io")
 """CSI drivers that a pod may name itself: they give it secrets and certificates of its own, no storage."""
@@ -101,11 +101,12 @@ GPU_NODE_TERMS: Final = (
     ("feature.node.kubernetes.io/pci-0300_10de.present", "In", ("true",)),
     ("feature.node.kubernetes.io/pci-0302_10de.present", "In", ("true",)),
 )
-"""Labels by which a node says that it has GPUs of NVIDIA, any of which will do: of the GPU operator and GPU feature
-discovery, and of node feature discovery by the vendor's PCI id and the class of the device."""
+"""Labels of a node with GPUs of NVIDIA, one of which is enough: of the GPU operator and GPU feature discovery, and of
+node feature discovery by the vendor's PCI id and the class of the device.
+"""
 
 NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
-"""What the API server says of the token of a pod: on which node the pod is. Kubernetes 1.30 or newer."""
+"""The node of a pod in the API server's information about its token. Kubernetes 1.30 or newer."""
 
 INGRESS_WORDS: Final = ("/server-alias", "/host-aliases", "-snippet")
 """How annotations of Ingresses end that no project may have."""
@@ -147,7 +148,7 @@ CONSTANTS: Final[Mapping[str, Any]] = {
     "ingress_words": INGRESS_WORDS,
     "image_variable": IMAGE_VARIABLE,
 }
-"""What no site chooses."""
+"""Values without a choice."""
 
 
 def default_image() -> str:

@@ -20,7 +20,7 @@ _AT_LINE_START: Final = re.compile(r"^\{\{ (if .*?|else|end) \}\}", re.MULTILINE
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What a site chooses, as Helm says it.
+    """The choices of a site, as Helm's expressions.
 
     `value` is an expression of Go's templates; `condition` one that is true where Python takes the value for true.
     """

@@ -6,15 +6,15 @@ from typing import Final
 
 DEFAULT_WEB_CERTIFICATE: Final = "muster-web-tls"
 PROMETHEUS_URL: Final = r"https?://[A-Za-z0-9.\[\]:-]+(/[A-Za-z0-9_./~-]*)?"
-"""What the address of a Prometheus may be: nothing in it has a meaning in YAML."""
+"""Allowed addresses of a Prometheus: without characters that mean something in YAML."""
 _PORT: Final = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _SERVER: Final = rf"https://[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:{_PORT})?"
 PUBLIC_URL: Final = f"{_SERVER}/?"
 """By which address browsers may come to the pages, which have a certificate in the cluster."""
 OIDC_ISSUER: Final = rf"{_SERVER}(/[A-Za-z0-9_.~%/-]*)?"
-"""What the address of an identity provider may be; `muster web` and the API server take no other."""
+"""Allowed addresses of an identity provider; `muster web` and the API server accept no other."""
 OIDC_WORD: Final = r"[A-Za-z0-9_.~:/@+=*-]+"
-"""What the name of a client or a scope may be: nothing in it that Kubernetes replaces in arguments."""
+"""Allowed names of a client or a scope: without expressions that Kubernetes replaces in arguments."""
 
 ARGUMENTS: Final = (
     "web", "--listen=*:8443", "--tls-certificate=/certificate/tls.crt", "--tls-key=/certificate/tls.key",
@@ -29,7 +29,7 @@ CHOSEN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "oidc_authority": ("--oidc-authority=/provider-authority/ca.crt",),
     "oidc_scope": ("--oidc-scope=%s",),
 }
-"""What a choice of the site adds to the arguments of `muster web`, by its field of `WebDeployment`; %s is its value."""
+"""The argument of `muster web` for a choice of the site, by its field of `WebDeployment`; %s is its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class WebDeployment:
     certificate: str = DEFAULT_WEB_CERTIFICATE
     """Name of the Secret with the certificate."""
     prometheus: str = ""
-    """URL from which Analytics takes what was; "": none."""
+    """URL of the history for Analytics; "": none."""
     history: bool = False
-    """Whether the pages record what was themselves."""
+    """Whether the pages record their own history."""
     history_claim: str = ""
     """Name of the claim that keeps the record; "": it ends with the pod."""
     public_url: str = ""
@@ -49,13 +49,13 @@ class WebDeployment:
     oidc_issuer: str = ""
     """URL of the identity provider; "": people sign in with a token alone."""
     oidc_client_id: str = ""
-    """Who the pages are to the provider."""
+    """The client id of the pages at the provider."""
     oidc_client_secret: str = ""
     """Name of the Secret whose key `client-secret` proves it; "": a public client."""
     oidc_authority: str = ""
     """Name of the ConfigMap whose key `ca.crt` is the authority of the provider's certificate; "": the system's."""
     oidc_scope: tuple[str, ...] = ()
-    """What the provider is asked for; (): what `muster web` asks for by itself."""
+    """The requested scopes; (): the defaults of `muster web`."""
 
     def arguments(self) -> list[str]:
         """Return the arguments of the container."""

@@ -1,7 +1,7 @@
 """The cluster after a plan was carried out, as the planner sees it next. Pure.
 
-A pod that is bound runs. A pod that is evicted holds its devices while its grace period lasts, counted in decisions;
-the pod that its controller makes instead has a new id and the same name, request and place in the queue.
+A bound pod runs. An evicted pod uses its devices while its grace period lasts, counted in decisions. The pod that its
+controller makes instead has a new id and the same name, request and position in the queue.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ _GENERATION: Final = "+"
 def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """The snapshot with the plan's bindings, evictions and nominations in it; the same object if that changes nothing.
 
-    Evicted pods are releasing. What starts now is younger than all that runs.
+    Evicted pods are releasing. A pod that starts now is younger than all running ones.
     """
     bindings = {binding.pod: binding for binding in plan.bindings}
     evicted = {eviction.pod for eviction in plan.evictions}
@@ -68,7 +68,7 @@ def _unstarted(snapshot: Snapshot, plan: Plan) -> Iterator[Rejection]:
 
 
 def after_decision(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """The snapshot before the next decision, where whoever is evicted is gone at once and its successor waits."""
+    """The snapshot before the next decision, if evicted pods end at once and their successors are pending."""
     return replace_pods(apply_plan(snapshot, plan), (eviction.pod for eviction in plan.evictions))[0]
 
 
@@ -157,7 +157,7 @@ class Departures:
     def carry_out(self, plan: Plan) -> bool:
         """Apply the plan and let the time until the next decision pass. False: the cluster is the same as before.
 
-        Who is left over is decided on next, which makes a difference; who no longer is had the turn that was owed.
+        A workload that is left over comes first in the next decision, and its order is as before afterwards.
         """
         before = self.snapshot
         self.snapshot = apply_plan(before, plan)
@@ -224,7 +224,7 @@ def _apply(
     runs_on = any(pod.state is PodState.ALLOCATED and pod.id not in bindings for pod in pods)
     started_us = (workload.started_at_us if runs_on else now_us) if runs else 0
     after = replace(workload, pods=pods, started_at_us=started_us)
-    # as whoever reads the cluster sees it: a gang that is whole again has lost nobody
+    # as a reader of the cluster sees it: a gang that is complete again is not stale
     return replace(after, stale_since_us=0) if workload.stale_since_us and has_gang(after) else after
 
 

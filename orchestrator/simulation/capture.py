@@ -1,6 +1,6 @@
 """A live cluster as the planner's snapshot: read once, nothing written.
 
-Only what a decision depends on is kept: requests, constraints, placements, quotas. No environment, command, secret or
+Only the inputs of a decision are kept: requests, constraints, placements, quotas. No environment, command, secret or
 annotation value leaves the cluster.
 """
 
@@ -53,7 +53,7 @@ class Capture:
 
 
 async def capture(transport: Transport) -> Capture:
-    """List what the scheduler decides by. Raises ClusterError leaves, and ConfigurationError without project CRD."""
+    """List the scheduler's inputs. Raises ClusterError leaves, and ConfigurationError without project CRD."""
     try:
         projects = await transport.list(PROJECTS.path(), Project)
     except NotFound as error:
@@ -106,7 +106,7 @@ def _backing_off(pods: Iterable[Pod]) -> Iterator[tuple[str, str]]:
 
 
 async def _settings(transport: Transport) -> tuple[Settings, str]:
-    """What the operator decides by; or the defaults, and a line that says why."""
+    """The operator's settings; or the defaults, and a line with the reason."""
     try:
         return await settings_in_force(transport), ""
     except SettingsUnknown as error:

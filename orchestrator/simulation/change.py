@@ -62,7 +62,7 @@ def set_quota(snapshot: Snapshot, project: str, quota_gpu_milli: int) -> Snapsho
 
 
 def set_project(snapshot: Snapshot, project: Project) -> Snapshot:
-    """The snapshot with one project more, or another in the place of the one of that name.
+    """The snapshot with one project more, or with another of that name.
 
     Raises UsageError when the quotas could not all be kept, or the department is not there.
     """

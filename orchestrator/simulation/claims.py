@@ -1,7 +1,7 @@
-"""What becomes of resource claims when a plan is carried out, and when pods go. Pure.
+"""The changes of resource claims when a plan is carried out, and when pods end. Pure.
 
-A claim is reserved for the pods that are bound with it, and holds its devices until the last of them is gone. The claim
-that is made for a pod's whole GPUs goes with the pod.
+A claim is reserved for the pods that are bound with it, and has its devices until the last of them has ended. The
+claim that is made for a pod's whole GPUs ends with the pod.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ _EXTENDED = "-extended-resources"
 
 
 def carry_out_grants(snapshot: Snapshot, plan: Plan) -> DynamicResources:
-    """The claims with what the plan's bindings give them, and without what it takes back."""
+    """The claims with the allocations of the plan, and without its releases."""
     dynamic = snapshot.dynamic
     bindings = {binding.pod: binding for binding in plan.bindings}
     if not dynamic.claims and not any(binding.grants for binding in plan.bindings):
@@ -56,7 +56,7 @@ def own_claims(pod: Pod) -> tuple[str, ...]:
 
 
 def release_claims(dynamic: DynamicResources, gone: Iterable[str]) -> DynamicResources:
-    """The claims when these pods are gone."""
+    """The claims after the end of these pods."""
     pods = frozenset(gone)
     claims = []
     for listed in dynamic.claims:

@@ -16,7 +16,7 @@ class Devices:
                 self._used[node.name][device] = DEVICE_MILLI
 
     def occupy(self, node: str, device: int, request: Request) -> None:
-        """Add a pod's part of a device to its use; does nothing for a node or device that does not exist."""
+        """Add a pod's fraction of a device to its use; does nothing for an unknown node or device."""
         used = self._used.get(node, [])
         if device < len(used):
             used[device] += request.portion_milli(self.nodes[node].gpu_memory_mib)

@@ -33,7 +33,7 @@ MAX_SMALLER_REQUESTS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ProjectUsage:
-    """What one project, or a parent of it, may hold and holds now; amounts in `gpu_milli`, None: unlimited."""
+    """The bounds and use of one project, or a parent of it; amounts in `gpu_milli`, None: unlimited."""
 
     name: str
     quota: int | None
@@ -69,11 +69,12 @@ class Remedy:
 class Diagnosis:
     """The answer of `muster explain` for one workload.
 
-    `gpu_milli` and `pods` count what waits; `places` is where the rest runs. `starts` and `evicts` are what the next
-    decision would start of it and evict for it. `endangered` says why it stays on unhealthy hardware, if it does.
-    `code` and `message` are the planner's reason, empty when nothing of it waits. `lineage` is its project and the
-    parents of that, nearest first. `free_gpu_milli`, `lineage` and `holders` are of now; the planner's reason has the
-    figures after the next decision, which starts `starts_others` and evicts pods of `evicts_from` (`project/name`).
+    `gpu_milli` and `pods` count the pending pods; `places` are the nodes of the others. `starts` and `evicts` are the
+    pods of it that the next decision would start and evict. `endangered` says why it stays on unhealthy hardware, if
+    it does. `code` and `message` are the planner's reason, empty without a pending pod. `lineage` is its project and
+    the parents of that, nearest first. `free_gpu_milli`, `lineage` and `holders` are of now. The planner's reason has
+    the figures after the next decision, which starts `starts_others` and evicts pods of `evicts_from`
+    (`project/name`).
     """
 
     project: str
@@ -97,7 +98,7 @@ class Diagnosis:
 
 
 def diagnose(snapshot: Snapshot, workload: Workload) -> Diagnosis:
-    """Plan on the snapshot and return what the plan means for one of its workloads."""
+    """Plan on the snapshot and return the result for one of its workloads."""
     decision = plan(snapshot)
     waiting = [pod for pod in workload.pods if pod.state is PodState.PENDING]
     names = {pod.id: pod.name for pod in workload.pods}
@@ -270,13 +271,13 @@ def _try_remedy(snapshot: Snapshot, workload: Workload, what: str) -> Iterator[R
 
 
 def _counted_milli(snapshot: Snapshot, pods: Iterable[Pod]) -> int:
-    """What quotas count for the pods."""
+    """The amounts of the pods in quotas."""
     sizes = GpuSizes.of(snapshot.nodes)
     return sum(sizes.counted_milli(pod.request) for pod in pods)
 
 
 def _free_milli(snapshot: Snapshot, bindings: Iterable[Binding]) -> int:
-    """What is free of the GPUs that `capacity_gpu_milli` counts once these bindings are made, and nobody has gone."""
+    """The free amount of the GPUs in `capacity_gpu_milli` after these bindings, before any pod has ended."""
     sizes = GpuSizes.of(snapshot.nodes)
     nodes = {binding.pod: binding.node for binding in bindings}
     held_milli = dict.fromkeys((node.name for node in snapshot.nodes), 0)

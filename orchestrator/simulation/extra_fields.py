@@ -1,8 +1,8 @@
 """Adds to the snapshot file's forms the fields of the planner's model that have no short form there.
 
-`forms.COVERED` names the fields of every model class that have a short form. The others are added to the form under
-their names in camelCase, in their own units and with their own defaults. So a new field of the model is in the file, in
-its JSON Schema and in the check of unknown keys without another line of code.
+`forms.COVERED` names the fields of every model class with a short form. The others are added to the form under their
+names in camelCase, in their own units and with their own defaults. So a new field of the model is in the file, in its
+JSON Schema and in the check of unknown keys without another line of code.
 """
 
 import dataclasses
@@ -121,7 +121,7 @@ def _field(field: dataclasses.Field[Any], hint: Any) -> Any:
 
 
 def _model_names(value: Any) -> Any:
-    """Structs as mappings with the model's names, without what is not set."""
+    """Structs as mappings with the model's names, without unset fields."""
     if isinstance(value, msgspec.Struct):
         return {
             name: _model_names(getattr(value, name))

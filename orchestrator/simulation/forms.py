@@ -1,7 +1,7 @@
 """The form of a snapshot file. `reader` and `writer` turn it into the planner's snapshot and back.
 
-GPUs are decimals (`2`, `0.5`), CPU and memory are Kubernetes quantities (`4`, `500m`, `512Gi`), times are
-RFC 3339 text or microseconds since the epoch. What is left out has the default that its description names.
+GPUs are decimals (`2`, `0.5`), CPU and memory are Kubernetes quantities (`4`, `500m`, `512Gi`), times are RFC 3339
+text or microseconds since the epoch. A missing field has the default in its description.
 """
 
 from decimal import Decimal
@@ -85,7 +85,7 @@ class RequirementForm(Form, frozen=True, kw_only=True):
 
 
 class RequestForm(Form, frozen=True, kw_only=True):
-    """What a pod asks for, and where it may run. Default of each: nothing, anywhere.
+    """The request of a pod, and its constraints. Default of each: nothing, any node.
 
     `gpus` are whole devices or, below 1, a part of one. `requests` are quantities of other resources by name.
     `nodeTerms` is a list of lists: any of the outer, all of the inner.
@@ -101,7 +101,7 @@ class RequestForm(Form, frozen=True, kw_only=True):
 
 
 class ForeignForm(Form, frozen=True, kw_only=True):
-    """What pods of other schedulers hold on a node, and how many they are."""
+    """The use by pods of other schedulers on a node, and their number."""
 
     gpus: Decimal | UnsetType = UNSET
     cpu: int | str | UnsetType = UNSET
@@ -111,7 +111,7 @@ class ForeignForm(Form, frozen=True, kw_only=True):
 
 
 class NodeForm(Form, frozen=True, kw_only=True):
-    """A node: what pods can use of it. Default: the CPUs and memory of a DGX-1 and 110 pods, but no GPUs.
+    """A node: its allocatable amounts. Default: the CPUs and memory of a DGX-1 and 110 pods, but no GPUs.
 
     `allocatable` is that of Kubernetes: quantities by the name of a resource. The node has none of a resource that is
     not named. GPUs, CPU, memory and pods may stand there instead of in their own fields.
@@ -138,7 +138,7 @@ class GpuModelForm(Form, frozen=True, kw_only=True):
 
 
 class ProjectForm(Form, frozen=True, kw_only=True):
-    """A project: its guaranteed GPUs, the most it may hold, and its weight in what is left over (default: its quota).
+    """A project: its quota, its limit, and its over-quota weight (default: its quota).
 
     Null as quota or limit means unlimited. `models` are bounds for GPUs of single models, by the node label
     `nvidia.com/gpu.product`. `created` defaults to the order in the file.
@@ -153,14 +153,14 @@ class ProjectForm(Form, frozen=True, kw_only=True):
 
 
 class NominatedForm(Form, frozen=True, kw_only=True):
-    """The nomination of a pod that waits or, on a terminating pod, of its successor: a node and GPUs kept for it."""
+    """The nomination of a pending pod or, on a terminating pod, of its successor: a node and reserved GPUs."""
 
     node: str
     devices: list[int] = []
 
 
 class PodForm(RequestForm, frozen=True, kw_only=True):
-    """One pod of a workload. What it does not say of its request, the workload says.
+    """One pod of a workload. Missing fields of its request are those of the workload.
 
     `on` is its node; `devices` are indices of GPUs on it, default: chosen when the file is read. `nominated` is the
     place that an earlier decision reserved for it. `status` is Kubernetes' PodStatus.
@@ -176,10 +176,10 @@ class PodForm(RequestForm, frozen=True, kw_only=True):
 
 
 class WorkloadForm(RequestForm, frozen=True, kw_only=True):
-    """A workload: what each of its pods asks for, and how many there are, or a list of them.
+    """A workload: the request of each of its pods, and their number, or a list of them.
 
-    `on` names the node of all pods that are counted, or of each of the first ones; the rest waits. Defaults: one pod;
-    the order of `created` is that of the file; `priority` 50, interactive 100; interactive work is not preemptible.
+    `on` names the node of all counted pods, or of each of the first ones; the rest is pending. Defaults: one pod; the
+    order of `created` is that of the file; `priority` 50, interactive 100; interactive workloads are not preemptible.
     `template` is Kubernetes' PodTemplateSpec. It replaces requests and constraints.
     """
 

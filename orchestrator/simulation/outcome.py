@@ -1,4 +1,4 @@
-"""The differences between two states of a cluster: who started, was evicted, waits, and what projects hold. Pure.
+"""The differences between two states of a cluster: started, evicted and pending workloads, and projects. Pure.
 
 Amounts of GPUs are those that quotas count, as in the planner's sentences: `GpuSizes.counted_milli`.
 """
@@ -13,7 +13,7 @@ from orchestrator.simulation.run import Run, settle
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A pod and what it has: a node, and indices of GPUs on it."""
+    """A pod and its placement: a node, and indices of GPUs on it."""
 
     pod: str
     node: str
@@ -50,7 +50,7 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A workload with pods that wait, and why; `is_new`: it did not wait before."""
+    """A workload with pending pods, and the reason; `is_new`: it was not pending before."""
 
     project: str
     name: str
@@ -76,7 +76,7 @@ class ProjectChange:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run changed, in how many decisions. `is_stable`: a further decision would change nothing."""
+    """The changes of a run, and its number of decisions. `is_stable`: a further decision would change nothing."""
 
     decisions: int
     is_stable: bool
@@ -87,7 +87,7 @@ class Outcome:
 
 
 def outcome(before: Snapshot, before_plan: Plan, run: Run) -> Outcome:
-    """What differs between `before` and the end of the run.
+    """The differences between `before` and the end of the run.
 
     `before_plan` is the plan of the state before, for the shares; workloads that only one of the two has count too.
     """
@@ -103,9 +103,9 @@ def outcome(before: Snapshot, before_plan: Plan, run: Run) -> Outcome:
 
 
 def compare(snapshot: Snapshot, change: Callable[[Snapshot], Snapshot]) -> tuple[Outcome, int]:
-    """What a change would lead to, beside what the cluster would come to without it, and in how many decisions that.
+    """The result of a change, beside the result without it, and the number of decisions of that.
 
-    Raises what `change` raises.
+    Raises the errors of `change`.
     """
     baseline = settle(snapshot)
     changed = change(baseline.after)
@@ -113,7 +113,7 @@ def compare(snapshot: Snapshot, change: Callable[[Snapshot], Snapshot]) -> tuple
 
 
 def held_gpu_milli(snapshot: Snapshot) -> dict[str, int]:
-    """GPUs that running pods hold, by project; a parent holds what its children hold."""
+    """GPUs of running pods, by project; a parent has those of its children."""
     parents = {project.name: project.parent for project in snapshot.projects}
     sizes = GpuSizes.of(snapshot.nodes)
     held = dict.fromkeys(parents, 0)

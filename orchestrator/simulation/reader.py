@@ -176,7 +176,7 @@ class _Reader:
         )
 
     def _pods(self, form: forms.WorkloadForm, place: Place) -> list[tuple[forms.PodForm, Place]]:
-        """The pods in their long form, each with the path of its place in the file."""
+        """The pods in their long form, each with its path in the file."""
         if isinstance(form.pods, list):
             if form.on is not None or form.devices is not None:
                 key = "devices" if form.on is None else "on"

@@ -1,6 +1,6 @@
 """Plans and applies plans to a snapshot, decision by decision, until a decision changes nothing.
 
-`apply_plan` says what applying is. No workload ends by itself.
+`apply_plan` defines applying. No workload ends by itself.
 """
 
 from collections.abc import Callable
@@ -42,8 +42,8 @@ def settle(
 ) -> Run:
     """Plan and apply until a plan changes nothing and no pod is terminating, `max_decisions` times at most.
 
-    Terminating pods hold their devices for `grace_decisions` decisions. Their successors wait at once, or, with
-    `late_successors`, when their predecessors are gone.
+    Terminating pods use their devices for `grace_decisions` decisions. Their successors are pending at once, or, with
+    `late_successors`, after the end of their predecessors.
     """
     cluster = Departures(snapshot, lambda _: grace_decisions, lambda _: late_successors)
     steps: list[Plan] = []
@@ -61,7 +61,7 @@ def settle(
 
 
 def decide_once(snapshot: Snapshot, *, planner: Planner = plan) -> Run:
-    """Plan once and apply the plan; evicted workloads wait again at once."""
+    """Plan once and apply the plan; evicted workloads are pending again at once."""
     decision = planner(snapshot)
     after = after_decision(snapshot, decision)
     if after is snapshot:

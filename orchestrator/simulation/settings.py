@@ -26,7 +26,7 @@ class SettingsUnknown(MusterError):
 
 
 def encoded(settings: Settings) -> str:
-    """The settings as YAML, in the form of `settings` in a snapshot file; what has its default is there as well."""
+    """The settings as YAML, in the form of `settings` in a snapshot file, with defaults."""
     plain = {
         camel(field.name): msgspec.to_builtins(getattr(settings, field.name)) for field in fields(settings)
     }
@@ -51,7 +51,7 @@ def decoded(data: Mapping[str, str]) -> Settings:
 
 
 async def settings_in_force(transport: Transport) -> Settings:
-    """What the operator that leads decides by. Raises SettingsUnknown, and ClusterError leaves."""
+    """The settings of the leading operator. Raises SettingsUnknown, and ClusterError leaves."""
     try:
         return decoded((await transport.get(PATH, ConfigMap)).data)
     except NotFound as error:

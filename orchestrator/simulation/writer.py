@@ -1,4 +1,4 @@
-"""Writes the planner's snapshot as a snapshot file, without what `reader` fills in by default."""
+"""Writes the planner's snapshot as a snapshot file, without the defaults of `reader`."""
 
 from decimal import Decimal
 from functools import cache
@@ -121,7 +121,7 @@ def _same_request(pod: model.Pod, other: model.Pod) -> bool:
 
 
 def _whole_request(pod: model.Pod, common: Plain) -> Plain:
-    """What the pod asks for, and, spelled out, the defaults where the workload says something else."""
+    """The request of the pod, and explicit defaults if the workload says something else."""
     whole: Plain = {
         "gpus": 0,
         "cpu": 0,
@@ -204,5 +204,5 @@ def _memory(size_bytes: int) -> int | str:
 
 
 def _time(microseconds: int) -> int | str:
-    """RFC 3339; what is no time but only an order stays a number."""
+    """RFC 3339; a value that is only an order is a number."""
     return format_time(microseconds) if microseconds > _YEAR_US else microseconds

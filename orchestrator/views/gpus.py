@@ -1,4 +1,4 @@
-"""What `top`, `get` and `list` show of single GPUs: what the agents of nodes wrote, joined with pods. Pure."""
+"""The single GPUs in `top`, `get` and `list`: the reports of agents, joined with pods. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """One GPU as people see it; figures that nobody measured, or not lately, are None.
+    """One GPU as people see it; unmeasured and old figures are None.
 
     `failure` says why it must not be used, "" if it may. `idle_seconds` is how long nothing has run on it although
     `holders` have it, pods as `namespace/name`. `users` are the containers whose processes have memory of it.
@@ -41,7 +41,7 @@ class GpuView:
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """What a job has of its GPUs together: the mean of their use, the memory, and how long the most idle one idles."""
+    """The GPUs of a job together: the mean of their use, the memory, and the longest idle time."""
 
     utilization_percent: int | None = None
     memory_bytes: int | None = None
@@ -78,7 +78,7 @@ def gpus_of_job(pods: Iterable[Pod], gpus: Mapping[str, Iterable[GpuView]]) -> l
 
 
 def use_of(gpus: Iterable[GpuView], pods: Iterable[Pod] | None = None) -> GpuUse:
-    """Return what is used of GPUs together; with `pods` of their memory only what those use.
+    """Return the use of GPUs together; with `pods` of their memory only the use of these.
 
     Where the driver tells of no process of a pod, the memory of a GPU is that of its only holder.
     """
@@ -96,7 +96,7 @@ def use_of(gpus: Iterable[GpuView], pods: Iterable[Pod] | None = None) -> GpuUse
 
 
 def record(gpu: GpuView) -> dict[str, Any]:
-    """Return the GPU for `-o json` and `-o yaml`; figures that nobody measured are null."""
+    """Return the GPU for `-o json` and `-o yaml`; unmeasured figures are null."""
     return {
         "node": gpu.node,
         "index": gpu.index,

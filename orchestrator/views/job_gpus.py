@@ -1,4 +1,4 @@
-"""What jobs hold and ask for in thousandths of GPUs, memory of GPUs included, where their nodes are known."""
+"""The allocation and requests of jobs in thousandths of GPUs, memory of GPUs included, if their nodes are known."""
 
 from collections.abc import Iterable
 
@@ -19,11 +19,11 @@ class GpusOfJobs:
         self._sizes = GpuSizes({node.name: node.gpu_memory_bytes >> 20 for node in known})
 
     def held_milli(self, view: WorkloadView) -> int:
-        """What its pods that have a node hold there."""
+        """The GPUs of its pods with a node."""
         return view.held_by_nodes_milli(self._placed_milli)
 
     def requested_milli(self, view: WorkloadView) -> int:
-        """What its pods ask for together, memory of GPUs as quotas count it."""
+        """The requests of its pods together, memory of GPUs as in quotas."""
         if not view.gpu_memory or not self._has_nodes:
             return view.gpu_milli
         try:

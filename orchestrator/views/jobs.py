@@ -1,8 +1,8 @@
-"""What `list` and `get` show: workloads joined with their pods, services and ingresses.
+"""The content of `list` and `get`: workloads joined with their pods, services and ingresses.
 
-A workload is the pods that share their topmost owner (`owners`); a bare pod is a workload of one. Jobs and
-StatefulSets are shown even without pods, because a workload that waits or has ended may have none. Everything
-here is pure; times are microseconds since the epoch.
+A workload is the pods with the same topmost owner (`owners`); a bare pod is a workload of one. Jobs and StatefulSets
+are shown even without pods, because a pending or ended workload may have none. Everything here is pure; times are
+microseconds since the epoch.
 """
 
 import re
@@ -35,7 +35,7 @@ PENDING_ADDRESS: Final = "<pending>"
 SEVERAL_NODES: Final = "<multiple>"
 
 _POD_SUFFIX: Final = "[bcdfghjklmnpqrstvwxz2456789]{5}"
-"""What a Job appends to the names of its pods."""
+"""The suffix of a Job in the names of its pods."""
 _SCHEMES: Final = ("http", "https")
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
@@ -44,8 +44,8 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 class Listing:
     """The objects of one or more namespaces as they were read. `projects` maps a namespace to its project.
 
-    `owners` are those of pods, Jobs and StatefulSets, whatever kinds they are. `around` tells, by namespace, why pods
-    do not start.
+    `owners` are those of pods, Jobs and StatefulSets, of any kinds. `around` says, by namespace, why pods do not
+    start.
     """
 
     projects: Mapping[str, str]
@@ -60,10 +60,10 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadView:
-    """One workload as people see it. `gpu_milli` is what all of its pods ask for together.
+    """One workload as people see it. `gpu_milli` is the request of all of its pods together.
 
-    One that asks for memory of GPUs has the amount in `gpu_memory`, as it was written, on `gpu_count` devices, and
-    no `gpu_milli`: what part of a device that is depends on the node. `around` was read to tell why pods do not run.
+    A workload that requests memory of GPUs has the amount in `gpu_memory`, as it was written, on `gpu_count` devices,
+    and no `gpu_milli`: the fraction of a device depends on the node. `around` says why pods do not run.
     """
 
     name: str
@@ -102,18 +102,18 @@ class WorkloadView:
 
     @property
     def gpus(self) -> str:
-        """What its pods ask for together: `2`, `0.5`, or memory of a GPU: `4G`, of several `2x4G`."""
+        """The requests of its pods together: `2`, `0.5`, or memory of a GPU: `4G`, of several `2x4G`."""
         if not self.gpu_memory:
             return format_gpu(self.gpu_milli)
         return f"{self.gpu_count}x{self.gpu_memory}" if self.gpu_count > 1 else self.gpu_memory
 
     @property
     def held_gpu_milli(self) -> int:
-        """What its pods that have a node hold; memory of GPUs is not counted, see `GpusOfJobs` and `held_gpus`."""
+        """The GPUs of its pods with a node; memory of GPUs is not counted, see `GpusOfJobs` and `held_gpus`."""
         return self.held_by_nodes_milli({})
 
     def held_by_nodes_milli(self, placed_milli: Mapping[str, int]) -> int:
-        """What its pods that have a node hold, by `placed_milli` (of pods, by uid) where that has them."""
+        """The GPUs of its pods with a node, by `placed_milli` (of pods, by uid) if that has them."""
         return sum(
             placed_milli[pod.metadata.uid]
             if pod.metadata.uid in placed_milli
@@ -123,7 +123,7 @@ class WorkloadView:
 
     @property
     def held_gpus(self) -> str:
-        """What its pods that have a node hold, as `gpus` says what they ask for."""
+        """The GPUs of its pods with a node, in the form of `gpus`."""
         if not self.gpu_memory:
             return format_gpu(self.held_gpu_milli)
         count = sum(_fraction_devices(pod.metadata) for pod in self._holding())
@@ -155,7 +155,7 @@ def workload_views(listing: Listing) -> list[WorkloadView]:
 
 
 def events_of(view: WorkloadView, events: Iterable[Event]) -> list[Event]:
-    """Return the events about the workload or one of its pods, those that are gone included, oldest first.
+    """Return the events about the workload or one of its pods, deleted ones included, oldest first.
 
     A pod that was evicted is known by its name only, and by the time: an earlier workload may have had the name.
     """
@@ -232,7 +232,7 @@ def duration_seconds(view: WorkloadView, now_us: int) -> int:
 
 
 def requested_gpu_milli(metadata: Metadata, spec: PodSpec) -> int:
-    """Return what one pod of this template asks for; a malformed amount counts as nothing here."""
+    """Return the request of one pod of this template; a malformed amount counts as nothing here."""
     try:
         fraction = metadata.annotations.get(names.GPU_FRACTION_ANNOTATION)
         if fraction is not None:
@@ -289,7 +289,7 @@ def _source(workload: Job | StatefulSet, pods: tuple[Pod, ...]) -> _Source:
 
 
 def _pods_alone(pods: Sequence[Pod], chain: Chain) -> _Source:
-    """Pods whose owner is none that muster makes; the first stands for them all but for what they ask for."""
+    """Pods whose owner is none of muster's kinds; the first stands for them all, except for the requests."""
     first = pods[0]
     created = first.metadata if chain.owner is None else chain.owner.metadata
     metadata = Metadata(
@@ -375,7 +375,7 @@ def _active(pods: Sequence[Pod]) -> Sequence[Pod]:
 
 
 def newest_first(view: WorkloadView) -> tuple[bool, int, int, str, str]:
-    """Return what jobs are listed by: those that never started on top, then the newest first."""
+    """Return the sort key of jobs: those that never started first, then the newest."""
     started = view.started_us
     return (started is not None, -(started or 0), -view.created_us, view.namespace, view.name)
 

@@ -1,7 +1,7 @@
-"""What `list nodes`, `get node` and `top node` show: nodes joined with the pods on them. Pure.
+"""The content of `list nodes`, `get node` and `top node`: nodes joined with the pods on them. Pure.
 
-What is allocated is what the pods that have not ended ask for, as the scheduler counts it; what is used is what the
-node's kubelet measured, and unknown where it did not; what is so of single GPUs says the agent of the node.
+The allocation is the requests of pods that have not ended, as the scheduler counts them. The use is measured by the
+node's kubelet, and unknown without it. The agent of the node reports single GPUs.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +37,7 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a kubelet measured; None where it says nothing."""
+    """The measurements of a kubelet; None without a report."""
 
     cpu_milli: int | None = None
     memory_bytes: int | None = None
@@ -45,7 +45,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class NodePod:
-    """A pod on a node, and what it holds there."""
+    """A pod on a node, and its devices."""
 
     namespace: str
     name: str
@@ -61,8 +61,8 @@ class NodePod:
 class NodeView:
     """One node as people see it.
 
-    `unhealthy` says what is wrong with it, if anything; `gpu_memory_bytes` is that of each of its GPUs, 0 where it is
-    not known.
+    `unhealthy` is the problem of the node, if there is one; `gpu_memory_bytes` is that of each of its GPUs, 0 if
+    unknown.
     """
 
     name: str
@@ -91,17 +91,17 @@ class NodeView:
 
     @property
     def gpu_allocated_milli(self) -> int:
-        """What its pods hold."""
+        """The GPUs of its pods."""
         return sum(pod.gpu_milli for pod in self.pods)
 
     @property
     def cpu_allocated_milli(self) -> int:
-        """What its pods ask for."""
+        """The CPU requests of its pods."""
         return sum(pod.cpu_milli for pod in self.pods)
 
     @property
     def memory_allocated_bytes(self) -> int:
-        """What its pods ask for."""
+        """The memory requests of its pods."""
         return sum(pod.memory_bytes for pod in self.pods)
 
 
@@ -119,7 +119,7 @@ class GpuTotals:
 
     @property
     def free_milli(self) -> int:
-        """What pods could have: neither held nor unhealthy."""
+        """The available GPUs: neither in use nor unhealthy."""
         return max(0, self.gpu_milli - self.unhealthy_milli - self.allocated_milli)
 
     @property
@@ -165,7 +165,7 @@ class _PodFigures(Wire, frozen=True):
 
 
 class Summary(Wire, frozen=True):
-    """What a kubelet answers at `/stats/summary`, as far as it is read here."""
+    """A kubelet's answer at `/stats/summary`, as far as it is read here."""
 
     node: _NodeFigures = _NodeFigures()
     pods: list[_PodFigures] = []
@@ -176,11 +176,11 @@ class Summary(Wire, frozen=True):
         return self.node.node_name
 
     def usage(self) -> Usage:
-        """What the whole node uses."""
+        """The use of the whole node."""
         return _usage(self.node)
 
     def usage_by_pod(self) -> dict[str, Usage]:
-        """What each pod uses, by its uid."""
+        """The use of each pod, by its uid."""
         return {pod.pod_ref.uid: _usage(pod) for pod in self.pods}
 
 
@@ -191,7 +191,7 @@ def node_views(
     gpus: Mapping[str, tuple[GpuView, ...]] | None = None,
     published: Mapping[str, PublishedGpus] | None = None,
 ) -> list[NodeView]:
-    """Return the nodes by name, which is also the key of what was measured, of single GPUs and of published ones."""
+    """Return the nodes by name, which is also the key of measurements, of single GPUs and of published ones."""
     by_name = sorted(nodes, key=lambda node: node.metadata.name)
     on_node: dict[str, list[Pod]] = {}
     devices = DeviceReader()
@@ -219,7 +219,7 @@ def node_views(
 
 
 def record(view: NodeView) -> dict[str, Any]:
-    """Return the node for `-o json` and `-o yaml`; figures that nobody measured are null."""
+    """Return the node for `-o json` and `-o yaml`; unmeasured figures are null."""
     return {
         "name": view.name,
         "status": view.status,
@@ -300,12 +300,12 @@ def _health(node: Node, published: PublishedGpus | None) -> NodeHealth:
 
 
 def _pod(pod: Pod, held: tuple[int, ...] | None, memory_mib: int, used: Usage) -> NodePod:
-    """`held` are the devices that it holds whatever is written on it; None: that counts."""
+    """`held` are its devices, whatever its annotation says; None: the annotation counts."""
     try:
         request = pod_request(pod)
     except UnreadableRequest:
         request = gpu_request(pod)
-    # What has parts of GPUs by claims holds those parts: its annotation names the GPUs, which others have parts of too.
+    # A pod with GPU fractions by claims has these fractions: its annotation names the GPUs, which others share.
     if held is None and gets_gpus_by_claims(pod) and is_admitted(pod) and not request.is_shared:
         held_by_claims = devices_of(pod)
         request = replace(request, gpu_count=len(held_by_claims))

@@ -36,7 +36,7 @@ UNKNOWN: Final = "Unknown"
 FINAL: Final = frozenset({SUCCEEDED, FAILED, TIMED_OUT})
 
 _PHASES_THAT_ENDED: Final = frozenset({"Succeeded", "Failed"})
-# What a workload of several pods shows: problems first (any word not listed), then the best that one reached.
+# The status of a workload of several pods: problems first (any word not listed), then the furthest state.
 _PRECEDENCE: Final = (RUNNING, CREATING, TERMINATING, PENDING, UNKNOWN)
 
 
