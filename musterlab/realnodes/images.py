@@ -1,7 +1,7 @@
 """The images of a lab with real nodes, built from the static busybox of this machine and the scripts in `programs/`.
 
-They are stand-ins: they have the names and entry points of the images in TR-4858, a shell with its tools, and no
-framework. docs/how-to/lab.md lists them.
+They have the names and entry points of the images in TR-4858, a shell with its tools, and no framework. The page
+docs/how-to/lab.md lists them.
 """
 
 import io
