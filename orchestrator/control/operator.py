@@ -52,7 +52,7 @@ def default_name() -> str:
 
 
 def unique_identity(name: str) -> str:
-    """Who this process is in the election, and no other: two that have one name do not take each other for themselves.
+    """The unique identity of this process in the election: two processes with one name are different.
 
     A container that was killed and restarts in its pod waits until its own lease has expired.
     """
@@ -102,17 +102,17 @@ async def operate(
 
 
 def spare_the_caches() -> None:
-    """Keep the garbage collector from searching what is kept again and again: it is large, old and without cycles.
+    """Keep the garbage collector from searching long-lived objects again: they are many, old and without cycles.
 
-    At 140,000 pods its passes made a decision three times as long, and one pass takes seconds, which a leader must not
-    lose. What is discarded in cycles later is still collected.
+    At 140,000 pods its passes made a decision three times as long, and one pass takes seconds, which a leader must
+    not lose. Later cyclic garbage is still collected.
     """
     gc.freeze()
     gc.set_threshold(*COLLECTION_THRESHOLDS)
 
 
 def _discard_the_caches() -> None:
-    """Collect what an earlier time as the leader left behind; whoever stands by may take seconds for it."""
+    """Collect the garbage of an earlier leadership; a standby replica has seconds for it."""
     gc.unfreeze()
     gc.collect()
 

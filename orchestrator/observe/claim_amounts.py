@@ -1,4 +1,4 @@
-"""How many GPUs, or how much of their memory, claims ask for or hold: what quotas count. Pure.
+"""The number of GPUs, or their memory, in requests and allocations of claims, as quotas count them. Pure.
 
 A class is one of GPUs if its selectors accept one that is published. Of alternatives the first that asks for GPUs
 counts. Memory of GPUs that are shared counts as memory; with other GPUs in the same pod each part counts as a whole.
@@ -68,7 +68,7 @@ class GpuClasses:
         self._left_ns = MAX_COST_NS
 
     def amounts(self, spec: ClaimSpec) -> GpuAmounts:
-        """What a claim asks for."""
+        """The request of a claim."""
         total = GpuAmounts()
         for choice in spec.requests:
             requested = (self._amounts(request) for request in choice.alternatives)
@@ -123,7 +123,7 @@ class GpuClasses:
 
 
 def claimed_gpus(specs: Iterable[ClaimSpec], classes: GpuClasses) -> GpuAmounts:
-    """What claims without devices ask for."""
+    """The request of claims without devices."""
     total = GpuAmounts()
     for spec in specs:
         total = total.plus(classes.amounts(spec))
@@ -131,7 +131,7 @@ def claimed_gpus(specs: Iterable[ClaimSpec], classes: GpuClasses) -> GpuAmounts:
 
 
 def held_gpus(allocations: Iterable[Allocation], gpus: PublishedGpus | None) -> GpuAmounts:
-    """What claims hold of these GPUs."""
+    """The claims' shares of these GPUs."""
     indices = {} if gpus is None else {device_id: index for index, device_id in enumerate(gpus.ids)}
     memory_mib = 0 if gpus is None else gpus.memory_mib
     whole: list[int] = []

@@ -1,7 +1,7 @@
-"""Slices, classes and claims as they change, and what they mean for nodes and pods.
+"""Slices, classes and claims as they change, and their meaning for nodes and pods.
 
-What a pod's claims ask for counts as GPUs of one of the pods that share them: of the oldest that has a node, else of
-the oldest of each workload that waits; those that leave do not count beside others. The rest count nothing.
+The request of a pod's claims counts as GPUs of one of the pods that share them: of the oldest with a node, else of
+the oldest of each pending workload. Terminating pods do not count beside others. The other pods count nothing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -30,7 +30,7 @@ _NOBODY: Final[Mapping[str, Pod]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class PodClaims:
-    """What a pod's claims are to the planner: their keys, the GPUs that they count as, where they can be used.
+    """A pod's claims for the planner: their keys, their GPUs in quotas, the nodes on which they can be used.
 
     `devices` are the indices of the GPUs that they hold on the pod's node.
     """
@@ -108,7 +108,7 @@ class ClaimReader:
         return {other for key in (*before, *keys) for other in self._users.get(key, _NOBODY)} - {uid}
 
     def foreign_gpus(self, node: str, is_ours: Callable[[str], bool]) -> tuple[int, ...]:
-        """The indices of the GPUs of a node that claims hold which are reserved for nobody whom muster counts."""
+        """The indices of the GPUs of a node in claims that are reserved for no pod that muster counts."""
         gpus = self.slices.gpus().get(node)
         if gpus is None:
             return ()
@@ -133,9 +133,9 @@ class ClaimReader:
     def read_pod(
         self, pod: Pod, request: Request, node: str | None, workload: Collection[str] | None = None
     ) -> PodClaims | None:
-        """What the pod's claims are on its node, or on any (None). Raises UnreadableRequest when it has to wait.
+        """The pod's claims on its node, or on any (None). Raises UnreadableRequest if it has to wait.
 
-        `request` is what it asks for beside its claims, `workload` the uids of its workload's pods; None: only it.
+        `request` is the pod's request beside its claims, `workload` the uids of its workload's pods; None: only it.
         """
         made = self._made_for_gpus(pod, node)
         extended = self._extended_claim(pod, request) if node is None and made is None else None
@@ -143,7 +143,7 @@ class ClaimReader:
             return None if extended is None else PodClaims((), request, extended=extended)
         parts = made if request.is_shared else None
         if made is not None:
-            request = replace(request, gpu_count=0)  # they are what that claim holds
+            request = replace(request, gpu_count=0)  # they are the devices of that claim
         keys = _keys(pod) if node else tuple(self._usable_keys(pod))
         if node is None and made is not None:
             keys = (*keys, made)
@@ -160,7 +160,7 @@ class ClaimReader:
             if node is None and listed.allocation.nodes is not None:
                 where = listed.allocation.nodes
                 terms = both(terms, ((*where.expressions, *where.fields),))
-            if key == parts:  # counted by what the pod asks for, which is the same before and after
+            if key == parts:  # counted by the pod's request, which is the same before and after
                 held_parts.append(listed.allocation)
             elif is_counted:
                 held.append(listed.allocation)
@@ -189,7 +189,7 @@ class ClaimReader:
         return {*self._keys_of, *self.cache.made_owners()}
 
     def _usable_keys(self, pod: Pod) -> Iterator[str]:
-        """The claims of a pod that waits; raises UnreadableRequest if it has to wait for one of them."""
+        """The claims of a pending pod; raises UnreadableRequest if it has to wait for one of them."""
         made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
         for reference in pod.spec.resource_claims:
             name = reference.resource_claim_name
@@ -219,7 +219,7 @@ class ClaimReader:
             raise UnreadableRequest(f"its ResourceClaim {key} was not made for it")
 
     def _is_counted(self, key: str, pod: Pod, workload: Collection[str] | None) -> bool:
-        """Whether the claim counts with this user of it: what it holds once, else once for each workload that waits.
+        """Whether the claim counts with this user: an allocation once, a request once for each pending workload.
 
         Of several workloads any may start first, and has to have the GPUs.
         """
@@ -234,7 +234,7 @@ class ClaimReader:
         return first.metadata.uid == pod.metadata.uid
 
     def _is_given_up(self, key: str) -> bool:
-        """Whether all pods that run with the claim leave: it holds nothing any more when they are gone."""
+        """Whether all running users of the claim are terminating: after their end it has no devices."""
         running = [user for user in self._users.get(key, _NOBODY).values() if user.spec.node_name]
         return bool(running) and all(map(_leaves, running))
 

@@ -1,7 +1,7 @@
 """The kinds of controllers that people bring, and how large a gang of pods each of them implies. Pure.
 
-A controller's `Gang` is what must run for any of its pods to run: a number of pods, or parts that are told apart by a
-label of the pods. Parts that the controller makes only when others run or have ended are `later`: a gang that waited
+A controller's `Gang` is the set of pods that must run for any of its pods to run: a number of pods, or groups by a
+label of the pods. Groups that the controller makes only when others run or have ended are `later`: a gang that waited
 for them would wait for ever.
 
     JobSet            every replicated job with all pods of all its Jobs; those that wait for others (`dependsOn`,
@@ -248,7 +248,7 @@ ROOTS: Final = frozenset(
         ("ray.io", "RayService"),
     }
 )
-"""Kinds that make one workload after the other, or beside the other: what they own is the workload."""
+"""Kinds that make one workload after the other, or beside the other: their children are the workloads."""
 
 KINDS: Final = (
     ControllerKind("apps", "deployments", "Deployment", parents=None),

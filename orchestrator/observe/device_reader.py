@@ -1,11 +1,11 @@
 """Which GPUs the bound pods of all namespaces hold, read again for the nodes where something changed.
 
-Of most nodes nothing has to be worked out: muster bound all that runs there. On the others, in this order: what muster
-bound or is binding; what other pods hold that their kubelets have taken in; rooms that are kept by nominations; other
-pods. Whoever is bound by hand to a room that was made for another does not get that room.
+On most nodes muster bound every pod, and nothing is derived. On the others, devices are assigned in this order: pods
+that muster bound or is binding; other pods that their kubelets have admitted; nominations; other pods. A pod that was
+bound by hand to a nominated placement does not get its devices.
 
-A device plugin gives a pod so many GPUs, and chooses itself which. Where an agent says which those are, that comes
-first, whoever bound the pod; what muster wrote on it counts until then, as far as nobody else has that GPU.
+A device plugin gives a pod a number of GPUs, and chooses them itself. An agent's report of them comes first, whoever
+bound the pod. Until then the annotation of muster counts, unless another pod has that GPU.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +29,7 @@ _NOTHING_GIVEN: Final["Given"] = {}
 _NO_GPU_NODE: Final = GpuNode(0)
 
 NominatedDevices = dict[str, dict[str, tuple[Request, tuple[int, ...]]]]
-"""By node and uid, what a pod asks for and the devices that it is nominated to."""
+"""By node and uid, the request of a pod and its nominated devices."""
 
 
 Given = Mapping[tuple[str, str], tuple[int, ...]]
@@ -37,7 +37,7 @@ Given = Mapping[tuple[str, str], tuple[int, ...]]
 
 
 class Tenant(NamedTuple):
-    """A bound pod that may hold GPUs, and what it asks for. `is_foreign`: it is in no project, nothing is decided."""
+    """A bound pod that may use GPUs, and its request. `is_foreign`: it is in no project, and nothing is decided."""
 
     pod: Pod
     request: Request
@@ -72,7 +72,7 @@ class DeviceReader:
         self._touched.add(node.metadata.name)
 
     def note_given(self, node: str, given: Given) -> None:
-        """Take what the agent of a node says of which GPUs the kubelet gave to whom."""
+        """Take an agent's report of the pods with the GPUs of its node."""
         if self._given.get(node, _NOTHING_GIVEN) == given:
             return
         self._given[node] = given
@@ -80,7 +80,7 @@ class DeviceReader:
         self._touched.add(node)
 
     def note_pod(self, pod: Pod, *, is_there: bool, is_foreign: bool) -> None:
-        """Take a change of a pod, of whatever namespace and scheduler."""
+        """Take a change of a pod, of any namespace and scheduler."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         waits = is_there and not node and pod.spec.scheduler_name == SCHEDULER_NAME
         put(self._nominated, uid, pod if waits and pod.status.nominated_node_name else None)
@@ -111,7 +111,7 @@ class DeviceReader:
         return tuple(sorted(device for devices in held for device in devices))
 
     def read(self) -> Iterator[Tenant]:
-        """Work out what changed, and yield the pods that hold other devices than before."""
+        """Derive the changes, and yield the pods with other devices than before."""
         if self._others:
             self._take_nominations()
         for name in self._touched:
@@ -224,12 +224,12 @@ def _is_as_muster_writes(tenant: Tenant) -> bool:
 
 
 def _is_there(tenant: Tenant) -> bool:
-    """Whether its kubelet has taken the pod in, or nobody will evict it anyway."""
+    """Whether its kubelet has admitted the pod, or no kubelet will refuse it."""
     return tenant.is_foreign or bool(tenant.pod.status.start_time)
 
 
 def _age(tenant: Tenant) -> tuple[bool, str, str, str]:
-    """Foreign pods first, of which nobody can be evicted."""
+    """Foreign pods first, because they cannot be evicted."""
     metadata = tenant.pod.metadata
     return not tenant.is_foreign, metadata.creation_timestamp, metadata.name, metadata.uid
 

@@ -1,10 +1,10 @@
 """The claim for a pod's GPUs on a node that publishes them in slices: whole ones (`nvidia.com/gpu`), or parts. Pure.
 
-Its form is kube-scheduler's: one request for each container, named by the places of the container and of the resource.
-The kubelet finds a container's devices by the mappings that are written into the pod's status; the API server takes
-only those with a resource that the container asks for. So a container that is to see the parts of GPUs for which its
-pod's annotations ask has `muster.dev/gpu-part` in its limits, which means nothing anywhere else. Parts are one request,
-for all such containers together.
+Its form is kube-scheduler's: one request for each container, named by the positions of the container and of the
+resource. The kubelet finds a container's devices by the mappings in the pod's status; the API server accepts only
+those with a resource that the container requests. So a container with the GPU fractions of its pod's annotations has
+`muster.dev/gpu-part` in its limits, which has no other meaning. Fractions are one request, for all such containers
+together.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from orchestrator.devices.quantity import format_nano
 from orchestrator.names import GPU_PART_RESOURCE, GPU_RESOURCE
 
 NAME_INFIX: Final = "-extended-resources-"
-"""Between the name of the pod and what makes the claim's name its own."""
+"""Separator between the name of the pod and the unique suffix of the claim's name."""
 MADE_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 MAX_NAME: Final = 253
 PART_REQUEST: Final = "gpu-part"
@@ -64,7 +64,7 @@ def extended_claim(pod: Pod, class_name: str) -> Claim | None:
 
 
 def part_claim(pod: Pod, class_name: str, devices: int) -> Claim | None:
-    """The claim for parts of so many GPUs, without how large they are; None if no container is to see them."""
+    """The claim for fractions of a number of GPUs, without their size; None if no container uses them."""
     if not _containers_with_part(pod):
         return None
     request = Request(PART_REQUEST, PART_REQUEST, class_name, selectors=(IS_SHAREABLE,), count=devices)
@@ -138,5 +138,5 @@ def _containers_with_part(pod: Pod) -> list[str]:
 
 
 def _amounts(container: Container) -> dict[str, str | int]:
-    """What Kubernetes takes as the container's requests: limits, where nothing else is said."""
+    """The container's requests for Kubernetes: limits, if there are no requests."""
     return {**container.resources.limits, **container.resources.requests}

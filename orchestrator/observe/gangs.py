@@ -1,6 +1,6 @@
-"""How many pods of a workload must run for any to run: what annotations say, else what the kind of controller implies.
+"""The minimum number of running pods of a workload: by annotations, else by the kind of controller.
 
-What has succeeded is not waited for: a gang that comes to its end is smaller than it was. Pure.
+Succeeded pods are not waited for: a gang near its end is smaller than before. Pure.
 """
 
 from collections import Counter
@@ -22,8 +22,8 @@ def required(
 ) -> tuple[int, model.SubGroup | None]:
     """The least number of pods, and the tree of sub-groups if there is one.
 
-    `pods` are those that wait or run, oldest first; `levels` are the cluster's levels of topology. Raises
-    UnreadableRequest for what an annotation cannot mean.
+    `pods` are the pending and running ones, oldest first; `levels` are the cluster's levels of topology. Raises
+    UnreadableRequest for an invalid annotation.
     """
     first = pods[0][0]
     members = min_member(first, chain)
@@ -37,9 +37,9 @@ def required(
 
 
 def min_member(pod: Pod, chain: Chain) -> int | None:
-    """What the annotation on the pod says, or on its topmost owner; None: nothing.
+    """The value of the annotation on the pod, or on its topmost owner; None: no value.
 
-    What is no number above 0 asks for one pod. Raises UnreadableRequest for a number out of reach.
+    A value that is no number above 0 asks for one pod. Raises UnreadableRequest for a number out of range.
     """
     owner = {} if chain.owner is None else chain.owner.metadata.annotations
     text = pod.metadata.annotations.get(MIN_MEMBER_ANNOTATION, owner.get(MIN_MEMBER_ANNOTATION))
@@ -76,7 +76,7 @@ def _tree(gang: Gang, pods: Sequence[tuple[Pod, model.Pod]], succeeded: Sequence
     if present[OTHERS]:
         children.append(model.SubGroup(OTHERS, 0))
         at_once += 1
-    # what the controller makes later counts from when it runs: until then nobody may wait for it
+    # pods that the controller makes later count after they run: until then no pod may wait for them
     satisfied = sum(running[child.name] >= (child.minimum or 0) for child in children)
     needed = max(1, at_once, satisfied)
     return model.SubGroup("", None if needed >= len(children) else needed, tuple(children))

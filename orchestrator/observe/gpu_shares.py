@@ -1,7 +1,7 @@
-"""Parts of GPUs that pods have by reservations, on nodes with a device plugin.
+"""GPU fractions of pods by reservations, on nodes with a device plugin.
 
-Which GPU a reservation got, the plugin decides; the agent of the node learns it from the kubelet. What a pod has by
-reservations is written on it in the request that binds it. Pure.
+The plugin chooses the GPU of a reservation; the agent of the node learns it from the kubelet. The request that binds
+a pod writes its fractions by reservations on it. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ _WRITTEN: Final = (GPU_UUIDS_ANNOTATION, GPU_RESERVATIONS_ANNOTATION)
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """That a pod has a part of one GPU: the uid of the reservation that holds it, its index on the node, its UUID."""
+    """A pod's fraction of one GPU: the uid of the reservation, its index on the node, its UUID."""
 
     reservation: str
     index: int
@@ -31,7 +31,7 @@ class Share:
 
 
 def shares_of(pod: Pod) -> tuple[Share, ...]:
-    """Return what a bound pod has by reservations; nothing if it has ended, or if muster has not written it."""
+    """Return the fractions of a bound pod by reservations; none if it has ended, or if muster has not written them."""
     annotations = pod.metadata.annotations
     if not annotations.get(GPU_RESERVATIONS_ANNOTATION) or not pod.spec.node_name:
         return ()
@@ -46,7 +46,7 @@ def shares_of(pod: Pod) -> tuple[Share, ...]:
 
 
 def share_annotations(shares: Iterable[Share]) -> dict[str, str]:
-    """Return what is written on a pod that has these parts."""
+    """Return the annotations of a pod with these fractions."""
     in_order = sorted(shares, key=lambda share: share.index)
     return {
         GPU_DEVICES_ANNOTATION: devices_text(share.index for share in in_order),
@@ -56,7 +56,7 @@ def share_annotations(shares: Iterable[Share]) -> dict[str, str]:
 
 
 def without_shares(pod: Pod) -> dict[str, str]:
-    """Return what is written on a pod that has nothing by reservations: what its template says is not to stay."""
+    """Return the annotations of a pod without reservations: values of its template are removed."""
     return {key: "" for key in _WRITTEN if pod.metadata.annotations.get(key)}
 
 

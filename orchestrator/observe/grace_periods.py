@@ -1,4 +1,4 @@
-"""How long a pod may go on once it is evicted or deleted. Pure."""
+"""The time that an evicted or deleted pod may continue. Pure."""
 
 from typing import Final
 
@@ -7,14 +7,15 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.names import CHECKPOINT_GRACE_ANNOTATION
 
 MAX_GRACE_SECONDS: Final = 600
-"""The longest termination grace period of pods whose project says nothing else. So long a pod goes on, at most, once it
-is evicted, unless the operator is told otherwise."""
+"""The longest termination grace period of pods whose project sets no other. An evicted pod continues at most for this
+time, unless the operator is told otherwise.
+"""
 
 
 def grace_seconds(pod: Pod, max_seconds: int) -> int | None:
-    """How long after its eviction the pod may go on to save its work, at most `max_seconds`.
+    """The pod's time after its eviction to save its state, at most `max_seconds`.
 
-    None where neither its annotation nor its specification says so: then it has what Kubernetes gives it.
+    None if neither its annotation nor its specification sets it: then it has Kubernetes' default.
     """
     text = pod.metadata.annotations.get(CHECKPOINT_GRACE_ANNOTATION, "").strip()
     if text.isascii() and text.isdecimal():

@@ -1,4 +1,4 @@
-"""What of a node can be trusted with work: read off its conditions, labels, taints, annotations and counts."""
+"""The usable part of a node: from its conditions, labels, taints, annotations and counts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ NEVER_US: Final = 1 << 62
 class NodeHealth:
     """`gpu_count` GPUs with indices from 0, of which `unhealthy_gpus` are named, and `lost_gpus` more are not.
 
-    `unhealthy` says what is wrong with the whole node ("": nothing); `since_us` since when it is not ready, in
-    microseconds since the epoch: 0 when somebody marked it, `NEVER_US` when nobody knows since when.
+    `unhealthy` is the problem of the whole node ("": none). `since_us` is the time since when it is not ready, in
+    microseconds since the epoch: 0 if a person marked it, `NEVER_US` if the time is unknown.
     """
 
     gpu_count: int
@@ -45,8 +45,8 @@ def gives_gpus_twice(node: Node, published: PublishedGpus | None) -> bool:
 def node_health(node: Node, published: PublishedGpus | None = None) -> NodeHealth:
     """Read a node's health. GPUs that are in its capacity and not allocatable count as lost.
 
-    Where a driver publishes the node's GPUs these count, and what it taints is unhealthy. Raises ValueError when the
-    number of GPUs cannot be read.
+    If a driver publishes the node's GPUs these count, and tainted ones are unhealthy. Raises ValueError if the number
+    of GPUs cannot be read.
     """
     if published is not None:
         marked = named_gpus(marked_gpus(node), len(published.ids))
@@ -70,27 +70,27 @@ def node_health(node: Node, published: PublishedGpus | None = None) -> NodeHealt
 
 
 def marked_gpus(node: Node) -> str:
-    """Return what people and the node's agent wrote of GPUs that must not be used, as one list."""
+    """Return the annotations of people and of the node's agent about unusable GPUs, as one list."""
     keys = (UNHEALTHY_GPUS_ANNOTATION, FAILED_GPUS_ANNOTATION)
     return ",".join(node.metadata.annotations.get(key, "") for key in keys)
 
 
 def lost_gpus(node: Node) -> str:
-    """Return what the node's agent wrote of GPUs that do not answer any more."""
+    """Return the agent's annotation about GPUs that do not answer any more."""
     return node.metadata.annotations.get(LOST_GPUS_ANNOTATION, "")
 
 
 def refuses_pods(node: Node, published: PublishedGpus | None) -> tuple[int, ...]:
     """Return the GPUs because of which the node starts no pod with GPUs, though others of it are well.
 
-    NVIDIA's device plugin asks all GPUs of a node which of them go well together, and fails when one does not answer:
-    the kubelet then ends each pod at once that was bound there.
+    NVIDIA's device plugin asks all GPUs of a node for the best set, and fails if one does not answer: the kubelet
+    then ends each pod that is bound there at once.
     """
     return () if published is not None else named_gpus(lost_gpus(node), MAX_DEVICES)
 
 
 def named_gpus(text: str, count: int) -> tuple[int, ...]:
-    """The indices in `3,5`, in order, as far as the node has them; what is no index is left out."""
+    """The indices in `3,5`, in order, as far as the node has them; other texts are left out."""
     parts = (part.strip() for part in text.split(","))
     indices = {whole_number(part) for part in parts}
     return tuple(sorted(index for index in indices if index is not None and index < count))
@@ -131,6 +131,6 @@ def gpu_memory_mib(node: Node, published: PublishedGpus | None = None) -> int:
 
 
 def labelled_memory_mib(labels: Mapping[str, str]) -> int:
-    """Return what the labels of a node say of the memory of each of its GPUs in MiB, 0 if nothing."""
+    """Return the memory of each GPU in MiB by the labels of a node, 0 if unknown."""
     mib = whole_number(labels.get(GPU_MEMORY_LABEL, ""))
     return mib if mib is not None and mib <= MAX_AMOUNT >> 20 else 0

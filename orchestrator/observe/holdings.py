@@ -3,8 +3,7 @@
     muster bound it      its annotation says which GPUs it has
     somebody else did    its annotation says nothing that can be relied on; how many it asks for counts
 
-No more is ever held than the node has: what is not there for a pod that somebody else bound, its kubelet cannot give it
-either.
+Never more than the node has is counted: the kubelet cannot give a pod of another scheduler more either.
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ class GpuNode:
 
 
 class NodeDevices:
-    """What of each GPU of a node is held, in thousandths, while it is worked out who holds what."""
+    """The used thousandths of each GPU of a node, while the devices of its pods are derived."""
 
     def __init__(self, node: GpuNode) -> None:
         self._node = node
@@ -35,7 +34,7 @@ class NodeDevices:
         self._usable = frozenset(range(node.count)).difference(node.unhealthy)
 
     def occupy(self, request: Request, devices: Sequence[int]) -> None:
-        """Enter what a pod holds; devices that the node does not have are not there."""
+        """Enter the devices of a pod; devices that the node does not have are ignored."""
         share_milli = self._share_milli(request)
         for device in devices:
             if device < self._node.count:
@@ -50,7 +49,7 @@ class NodeDevices:
         )
 
     def choose(self, request: Request) -> tuple[int, ...]:
-        """Devices for what the pod asks for, as far as there are any.
+        """Devices for the pod's request, as far as there are any.
 
         Parts go where others have parts already. Idle devices are chosen from the top: there muster itself comes last.
         """
@@ -72,7 +71,7 @@ class NodeDevices:
 
 
 def held_request(request: Request, devices: Sequence[int]) -> Request:
-    """What a pod with these devices holds: never more GPUs than it has."""
+    """The allocation of a pod with these devices: never more GPUs than it has."""
     if not request.is_shared:
         return Request(len(devices), 0, request.cpu_milli, request.memory_bytes, scalars=request.scalars)
     if not devices:

@@ -1,8 +1,8 @@
 """Which namespace belongs to which project: by the Project's own word, never by a label that others can set.
 
-A project has one namespace. Either its `spec.namespace` names it, and the namespace's label names the project, so that
-both of their administrators agree; or it is `muster-NAME`, which the operator makes, and which refers to the Project by
-its uid as its owner. Kubernetes' own namespaces, `default` and muster's own are never one.
+A project has one namespace. Either its `spec.namespace` names it, and the namespace's label names the project, so
+that both of their administrators agree. Or it is `muster-NAME`, which the operator makes, and which refers to the
+Project by its uid as its owner. Kubernetes' own namespaces, `default` and muster's own are never one.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ RESERVED: Final = frozenset({"default", SYSTEM_NAMESPACE})
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a namespace is Kubernetes' own, muster's own, or everybody's, and can be no project's."""
+    """Whether a namespace is Kubernetes' own, muster's own, or the default one, and can belong to no project."""
     return name in RESERVED or name.startswith(RESERVED_PREFIXES)
 
 
@@ -50,7 +50,7 @@ def objection(namespace: Namespace, project: Project) -> str:
 
 
 def names_its_project(namespace: Namespace, project: str) -> bool:
-    """Whether a namespace says by label and owner that it is of a project of that name: for those who may not read
+    """Whether a namespace belongs to a project of that name by label and owner: for users without the right to read
     the Project. The uid is not compared.
     """
     return namespace.metadata.labels.get(PROJECT_LABEL) == project and any(
@@ -81,7 +81,7 @@ class NamespaceOwners:
         self._claims: dict[str, dict[str, None]] = {}
 
     def note_namespace(self, namespace: Namespace, *, is_there: bool) -> bool:
-        """Take a change of a namespace; True when it belongs to somebody else now."""
+        """Take a change of a namespace; True if it belongs to another project now."""
         name = namespace.metadata.name
         if is_there:
             self._namespaces[name] = namespace
@@ -90,7 +90,7 @@ class NamespaceOwners:
         return self._settle(name)
 
     def note_project(self, project: Project, *, is_there: bool) -> list[str]:
-        """Take a change of a project; returns the namespaces that belong to somebody else now."""
+        """Take a change of a project; returns the namespaces that belong to another project now."""
         name, changed = project.metadata.name, []
         before = self._projects.pop(name, None)
         if before is not None:

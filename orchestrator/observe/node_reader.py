@@ -1,4 +1,4 @@
-"""The nodes of a snapshot, read again when they change or when what other schedulers' pods hold on them does."""
+"""The nodes of a snapshot, read again after a change of them or of the use by other schedulers' pods."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -31,7 +31,7 @@ _UNKNOWN: Final = Held(None, None, scalars=None)
 
 
 class NodeReader:
-    """The nodes with what pods hold on them that are in no workload, sorted by name."""
+    """The nodes with the use by pods outside of workloads, sorted by name."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class NodeReader:
         return self._sorted
 
     def skipped(self) -> Iterator[SkippedObject]:
-        """Yield what decisions do not count with."""
+        """Yield the skipped objects."""
         for name, published in self._claims.slices.gpus().items():
             node = self._nodes.get(name)
             if node is not None and gives_gpus_twice(node, published):

@@ -8,19 +8,20 @@ from orchestrator.labels import LabelRequirement, requirement_of
 from orchestrator.observe.unreadable import UnreadableRequest
 
 Terms = tuple[tuple[LabelRequirement, ...], ...]
-"""Any of them must hold, with all its requirements; none at all: every node will do."""
+"""Any of them must match, with all its requirements; without any, every node matches."""
 
 MAX_TERMS: Final = 32
 MAX_REQUIREMENTS: Final = 64
 MAX_VALUES: Final = 1000
-"""Of one pod, in all its terms together. A decision looks at them for every node, so they are what one pod may cost
-all others. People write one to three terms; a list of many hosts has its place in the values."""
+"""Maxima for one pod, in all its terms together. A decision evaluates them for every node, so they bound one pod's
+cost for all others. People write one to three terms; a list of many hosts belongs into the values.
+"""
 
 _NO_NODE: Final = (LabelRequirement("metadata.name", "In", ()),)
 
 
 def terms_of(selector: NodeSelector | None) -> Terms:
-    """What a selector of Kubernetes asks of a node; requirements on fields are matched like those on labels.
+    """A selector of Kubernetes as requirements on a node; requirements on fields are matched like those on labels.
 
     As in Kubernetes a term without requirements matches no node. Raises ValueError if there are too many, or one has an
     unknown operator.
@@ -49,8 +50,8 @@ def not_on(node: str | None) -> Terms:
 def both(first: Terms, second: Terms) -> Terms:
     """The terms that hold where one of the first and one of the second do.
 
-    Values that both ask of one label are intersected, and what no node can match is left out, so that claims of one
-    class ask for no more together than each alone. Raises UnreadableRequest when too many remain.
+    Values that both require of one label are intersected, and impossible terms are left out, so that claims of one
+    class require no more together than each alone. Raises UnreadableRequest if too many remain.
     """
     if not first or not second or first == second:
         return first or second

@@ -1,10 +1,10 @@
-"""What is written on pods about the places that are kept for them. Pure.
+"""The annotations of nominations on pods. Pure.
 
     a pod that waits       status.nominatedNodeName: n2, muster.dev/nominated-devices: "0,1"
     a pod that is evicted  muster.dev/successor-nomination: "n2:0,1", for the pod that its controller makes next
 
-People who submit work choose the annotations of their pods, but neither their status nor who is evicted: so an
-annotation counts beside what only the API server's own and the operator's account can have written.
+Users choose the annotations of their pods, but neither their status nor their evictions. So an annotation counts only
+beside a field that the API server's own and the operator's account alone can write.
 """
 
 from typing import Any, Final
@@ -31,9 +31,9 @@ _EVICTED: Final = Condition(type=DISRUPTED_CONDITION, status="True", reason=EVIC
 
 
 def nomination_of(pod: Pod) -> Placement | None:
-    """The place that is kept for an unbound pod, or for the successor of one that is evicted; None: no readable one.
+    """The nomination of an unbound pod, or of an evicted one's successor; None: no readable one.
 
-    Neither the node nor the devices need exist: that is for whoever knows the nodes to look at.
+    Neither the node nor the devices need exist: callers that know the nodes check that.
     """
     if not shows_nomination(pod):
         return None
@@ -47,7 +47,7 @@ def nomination_of(pod: Pod) -> Placement | None:
 
 
 def shows_nomination(pod: Pod) -> bool:
-    """Whether the pod says that a place is kept, be it in a way that cannot be read."""
+    """Whether the pod has a nomination, even an unreadable one."""
     if pod.status.phase in FINISHED:
         return False
     leaves = pod.metadata.deletion_timestamp is not None
@@ -57,19 +57,20 @@ def shows_nomination(pod: Pod) -> bool:
 
 
 def waiting_annotations(place: Placement | None) -> dict[str, str | None]:
-    """The annotations of an unbound pod, beside its nominated node; None for those that are to go."""
+    """The annotations of an unbound pod, beside its nominated node; None for those to remove."""
     return {NOMINATED_DEVICES_ANNOTATION: devices_text(place.devices) if place and place.devices else None}
 
 
 def leaving_annotations(place: Placement | None) -> dict[str, str | None]:
-    """The annotations of a pod that is evicted, for its successor; None for those that are to go."""
+    """The annotations of an evicted pod, for its successor; None for those to remove."""
     if place is None:
         return {SUCCESSOR_NOMINATION_ANNOTATION: None}
     return {SUCCESSOR_NOMINATION_ANNOTATION: f"{place.node}:{devices_text(place.devices)}"}
 
 
 def bound_annotations(pod: Pod, place: Placement | None) -> dict[str, str]:
-    """What to write when the pod, nominated for that place, is bound: a binding can empty an annotation, not remove it.
+    """The annotations for the binding of a pod with that nomination: a binding can empty an annotation, not remove
+    it.
 
     The API server itself takes the nominated node off, from Kubernetes 1.35; before, the kubelet with its first report.
     """

@@ -1,7 +1,7 @@
-"""Pods with GPUs in the namespaces of projects that other schedulers are to place, or nobody: each one workload.
+"""Pods with GPUs in the namespaces of projects for other schedulers, or for none: each is one workload.
 
-Whoever leaves the scheduler's name out is charged like everybody else, and what exceeds the quota can be taken back. Of
-such a pod nothing is decided but that: muster starts no other in its place, moves it nowhere, and waits for no gang.
+A pod without the scheduler's name counts like any other, and GPUs over quota can be reclaimed. Nothing else is
+decided about it: muster starts no successor, migrates it nowhere, and waits for no gang.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -19,7 +19,7 @@ from orchestrator.observe.snapshot import created_at_us, held_pod, started_at_us
 from orchestrator.planner import model
 
 _NOWHERE: Final = model.Constraints(node_terms=((LabelRequirement("metadata.name", "In"),),))
-"""No node has an empty set of names: whoever would move the pod finds no place for it."""
+"""No node has an empty set of names: a migration of the pod finds no node."""
 
 
 class OutsiderReader:
@@ -58,7 +58,7 @@ class OutsiderReader:
         self._touched.update(uid for uid in uids if uid in self._pods)
 
     def read(self) -> tuple[model.Workload, ...]:
-        """Read what changed, and return the workloads by id."""
+        """Read the changes, and return the workloads by id."""
         changed = False
         for uid in self._touched:
             pod = self._pods.get(uid)

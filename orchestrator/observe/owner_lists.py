@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from orchestrator.cluster.wire import OwnerReference
 
 MAX_KINDS = 64
-"""Whoever makes pods can refer to any kind: of more than so many no further one is listed."""
+"""Maximum number of listed kinds: users can refer to any kind."""
 
 
 async def list_owners(
     transport: Transport, pods: Iterable[Pod], known: Mapping[str, Object], namespace: str | None = None
 ) -> tuple[dict[str, Object], list[str]]:
-    """Return what is to be read of the owners of our pods beside those that are known, by uid.
+    """Return the unknown owners of our pods that must be read, by uid.
 
     And one line for each kind of owner that could not be read. One request for each kind that the pods refer to, and
     one to learn where it lives; none where all owners are known.

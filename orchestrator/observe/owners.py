@@ -6,8 +6,8 @@
     pod ──> Thing                     the Thing, whatever it is
     pod                               the pod; or all pods of its name, where they ask for a gang
 
-An owner of a kind that `controllers` does not know counts when it can be read. An owner in another namespace is none:
-an owner reference is no more than what whoever made the pod has written.
+An owner of a kind that `controllers` does not know counts if it can be read. An owner in another namespace does not
+count: an owner reference is a text of the pod's author.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,12 +24,12 @@ from orchestrator.observe.controllers import CONTROLLERS, Controller, Gang, clim
 from orchestrator.observe.dict_ops import discard, put
 
 MAX_OWNERS: Final = 8
-"""So many owners are followed at most."""
+"""Maximum number of owners that are followed."""
 POD_KIND: Final = ("", "Pod")
 
 
 class Reading(Enum):
-    """What is known of a kind of owner: it is being looked up, kept current, or cannot be read."""
+    """The state of a kind of owner: looked up, watched, or unreadable."""
 
     PENDING = "pending"
     CURRENT = "current"
@@ -47,8 +47,8 @@ class KindState:
 class Chain(msgspec.Struct, frozen=True, gc=False):
     """The workload of a pod: its id, name and kind, and the owners on the way there.
 
-    `owner` is the topmost that was read, `uids` are all that were looked for, lowest first. `gang` is what the kind
-    implies. `is_open`: the last owner that was looked for is not known. `complete` is false while it may yet be.
+    `owner` is the topmost one that was read, `uids` are all look-ups, lowest first. `gang` is implied by the kind.
+    `is_open`: the last owner is not known. `complete` is false while it may become known.
     """
 
     id: str
@@ -70,7 +70,7 @@ class Owners:
         self._kinds: dict[tuple[str, str], Reading] = {}
 
     def put(self, owner: Object, *, is_there: bool) -> bool:
-        """Keep or forget an owner; whether that may matter to its pods: most of what changes is status."""
+        """Keep or forget an owner; return whether that may affect its pods: most changes are status."""
         uid = owner.metadata.uid
         before = self._known.get(uid)
         put(self._known, uid, owner if is_there else None)
@@ -115,12 +115,12 @@ class Owners:
                 top = above
         identifier, name = _name(top, pod)
         if is_open and top is reference:
-            # whoever made the pod may have written the uid of an owner in another namespace
+            # the author of the pod may have written the uid of an owner in another namespace
             identifier = f"{metadata.namespace}/{identifier}"
         return Chain(identifier, name, top.kind, owner, tuple(uids), gang, is_open, complete)
 
     def is_part(self, owner: Object) -> bool:
-        """Whether an object is owned by another that is the workload in its place."""
+        """Whether an object is owned by another that is the workload instead."""
         above = owner.metadata.controller
         if above is None or not climbs((owner.resource.group, owner.resource.kind), key_of(above)):
             return False
@@ -149,7 +149,7 @@ class Membership:
         uid = pod.metadata.uid
         chain = self._chains[uid] = self._owners.chain(pod)
         for owner in chain.uids:
-            if owner != chain.id:  # whoever asks knows the pods of a workload by its id
+            if owner != chain.id:  # callers know the pods of a workload by its id
                 self._under.setdefault(owner, {})[uid] = pod
         if chain.is_open:
             self._open[uid] = pod
@@ -176,7 +176,7 @@ class Membership:
         return self._owners.put(owner, is_there=is_there)
 
     def note_kind(self, state: KindState) -> list[Pod]:
-        """Take a change of what can be read; return the pods that it may matter to: they are to join again."""
+        """Take a change of readable kinds; return the affected pods, which are to join again."""
         self._owners.put_kind(state)
         return list(self._open.values())
 

@@ -54,7 +54,7 @@ class ProjectReader:
         return {name: problem.why for name, problem in problems.items() if isinstance(problem, Unreadable)}
 
     def skipped(self) -> Iterator[SkippedObject]:
-        """Yield what decisions do not count with."""
+        """Yield the skipped objects."""
         for name, why in self.unreadable().items():
             yield SkippedObject("Project", "", name, self._known[name].metadata.uid, why)
 

@@ -1,4 +1,4 @@
-"""The GPUs that a driver publishes in slices, by node: their order, memory, model and what is wrong with them. Pure.
+"""The GPUs that a driver publishes in slices, by node: their order, memory, model and problems. Pure.
 
 Drivers list devices in any order, which changes when they start again. GPUs are counted in the order of their names.
 """

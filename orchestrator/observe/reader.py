@@ -1,12 +1,11 @@
-"""Snapshots one after the other, at a cost that follows what changed between them.
+"""Snapshots one after the other, at a cost that follows the changes between them.
 
     changes of the caches ──────────> note ──> what is touched: workloads, nodes ──> read ──> snapshot
                                        ^
     requests under way ──> PodCache ───┘
 
-What a change touches is read again when the next snapshot is asked for, and nothing else is. What comes out as it was
-stays the very same object, by which the planner knows that it need not look: a pod whose status alone changed, a
-node's heartbeat.
+The objects of a change are read again for the next snapshot, and no others. An unchanged result stays the same
+object, by which the planner knows that it can skip it: a pod with a changed status alone, a node's heartbeat.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -131,12 +130,12 @@ class Reader:
         return self._devices.miscounted()
 
     def read_ahead(self, most: int, *, now_us: int = 0) -> None:
-        """Read so many of the workloads that were touched, at most: the next snapshot has to read the others only."""
+        """Read at most this number of touched workloads: the next snapshot reads the others only."""
         self._settle()
         self._workloads.read_touched(now_us, most)
 
     def note(self, change: Change[Any]) -> None:
-        """Take one change: of a pod, node, namespace, project, of storage, of what kinds of owners can be read.
+        """Take one change: of a pod, node, namespace, project, storage, or a kind of owner.
 
         Anything else is the owner of pods.
         """
@@ -172,7 +171,7 @@ class Reader:
         budgets: tuple[model.Budget, ...] = (),
         hints: Hints = NO_HINTS,
     ) -> Reading:
-        """Build the planner's snapshot. What cannot be read is left out and named.
+        """Build the planner's snapshot. Unreadable objects are left out and named.
 
         `now_us` is the time of the decision; 0: rules about time do not apply. `budgets` are the budgets for
         disruption.
@@ -266,7 +265,7 @@ class Reader:
             self._workloads.touch_all()
 
     def _is_ours(self, uid: str) -> bool:
-        """Whether what the pod holds is counted for a workload."""
+        """Whether the pod's devices count for a workload."""
         return uid in self._outsiders or self._workloads.pod(uid) is not None
 
     def _touch(self, nodes: Iterable[str], pods: Collection[str]) -> None:

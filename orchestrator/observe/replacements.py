@@ -1,8 +1,8 @@
 """Which pods that leave have their successors already. Pure.
 
-A controller makes the next pod when it sees that one leaves (a Job, a ReplicaSet) or only when it is gone (a
-StatefulSet). Nobody writes down for which pod the next one was made, so it is read from the times: a pod that was
-created when another one had been deleted is taken for its successor.
+A controller makes the next pod when one begins to terminate (a Job, a ReplicaSet) or only after its end (a
+StatefulSet). The predecessor is not recorded anywhere, so it is derived from the times: a pod that was created after
+the deletion of another one counts as its successor.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,7 +37,7 @@ def _replaced(pods: Iterable[tuple[Pod, model.Pod]]) -> frozenset[str]:
         return frozenset()
     created.sort(reverse=True)
     replaced: list[str] = []
-    # Whoever was removed last has the fewest to choose from. Times are whole seconds: the same one counts.
+    # The pod that was removed last has the fewest candidates. Times are whole seconds: an equal one counts.
     for removed_us, uid in sorted(leaving, reverse=True):
         if len(replaced) < len(created) and created[len(replaced)] >= removed_us:
             replaced.append(uid)
@@ -45,7 +45,7 @@ def _replaced(pods: Iterable[tuple[Pod, model.Pod]]) -> frozenset[str]:
 
 
 def _keeps_its_name(pod: Pod) -> bool:
-    """Whether the successor has the same name, and so cannot be there before the pod is gone."""
+    """Whether the successor has the same name, and so cannot exist before the pod's end."""
     controller = pod.metadata.controller
     return controller is not None and controller.kind == "StatefulSet"
 

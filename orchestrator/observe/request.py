@@ -1,4 +1,4 @@
-"""What one pod asks for, and where it may run: from the pod's specification to the planner's terms."""
+"""The request of one pod, and its constraints: from the pod's specification to the planner's terms."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -55,8 +55,9 @@ NODE_NAME_LABEL = "metadata.name"
 """Under this pseudo label a node carries its own name, so that terms on fields are matched like terms on labels."""
 
 MAX_AMOUNT: Final = 10**15
-"""Of thousandths of a CPU, or of bytes: a thousand times what the largest machines have. A pod that asks for more is
-not counted with, because sums with it would reach what stands for unlimited."""
+"""In thousandths of a CPU, or in bytes: a thousand times the size of the largest machines. A pod that requests more
+is skipped, because sums with it would reach the value for unlimited.
+"""
 MAX_DEVICES: Final = 1024
 """GPUs of one node or pod. Nodes have 16 at most; device plugins that announce each several times, some hundreds."""
 MAX_TOLERATIONS: Final = 128
@@ -71,12 +72,12 @@ NO_SCALARS: Final = frozenset(("cpu", "memory", "pods", GPU_RESOURCE, GPU_PART_R
 _UNITS: Final = {GPU_RESOURCE: "devices", "cpu": "thousandths of a CPU", "memory": "bytes"}
 _MOST: Final = {GPU_RESOURCE: MAX_DEVICES, "cpu": MAX_AMOUNT, "memory": MAX_AMOUNT}
 GPU_PARTS: Final = frozenset((GPU_FRACTION_ANNOTATION, GPU_MEMORY_ANNOTATION))
-"""The annotations that ask for parts of GPUs."""
+"""The annotations that request GPU fractions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a bound pod holds on its node; None where it cannot be read, which has to count as all there is.
+    """The devices of a bound pod on its node; None if they cannot be read, which counts as all of them.
 
     `scalars` are the other resources; None: nothing is known of them. `traits` are for constraints between pods.
     """
@@ -89,7 +90,7 @@ class Held:
 
 
 def resource_request(pod: Pod) -> Request:
-    """What the pod asks of Kubernetes itself, whatever its annotations say. Raises UnreadableRequest."""
+    """The pod's request to Kubernetes itself, without its annotations. Raises UnreadableRequest."""
     names = scalar_names(pod)
     if len(names) > MAX_SCALARS:
         raise UnreadableRequest(
@@ -126,7 +127,7 @@ def _scalars(amounts: Mapping[str, int]) -> Scalars:
 
 
 def held_on_node(pod: Pod) -> Held:
-    """What a bound pod of another scheduler holds beside GPUs, each resource read by itself."""
+    """The use of a bound pod of another scheduler beside GPUs, each resource read alone."""
     problems: list[str] = []
 
     def read(resource: str) -> int | None:
@@ -151,7 +152,7 @@ def is_admitted(pod: Pod) -> bool:
 
 
 def is_reservation(pod: Pod) -> bool:
-    """Whether the pod is muster's own and holds a GPU for pods with parts of it: what these have counts, not it."""
+    """Whether the pod is muster's own reservation for GPU fractions: its users count, not the pod."""
     metadata = pod.metadata
     return metadata.namespace == SYSTEM_NAMESPACE and metadata.labels.get(RESERVATION_LABEL) == "true"
 
@@ -170,9 +171,9 @@ def concerns_gpus(pod: Pod) -> bool:
 
 
 def gpu_request(pod: Pod, *, with_parts: bool = True) -> Request:
-    """What the pod asks for in GPUs alone, whether its request can be read or not.
+    """The pod's request of GPUs alone, whether its whole request can be read or not.
 
-    A number that cannot be read is the largest, a part of a GPU that cannot be read a whole one.
+    An unreadable number is the largest, an unreadable GPU fraction is a whole one.
     """
     try:
         count = _resource(pod, GPU_RESOURCE)
@@ -194,7 +195,7 @@ def has_gpus_of_plugin(pod: Pod) -> bool:
 
 
 def readable_request(pod: Pod) -> Request:
-    """What a bound pod that cannot be read asks for, each resource by itself; more than there is where it cannot be."""
+    """The request of a bound pod that cannot be read, each resource alone; an unreadable one is more than exists."""
 
     def read(resource: str) -> int:
         try:
@@ -213,7 +214,7 @@ def readable_request(pod: Pod) -> Request:
 def gpu_devices(pod: Pod) -> tuple[int, ...]:
     """The indices of the GPUs that are written on a pod; empty when none are.
 
-    Raises UnreadableRequest for what muster never writes.
+    Raises UnreadableRequest for a text that muster never writes.
     """
     text = pod.metadata.annotations.get(GPU_DEVICES_ANNOTATION, "")
     if not text:
@@ -229,7 +230,7 @@ def gpu_devices(pod: Pod) -> tuple[int, ...]:
 
 
 def devices_text(devices: Iterable[int]) -> str:
-    """Return what is written on a pod for these GPUs, as `gpu_devices` reads it."""
+    """Return the annotation of a pod with these GPUs, as `gpu_devices` reads it."""
     return ",".join(map(str, devices))
 
 
@@ -242,7 +243,7 @@ def devices_of(pod: Pod) -> tuple[int, ...]:
 
 
 def _resource(pod: Pod, resource: str) -> int:
-    """What the pod requests of the resource, CPU in thousandths. Raises UnreadableRequest."""
+    """The pod's request of the resource, CPU in thousandths. Raises UnreadableRequest."""
     if resource == GPU_RESOURCE and is_reservation(pod):
         return 0
     try:
@@ -264,7 +265,7 @@ def _resource(pod: Pod, resource: str) -> int:
 
 
 def pod_request(pod: Pod) -> Request:
-    """What the pod asks for, parts of GPUs included. Raises UnreadableRequest."""
+    """The pod's request, GPU fractions included. Raises UnreadableRequest."""
     plain = resource_request(pod)
     annotations = _parts_in(pod.metadata.annotations)
     if plain.gpu_count and annotations:
@@ -293,7 +294,7 @@ def asks_the_same(before: Pod, after: Pod) -> bool:
 
 
 def _parts(annotations: Mapping[str, str]) -> Request | None:
-    """The parts of GPUs that the annotations ask for, None for none. Raises UnreadableRequest."""
+    """The GPU fractions in the annotations, None for none. Raises UnreadableRequest."""
     parts = _parts_in(annotations)
     if not parts:
         return None

@@ -1,6 +1,6 @@
 """Slices, classes and claims of dynamic resource allocation, from the API's objects to the planner's values, and back.
 
-Of every version of `resource.k8s.io`: v1, v1beta2 and v1beta1. What is listed is bounded, well above the API's bounds.
+Of every version of `resource.k8s.io`: v1, v1beta2 and v1beta1. Lists are bounded, well above the API's bounds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,7 @@ def decode(kind: type[T], data: bytes | str) -> T:
 
 
 def read_slice(published: wire.ResourceSlice) -> ResourceSlice:
-    """Return what a driver publishes. Raises UnreadableDevices."""
+    """Return the published devices of a driver. Raises UnreadableDevices."""
     spec = published.spec
     _bounded(spec.devices, MAX_DEVICES, "spec.devices")
     return ResourceSlice(
@@ -90,7 +90,7 @@ def read_class(device_class: wire.DeviceClass) -> DeviceClass:
 
 
 def read_claim(claim: wire.ResourceClaim) -> Claim:
-    """Return what a claim asks for. Raises UnreadableDevices."""
+    """Return the request of a claim. Raises UnreadableDevices."""
     devices = claim.spec.devices
     where = "spec.devices"
     return Claim(
@@ -114,7 +114,7 @@ def read_claim(claim: wire.ResourceClaim) -> Claim:
 
 
 def read_allocation(claim: wire.ResourceClaim) -> Allocation | None:
-    """Return what a claim holds, None if nothing; whatever it asks for. Raises UnreadableDevices."""
+    """Return the allocation of a claim, None if there is none; its request is not read. Raises UnreadableDevices."""
     status = claim.status.allocation
     if status is None:
         return None

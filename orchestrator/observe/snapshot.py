@@ -1,8 +1,8 @@
 """From the objects in the cluster to the planner's snapshot. Pure: objects in, snapshot out.
 
-A workload is the pods that share their topmost owner (`owners`); a bare pod is a workload of one. Its age is the
-owner's, so an evicted job keeps its place in the queue. Kubernetes' timestamps count whole seconds: workloads made
-within about the same second are put in order by the time that `submit` wrote down.
+A workload is the pods with the same topmost owner (`owners`); a bare pod is a workload of one. Its age is the
+owner's, so an evicted job keeps its position in the queue. Kubernetes' timestamps are whole seconds: workloads of
+about the same second are ordered by the time that `submit` recorded.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ from orchestrator.planner.gangs import has_gang
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What the caches hold, by uid.
+    """The content of the caches, by uid.
 
     `now_us` is the time of the decision; 0: rules about time do not apply.
     """
@@ -101,7 +101,7 @@ class Reading:
 
 
 def owner_uid(pod: Pod) -> str:
-    """What makes pods one workload: the uid of the controlling owner, or the pod's own."""
+    """The key that makes pods one workload: the uid of the controlling owner, or the pod's own."""
     for owner_reference in pod.metadata.owner_references:
         if owner_reference.controller:
             return owner_reference.uid
@@ -114,9 +114,9 @@ def planner_node(
     foreign_devices: tuple[int, ...] = (),
     published: PublishedGpus | None = None,
 ) -> model.Node:
-    """The node in the planner's terms, with what pods of other schedulers hold on it beside those devices.
+    """The node in the planner's terms, with the use by other schedulers' pods beside those devices.
 
-    `published` are the GPUs that a driver publishes for it. Raises ValueError when what it has cannot be read.
+    `published` are the GPUs that a driver publishes for it. Raises ValueError if its resources cannot be read.
     """
     allocatable = node.status.allocatable
     health = node_health(node, published)
@@ -188,7 +188,7 @@ def _amount(allocatable: Mapping[str, str | int], resource: str, parse: Callable
 
 
 def _sum(amounts: Iterable[int | None], everything: int) -> int:
-    """What they hold together; one that is not known holds everything."""
+    """Their use together; an unknown one counts as everything."""
     return sum(everything if amount is None else amount for amount in amounts)
 
 
@@ -259,7 +259,7 @@ def held_pod(
     stuck: bool = False,
     max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
-    """What a bound pod holds, without all that a decision about it would look at, whether it can be read or not.
+    """The devices of a bound pod, without the other inputs of a decision, whether it can be read or not.
 
     `devices`, `claims` and `stuck` as for `planner_pod`.
     """
@@ -289,7 +289,7 @@ def _state(pod: Pod, max_checkpoint_grace_seconds: int, *, stuck: bool) -> model
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """The pods of one workload, oldest first, each with what it is to the planner, and what is known about them.
+    """The pods of one workload, oldest first, each with its form for the planner, and the known facts about them.
 
     `chain` leads to its owner, `succeeded` are the pods that have done their part. `stale_since_us` is since when the
     gang is short of pods, if it is.
@@ -336,9 +336,9 @@ def planner_workload(together: Together, levels: tuple[str, ...] = ()) -> model.
 
 
 def held_workload(together: Together) -> model.Workload:
-    """The bound pods of a workload that cannot be read: they hold what they hold, and nothing is decided for them.
+    """The bound pods of an unreadable workload: they keep their devices, and nothing is decided for them.
 
-    It counts against its project, and may be evicted as its pods say; what it asks as a gang is not looked at.
+    It counts against its project, and may be evicted as its pods say; its gang is not read.
     """
     first = together.pods[0][0]
     interactive = first.metadata.labels.get(TYPE_LABEL) == INTERACTIVE
@@ -371,7 +371,7 @@ def created_at_us(owner: Object | None, first: Pod) -> int:
 
 
 def _may_be_taken_back(together: Together) -> bool:
-    """Whether any pod says that it is preemptible, or muster did not admit it: then nobody looked at the quota."""
+    """Whether any pod says that it is preemptible, or muster did not admit it: then the quota was not checked."""
     return any(
         is_preemptible(pod) or (pod.spec.node_name and not is_admitted(pod)) for pod, _ in together.pods
     )

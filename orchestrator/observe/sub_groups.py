@@ -1,4 +1,4 @@
-"""What annotations on pods say about which of them belong together: topology, and trees of sub-groups. Pure."""
+"""The annotations on pods about their groups: topology, and trees of sub-groups. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class GroupForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbi
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """What pods of one template have in common; `leaves` are the names of the sub-groups with their sizes."""
+    """The common settings of pods of one template; `leaves` are the names of the sub-groups with their sizes."""
 
     topology: model.TopologyRule | None = None
     groups: model.SubGroup | None = None
@@ -54,7 +54,7 @@ class Grouping:
 
 
 def grouping(annotations: Mapping[str, str], levels: tuple[str, ...]) -> Grouping:
-    """What the annotations of a pod ask for. Raises UnreadableRequest when it cannot be meant."""
+    """The requests in the annotations of a pod. Raises UnreadableRequest if they are invalid."""
     return _grouping(
         annotations.get(TOPOLOGY_REQUIRED_ANNOTATION),
         annotations.get(TOPOLOGY_PREFERRED_ANNOTATION),
@@ -111,7 +111,7 @@ def _forms(tree: str) -> tuple[GroupForm, ...]:
     """The sub-groups that the annotation names. Raises UnreadableRequest, also for more than can be looked at."""
     if len(tree) > MAX_TREE_CHARACTERS:
         raise _wrong(SUB_GROUPS_ANNOTATION, tree, f"it is longer than {MAX_TREE_CHARACTERS} characters")
-    # before it is decoded: the decoder goes as deep as the brackets, and ends in a RecursionError
+    # before it is decoded: the decoder recurses with the brackets, and ends in a RecursionError
     if _nesting(tree) > 2 * MAX_DEPTH:
         raise _wrong(SUB_GROUPS_ANNOTATION, tree, f"sub-groups may be nested {MAX_DEPTH} deep")
     try:
@@ -177,7 +177,7 @@ def _topology(
 
 
 def _level(where: str, text: str | None, levels: tuple[str, ...]) -> str | None:
-    """The label of a level, which may be named by what stands behind the last slash of it."""
+    """The label of a level, which can be named by the text after its last slash."""
     if text is None:
         return None
     for level in levels:

@@ -16,7 +16,7 @@ from orchestrator.cluster.objects import Metadata
 logger = logging.getLogger(__name__)
 
 MAX_REMEMBERED: Final = 1000
-"""So many mistakes are remembered, so that a traceback is not logged again for every change."""
+"""Number of remembered mistakes, so that a traceback is not logged again for every change."""
 
 T = TypeVar("T")
 
@@ -42,22 +42,23 @@ class SkippedObject:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """In the place of what could not be read: why."""
+    """The reason, instead of an unreadable object."""
 
     why: str
 
 
 class Boundary:
-    """Reads one object; whatever is wrong with it stays with it."""
+    """Reads one object, and keeps its errors from others."""
 
     def __init__(self) -> None:
         self._logged: dict[str, None] = {}
 
     def read(self, what: str, read: Callable[[], T]) -> T | Unreadable:
-        """Return what `read` returns, or why it could not. `what` names the object, as in `pod team-a/job-0`.
+        """Return the result of `read`, or the reason of its failure. `what` names the object, as in `pod
+        team-a/job-0`.
 
-        A ValueError tells what is wrong with the object. Every other exception is a mistake in muster: it is logged
-        with its traceback, once for each object and message.
+        A ValueError describes an error of the object. Every other exception is a mistake in muster: it is logged with
+        its traceback, once for each object and message.
         """
         try:
             return read()

@@ -1,7 +1,7 @@
-"""What the claims of a pod say about where it may run: volumes that only some nodes reach. Pure.
+"""The constraints of a pod's PVCs on its node: volumes that only some nodes reach. Pure.
 
-A claim that has a volume brings the volume's node affinity; one that has none yet, and whose class waits for the first
-consumer, the topologies that the class allows.
+A PVC with a volume has the volume's node affinity. A PVC without one, whose class waits for the first consumer, has
+the topologies that the class allows.
 """
 
 from collections.abc import Iterable
@@ -93,14 +93,14 @@ class Volumes:
         return {pod.metadata.uid for pod in pods if pod is not None and self.unbound(pod)}
 
     def terms(self, pod: Pod) -> Terms:
-        """What the pod's claims ask of its node."""
+        """The requirements of the pod's PVCs on its node."""
         terms: Terms = ()
         for key in claims_of(pod) if pod.spec.volumes else ():
             terms = both(terms, self.claim_terms(key))
         return terms
 
     def claim_terms(self, key: Key) -> Terms:
-        """What one claim asks of a node."""
+        """The requirements of one PVC on a node."""
         claim = self._claims.get(key)
         if claim is None:
             return ()

@@ -1,4 +1,4 @@
-"""The workloads of a snapshot, read again when their pods, their owners or what is known beyond these changes."""
+"""The workloads of a snapshot, read again after a change of their pods, their owners or other inputs."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ its annotation says, its resource claims, whether it is stuck."""
 
 
 class _ReadPod(NamedTuple):
-    """A pod as it was read last: what it asks for beside its claims, what was known around it, what it is to plan."""
+    """A pod at its last reading: its request beside its claims, its other inputs, its form for the planner."""
 
     pod: Pod
     request: model.Request
@@ -49,19 +49,19 @@ class _ReadPod(NamedTuple):
 _NO_PODS: Final[Mapping[str, Pod]] = MappingProxyType({})
 _ABSENT: Final = object()
 _MANY: Final = 1000
-"""Of more changes than this at once, sorting all again costs less than putting each in its place."""
+"""Number of changes above which sorting all again costs less than inserting each."""
 _OWNER_PATIENCE_US: Final = 5_000_000
 """How long a pod waits for its owner, or for its owner's kind to be looked up, before that is reported."""
 _MIXED: Final = (
     "it is not preemptible, and other pods of its workload are: "
     f"its annotation {PREEMPTIBLE_ANNOTATION} must be the same on all of them"
 )
-"""Beside pods that may be evicted it would be placed beyond the quota, and stay there when they are gone."""
+"""Beside pods that may be evicted it would be placed beyond the quota, and would stay there after their end."""
 _ID: Final = attrgetter("id")
 
 
 class WorkloadReader:
-    """Our pods by what they belong to, and the workloads that they make, sorted by id."""
+    """Our pods by their workload, and the workloads, sorted by id."""
 
     def __init__(
         self,
@@ -132,12 +132,12 @@ class WorkloadReader:
             self._join_again(self._membership.under(uid))
 
     def note_claims(self, keys: Iterable[Key]) -> None:
-        """What these claims ask of a node may have changed."""
+        """The requirements of these PVCs on a node may have changed."""
         for key in keys:
             self._touched.update(map(self._membership.id_of, self._users.get(key, _NO_PODS)))
 
     def note_owner(self, owner: Object, *, is_there: bool) -> None:
-        """Of an owner its age, its own owner and its gang count; most of what changes about it is its status."""
+        """Of an owner its age, its own owner and its gang count; most changes are its status."""
         uid = owner.metadata.uid
         if self._membership.note(owner, is_there=is_there):
             groups = (self._members, self._succeeded, self._failed)
@@ -210,9 +210,9 @@ class WorkloadReader:
         return len(self._touched)
 
     def read(self, now_us: int) -> tuple[model.Workload, ...]:
-        """Read what was touched, and return all workloads by id."""
+        """Read the touched workloads, and return all by id."""
         self.read_touched(now_us, len(self._touched))
-        for uid in self._read_since:  # what was read ahead may have lacked what the next decision knows
+        for uid in self._read_since:  # parts that were read ahead may lack facts of the next decision
             planned = self._made.get(uid)
             put(self._stale_since_us, uid, (planned.stale_since_us or None) if planned else None)
         self._read_since.clear()
@@ -223,7 +223,7 @@ class WorkloadReader:
         return self._tuple
 
     def read_touched(self, now_us: int, most: int) -> None:
-        """Read so many of the workloads that were touched, at most."""
+        """Read at most this number of touched workloads."""
         if len(self._touched) > _MANY:
             self._sorted = None
         for uid in list(islice(self._touched, most)):
@@ -386,7 +386,7 @@ def _path(pod: Pod) -> str:
 
 
 def _different(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """Keys of which one has not what the other has."""
+    """Keys that only one of the two has."""
     keys = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
     keys += [key for key in before if key not in after]
     return keys

@@ -1,11 +1,11 @@
-"""Devices for claims: what is written on them between a decision and the binding of a pod.
+"""Devices for claims: the writes to them between a decision and the binding of a pod.
 
 For each claim of the pod, in the order that Kubernetes asks of schedulers:
 
     finalizer ──> status: allocation, reservedFor ──> binding conditions, if any ──> seen on the watch ──> pod bound
 
-All of it is safe to repeat. Until the watch shows an allocation that was begun, it counts as held, whatever became of
-the pod, so that its devices are given to nobody else.
+All of it is safe to repeat. Until the watch shows a started allocation, its devices count as allocated, whatever the
+state of the pod, so no other pod gets them.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ logger = logging.getLogger(__name__)
 ATTEMPTS: Final = 5
 POLL_SECONDS: Final = 1.0
 SHOWN_SECONDS: Final = 5.0
-"""So long a binding waits for the watch to show what was written on its claims."""
+"""Maximum time of a binding until the watch shows the writes to its claims."""
 CONDITIONS_SECONDS: Final = 600.0
-"""So long kube-scheduler waits for binding conditions by default."""
+"""kube-scheduler's default time for binding conditions."""
 
 
 class ClaimGrants:
-    """Writes what claims get. Until the watch shows it, `cache` assumes that it is written."""
+    """Writes the allocations of claims. Until the watch shows them, `cache` assumes them."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ClaimGrants:
         self._shown_seconds = shown_seconds
         self._sleep = sleep
         self._seen: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
-        """By key, who is woken when the claim has changed: hundreds may wait, each for claims of its own."""
+        """By key, the waiters for a change of the claim: hundreds may wait, each for claims of its own."""
         self._writing: dict[str, int] = {}
         self._written: dict[str, str] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -80,9 +80,9 @@ class ClaimGrants:
                 seen.set()
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget the allocations that the watch shows by now, and claims that are gone and are not being written.
+        """Forget the allocations that the watch shows, and deleted claims without a write.
 
-        A watch that has not come as far as what was written says nothing of it.
+        A watch that is older than the write says nothing about it.
         """
         for key in list(self._cache.assumed):
             if self._is_overtaken(key, pods):
@@ -100,7 +100,7 @@ class ClaimGrants:
         return key not in self._written or _is_as_new(shown.metadata.resource_version, self._written[key])
 
     def begin(self, pod: Pod, binding: Binding) -> tuple[str, ...]:
-        """Count what the binding gives to the pod's claims as held; the keys are to be handed to `end`."""
+        """Count the binding's devices of the pod's claims as allocated; the keys are for `end`."""
         granted = _granted(pod, binding)
         for key, grant in granted.items():
             self._writing[key] = self._writing.get(key, 0) + 1
@@ -110,7 +110,7 @@ class ClaimGrants:
         return tuple(granted)
 
     async def end(self, keys: Iterable[str], *, is_bound: bool) -> None:
-        """The pod was bound, or will not be; then the API server is asked what became of its claims."""
+        """The pod was bound, or will not be; then the API server is asked for the state of its claims."""
         for key in keys:
             if not is_bound and not await self._is_allocated(key) and self._writing.get(key) == 1:
                 self._cache.forget(key)
@@ -124,7 +124,7 @@ class ClaimGrants:
         return bool(pod.spec.resource_claims or binding.grants or self._cache.made_for(pod))
 
     async def write(self, pod: Pod, binding: Binding) -> None:
-        """Allocate and reserve all claims of the pod. Raises Conflict when somebody was faster, and other leaves."""
+        """Allocate and reserve all claims of the pod. Raises Conflict after a faster writer, and other leaves."""
         granted = _granted(pod, binding)
         extended = [grant for grant in granted.values() if grant.extended]
         made = None if extended else self._cache.made_for(pod)
@@ -137,7 +137,7 @@ class ClaimGrants:
             await self._tell_kubelet(pod)
 
     async def wait_until_shown(self, pod: Pod, binding: Binding) -> None:
-        """Wait until the watch shows what was written, but not for longer than `shown_seconds`.
+        """Wait until the watch shows the writes, at most for `shown_seconds`.
 
         Then it has shown all that others wrote before.
         """
@@ -152,8 +152,7 @@ class ClaimGrants:
     async def give_way(self, pod: Pod, binding: Binding) -> None:
         """Give devices back that another scheduler gave away at the same moment. Raises Conflict if there are any.
 
-        The API server keeps nobody from that. What others write later and had decided earlier is resolved by the
-        planner.
+        The API server does not prevent that. The planner resolves later writes of earlier decisions by others.
         """
         for key, grant in _granted(pod, binding).items():
             other = self._cache.other_holder(key, grant.allocation)
@@ -174,7 +173,7 @@ class ClaimGrants:
     async def wait_for_conditions(self, pod: Pod, binding: Binding, is_due: Callable[[], bool]) -> None:
         """Write, and wait until the drivers have prepared the devices. Raises ClaimNotReady.
 
-        What cannot be prepared is taken back, so that it is decided on again.
+        A claim that cannot be prepared is released, so that it is decided on again.
         """
         given = self._given(pod, binding)
         try:
@@ -200,7 +199,7 @@ class ClaimGrants:
             waited_seconds += POLL_SECONDS
 
     def _given(self, pod: Pod, binding: Binding) -> dict[str, Allocation]:
-        """What the claims of the pod hold once it is bound, by key."""
+        """The allocations of the pod's claims after its binding, by key."""
         made = self._cache.made_for(pod)
         keys = (*named_claims(pod), *([made] if made else ()))
         held = {key: listed.allocation for key in keys if (listed := self._cache.claim(key))}
@@ -208,7 +207,7 @@ class ClaimGrants:
         return given | {key: grant.allocation for key, grant in _granted(pod, binding).items()}
 
     async def _take_back(self, key: str, pod: Pod) -> None:
-        """Take the devices of a claim back that nobody but this pod uses."""
+        """Release the devices of a claim that only this pod uses."""
         namespace, _, name = key.partition("/")
         try:
             claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
@@ -220,9 +219,10 @@ class ClaimGrants:
     def deallocation(
         self, key: str, is_waiting: Callable[[str], bool]
     ) -> Callable[[], Awaitable[None]] | None:
-        """What takes the devices of a claim back; None where it has users that do not wait (`is_waiting`, by uid).
+        """The patch that releases the devices of a claim; None if it has other users than pending pods (`is_waiting`,
+        by uid).
 
-        It goes for the claim as it is now: repeated later, it does not take what the claim was given meanwhile.
+        It names the version of the claim: a repetition does not release a later allocation.
         """
         shown = self._cache.shown(key)
         if shown is None or shown.status.allocation is None or key in self._writing:
@@ -253,7 +253,7 @@ class ClaimGrants:
         path = self._claims.path(namespace, name)
         claim = self._cache.shown(key)
         for attempt in range(ATTEMPTS):
-            # with nothing to write, nobody would notice that its devices were taken back meanwhile
+            # without a write, a release in the meantime would stay unnoticed
             if claim is None or attempt or _is_user(claim, pod):
                 claim = await self._transport.get(path, ResourceClaim)
             try:
@@ -407,7 +407,7 @@ def _is_as_new(shown: str, written: str) -> bool:
 
 
 def _granted(pod: Pod, binding: Binding) -> dict[str, ClaimGrant]:
-    """What the binding gives to claims, by the claim's key; a claim that is to be made has its name here."""
+    """The binding's allocations, by the claim's key; a claim that is to be created has its name here."""
     named = (
         replace(grant, claim=replace(grant.claim, name=claim_name(pod))) if grant.extended else grant
         for grant in binding.grants

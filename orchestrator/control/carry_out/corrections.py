@@ -1,6 +1,6 @@
 """Writes on pods which GPUs they have, where the device plugin chose others than muster had counted when it bound them.
 
-Who reads a pod, a person or an acceptance test, then reads what the kubelet says.
+Readers of a pod, a person or an acceptance test, then see the kubelet's report.
 """
 
 from collections.abc import Iterable
@@ -14,16 +14,16 @@ from orchestrator.observe.request import devices_text
 
 
 class Corrections:
-    """Each pod is written once; what was refused is begun again with the next decision, if it is still so."""
+    """Each pod is written once; a refused write is started again with the next decision, if it is still needed."""
 
     def __init__(self, transport: Transport, requests: Requests) -> None:
         self._transport = transport
         self._requests = requests
         self._begun: dict[str, str] = {}
-        """By pod uid, what is written, until the watch shows it."""
+        """By pod uid, the written value, until the watch shows it."""
 
     def begin(self, pods: Iterable[Miscounted]) -> None:
-        """Take all pods on which other GPUs are written than they have, and begin what was not begun before."""
+        """Take all pods whose annotations name other GPUs than they have, and start missing writes."""
         due = {entry.pod.metadata.uid: (entry, devices_text(entry.given)) for entry in pods}
         self._begun = {uid: text for uid, text in self._begun.items() if uid in due and due[uid][1] == text}
         for uid, (entry, text) in due.items():

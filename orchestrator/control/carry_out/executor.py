@@ -1,8 +1,8 @@
-"""Carries out a plan: evictions, bindings, nominations, many at once, and remembers what the watch has not shown yet.
+"""Carries out a plan: evictions, bindings, nominations, many at once, and assumes them until the watch shows them.
 
-A request whose answer was lost may have been carried out. It is repeated until there is an answer: all requests name
-the pod's uid and are safe to repeat. Until then, and until the watch shows the outcome, the pod counts as placed (or as
-leaving), so that its GPUs are given to nobody else, however long the API server is away.
+A request without an answer may have been carried out. It is repeated until there is an answer: all requests name the
+pod's uid and are safe to repeat. Until then, and until the watch shows the outcome, the pod counts as placed (or as
+terminating). So no other pod gets its GPUs, however long the API server is away.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ from orchestrator.planner.placements import Placement
 
 
 class Executor:
-    """Binds, evicts and nominates in the background, as an async context manager that ends what is under way.
+    """Binds, evicts and nominates in the background, as an async context manager that ends running requests.
 
-    In `pods` it assumes what it has begun, until the watch shows it or the API server refuses it. `on_refused` is
-    called when something was refused for good: it has to be decided again; `on_evicted` when an eviction went through,
-    `on_forbidden`, with the API server's words, when a disruption budget did not allow it; `on_bound`, with the uid,
-    when a binding was answered; `on_failure`, in a word, when a request failed.
+    In `pods` it assumes its requests, until the watch shows them or the API server refuses them. `on_refused` is
+    called after a final refusal: a new decision is needed. `on_evicted` is called after an eviction, `on_forbidden`,
+    with the API server's words, if a disruption budget did not allow it. `on_bound`, with the uid, is called after an
+    answered binding, `on_failure`, with a word, after a failed request.
 
     A pod with volumes is bound when `claims` has them ready; what it gets by resource claims is written by `grants`
     before, what it may have of the memory of GPUs with the binding, as `limits` say. GPUs of device plugins of which it
@@ -110,11 +110,11 @@ class Executor:
         await self._bindings.close()
 
     def nomination_of(self, pod: Pod) -> Placement | None:
-        """The place that is kept for the pod, or for its successor, shown by the watch or not."""
+        """The nomination of the pod, or of its successor, shown by the watch or not."""
         return self._nominations.of(pod)
 
     def is_nominating(self, pod: Pod) -> bool:
-        """Whether it is this executor that made the pod's nomination what it is."""
+        """Whether this executor wrote the pod's nomination."""
         return self._nominations.is_echo(pod)
 
     def is_evicting(self, uid: str) -> bool:
@@ -123,7 +123,7 @@ class Executor:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way or waits for its turn."""
+        """Whether a request is running or queued."""
         return self._requests.is_busy or self._bindings.is_preparing
 
     def is_assumed_on(self, uid: str, node: str) -> bool:
@@ -137,7 +137,7 @@ class Executor:
         self._bindings.see(change)
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget what the watch shows by now: pods that are bound, leaving or gone, and their nominations."""
+        """Forget the parts that the watch shows: bound, terminating and deleted pods, and their nominations."""
         self._pods.confirm(pods)
         self._nominations.confirm(pods)
         self._bindings.confirm(pods)
@@ -150,12 +150,12 @@ class Executor:
         nominations: Collection[Binding] = (),
         deallocations: Iterable[str] = (),
     ) -> None:
-        """Evict, bind and nominate in the background. What is refused is decided again, on fresh state.
+        """Evict, bind and nominate in the background. Refused parts are decided again, on fresh state.
 
         `deallocations` are claims, by key, whose devices are taken back.
 
-        `nominations` are all that are in force; whatever pods say beyond them is taken away. Nobody is evicted before
-        those who get the room say so: an operator that dies in between would make it for somebody else.
+        `nominations` are all valid ones; others on pods are removed. Nominations are written before evictions: if the
+        operator ends in between, the next leader reads them and gives the GPUs to the same workload.
         """
         places = {place.pod: Placement(place.node, place.devices) for place in nominations}
         evicting = [eviction for eviction in evictions if eviction.pod in pods]
@@ -180,7 +180,7 @@ class Executor:
             self._reservations.sweep()
 
     def evict(self, pod: Pod, eviction: Eviction) -> None:
-        """Evict one pod in the background, for what no decision of the planner is about; once is enough."""
+        """Evict one pod in the background, outside of the planner's decisions; repetitions have no effect."""
         if not self.is_evicting(pod.metadata.uid):
             self._requests.put(self._eviction(pod, eviction, None))
 
@@ -192,7 +192,7 @@ class Executor:
         self._corrections.begin(entry for entry in pods if entry.pod.metadata.uid not in self._pods.bindings)
 
     async def idle(self) -> None:
-        """Wait until nothing is under way, whatever else waits for its volumes."""
+        """Wait until no request is running, except those that wait for volumes."""
         await self._requests.idle()
 
     def _assume(self, pod: Pod, binding: Binding) -> PodBinding:
@@ -263,7 +263,7 @@ class Executor:
 
 
 def _gaining(evictions: Collection[Eviction], nominations: Iterable[Binding]) -> dict[str, list[str]]:
-    """By workload for which somebody is evicted, its nominated pods, but for those that are evicted themselves."""
+    """By workload with victims, its nominated pods, except those that are evicted themselves."""
     beneficiaries = {eviction.beneficiary for eviction in evictions}
     leaving = {eviction.pod for eviction in evictions}
     gaining: dict[str, list[str]] = {}

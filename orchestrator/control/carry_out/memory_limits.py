@@ -1,7 +1,7 @@
-"""What is written on a pod with a part of a GPU in the request that binds it: how much memory it may have of which GPU.
+"""The memory limits in the request that binds a pod with a GPU fraction: the amount for each GPU.
 
-What the GPUs of a node really have is told, in this order, by the slices in which a driver publishes them, by the
-GpuNode that the node's agent writes, and by the label of NVIDIA's feature discovery, which names no GPU.
+The true memory of a node's GPUs comes from the first of these: the slices of a driver, the GpuNode of the node's
+agent, and the label of NVIDIA's feature discovery, which names no GPU.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,7 @@ _MIB: Final = 1 << 20
 
 
 class MemoryUnknown(ClaimNotReady):
-    """Nobody says how much memory the GPUs of the node have: containers with a part of one could allocate nothing."""
+    """The memory of the node's GPUs is unknown: containers with a fraction could allocate nothing."""
 
 
 class MemoryLimits:
@@ -50,9 +50,9 @@ class MemoryLimits:
         self._warn = warn
 
     def annotations(self, pod: Pod, binding: Binding) -> dict[str, str]:
-        """Return what is written on the pod when it is bound so; nothing on one without a part of a GPU.
+        """Return the annotations of the pod for this binding; none for a pod without a GPU fraction.
 
-        Raises MemoryUnknown for a pod whose containers would be limited by what nobody knows.
+        Raises MemoryUnknown for a pod whose limits depend on unknown memory.
         """
         request = gpu_request(pod)
         if not request.is_shared:

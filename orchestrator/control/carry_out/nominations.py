@@ -1,9 +1,8 @@
-"""Keeps what pods say about the places that are kept for them as the last decision has it.
+"""Keeps the nominations on pods as the last decision has them.
 
-Only what differs is written: from what the watch shows and from what was begun and is not shown yet. A pod has one such
-request under way at most; what is decided meanwhile is written after it, so that the last word stands. What is ended is
-taken away only once what is set instead has been answered: an operator that dies in between leaves a place that two
-pods claim, which the next decision settles, and not one that is lost.
+Only differences are written: to the watch's state and to started writes. A pod has at most one such request; a newer
+decision is written after it. An ended nomination is removed only after its replacement was answered. If the operator
+ends in between, two pods claim one placement, which the next decision resolves, and no nomination is lost.
 """
 
 import asyncio
@@ -51,12 +50,12 @@ class Nominations:
         return uid in self._denied
 
     def of(self, pod: Pod) -> Placement | None:
-        """The place that is kept for the pod, or for its successor."""
+        """The nomination of the pod, or of its successor."""
         uid = pod.metadata.uid
         return self._pods.nominations[uid] if uid in self._pods.nominations else nomination_of(pod)
 
     def is_echo(self, pod: Pod) -> bool:
-        """Whether what the pod shows is what this process writes."""
+        """Whether this process wrote the pod's nomination."""
         uid = pod.metadata.uid
         return uid in self._pods.nominations and _says(pod, self._pods.nominations[uid])
 
@@ -71,7 +70,7 @@ class Nominations:
             self._shown.pop(pod.metadata.uid, None)
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget what the watch shows by now, and pods that are gone, or bound and not among those being evicted."""
+        """Forget writes that the watch shows, and pods that were deleted, or bound without a running eviction."""
         for uid, place in list(self._pods.nominations.items()):
             pod = pods.get(uid)
             is_bound = pod is not None and _runs_on(pod) and uid not in self._pods.evictions
@@ -104,17 +103,17 @@ class Nominations:
                 self._write(pods[uid], None, urgent=False, after=set_first)
 
     def under_way(self, uids: Collection[str]) -> list[asyncio.Future[None]]:
-        """What ends when the requests for these pods are answered."""
+        """The nominations that end when the requests for these pods are answered."""
         return [self._under_way[uid] for uid in uids if uid in self._under_way]
 
     def carry(self, uid: str, place: Placement | None) -> None:
-        """Leave it to the pod's eviction to write what `of` says when that is sent, and to `settle` it at its end."""
+        """Let the pod's eviction write the nomination `of` returns at that time, and call `settle` at its end."""
         if place is not None or uid in self._pods.nominations:
             self._pods.nominate(uid, place)
         self._under_way[uid] = asyncio.get_running_loop().create_future()
 
     def settle(self, pod: Pod, written: Placement | None) -> None:
-        """The request for the pod is over; what was decided since is written now."""
+        """The request for the pod has ended; a later decision is written now."""
         uid = pod.metadata.uid
         future = self._under_way.pop(uid, None)
         if future is not None:
@@ -124,7 +123,7 @@ class Nominations:
             self._write(pod, assumed[uid], urgent=False)
 
     def _is_written(self, uid: str, place: Placement | None) -> bool:
-        """Whether that is what the pod says or will say. What was not allowed is tried again by the next decision."""
+        """Whether the pod has that nomination or will have it. The next decision repeats a forbidden write."""
         assumed = self._pods.nominations
         current = assumed[uid] if uid in assumed else self._shown.get(uid)
         return current == place and uid not in self._unauthorized
@@ -161,7 +160,9 @@ class Nominations:
                 what=f"nominate {pod.metadata.namespace}/{pod.metadata.name}: {_words(place)}",
                 call=send,
                 is_due=lambda: uid in self._pods.nominations,
-                refused=lambda: None,  # it goes on without: the next decision rests on what is known here
+                refused=lambda: (
+                    None
+                ),  # it continues without: the next decision uses the state of this process
                 unauthorized=lambda: self._unauthorized.add(uid),
                 denied=denied,
                 over=lambda: self.settle(pod, sent),

@@ -1,4 +1,4 @@
-"""Requests in the background, so many at once, each repeated until there is an answer."""
+"""Requests in the background, with a maximum number at once, each repeated until there is an answer."""
 
 import asyncio
 import logging
@@ -23,14 +23,15 @@ from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS
 logger = logging.getLogger(__name__)
 
 REQUESTS_IN_FLIGHT: Final = 128
-"""Half of what the API server lets all service accounts together have under way, by its defaults."""
+"""Half of the seats that the API server has for all service accounts together, by its defaults."""
 UNHURRIED_IN_FLIGHT: Final = 16
-"""Of the requests in flight, at most so many are of those that wait for the others."""
+"""Maximum number of requests in flight of those that give precedence to others."""
 FIRST_DELAY_SECONDS: Final = 0.1
 MAX_DELAY_SECONDS: Final = 2.0
 FORBIDDEN_ATTEMPTS: Final = 5
-"""So often, in some seconds, the API server is asked for what it forbids: it learns of role bindings by watches of its
-own, of those in the namespace of a new project and of those that the operator had to write again."""
+"""Number of tries, within some seconds, for a forbidden request: the API server learns of role bindings by its own
+watches, of those in a new project and of those that the operator wrote again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +78,12 @@ class Requests:
         self._urgent: deque[tuple[Task, int]] = deque()
         self._unhurried: deque[tuple[Task, int]] = deque()
         self._workers: set[asyncio.Task[None]] = set()
-        self._working = 0  # a worker that has ended is among the tasks until the loop's next turn
+        self._working = 0  # an ended worker is among the tasks until the loop's next round
         self._working_unhurried = 0
         self._delayed: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """End what is under way and forget what waits."""
+        """End the running requests and forget queued ones."""
         self._urgent.clear()
         self._unhurried.clear()
         running = [*self._delayed, *self._workers]
@@ -92,7 +93,7 @@ class Requests:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way or waits for its turn."""
+        """Whether a request is running or queued."""
         return bool(self._workers or self._delayed)
 
     async def idle(self) -> None:
@@ -101,9 +102,9 @@ class Requests:
             await asyncio.wait(running)
 
     def put(self, task: Task, *, after: Iterable[asyncio.Future[None]] = ()) -> None:
-        """Let it be sent in its turn, but not before `after` is done, however that ends.
+        """Queue it, but send it only after the end of `after`, whatever the outcome.
 
-        That is not waited for longer than for an answer; what has waited goes before what came meanwhile.
+        The wait is at most the time for an answer; older requests have precedence over newer ones.
         """
         earlier = [future for future in after if not future.done()]
         if earlier:
@@ -114,7 +115,7 @@ class Requests:
     def _put(self, task: Task, attempt: int = 1, *, first: bool = False) -> None:
         """A worker whose request was answered sends the next one at once.
 
-        A task for each request, which waits for one of so many slots, would send it a turn of the loop later.
+        A task for each request, with a semaphore, would send it one round of the event loop later.
         """
         queue = self._urgent if task.urgent else self._unhurried
         (queue.appendleft if first else queue.append)((task, attempt))

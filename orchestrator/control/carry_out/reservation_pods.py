@@ -21,9 +21,9 @@ _UNKNOWN: Final = -1
 class GpuReservation:
     """One reservation; `index` is the GPU that was decided on until the agent names it, `uuid` is "" until then.
 
-    `decided` is the same for decisions that do not know yet what the agent said. `uid` is "" until the watch shows it.
-    `waiting` are the pods that are being bound with parts of it, by uid, and how much each gets. `problem` says why
-    nobody can use it any more.
+    `decided` is equal for decisions that do not know the agent's report yet. `uid` is "" until the watch shows it.
+    `waiting` are the pods that are being bound with fractions of it, by uid, with the amounts. `problem` says why it
+    cannot be used any more.
     """
 
     name: str
@@ -40,7 +40,7 @@ class GpuReservation:
 
 
 class ReservationPods:
-    """The reservations by name, from when they are planned until their pods are gone; `requests` writes them."""
+    """The reservations by name, from their plan to the end of their pods; `requests` writes them."""
 
     def __init__(self, transport: Transport, image: str, requests: Requests) -> None:
         self._transport = transport
@@ -53,7 +53,7 @@ class ReservationPods:
         await self._requests.close()
 
     def plan(self, node: str, index: int) -> GpuReservation:
-        """Return a new one, whose pod is made when its turn comes. No agent has ever told of its name."""
+        """Return a new one, whose pod is created later. No agent has ever reported its name."""
         reservation = GpuReservation(f"{NAME_PREFIX}{secrets.token_hex(5)}", node, index, index)
         self.by_name[reservation.name] = reservation
         return reservation

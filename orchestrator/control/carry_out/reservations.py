@@ -1,12 +1,12 @@
-"""Holds the GPUs of device plugins of which pods have parts, by reservations: what happens before such a pod is bound.
+"""Reserves the GPUs of device plugins for fractions: the steps before such a pod is bound.
 
-    decision: a part of GPU 3 of the node
+    decision: a fraction of GPU 3 of the node
       ├─ a reservation holds it ────────────────────────────────────────────┐
       └─ none: make one ──> kubelet gives it a GPU ──> the agent names it ──┴──> bind, with index and UUID of that GPU
 
-The plugin may give the reservation another GPU than the one that was decided on: that one counts from then on. A
-reservation that nobody uses is deleted, and until it is gone nothing on its node takes a whole GPU, which the kubelet
-would refuse. Who uses which is written on the pods that use it, so that whoever leads next knows it.
+The plugin can give the reservation another GPU than the decision did; then that GPU counts. A reservation without
+users is deleted. Until it has ended, no pod with whole GPUs is bound to its node: the kubelet would refuse it.
+The users are recorded on the pods, for the next leader.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 RULE: Final = "reservation"
 NOT_RESERVED: Final = "GpuNotReserved"
-"""The reason of the Event on a pod with a part of a GPU that nobody names."""
+"""The reason of the Event on a pod whose GPU for the fraction is unknown."""
 READY_SECONDS: Final = 60.0
 """How long kubelet and agent may take; as long a GPU stands idle for it."""
 POLL_SECONDS: Final = 1.0
@@ -45,8 +45,8 @@ _NO_AGENT: Final = "no agent has written a GpuNode of node {node}, so the GPU of
 
 
 class Reservations:
-    """Makes and ends reservations. `gpu_node` has what an agent wrote, by the node's name, and `published` the nodes
-    whose GPUs come in slices; `memory_mib` tells how much memory each GPU of a node has.
+    """Creates and ends reservations. `gpu_node` has an agent's report, by the node's name, and `published` the nodes
+    whose GPUs come in slices; `memory_mib` returns the memory of each GPU of a node.
 
     `warn` is told of pods without a named GPU, `evict` of those whose reservation was lost. If `has_agents` returns
     true, an agent has written a GpuNode somewhere in the cluster: a pod then waits for the agent of its own node.
@@ -85,7 +85,7 @@ class Reservations:
         self._used_milli: dict[str, dict[str, int]] = {}
 
     async def close(self) -> None:
-        """End what is under way."""
+        """End the running requests."""
         await self._pods.close()
 
     def see(self, change: Change[Any]) -> None:
@@ -104,8 +104,8 @@ class Reservations:
     def confirm(self, being_bound: Mapping[str, tuple[Pod, Placement]]) -> dict[str, Placement]:
         """The next decision knows of all pods that are bound by now, with the GPUs that they have.
 
-        Returns where others count from now on that are being bound, by uid: on the GPUs that they got, and on idle ones
-        where a kubelet gave away those that they were to have. Two that count on one GPU would leave one too many.
+        Returns the new GPUs of pods that are being bound, by uid: the GPUs of their reservations, and idle ones if a
+        kubelet gave away those of the decision. Two that count on one GPU would leave one too many.
         """
         expected: dict[str, dict[int, tuple[str, str]]] = {}
         for reservation in self._pods.by_name.values():
@@ -167,7 +167,7 @@ class Reservations:
         return True
 
     async def ready(self, pod: Pod, node: str, is_wanted: Callable[[], bool]) -> tuple[Share, ...]:
-        """Return when the pod can be bound, with what it has of which GPUs; nothing for whole ones.
+        """Return when the pod can be bound, with its portions of GPUs; nothing for whole ones.
 
         Raises ClaimNotReady when that cannot be or takes too long.
         """
@@ -187,14 +187,14 @@ class Reservations:
         return ()
 
     def end(self, uid: str) -> None:
-        """The pod is not bound: what it was to use is for others, or for nobody."""
+        """The pod is not bound: its reservation is free for others."""
         for reservation in self._attached.pop(uid, ()):
             reservation.waiting.pop(uid, None)
             if not reservation.waiting and not reservation.is_begun:
                 self._pods.by_name.pop(reservation.name, None)
 
     def sweep(self) -> None:
-        """Delete the reservations that nobody uses, and evict the pods whose reservations were lost."""
+        """Delete the reservations without users, and evict the pods whose reservations were lost."""
         for reservation in list(self._pods.by_name.values()):
             if reservation.uid and not reservation.is_ending and not self._is_used(reservation):
                 self._pods.delete(reservation)
@@ -248,7 +248,9 @@ class Reservations:
             self._used_milli.setdefault(share.reservation, {})[uid] = portion_milli
 
     def _on(self, node: str, index: int, portion_milli: int) -> GpuReservation | None:
-        """The reservation that holds this GPU, or is to; or one with room that was to when it was decided."""
+        """The reservation of this GPU, or the intended one; or one with a free portion that was intended at the
+        decision.
+        """
         usable = [
             reservation
             for reservation in self._pods.by_name.values()
@@ -277,7 +279,7 @@ class Reservations:
         return reservation is None or reservation.is_finished or reservation.is_ending
 
     def _waits_for(self, attached: tuple[GpuReservation, ...]) -> str:
-        """Make the reservations that are to be made; say what is still waited for, "" if nothing is."""
+        """Create the needed reservations; return the reason of a wait, "" if there is none."""
         problem = next((reservation.problem for reservation in attached if reservation.problem), "")
         if problem:
             raise ClaimNotReady(problem)
@@ -296,7 +298,7 @@ class Reservations:
         return ""
 
     def _is_named(self, reservation: GpuReservation) -> bool:
-        """Whether it is known which GPU it holds: by the agent, or by what is written on pods that use it."""
+        """Whether its GPU is known: by the agent, or by the annotations of its users."""
         if reservation.uuid or not reservation.uid:
             return bool(reservation.uuid)
         for uid in self._used_milli.get(reservation.uid, ()):

@@ -1,12 +1,12 @@
-"""Volumes that are made when their first consumer has a node: what has to happen between a decision and its binding.
+"""Volumes that are made for the node of their first consumer: the steps between a decision and its binding.
 
 A claim whose storage class waits for the first consumer gets no volume before the scheduler has written a node on it.
 So the node is written, and the pod is bound when the claim is:
 
     claim without volume ──> annotated with the node ──> the provisioner makes the volume ──> claim bound ──> pod bound
 
-Meanwhile the pod's GPUs are kept for it. When that takes too long, or the provisioner gives the node back, nothing has
-been bound: the annotation is taken away, and the pod is told why and decided on again later.
+In the meantime the pod's GPUs are reserved. If that takes too long, or the provisioner rejects the node, nothing was
+bound. The annotation is removed, the pod gets the reason, and it is decided on again later.
 """
 
 import asyncio
@@ -30,8 +30,9 @@ logger = logging.getLogger(__name__)
 CLAIM_SECONDS: Final = 120.0
 """How long a provisioner may take; as long GPUs stand idle for it."""
 MISSING_SECONDS: Final = 5.0
-"""How long a claim may be missing, or the right to write on it: they are made at about the same time as the pod, or
-its project."""
+"""Maximum time without a PVC, or without the right to write it: they are created at about the same time as the pod,
+or its project.
+"""
 POLL_SECONDS: Final = 1.0
 """How often it is looked again although nothing was seen to change: a request may have failed."""
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
@@ -51,7 +52,9 @@ class _Requested:
 
 
 class Claims:
-    """Gets the claims of pods ready for a node. `volumes` is what is known of them, `labels_of` of a node by name."""
+    """Prepares the PVCs of pods for a node. `volumes` is the known state, `labels_of` returns the labels of a node by
+    name.
+    """
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class Claims:
             self._changed = asyncio.Event()
 
     async def ready(self, pod: Pod, node: str, is_wanted: Callable[[], bool]) -> None:
-        """Return when every claim of the pod has a volume that the node can use, or nobody wants it any more.
+        """Return when every PVC of the pod has a volume that the node can use, or the binding was cancelled.
 
         Raises ClaimNotReady when that cannot be or takes too long; nothing is left of the try then.
         """
@@ -107,7 +110,7 @@ class Claims:
                     del self._requested[key]
 
     async def _step(self, key: Key, node: str, uid: str) -> str:
-        """Do what is to be done for one claim; say what it still waits for, "" if nothing."""
+        """Do the next step for one PVC; return the reason of a wait, "" if there is none."""
         claim = self._volumes.claim(key)
         name = key[1]
         if claim is None:
@@ -161,7 +164,7 @@ class Claims:
         return waits
 
     async def _take_back(self, keys: list[Key], uid: str) -> None:
-        """The node that was written for the pod goes again, so that the next decision is free."""
+        """The selected node of the pod is removed, so that the next decision is free."""
         for key in keys:
             waiting, claim = self._requested.get(key), self._volumes.claim(key)
             if waiting is None or waiting.pod != uid or claim is None or claim.status.phase == "Bound":

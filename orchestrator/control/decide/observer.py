@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 _NOMINATION: Final = (NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION)
 SLICE: Final = 1000
-"""At most so many objects are handed to a follower before other tasks may run."""
+"""Maximum number of objects for a follower before other tasks may run."""
 
 
 class Observer:
@@ -72,7 +72,7 @@ class Observer:
     ) -> None:
         """`dra_version` is the version of resource.k8s.io that the API server serves, None for none.
 
-        Only `with_gpu_nodes` it keeps what the agents of nodes write.
+        Only `with_gpu_nodes` it has the reports of agents.
         """
         self.changed = asyncio.Event()
         self.gpu_nodes_changed = asyncio.Event()
@@ -124,7 +124,7 @@ class Observer:
             )
             for name in (MEMBERS_BINDING, OPERATOR_BINDING)
         )
-        # of these only age and owner count, which wake nobody but for a pod that waits for its owner
+        # of these only age and owner count; they wake the loop only for a pod that waits for its owner
         self.jobs, self.stateful_sets, self.replica_sets = owners = tuple(
             Reflector(transport, resource, Object, metadata_only=True, on_change=self._owner_changed)
             for resource in (JOBS, STATEFUL_SETS, REPLICA_SETS)
@@ -141,10 +141,10 @@ class Observer:
         self._listeners.append(listener)
 
     async def follow(self, follower: Callable[[Change[Any]], None]) -> None:
-        """Call `follower` with every change of the caches, whatever it means, and with all that they hold.
+        """Call `follower` with every change of the caches, and with their present content.
 
-        What they hold is told in slices, between which everything else goes on: at the end `follower` knows all.
-        Meanwhile it may be told twice that an object was added, or that one is gone of which it never knew.
+        The content is reported in slices, between which other tasks run: at the end `follower` knows all. In the
+        meantime it can hear twice of an added object, or of the deletion of an unknown one.
         """
         self._followers.append(follower)
         count = 0
@@ -152,7 +152,9 @@ class Observer:
             follower(Change("added", state))
         for reflector in list(self._caches()):
             for uid in list(reflector.objects):
-                current = reflector.objects.get(uid)  # as it is by now: it may have changed since, or be gone
+                current = reflector.objects.get(
+                    uid
+                )  # in its present state: it may have changed since, or be deleted
                 if current is not None:
                     follower(Change("added", current))
                     count += 1
@@ -165,7 +167,7 @@ class Observer:
         is_nominating: Callable[[Pod], bool],
         is_granting: Callable[[Any], bool] = lambda _claim: False,
     ) -> None:
-        """Take what tells what this process does itself, so that its echo is no news.
+        """Set the function that recognises changes by this process, so that their echo wakes no decision.
 
         `is_binding` tells it for a pod's uid and a node, `is_nominating` for a pod with another nomination than before,
         `is_granting` for a resource claim.
@@ -198,7 +200,7 @@ class Observer:
         ]
 
     def _reflectors(self) -> Iterator[Reflector[Any]]:
-        # namespaces before pods: whoever follows then knows at once whose each pod is
+        # namespaces before pods: followers then know at once the project of each pod
         yield from (self.claims, self.volumes, self.storage_classes)
         yield from self.dynamic
         yield from self._agents

@@ -1,11 +1,11 @@
-"""The caches of the owners of pods, whatever kinds they are: each is watched from when the first pod refers to it.
+"""The caches of the owners of pods, of any kind: each is watched after the first pod refers to it.
 
     pod or owner refers to a kind ──> looked up ──┬──> watched: CURRENT
                                                   └──> not served, forbidden: UNREADABLE, looked up again later
 
-Definitions and rights may come and go while the operator runs, and a cluster has hundreds of kinds of which few own
-pods: nothing is watched that no pod of ours needs. A kind that cannot be read is said once in the log, and its pods are
-scheduled without what it implies.
+Definitions and rights can come and end while the operator runs, and a cluster has hundreds of kinds of which few own
+pods. So only kinds that a pod of a project needs are watched. An unreadable kind is logged once, and its pods are
+scheduled without its gangs.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 LOOKUP_SECONDS: Final = 10.0
 """A kind that has not been looked up and listed by then cannot be read for now."""
 RETRY_SECONDS: Final = 60.0
-"""So long after a kind could not be read, the next new pod of it has it looked up again."""
+"""Time after which a new pod of an unreadable kind causes another look-up."""
 MAX_KINDS: Final = 64
-"""Whoever makes pods can refer to any kind: of more than so many no further one is looked up."""
+"""Maximum number of kinds that are looked up: users can refer to any kind."""
 MAX_AWAITED: Final = 100_000
 
 
 class OwnerWatches:
     """Watches kinds of owners as they are referred to; `tell` gets every change, and `KindState` changes before.
 
-    `caches` are the kinds that are watched in any case. `wake` is called when something was found that a pod waits for.
-    With `namespace` only what is in it is watched.
+    `caches` are the kinds that are always watched. `wake` is called when an object was found that a pod waits for.
+    With `namespace` only its objects are watched.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class OwnerWatches:
         self._watches: set[asyncio.Task[None]] = set()
 
     def states(self) -> Iterable[KindState]:
-        """What is known of the kinds so far."""
+        """The known kinds."""
         return [KindState(kind, reading) for kind, reading in self._states.items()]
 
     def reflectors(self) -> Iterable[Reflector[Any]]:
@@ -102,7 +102,7 @@ class OwnerWatches:
             self._wake()
 
     async def start(self, spawn: Spawn) -> None:
-        """Begin to look up what is wanted so far, as tasks of `spawn`; return when nothing is being looked up."""
+        """Start the look-up of requested kinds, as tasks of `spawn`; return when no look-up is running."""
         self._spawn = spawn
         for kind, api_version in list(self._wanted.items()):
             self._begin(spawn, kind, api_version)
@@ -142,7 +142,7 @@ class OwnerWatches:
         if state is Reading.UNREADABLE and asyncio.get_running_loop().time() < self._retry_at[kind]:
             return
         if state is None and kind not in CONTROLLERS and len(self._states) >= MAX_KINDS:
-            return  # those of CONTROLLERS are few: nobody's made-up kinds keep their gangs from being read
+            return  # those of CONTROLLERS are few: invented kinds do not keep their gangs from being read
         if (
             not kind[0] and kind not in CONTROLLERS
         ):  # no kind of the core group makes pods that we would follow
@@ -164,7 +164,7 @@ class OwnerWatches:
 
     async def _look_up(self, spawn: Spawn, kind: Kind, api_version: str) -> None:
         name = f"{kind[1]} of {api_version}"[:200]
-        name = name if name.isprintable() else ascii(name)  # anybody's text: one line of the log stays one
+        name = name if name.isprintable() else ascii(name)  # text of a user: one line of the log stays one
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 problem = await self._watch(spawn, kind, api_version)

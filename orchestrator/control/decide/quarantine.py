@@ -1,11 +1,11 @@
-"""When the planner raises: who of the cluster's objects it cannot decide on, and a decision for all others. No I/O.
+"""Finds the objects with which the planner raises, and decides for all others. No I/O.
 
     plan ── raises ──> halve the workloads ──> few culprits ──> plan without them ──> decided
                                           └──> many: halve nodes, then projects ──> whichever lets more start
 
-A culprit that runs keeps what it holds: it stays in the snapshot as pods without conditions, or, if that raises too, as
-use by another scheduler. Culprits are left out of later decisions as well, for a time that doubles with each relapse,
-and counted with at once when they change.
+A running culprit keeps its devices: it stays in the snapshot as pods without conditions or, if that raises too, as
+use by another scheduler. Later decisions leave culprits out, for a time that doubles with each relapse, and include
+them at once when they change.
 """
 
 import logging
@@ -32,12 +32,13 @@ FIRST_SECONDS: Final = 60.0
 MAX_SECONDS: Final = 3600.0
 MAX_REMEMBERED: Final = 1000
 MAX_PLANS: Final = 100
-"""So many plans one decision makes at most to find culprits of one kind. Each culprit among 4,000 workloads takes some
-25, most of them of a small part of the workloads."""
+"""Maximum number of plans in one decision to find culprits of one kind. Each culprit among 4,000 workloads takes some
+25, most of them of a small portion of the workloads.
+"""
 SEARCH_SECONDS: Final = 30.0
-"""So long a search may take: less than the time after which the loop counts as stuck."""
+"""Maximum time of a search: less than the time after which the loop counts as stuck."""
 FEW: Final = 2
-"""So many workloads are believed to be culprits themselves, without a look at nodes and projects."""
+"""Number of workloads that are assumed to be culprits themselves, without a check of nodes and projects."""
 
 Planner = Callable[[Snapshot], Plan]
 Object = Workload | Node | Project
@@ -51,7 +52,7 @@ PROJECT: Final = "Project"
 
 @dataclass(frozen=True, slots=True)
 class Culprit:
-    """An object that the planner raised on, and with what."""
+    """An object with which the planner raised, and the error."""
 
     kind: str
     id: str
@@ -60,7 +61,7 @@ class Culprit:
 
     @property
     def key(self) -> Key:
-        """Which object it is, whatever its state."""
+        """Identity of the object, whatever its state."""
         return (self.kind, self.id)
 
 
@@ -97,7 +98,7 @@ class Quarantine:
         self._reduced: dict[Key, tuple[Workload, Workload]] = {}
 
     def decide(self, snapshot: Snapshot) -> Decided:
-        """Plan for the snapshot without its culprits. Raises what the planner raises if none can be found."""
+        """Plan for the snapshot without its culprits. Raises the planner's error if none can be found."""
         quarantined = self._in_force(snapshot)
         self._as_foreign = self._as_foreign and bool(quarantined)
         try:
@@ -114,7 +115,7 @@ class Quarantine:
     def _in_force(self, snapshot: Snapshot) -> list[Culprit]:
         """The culprits that are in the snapshot as they were, and whose time is not over."""
         now = self._clock()
-        # who was well for so long has no relapse but begins anew
+        # a culprit without an error for that time has no relapse, and starts again
         forgotten = [key for key, entry in self._entries.items() if now >= entry.until + MAX_SECONDS]
         forgotten += list(self._entries)[: max(0, len(self._entries) - MAX_REMEMBERED)]
         for key in forgotten:
@@ -169,11 +170,11 @@ class Quarantine:
     def _plan_without(
         self, snapshot: Snapshot, culprits: list[Culprit], undecided: tuple[str, ...]
     ) -> Plan | None:
-        """The plan without the culprits, with what they hold in the first form that the planner can decide on."""
+        """The plan without the culprits, with their devices in the first form that the planner accepts."""
         for as_foreign in (False, True):
             try:
                 plan = self._planner(self._without(snapshot, culprits, undecided, as_foreign=as_foreign))
-            except Exception as error:  # the caller has another way, or raises what came first
+            except Exception as error:  # the caller has another way, or raises the first error
                 logger.warning("the planner raised without the culprits too: %s", _words(error))
             else:
                 self._as_foreign = as_foreign
@@ -207,7 +208,7 @@ class Quarantine:
         )
 
     def _reduced_of(self, workload: Workload) -> Workload:
-        """What the workload holds; the same object for the same workload, so that the planner need not look again."""
+        """The devices of the workload; the same object for the same workload, so that the planner skips it."""
         known = self._reduced.get(_key(workload))
         if known is None or known[0] is not workload:
             known = self._reduced[_key(workload)] = (workload, holding(workload))
@@ -215,7 +216,7 @@ class Quarantine:
 
 
 class _Search:
-    """Looks for culprits by halving, with at most so many plans for each kind. `why` is what was raised, by culprit."""
+    """Finds culprits by halving, with a maximum number of plans for each kind. `why` has the errors, by culprit."""
 
     def __init__(
         self,
@@ -273,7 +274,7 @@ class _Search:
         return culprits, unknown
 
     def _grow(self, good: list[Key], chunk: list[Key], kind: str) -> tuple[list[Key], list[Key]]:
-        """Add as much of a chunk as possible to what does not raise: what remains is culprits, or unknown."""
+        """Add the largest portions of a chunk that do not raise: the rest is culprits, or unknown."""
         culprits: list[Key] = []
         unknown: list[Key] = []
         stack = [chunk]
@@ -299,7 +300,7 @@ class _Search:
         self._plans -= 1
         try:
             self._planner(_only(self._snapshot, kind, frozenset(keys)))
-        except Exception as error:  # whatever it is: this is how culprits are found
+        except Exception as error:  # any error: that is how culprits are found
             self._last = _words(error)
             return True
         return False
@@ -325,7 +326,7 @@ def _of_kind(snapshot: Snapshot, kind: str) -> Sequence[Object]:
 
 
 def holding(workload: Workload) -> Workload:
-    """The bound pods of the workload, which hold what they hold; nothing else of it is looked at."""
+    """The bound pods of the workload with their devices; other parts are not read."""
     return Workload(
         id=workload.id,
         name=workload.name,
@@ -350,7 +351,7 @@ def _holding(pod: Pod) -> Pod:
 
 
 def _with_foreign(nodes: Iterable[Node], workloads: Iterable[Workload]) -> tuple[Node, ...]:
-    """The nodes with what the workloads hold on them as if it were other schedulers' pods: in whole GPUs."""
+    """The nodes with the workloads' devices as if other schedulers' pods used them: in whole GPUs."""
     held: dict[str, list[Pod]] = {}
     for workload in workloads:
         for pod in workload.pods:

@@ -1,9 +1,9 @@
-"""Evicted jobs keep their place in the queue while they have no pod.
+"""Evicted jobs keep their position in the queue while they have no pod.
 
-Kubernetes' Job controller makes the next pod of a job only after a back-off of ten seconds or more, and that of
-StatefulSets a moment after the old one is gone, in which a decision may fall. Meanwhile the job would be in no queue:
-GPUs that come free would go to younger jobs, and its project's fair share would be counted without it. So the pod that
-was evicted stands in for the one that is to come: it is decided on like any other, and what it is given stays free for
+Kubernetes' Job controller makes the next pod of a job only after a back-off of ten seconds or more. That of
+StatefulSets does so shortly after the end of the old one, and a decision can fall in between. In the meantime the job
+would be in no queue: younger jobs would get free GPUs, and the fair share of its project would be computed without
+it. So the evicted pod stands in for the next one: it is decided on like any other, and its placement is reserved for
 its successor.
 
     evicted, goes on for its grace ──> ended, holds nothing ──────────────> successor there
@@ -11,14 +11,13 @@ its successor.
                                         controller has counted it, then gone)
     holds its GPUs itself              stands in                            stands for itself
 
-All of it is read off the watch of the pods, where an end comes before the successor's beginning, whatever is answered
-to the eviction and when. A pod that goes on is not stood in for: its job's next pod may be minutes away, and GPUs would
+All of it is read from the watch of the pods, where an end comes before the successor's beginning, whatever the answer
+to the eviction and its time. A running pod has no stand-in: its job's next pod may be minutes away, and GPUs would
 wait that long for it.
 
-A place that is kept for the successor goes on with the stand-in, whatever the planner gives to the stand-in is kept for
-the successor too, and the successor inherits it. This is a courtesy with an end, not state: a new leader finds what the
-caches still show of it, the place that is kept included as long as the pod is there, and forgetting it costs the place
-in the queue.
+A nomination of the successor continues with the stand-in, a new placement of the stand-in is reserved for the
+successor too, and the successor inherits it. This is not durable state: a new leader finds the part that the caches
+still show, with the nomination while the pod exists. Losing it costs the position in the queue.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -47,9 +46,10 @@ from orchestrator.planner.model import Plan
 from orchestrator.planner.placements import Placement
 
 PATIENCE_SECONDS: Final = 30.0
-"""How long GPUs are kept free for a successor. The Job controller's back-off is 10 s after the first pod that failed
-since one succeeded, and doubles with each (`pkg/controller/job/backoff_utils.go`); beyond the second the GPUs are of
-more use to others."""
+"""Time for which GPUs are reserved for a successor. The Job controller's back-off is 10 s after the first pod that
+failed since one succeeded, and doubles with each (`pkg/controller/job/backoff_utils.go`); beyond the second the GPUs
+are of more use to others.
+"""
 
 _OF_THIS_POD_ALONE: Final = (
     ADMITTED_ANNOTATION,
@@ -73,8 +73,8 @@ class _Expected:
 class RequeueHolds:
     """Remembers evicted pods of living Jobs and StatefulSets until a successor is there, or for a while.
 
-    `is_evicting` tells, for a uid, whether an eviction is under way that the watch has not shown yet; `nomination_of`,
-    for a pod that leaves, which place is kept for its successor.
+    `is_evicting` says, for a uid, whether an eviction is running that the watch has not shown yet; `nomination_of`
+    returns, for a terminating pod, the nomination of its successor.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RequeueHolds:
         self._inherited: dict[str, Placement] = {}
 
     def recall(self, pods: Iterable[Pod]) -> None:
-        """Take what the caches of a new leader show: pods that are being deleted, and successors of them."""
+        """Take the content of a new leader's caches: terminating pods, and their successors."""
         known = list(pods)
         started: dict[str, str] = {}
         for pod in known:
@@ -102,7 +102,7 @@ class RequeueHolds:
                 started[owner_uid(pod)] = max(start, started.get(owner_uid(pod), ""))
         for pod in known if started else ():
             since = started.get(owner_uid(pod))
-            # what was made beside those that leave is older than their start
+            # a pod that was made beside terminating ones is older than their start
             if since is not None and pod.metadata.creation_timestamp > since and not _leaves(pod):
                 self.see(Change("added", pod))
 
@@ -113,7 +113,7 @@ class RequeueHolds:
             return
         is_gone = change.type == "deleted"
         if is_gone or _leaves(pod):
-            is_ours = pod.spec.scheduler_name == SCHEDULER_NAME  # of any other nobody waits for a successor
+            is_ours = pod.spec.scheduler_name == SCHEDULER_NAME  # no successor is expected for any other pod
             if is_ours and (before is None or not _leaves(before)) and self._is_evicted(pod):
                 self._expected[pod.metadata.uid] = _Expected(
                     owner_uid(pod), _placeholder(pod, self._nomination_of(pod))
@@ -125,7 +125,7 @@ class RequeueHolds:
     def placeholders(self, *owners: Mapping[str, Object]) -> dict[str, Pod]:
         """Pods that are to come, by a uid of their own: of those that have ended and have no successor.
 
-        `owners` are all Jobs and StatefulSets there are, by uid: what makes a pod anew when the old one has ended.
+        `owners` are all Jobs and StatefulSets, by uid: they make a new pod when the old one has ended.
         """
         now = self._clock()
         for uid, expected in list(self._expected.items()):
@@ -141,11 +141,11 @@ class RequeueHolds:
 
     @property
     def inherited(self) -> dict[str, Placement]:
-        """By uid of a successor, the place that was kept for it and that no decision knows of yet."""
+        """By uid of a successor, its nomination that no decision knows yet."""
         return dict(self._inherited)
 
     def take(self, decision: Plan, inherited: Iterable[str]) -> None:
-        """Take the places that a decision keeps for pods that are to come; it knew of what these had inherited."""
+        """Take a decision's placements for future pods; it knew the nominations that these had inherited."""
         for uid in inherited:
             self._inherited.pop(uid, None)
         if self._expected:
@@ -198,7 +198,7 @@ def _role(pod: Pod) -> str | None:
 
 
 def _placeholder(pod: Pod, place: Placement | None) -> Pod:
-    """The pod as its successor will be: without a node, not being deleted, and with the place that is kept for it."""
+    """The pod as its successor will be: without a node, not terminating, and with its nomination."""
     annotations = {
         key: text for key, text in pod.metadata.annotations.items() if key not in _OF_THIS_POD_ALONE
     }

@@ -1,8 +1,8 @@
-"""The scheduling loop: wake when something changed, let it settle for a moment, decide, begin what was decided.
+"""The scheduling loop: wake after a change, wait for a pause, decide, start the requests.
 
-Bindings and evictions go on while the next decision is made: what is under way counts as done. A slow tick decides
-again even when nothing was seen to change, so that a lost event costs seconds and not the job. An object that cannot
-be read or decided on is skipped and named; it stops no decision about the others.
+Bindings and evictions continue while the next decision is made: running requests count as done. A slow tick decides
+again without a change, so that a lost event costs seconds and not the job. An object that cannot be read or decided
+on is skipped and named; decisions about the others continue.
 """
 
 import asyncio
@@ -55,14 +55,14 @@ from orchestrator.planner.model import SECOND_US, Eviction, Plan, PodState, Snap
 logger = logging.getLogger(__name__)
 
 SLICE: Final = 500
-"""Of so many workloads at most are read before anything else may run."""
+"""Maximum number of workloads that are read before other tasks may run."""
 
 
 class SchedulerLoop:
     """Decides on the observer's caches. `on_plan` receives every plan with the reading that it rests on.
 
-    `wall_clock`, in seconds since the epoch, is read once, to compare with Kubernetes' timestamps; from then on time is
-    counted by the loop's clock, so that a clock that is set changes no decision.
+    `wall_clock`, in seconds since the epoch, is read once, to compare with Kubernetes' timestamps. From then on the
+    loop's clock counts, so that a changed wall clock changes no decision.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class SchedulerLoop:
                     self._health.decided()
 
     async def catch_up(self) -> None:
-        """Read what the caches hold and was not read yet, in slices, between which everything else goes on.
+        """Read the unread content of the caches, in slices, between which other tasks run.
 
         A new leader reads everything: of a large cluster that takes longer than a lease lasts that is not renewed.
         """
@@ -234,8 +234,8 @@ class SchedulerLoop:
     async def decide(self) -> None:
         """Make one decision, and begin to carry it out. Only after `catch_up`.
 
-        The planner has a thread of its own: however long it takes, the lease is renewed and the caches stay current.
-        What happens meanwhile is decided on next time, as what happens while a binding is on its way.
+        The planner has its own thread: however long it takes, the lease is renewed and the caches stay current.
+        Changes in the meantime are decided on next time.
         """
         started, busy_before = self._clock(), time.process_time()
         pods = self._observer.pods.objects
@@ -300,7 +300,7 @@ class SchedulerLoop:
         return replace(decided, undecided=(*decided.undecided, *left_out.untried), excluded=left_out.excluded)
 
     def _name(self, reading: Reading, decided: Decided, pods: Mapping[str, Pod]) -> Reading:
-        """Say what the decision does without, and return the reading with the projects among them."""
+        """Report the skipped objects, and return the reading with the projects among them."""
         everything = [
             *reading.skipped,
             *self._budgets.skipped,
@@ -311,7 +311,7 @@ class SchedulerLoop:
         new = self._skipped.note(everything, left_over=left_over)
         for entry in new[:MAX_LOGGED]:
             pod = pods.get(entry.uid)
-            if pod is None or pod.spec.node_name:  # a pod that waits is told by its condition, with an event
+            if pod is None or pod.spec.node_name:  # the condition of a pending pod tells it, with an event
                 self._announcer.note_skipped(entry)
         self._health.note_skipped(map(str, everything))
         self._skipped_count = len(everything)
@@ -338,7 +338,7 @@ class SchedulerLoop:
         self._announcer.warns(pod, reason, message)
 
     def evict(self, pod: Pod, rule: str, message: str) -> None:
-        """Evict a pod for what no decision is about, by the rule of that name."""
+        """Evict a pod outside of a decision, by the rule of that name."""
         snapshot = Snapshot((), (), ()) if self._latest is None else self._latest.snapshot
         workloads, uid = snapshot.workloads, pod.metadata.uid
         workload = next((one for one in workloads if any(member.id == uid for member in one.pods)), None)

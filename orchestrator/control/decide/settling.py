@@ -1,4 +1,4 @@
-"""Waits until changes settle, so that what arrives together is decided on together."""
+"""Waits for a pause of changes, so that simultaneous changes are decided on together."""
 
 import asyncio
 from contextlib import suppress

@@ -39,7 +39,7 @@ def quarantined(decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -
 
 
 def reasons(decided: Decided, snapshot: Snapshot) -> dict[str, str]:
-    """By uid of a pod that waits, why nothing is decided for its workload."""
+    """By uid of a pending pod, why its workload is not decided on."""
     if not (decided.quarantined or decided.undecided or decided.excluded):
         return {}
     whys = {culprit.key: undecidable(culprit.why) for culprit in decided.quarantined}

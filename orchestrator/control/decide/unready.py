@@ -1,8 +1,8 @@
-"""Pods that could not be bound where it was decided, because what they need there was not ready: they are put off.
+"""Pods that could not be bound, because volumes, claims or fractions on the node were not ready: they are put off.
 
-Their volumes, claims or parts of GPUs were not to be had in time, for instance since no agent names the GPU. Mostly
-that passes, so the same node is tried once more. What fails there twice in a row is decided without that node the next
-time, so that a node with a fault does not keep what could run elsewhere; after that it is tried again.
+For example, no agent named the GPU in time. Most causes pass, so the same node is tried once more. After two failures
+in a row there, the next decision is made without that node, so that a faulty node does not block a pod that could run
+elsewhere. After that it is tried again.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ class _Failure:
 
 
 class UnreadyPods:
-    """What was not ready, by the uid of the pod; `clock` is in seconds."""
+    """The failures, by the uid of the pod; `clock` is in seconds."""
 
     def __init__(self, clock: Callable[[], float], seconds: float = UNREADY_SECONDS) -> None:
         self._clock = clock
@@ -46,7 +46,7 @@ class UnreadyPods:
     def read(self, is_waiting: Callable[[str], bool]) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """Return for one decision why pods are put off, and the nodes that others of them are not to get, by uid.
 
-        What does not wait any more is forgotten.
+        Pods that are not pending any more are forgotten.
         """
         self._failures = {uid: failure for uid, failure in self._failures.items() if is_waiting(uid)}
         now = self._clock()

@@ -11,7 +11,7 @@ MAX_AWAITED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Lags:
-    """Of so many bindings: the middle, the 99th of 100 and the longest, in milliseconds."""
+    """Figures of a number of bindings: the median, the 99th percentile and the longest, in milliseconds."""
 
     count: int
     p50_ms: float
@@ -49,7 +49,7 @@ class WatchLag:
         self._seen.add(uid)
 
     def lags(self) -> Lags | None:
-        """What was seen; None before the first binding."""
+        """The figures; None before the first binding."""
         if not self._samples:
             return None
         ms = sorted(sample * 1000 for sample in self._samples)

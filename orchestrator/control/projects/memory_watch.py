@@ -1,9 +1,8 @@
-"""The watch over device memory from outside: who has more than its part is warned at once, and evicted after a grace.
+"""The watch over GPU memory from outside: a pod above its fraction is warned at once, and evicted after a grace.
 
-The library in a container holds programs that play by the rules; this holds the others, and pods that do not mount it.
-What the processes of a pod truly have is in the GpuNode of its node, what it may have is on the pod, where the operator
-wrote it when it bound it. How much of that memory is a context, which the library does not count, nobody says: so much
-for each process is no excess.
+The library in a container limits programs that follow the rules; this watch limits the others, and pods that do not
+mount it. The GpuNode of a node has the memory of each pod's processes, and the pod has the operator's limits. The
+size of a context, which the library does not count, is unknown, so an allowance for each process is no excess.
 """
 
 import asyncio
@@ -26,20 +25,22 @@ logger = logging.getLogger(__name__)
 
 RULE: Final = "memory"
 CONTEXT_MIB: Final = 768
-"""What each process may have beside what it allocates: its context, its code, what the driver rounds up.
+"""Allowance for each process beside its allocations: its context, its code, the driver's rounding.
 
 Measured on an H100 (driver 580.159.04, CUDA 13.0): 518 MiB for a bare context, 554 with JAX, 634 with ResNet-50 of
 PyTorch, 682 at most (PyTorch with cudaMallocAsync). Other GPUs have not been measured.
 """
 MARGIN_MIB: Final = 256
-"""So much more is an excess; it ends without this margin, so that one at the bound is not warned again and again."""
+"""Margin above which there is an excess; it ends without this margin, so that a pod at the bound is not warned
+repeatedly.
+"""
 GRACE_SECONDS: Final = 60
 """Time that a pod may use more GPU memory than its fraction before it is evicted."""
 CHECK_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 1.0
 """It looks once in this time, however often agents write."""
 MAX_EVICTIONS: Final = 8
-"""So many pods are evicted in one look: what an agent says wrongly does not end all work at once."""
+"""Maximum number of evictions in one check: a wrong report of an agent does not end all pods at once."""
 _MIB: Final = 1 << 20
 
 Key = tuple[str, str]
@@ -48,7 +49,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What the processes of a pod have of a GPU, and its part; `is_its_own`: it has a part of that GPU at all."""
+    """The memory of a pod's processes on a GPU, and its fraction; `is_its_own`: it has one of that GPU."""
 
     pod: Pod
     node: str
@@ -61,7 +62,7 @@ class Use:
 
     @property
     def key(self) -> Key:
-        """What the use is known by from one look to the next."""
+        """The key of a use between two checks."""
         return self.pod.metadata.uid, self.uuid
 
     def is_excess(self, *, since_before: bool) -> bool:
@@ -117,7 +118,7 @@ class MemoryWatch:
             await asyncio.sleep(PAUSE_SECONDS)
 
     def check(self) -> None:
-        """Warn whoever has too much since now, evict whoever has had it for the grace."""
+        """Warn pods with a new excess, evict pods after the grace."""
         now_us, before = self._now_us(), self._since_us
         self._since_us, due = {}, []
         for use in self._uses(now_us):
@@ -174,14 +175,14 @@ class _Owners:
         }
 
     def pod_of(self, user: GpuUser) -> Pod | None:
-        """The pod, None for what is no pod's that is known."""
+        """The pod, None for an unknown one."""
         if user.pod_uid:
             return self._pods.get(user.pod_uid)
         return self._by_container.get(user.container_id) if user.container_id else None
 
 
 def _uses_of(node: str, state: GpuState, owners: _Owners) -> Iterator[Use]:
-    """Yield what pods have of one GPU which muster bound to its node with a part of some GPU."""
+    """Yield the uses of one GPU by pods that muster bound to its node with a GPU fraction."""
     used: dict[str, tuple[Pod, int, int]] = {}
     for user in state.users:
         pod = owners.pod_of(user)

@@ -1,4 +1,4 @@
-"""The project controller: for every project a namespace, what protects it, role bindings, and its status."""
+"""The project controller: for every project a namespace, its protection, role bindings, and its status."""
 
 import asyncio
 import logging
@@ -56,7 +56,7 @@ OPERATOR_SUBJECT: Final = {"kind": "ServiceAccount", "name": OPERATOR_ACCOUNT, "
 FIELD_MANAGER = "muster-projects"
 RETRY_SECONDS = 5.0
 REFUSED_SECONDS = 0.2
-"""The API server learns of a new role binding by a watch of its own: so soon what it refused is tried again."""
+"""The API server learns of a new role binding by its own watch: time after which a refused request is tried again."""
 CLAIMS_PER_POD: Final = 2
 """Maximum number of ResourceClaims of a project for each pod that it may have."""
 STATUS_SECONDS = 1.0
@@ -65,7 +65,7 @@ STATUS_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """What all projects' statuses are made of: counted once for a decision, however many projects there are."""
+    """The inputs of all projects' statuses, computed once for a decision."""
 
     reading: Reading
     decision: Plan
@@ -75,7 +75,7 @@ class _Figures:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """Whether a project takes workloads: what stands against it, "" if nothing, and the reason for machines."""
+    """Whether a project accepts workloads: the obstacle, "" if there is none, and the reason for machines."""
 
     otherwise: str
     problem: str
@@ -84,7 +84,7 @@ class _Ready:
 def role_binding(
     namespace: str, name: str, role: str, subjects: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
-    """Return what gives the subjects a ClusterRole in the namespace."""
+    """Return the RoleBinding that gives the subjects a ClusterRole in the namespace."""
     return {
         "apiVersion": ROLE_BINDINGS.api_version,
         "kind": ROLE_BINDINGS.kind,
@@ -99,7 +99,7 @@ class NoNamespace(MusterError):
 
 
 class ProjectController:
-    """Reconciles projects with the cluster. It writes only what differs, and only while `is_leader()`."""
+    """Reconciles projects with the cluster. It writes only differences, and only while `is_leader()`."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class ProjectController:
             self._forget_binding(change.object)
 
     def _forget_binding(self, binding: RoleBinding) -> None:
-        """Somebody changed or deleted the RoleBinding: it is to be written again. Writing the same changes nothing."""
+        """The RoleBinding was changed or deleted: it is written again. Writing the same changes nothing."""
         if self._written.pop(f"{binding.metadata.namespace}/{binding.metadata.name}", None) is not None:
             self._changed.set()
 
@@ -198,7 +198,7 @@ class ProjectController:
         return next((namespace for namespace in namespaces if namespace.metadata.name == name), None)
 
     async def _label(self, project: Project, name: str) -> None:
-        """Restore the label by which the namespace is selected, if somebody took it away."""
+        """Restore the label by which the namespace is selected, if it was removed."""
         namespace = self._known_namespace(name)
         if namespace is None or namespace.metadata.labels.get(PROJECT_LABEL) == project.metadata.name:
             return
@@ -231,12 +231,12 @@ class ProjectController:
         logger.info("project %s: made namespace %s", project.metadata.name, name)
 
     def _ingress(self, allowed: Granted) -> IngressSettings:
-        """Return what the Ingresses of the project's jobs have; a host only where the site has a domain."""
+        """Return the settings for Ingresses of the project's jobs; a host only if the site has a domain."""
         domain = allowed.spec.security.ingress_domain if self._config.ingress_domain else None
         return IngressSettings(self._config.ingress_class, domain or "")
 
     async def _protect(self, project: Project, namespace: str, allowed: Granted) -> None:
-        """Keep what the policies go by on the namespace, and its NetworkPolicies in it."""
+        """Keep the policies' inputs on the namespace, and its NetworkPolicies in it."""
         for known in self._observer.namespaces.objects.values():
             if known.metadata.name == namespace:
                 patch = protection.metadata_patch(
@@ -259,7 +259,7 @@ class ProjectController:
         self._written[key] = namespace
 
     async def _bind(self, namespace: str, name: str, role: str, subjects: list[dict[str, str]]) -> None:
-        """Give the subjects, and nobody else, a role in the namespace."""
+        """Give the subjects alone a role in the namespace."""
         key = f"{namespace}/{name}"
         if self._written.get(key) == subjects:
             return

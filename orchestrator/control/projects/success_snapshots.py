@@ -1,7 +1,7 @@
 """Keeps the volumes of Jobs that have succeeded as snapshots, where `--snapshot-on-success` asked for it.
 
-Nothing is remembered that matters: the names of the snapshots follow from the Job, so those that are there already are
-taken as taken, and when all are there, their names are written on the Job. A Job that failed gets none.
+No memory is needed: the names of the snapshots follow from the Job, so existing ones count as taken. When all exist,
+their names are written on the Job. A failed Job gets none.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Stops interactive workloads that run longer than their project allows, after a warning.
 
-Nothing is remembered: since when a workload runs is in its pod, that it was stopped is in the workload. So it makes no
-difference how often the operator is started anew meanwhile. A StatefulSet is scaled to nothing and marked, a Job gets a
-deadline that is over; both are shown as TimedOut, and stay until somebody deletes or resumes them.
+No memory is needed: the pod has the start time of a workload, and the workload its stop. So restarts of the operator
+make no difference. A StatefulSet is scaled to zero and marked, a Job gets an expired deadline. Both are shown as
+TimedOut, and stay until a user deletes or resumes them.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 5.0
 MAX_WARNING_SECONDS: Final = 900
-"""The warning comes a tenth of the limit before its end, at most so long before."""
+"""The warning is sent a tenth of the limit before its end, at most this time before."""
 _OWNERS: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFUL_SETS, "Job": JOBS}
 
 
@@ -56,7 +56,7 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What is kept current by watching, by uid."""
+    """The watched objects, by uid."""
 
     projects: Mapping[str, Project]
     namespaces: Mapping[str, Namespace]
@@ -64,7 +64,7 @@ class Caches:
 
 
 class TimeLimits:
-    """Warns and stops while this replica leads. `now_us` is the time; `warn` is called with a pod and what to say."""
+    """Warns and stops while this replica leads. `now_us` is the time; `warn` is called with a pod and the text."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class TimeLimits:
             await asyncio.sleep(CHECK_SECONDS)
 
     async def check(self) -> None:
-        """Warn and stop whatever is due now."""
+        """Send the warnings that are due, and stop expired workloads."""
         caches, now_us = self._caches, self._now_us()
         for pod in limited(caches.projects.values(), caches.namespaces.values(), caches.pods.values()):
             if now_us >= pod.warns_at_us:

@@ -1,9 +1,9 @@
-"""Who lost which GPUs to whom, by which rule and when: an Event on the pod, and a record that outlives both.
+"""Evictions with victim, GPUs, preemptor, rule and time: an Event on the pod, and a record that outlives both.
 
-A record is an EvictionRecord in the namespace of the workload that lost, one for each pod that was evicted. Its members
-read them; the operator's account alone may write them, and nobody may change what is written. The newest of a
-namespace are kept: they outlive the pod, the job and the operator, and go with the project. Nothing waits for a
-record: what cannot be written is logged and tried again, and an eviction never fails because of it.
+A record is an EvictionRecord in the namespace of the victim's workload, one for each evicted pod. Its members read
+them; only the operator's account can write them, and no account can change one. The newest of a namespace are kept:
+they outlive the pod, the job and the operator, and end with the project. No action waits for a record: a failed write
+is logged and tried again, and an eviction never fails because of it.
 """
 
 import asyncio
@@ -42,9 +42,9 @@ from orchestrator.planner.model import Eviction, Node, Plan, Workload
 logger = logging.getLogger(__name__)
 
 MAX_RECORDS: Final = 200
-"""So many are kept of each namespace, the newest."""
+"""Maximum number of kept records of each namespace, the newest."""
 PRUNE_AFTER: Final = 50
-"""When so many were added to a namespace, the oldest are looked for that are too many."""
+"""Number of additions to a namespace after which superfluous records are deleted."""
 MAX_MESSAGE_CHARACTERS: Final = 1000
 EVENT_REASONS: Final = {
     "quota": "Reclaimed",
@@ -58,7 +58,7 @@ EVENT_REASONS: Final = {
 """By the rule of the eviction; any other is `Evicted`."""
 
 PARTING_SECONDS: Final = 2.0
-"""How long an operator that is told to stop goes on writing what is still to be written."""
+"""Time for which a stopping operator writes the remaining records."""
 _WRITES_IN_FLIGHT: Final = 8
 _RULE = re.compile(r"by the rule of ([\w-]+)")
 _PASSING = (ServerFault, TooManyRequests, Unreachable)
@@ -67,8 +67,8 @@ _PASSING = (ServerFault, TooManyRequests, Unreachable)
 class EvictionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One pod that lost its GPUs: `gpu_milli` of those of its node.
 
-    `at` is RFC 3339; the beneficiary is empty when it had gone by then.
-    `grace_seconds` is how long it may go on from then to save its work; None when nothing says so.
+    `at` is RFC 3339; the beneficiary is empty if it did not exist any more. `grace_seconds` is the pod's time from
+    then to save its state; None if it is unknown.
     """
 
     at: str
@@ -118,13 +118,13 @@ class Audit:
         self._slots = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
     def know(self, reading: Reading, decision: Plan) -> None:
-        """Take the workloads that a decision rests on: from them an eviction learns who is who."""
+        """Take the workloads of a decision: an eviction takes names from them."""
         if decision.evictions:
             self._workloads = {workload.id: workload for workload in reading.snapshot.workloads}
             self._sizes = GpuSizes.of(reading.snapshot.nodes)
 
     def know_workload(self, workload: Workload, nodes: Iterable[Node]) -> None:
-        """Take one workload of which a pod is evicted for what no decision was about, and the nodes of the cluster."""
+        """Take one workload with an eviction outside of decisions, and the nodes of the cluster."""
         self._workloads = {**self._workloads, workload.id: workload}
         self._sizes = GpuSizes.of(nodes)
 
@@ -180,8 +180,8 @@ class Audit:
     async def _check_recalled(self) -> bool:
         """Note those of which the API server knows that the operator wrote the reason; False: it does not answer.
 
-        A pod can have the annotation from its owner's template. Who wrote it is in the metadata that the API server
-        keeps, which a template has none of.
+        A pod can have the annotation from its owner's template. The API server's metadata names the author, which a
+        template lacks.
         """
         while self._recalled:
             pod = self._recalled[-1]
@@ -233,7 +233,7 @@ class Audit:
         return True
 
     async def _keep(self, namespace: str, records: list[EvictionRecord]) -> None:
-        """Add the records, and let the oldest go that are too many. What is there already is not written again."""
+        """Add the records, and delete superfluous old ones. Existing ones are not written again."""
         await asyncio.gather(*(self._add(namespace, record) for record in records))
         self._added[namespace] = self._added.get(namespace, PRUNE_AFTER) + len(records)
         if self._added[namespace] > PRUNE_AFTER:

@@ -1,4 +1,4 @@
-"""Writes that nobody waits for: made in the background when there is something to write, repeated when they fail."""
+"""Writes in the background without a waiting caller, repeated when they fail."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,8 +1,7 @@
-"""Says on every waiting pod why it waits: the condition `PodScheduled`, written beside the decisions.
+"""Writes the reason of every pending pod: the condition `PodScheduled`, beside the decisions.
 
-A pod is told at once when the kind of reason changes. Figures in a message that change while the kind does not (GPUs
-that are free, GPUs that are held) are brought up to date now and then, so that thousands of waiting pods do not cost
-thousands of writes for every decision.
+A new kind of reason is written at once. Changed figures in a message of the same kind (free GPUs, GPUs in use) are
+written at intervals, so that thousands of pending pods do not cost thousands of writes for every decision.
 """
 
 import asyncio
@@ -68,7 +67,7 @@ class ConditionWriter:
         self._refused = False
 
     def want(self, reasons: Mapping[str, tuple[str, str]]) -> None:
-        """Take, by uid, the code and message of every pod that waits; replaces what was wanted before."""
+        """Take, by uid, the code and message of every pending pod; replaces the former ones."""
         self._wanted = {uid: f"{code}: {message}" for uid, (code, message) in reasons.items()}
         self._written = {uid: known for uid, known in self._written.items() if uid in self._wanted}
         self._changed.set()
@@ -94,7 +93,7 @@ class ConditionWriter:
             return
 
     async def _write_due(self) -> bool:
-        """Write what is due; True when a refresh has to be looked at again later."""
+        """Write the due conditions; True if a refresh is needed later."""
         due, later = self._split()
         for start in range(0, len(due), WRITES_IN_FLIGHT):
             try:

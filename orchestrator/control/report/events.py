@@ -1,7 +1,7 @@
-"""Events on pods: what `kubectl describe`, `muster get` and people who watch a namespace see of a decision.
+"""Events on pods: a decision in `kubectl describe`, `muster get` and a namespace's event list.
 
-An event is a courtesy: it is never waited for, there are only so many a second, and what is told more than once about
-one pod in the same words is told once.
+Events have low importance: no action waits for them, their rate is limited, and a repeated text about one pod is sent
+once.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ MAX_CHARACTERS: Final = 1000
 """Of a message: Kubernetes allows 1024 in its own events."""
 
 MAX_REMEMBERED: Final = 10_000
-"""So many warnings that were given are remembered, so that a decision does not give them again."""
+"""Number of remembered warnings, so that a decision does not repeat them."""
 
 
 _KINDS: Final[Mapping[str, Resource]] = {
@@ -70,7 +70,7 @@ def _event(
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
-        # Kubernetes keeps the events of what is in no namespace in this one
+        # Kubernetes keeps the events of objects without a namespace in this one
         "metadata": {"name": f"{about[:180]}.{name}"[:253].lower(), "namespace": namespace or "default"},
         "involvedObject": {
             "apiVersion": kind.api_version,
@@ -90,7 +90,7 @@ def _event(
 
 
 class Announcer:
-    """Tells pods why they wait, once for every kind of reason, in the background."""
+    """Sends the reasons of pending pods, once for every kind of reason, in the background."""
 
     def __init__(
         self,
@@ -108,13 +108,13 @@ class Announcer:
         self._avoided: set[str] = set()
 
     def waits(self, pod: Pod, message: str) -> None:
-        """Announce that a pod waits; the message begins with the code of the reason. Never waits and never fails."""
+        """Announce a pending pod; the message begins with the code of the reason. Never waits and never fails."""
         metadata = pod.metadata
         code = message.partition(":")[0]
         self._announce(pod, f"{metadata.uid[:8]}.{code}", "Unschedulable", message)
 
     def warns(self, pod: Pod, reason: str, message: str) -> None:
-        """Warn a pod that runs of what may become of it; the same words once for a pod."""
+        """Warn a running pod of a possible consequence; the same words once for a pod."""
         known = (pod.metadata.uid, message)
         if known in self._sent:
             return

@@ -1,8 +1,8 @@
 """Whether the operator is well, and the two pages by which Kubernetes asks.
 
-`/healthz` fails when the process cannot go on: the scheduling loop of a leader has stood still. `/readyz` fails as well
-while its decisions fail, so that a mistake is seen where administrators look; a restart would not cure it. Objects that
-decisions do without are named there, and do not make it fail: nobody may make the operator unready by one of his pods.
+`/healthz` fails when the process cannot continue: the scheduling loop of a leader stands still. `/readyz` fails as
+well while its decisions fail, so that administrators see a mistake; a restart would not repair it. Skipped objects
+are named there, and do not make it fail: no user can make the operator unready by a pod.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ MAX_CHARACTERS: Final = 300
 
 
 class Health:
-    """What the loops report. `clock` is monotonic, in seconds."""
+    """The state of the loops. `clock` is monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -34,7 +34,7 @@ class Health:
         self.decided()
 
     def on_standby(self) -> None:
-        """This replica waits for its turn."""
+        """This replica is a standby."""
         self._leads = False
         self._skipped = ()
         self.decided()
@@ -50,7 +50,7 @@ class Health:
         self._failure = why
 
     def note_skipped(self, objects: Iterable[str]) -> None:
-        """Take, in words, what the last decision did without."""
+        """Take, in words, the skipped objects of the last decision."""
         self._skipped = tuple(objects)
 
     def stuck(self) -> str | None:
@@ -67,11 +67,11 @@ class Health:
         return self.stuck()
 
     def role(self) -> str:
-        """What this replica does."""
+        """The role of this replica."""
         return "leading" if self._leads else "standing by"
 
     def report(self) -> str:
-        """What this replica does, and the objects that its decisions do without: one line each."""
+        """The role of this replica, and the skipped objects: one line each."""
         count = len(self._skipped)
         if not count:
             return self.role()

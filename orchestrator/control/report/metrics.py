@@ -1,4 +1,4 @@
-"""The operator's metrics: what its loops count, and at a scrape what the last decision rests on.
+"""The operator's metrics: the counters of its loops, and at a scrape the inputs of the last decision.
 
 Only the leader has figures of projects and of the cluster. Their number is bounded: `MAX_PROJECTS` projects are named,
 the others count together as `_other`, which no project can be called. Nothing is computed for them between scrapes.
@@ -30,7 +30,7 @@ from orchestrator.planner.accounting.ledger import capacity_gpu_milli
 from orchestrator.planner.model import DEVICE_MILLI, Eviction, Plan, PodState, Project, Waiting
 
 MAX_PROJECTS: Final = 500
-"""So many projects have series of their own, those that were made first."""
+"""Maximum number of projects with their own series, the oldest first."""
 OTHERS: Final = "_other"
 MAX_STARTING: Final = 10_000
 RULES: Final = (
@@ -175,7 +175,7 @@ class _Decided(NamedTuple):
 
 
 class OperatorMetrics:
-    """What the loops count. `wall_clock` gives seconds since the epoch."""
+    """The counters of the loops. `wall_clock` gives seconds since the epoch."""
 
     def __init__(self, wall_clock: Callable[[], float] = time.time) -> None:
         self._wall_clock = wall_clock
@@ -191,16 +191,16 @@ class OperatorMetrics:
         self._waits: dict[str, Distribution] = {}
 
     def leading(self, projects: Mapping[str, ProjectObject]) -> None:
-        """This replica leads; `projects` stays current, by whatever key."""
+        """This replica leads; `projects` stays current, by any key."""
         self._leads, self._projects = True, projects
 
     def on_standby(self) -> None:
-        """This replica waits for its turn: what it knew of projects is another's to say."""
+        """This replica is a standby: another one reports the projects."""
         self._leads, self._projects, self._latest = False, {}, None
         self._starting.clear()
 
     def decided(self, reading: Reading, plan: Plan, seconds: float, skipped: int) -> None:
-        """A decision was made in so many seconds, without so many objects."""
+        """A decision took these seconds, with this number of skipped objects."""
         self._durations.observe(seconds)
         self._latest = _Decided(reading, plan, self._wall_clock(), skipped)
         if plan.bindings:
@@ -277,7 +277,7 @@ class OperatorMetrics:
             page.add(metric, _summed(amounts, named))
         self._add_waiting(page, latest, teams, named)
         self._waits = {name: waits for name, waits in self._waits.items() if name in named or name == OTHERS}
-        # from the beginning, with nothing in it: what a counter is when it is first seen is no increase
+        # from the beginning, with no samples: the first value of a counter is no increase
         shown = [*sorted(named), *([OTHERS] if len(teams) > len(named) else [])]
         waits = {name: Distribution(WAIT_BUCKETS) for name in shown} | self._waits
         page.add_histogram(PROJECT_WAIT, [((name,), distribution) for name, distribution in waits.items()])
@@ -335,7 +335,7 @@ def _amounts(teams: Iterable[Project], plan: Plan) -> Iterator[tuple[Metric, lis
 
 
 def _claim(project: Project, plan: Plan) -> tuple[int | None, int, int, int | None]:
-    """Return quota, what is held, fair share and limit, in thousandths of GPUs."""
+    """Return quota, allocation, fair share and limit, in thousandths of GPUs."""
     return (
         project.quota_gpu_milli,
         plan.allocated_gpu_milli.get(project.name, 0),
@@ -347,7 +347,7 @@ def _claim(project: Project, plan: Plan) -> tuple[int | None, int, int, int | No
 def _summed(
     amounts: Iterable[tuple[str, int | None]], named: set[str], *, scale: int = DEVICE_MILLI
 ) -> list[tuple[tuple[str], int | float | None]]:
-    """Return the values of those that are named, and of the others together; what is unlimited has none."""
+    """Return the values of the named projects, and of the others together; unlimited ones have none."""
     values: list[tuple[tuple[str], int | float | None]] = []
     others, has_others = 0, False
     for name, amount in amounts:

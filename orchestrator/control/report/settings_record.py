@@ -1,6 +1,6 @@
-"""Writes down what the leader decides by, in the ConfigMap `muster-settings`, so that others can ask what it would do.
+"""Writes the leader's settings into the ConfigMap `muster-settings`, so that others can predict its decisions.
 
-The options of the process are the source. Whoever changes the ConfigMap changes no decision, and finds it restored.
+The options of the process are the source. A changed ConfigMap changes no decision, and is restored.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ FIELD_MANAGER: Final = "muster-operator"
 OPTIONS_KEY: Final = "options.yaml"
 """Every option of the operator with its value, the planner's settings among them."""
 POLL_SECONDS: Final = 60.0
-"""How often the leader looks whether what is written is still so."""
+"""Interval of the leader's checks of the record."""
 RETRY_SECONDS: Final = 5.0
 
 
@@ -60,7 +60,7 @@ class SettingsRecord:
             await self._sleep(RETRY_SECONDS if failures else POLL_SECONDS)
 
     async def write(self) -> None:
-        """Make it so, if it is not, and take away what is not ours. Raises leaves of ClusterError."""
+        """Write it, if it differs, and remove foreign keys. Raises leaves of ClusterError."""
         known = await self._known()
         if known == self._data or not self._is_leader():
             return

@@ -1,6 +1,6 @@
-"""What no decision counts with, where people look: the log, and the ConfigMap that `muster cluster status` reads.
+"""The skipped objects for people: the log, and the ConfigMap that `muster cluster status` reads.
 
-The leader writes the ConfigMap `muster-skipped` when something comes or goes; nothing is decided by it.
+The leader writes the ConfigMap `muster-skipped` after a change of the list; no decision uses it.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ FIELD_MANAGER: Final = "muster-skipped"
 PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, SKIPPED_CONFIG_MAP)
 KEY: Final = "skipped.json"
 MAX_LISTED: Final = 200
-"""So many objects are listed: a ConfigMap holds a MiB, and people read the first ones."""
+"""Maximum number of listed objects: a ConfigMap has a MiB, and people read the first ones."""
 MAX_CHARACTERS: Final = 400
 MAX_LOGGED: Final = 20
-"""Of so many objects that come at once there are lines in the log and Events."""
+"""Maximum number of simultaneous objects with lines in the log and Events."""
 MAX_NAMED: Final = 5
-"""So many workloads that were not reached are named in a line of the log."""
+"""Maximum number of unreached workloads in a line of the log."""
 WRITE_SECONDS: Final = 1.0
 """The record is written at most once in this time."""
 POLL_SECONDS: Final = 60.0
-"""How often it is written again although nothing has changed: somebody may have changed or deleted it."""
+"""Interval of writes without a change: the ConfigMap may have been changed or deleted."""
 
 
 class NoRecord(MusterError):
-    """What is skipped is not written down, or may not be read."""
+    """There is no record of skipped objects, or it cannot be read."""
 
 
 class Listed(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,7 +54,9 @@ class Listed(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel"):
-    """What the leader skips; `more` objects are not listed. `left_over` workloads were not reached in time."""
+    """The skipped objects of the leader; `more` objects are not listed. `left_over` workloads were not reached in
+    time.
+    """
 
     objects: tuple[Listed, ...] = ()
     more: int = 0
@@ -93,7 +95,7 @@ class SkippedRecord:
     def note(
         self, objects: Iterable[SkippedObject], *, left_over: tuple[str, ...] = ()
     ) -> list[SkippedObject]:
-        """Take what the last decision did without, and whom it did not reach; return what is new of the former."""
+        """Take the skipped objects of the last decision, and its unreached workloads; return new ones of the former."""
         self._log_left_over(left_over)
         there = list(objects)
         new = [entry for entry in there if entry not in self._since]
@@ -120,7 +122,7 @@ class SkippedRecord:
         return new
 
     def _log_left_over(self, left_over: tuple[str, ...]) -> None:
-        """Log whom the bound on work left over, unless the decision before left over the same."""
+        """Log the workloads that the bound on work left over, unless they are those of the decision before."""
         before, self._left_over = self._left_over, left_over
         if set(left_over) == set(before):
             return
@@ -160,7 +162,7 @@ class SkippedRecord:
 
 
 async def recorded(transport: Transport) -> Record:
-    """What the leader skips, by its own record. Raises NoRecord, and ClusterError leaves."""
+    """The skipped objects by the leader's record. Raises NoRecord, and ClusterError leaves."""
     try:
         data = (await transport.get(PATH, ConfigMap)).data
         return msgspec.json.decode(data[KEY], type=Record)

@@ -1,4 +1,4 @@
-"""Who waits after a decision: counted once, for the statuses of projects and for metrics."""
+"""The pending workloads after a decision: counted once, for the statuses of projects and for metrics."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ def waiting_workloads(snapshot: Snapshot, decision: Plan) -> Iterator[Workload]:
 
 
 def waiting_since_us(workload: Workload) -> int:
-    """Return since when its pods wait."""
+    """Return the start of its pods' wait."""
     return workload.waiting_since_us or workload.created_at_us
 
 
