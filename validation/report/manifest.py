@@ -37,7 +37,7 @@ def problems(directory: Path, beside: Collection[str] = ()) -> list[str]:
     """
     plain, others = files.listed(directory)
     if others:
-        return [f"{name}: is no plain file, so what it leads to can change" for name in others]
+        return [f"{name}: is no plain file, so its target can change" for name in others]
     content = files.read(directory / NAME, MAX_BYTES)
     body, own, digest = content.rpartition(_OWN.encode())
     if not own or digest != hashlib.sha256(body).hexdigest().encode() + b"\n":
