@@ -173,7 +173,10 @@ def test_simulate_shows_evictions_by_rule_and_who_waits(muster: Muster, full: st
             "there is no project team-x; there are: team-a",
         ),
         (("what-if", "--from", "{full}", "--delete", "b-1"), "the project is missing; give it with -p"),
-        (("what-if", "--from", "{full}", "--delete", "team-b/b-9"), "team-b has no workload b-9"),
+        (
+            ("what-if", "--from", "{full}", "--delete", "team-b/b-9"),
+            "team-b has no pending or running workload b-9",
+        ),
         (("what-if", "--from", "{full}", "--submit", "x -g 1"), "the project is missing"),
         (("what-if", "--from", "{full}", "--submit", "b-1 -g 1 -p team-b"), "has a workload b-1 already"),
         (("what-if", "--from", "{full}", "--submit", "x -g 1.5 -p team-b"), "-g/--gpu 1.5 is not possible"),

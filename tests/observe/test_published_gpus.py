@@ -113,7 +113,7 @@ def test_a_node_of_which_a_gpu_does_not_answer_gets_no_pod_and_is_named() -> Non
     assert not reading.snapshot.nodes[0].unhealthy, "what runs on the others stays"
     (entry,) = reading.skipped
     assert (entry.kind, entry.name) == ("Node", "dgx1")
-    assert entry.why.startswith("GPU 5 of it does not answer any more")
+    assert entry.why.startswith("GPU 5 does not answer")
     published_node = node()
     published_node.metadata.annotations["muster.dev/lost-gpus"] = "5"
     reader.note(Change("modified", published_node))

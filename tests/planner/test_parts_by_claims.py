@@ -150,7 +150,7 @@ def test_a_gpu_that_its_driver_does_not_share_is_not_given_for_a_part() -> None:
     snapshot = replace(cluster(2, shareable=False), workloads=(job("half", part(500)),))
     decision = plan(snapshot)
     assert not decision.bindings
-    assert "no GPU there that the driver shares by memory" in decision.pending["half"].message
+    assert "no GPU there with enough free memory is shared by the driver" in decision.pending["half"].message
 
 
 @pytest.mark.parametrize("others", [(), (builders.node("plain", 1),)])

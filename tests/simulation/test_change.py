@@ -38,8 +38,8 @@ def test_an_interactive_submission_of_a_part_of_a_gpu_is_read_like_a_real_one() 
     [
         (lambda it: change.submit(it, asking("b-1"), "team-b"), "has a workload b-1 already"),
         (lambda it: change.submit(it, asking("x"), "team-x"), "there is no project team-x"),
-        (lambda it: change.delete(it, "team-b", "b-9"), "has no workload b-9"),
-        (lambda it: change.delete(it, "team-a", "b-1"), "has no workload b-1"),
+        (lambda it: change.delete(it, "team-b", "b-9"), "has no pending or running workload b-9"),
+        (lambda it: change.delete(it, "team-a", "b-1"), "has no pending or running workload b-1"),
         (lambda it: change.set_quota(it, "team-b", 2001), "the quotas add up to 4.001 GPUs"),
     ],
 )
