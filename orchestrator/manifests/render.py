@@ -101,8 +101,8 @@ GPU_NODE_TERMS: Final = (
     ("feature.node.kubernetes.io/pci-0300_10de.present", "In", ("true",)),
     ("feature.node.kubernetes.io/pci-0302_10de.present", "In", ("true",)),
 )
-"""Labels of a node with GPUs of NVIDIA, one of which is enough: of the GPU operator and GPU feature discovery, and of
-node feature discovery by the vendor's PCI id and the class of the device.
+"""Labels of a node with GPUs of NVIDIA, one of which is enough. They are those of the GPU operator and GPU feature
+discovery, and of node feature discovery by the vendor's PCI id and the class of the device.
 """
 
 NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
@@ -174,12 +174,11 @@ def render(
 ) -> str:
     """The operator YAML of `cluster` as one text of several documents, the same for the same arguments.
 
-    `operator_arguments` are further options of `muster operator`. With `require_devices_variable` pods must say which
-    devices the NVIDIA runtime shows them. Without `agent` there are agents where there are replicas; they run by
-    `runtime_class`, and with `driver_root` take the driver from that directory of the nodes instead of the runtime.
-    With `limits_gpu_memory` they put the library there that limits device memory in containers. With `taints_nodes`
-    the operator may set the taint of nodes that are out of service. Without `web` there
-    are no pages.
+    `operator_arguments` are further options of `muster operator`. With `require_devices_variable` pods must set the
+    devices for the NVIDIA runtime. Without `agent` there are agents if there are replicas. They use `runtime_class`;
+    with `driver_root` the driver is in that directory. With `limits_gpu_memory` they install the library for GPU
+    fractions. With `taints_nodes` the operator may set the taint of nodes that are out of service. Without `web`
+    there are no pages.
     """
     pages = web or WebDeployment()
     parts = fill_in(

@@ -1,6 +1,6 @@
 """Snapshots one after the other, at a cost that follows the changes between them.
 
-    changes of the caches ──────────> note ──> what is touched: workloads, nodes ──> read ──> snapshot
+    changes of the caches ──────────> note ──> touched workloads, nodes ──> read ──> snapshot
                                        ^
     requests under way ──> PodCache ───┘
 
@@ -47,7 +47,7 @@ Workloads = tuple[model.Workload, ...]
 
 
 def read(observed: Observed, settings: Settings = DEFAULT_SETTINGS, hints: Hints = NO_HINTS) -> Reading:
-    """Build the planner's snapshot. What cannot be read is left out and named."""
+    """Build the planner's snapshot. Unreadable objects are left out and named."""
     reader = Reader(settings)
     for observed_object in chain(
         observed.namespaces.values(),

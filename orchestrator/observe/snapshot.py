@@ -213,9 +213,9 @@ def planner_pod(
 ) -> model.Pod:
     """The pod in the planner's terms. Raises UnreadableRequest.
 
-    `request` is what it asks for beside its claims. `levels` are the cluster's levels of topology, `volumes` what the
-    pod's volumes ask of its node, `part` its part of the gang that its controller implies. `devices` are what it holds
-    of its node's GPUs, whatever its annotation says; None: that counts. `claims` are its resource claims.
+    `request` is its request beside its claims. `levels` are the cluster's levels of topology, `volumes` the
+    requirements of the pod's volumes on its node, `part` its group of the gang by its controller. `devices` are its
+    GPUs, whatever its annotation says; None: the annotation counts. `claims` are its resource claims.
     """
     node, state = pod.spec.node_name or None, model.PodState.PENDING
     request = request if claims is None else claims.request

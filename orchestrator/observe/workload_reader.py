@@ -33,8 +33,9 @@ from orchestrator.observe.volumes import Key, Volumes, claims_of
 from orchestrator.planner import model
 
 _Known = tuple[Terms, str, tuple[int, ...] | None, PodClaims | None, bool]
-"""Of a pod, beyond itself: what its volumes ask of its node, its part of the gang, the devices that it holds whatever
-its annotation says, its resource claims, whether it is stuck."""
+"""Inputs of a pod beside itself: its volumes' requirements on the node, its group of the gang, its devices whatever
+its annotation says, its resource claims, whether it is stuck.
+"""
 
 
 class _ReadPod(NamedTuple):

@@ -129,9 +129,8 @@ def moment_after(snapshot: Snapshot) -> int:
 class Departures:
     """A cluster from decision to decision, in which evicted pods terminate over several decisions.
 
-    `grace_decisions` says how many decisions see a pod terminating; `is_late`, whether its successor appears only when
-    it is gone and not at once. Pods that terminate at the beginning without a successor get it when they are gone.
-    A stuck pod stays.
+    `grace_decisions` is the number of decisions with a terminating pod. With `is_late` its successor appears only
+    after its end. Pods that terminate at the beginning without a successor get it after their end. A stuck pod stays.
     """
 
     def __init__(

@@ -36,16 +36,18 @@ from orchestrator.planner.placements import Placement
 class Executor:
     """Binds, evicts and nominates in the background, as an async context manager that ends running requests.
 
-    In `pods` it assumes its requests, until the watch shows them or the API server refuses them. `on_refused` is
-    called after a final refusal: a new decision is needed. `on_evicted` is called after an eviction, `on_forbidden`,
-    with the API server's words, if a disruption budget did not allow it. `on_bound`, with the uid, is called after an
-    answered binding, `on_failure`, with a word, after a failed request.
+    In `pods` it assumes its requests, until the watch shows them or the API server refuses them. The callbacks are:
 
-    A pod with volumes is bound when `claims` has them ready; what it gets by resource claims is written by `grants`
-    before, what it may have of the memory of GPUs with the binding, as `limits` say. GPUs of device plugins of which it
-    gets a part are held by `reservations` before it is bound. Of what is not ready `on_unready` is told on which node,
-    and why. `on_denied` receives the pod, the node and the reason if the API server refuses a binding, a claim or a
-    nomination for good. `on_eviction_denied` is the same for an eviction. Nothing is begun unless `is_leader()`.
+    - `on_refused` after a final refusal, which needs a new decision;
+    - `on_evicted` after an eviction;
+    - `on_forbidden`, with the API server's words, if a disruption budget forbade it;
+    - `on_bound`, with the uid, after an answered binding;
+    - `on_failure`, with a word, after a failed request.
+
+    A pod with volumes is bound when `claims` has them ready. `grants` writes its resource claims before, and `limits`
+    its GPU memory with the binding. `reservations` reserve GPUs of device plugins for its fractions. `on_unready`
+    gets node and reason of a delay. `on_denied` gets the pod, the node and the reason of a final refusal by the API
+    server; `on_eviction_denied` is the same for an eviction. Nothing starts unless `is_leader()`.
     """
 
     def __init__(

@@ -29,8 +29,8 @@ UNHURRIED_IN_FLIGHT: Final = 16
 FIRST_DELAY_SECONDS: Final = 0.1
 MAX_DELAY_SECONDS: Final = 2.0
 FORBIDDEN_ATTEMPTS: Final = 5
-"""Number of tries, within some seconds, for a forbidden request: the API server learns of role bindings by its own
-watches, of those in a new project and of those that the operator wrote again.
+"""Number of tries, within some seconds, for a forbidden request. The API server learns of role bindings by its own
+watches, also of new projects and of repaired ones.
 """
 
 
@@ -38,10 +38,10 @@ watches, of those in a new project and of those that the operator wrote again.
 class Task:
     """One thing to do to one pod: its name in the log and the call.
 
-    `is_due` says whether it is still to be done, `refused` is called when the answer was no, `put_off` with the API
-    server's words when a budget forbade it, `unauthorized` when the operator went on lacking the right to it, `denied`
-    with the API server's words when another try would have the same answer, `done`
-    when it was carried out, and `over` at the end, whatever the end. What is not urgent gives way to what is.
+    `is_due` says whether it is still needed. The callbacks: `refused` after a refusal, `put_off` with the API
+    server's words if a budget forbade it, `unauthorized` if the right is still missing, `denied` with the API
+    server's words if another try would be refused too, `done` after success, and `over` at every end. Urgent tasks
+    have precedence.
     """
 
     what: str

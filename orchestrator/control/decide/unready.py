@@ -1,8 +1,8 @@
 """Pods that could not be bound, because volumes, claims or fractions on the node were not ready: they are put off.
 
 For example, no agent named the GPU in time. Most causes pass, so the same node is tried once more. After two failures
-in a row there, the next decision is made without that node, so that a faulty node does not block a pod that could run
-elsewhere. After that it is tried again.
+in a row there, the next decision is made without that node: a faulty node must not block the pod. After that it is
+tried again.
 """
 
 from collections.abc import Callable, Mapping
