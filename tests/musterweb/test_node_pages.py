@@ -73,7 +73,7 @@ def test_figures_of_more_than_a_minute_ago_are_marked_with_their_time(site: Site
     assert overview.row("dgx1-1")[-2:] == ["37%", f"old: {old}"]
     assert f'data-status="old">old: {old}</td>' in overview.text
     assert overview.row("dgx1-2")[-2:] == ["37%", ""]
-    said = f"Old: what the GPUs of 1 of 2 nodes do was observed more than a minute ago, the oldest at {old}."
+    said = f"Old: the figures of GPUs on 1 of 2 nodes are more than a minute old, the oldest at {old}."
     assert (said in overview.words, said in jobs.words) == (True, True)
     assert nodes.words.count(f"the figures of its GPUs are old: {old}") == nodes.words.count("old:") == 1
     assert f"Their figures are old: {old}." in browser.get("/jobs/team-a/a-train").words
