@@ -6,6 +6,8 @@ from typing import Any, Final
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.pods import ContainerState, ContainerStatus
 from orchestrator.cluster.quantity import time_us
+from orchestrator.cluster.wire import has_condition
+from orchestrator.names import DISRUPTED_CONDITION
 from orchestrator.planner.model import SECOND_US
 
 _NOT_STARTED: Final = frozenset(("ContainerCannotRun", "StartError"))
@@ -13,6 +15,21 @@ _NOT_STARTED: Final = frozenset(("ContainerCannotRun", "StartError"))
 
 HOPELESS: Final = frozenset(("InvalidImageName", "ErrImageNeverPull"))
 """Reasons of waiting containers that no later try of the kubelet can succeed with."""
+_TOO_LITTLE: Final = "OutOf"
+"""Beginning of the reason of a kubelet whose node lacks a resource, which follows: `OutOfcpu`."""
+_REJECTED: Final = frozenset(
+    (
+        # pkg/kubelet of Kubernetes: lifecycle/predicate.go, the topology and CPU managers; filters of its scheduler
+        *("UnexpectedAdmissionError", "UnexpectedPredicateFailureType", "UnknownReason", "InvalidNodeInfo"),
+        *("PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "InitContainerRestartPolicyForbidden"),
+        *("SupplementalGroupsPolicyNotSupported", "SysctlForbidden", "TopologyAffinityError"),
+        *("AppArmor", "PodFeatureUnsupported"),
+        *("SMTAlignmentError", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration"),
+    )
+)
+"""Reasons of kubelets that do not admit a pod."""
+_ENDED: Final = frozenset(("DeadlineExceeded", "Preempting", "NodeShutdown", "Terminated"))
+"""Reasons of pods that ended early although their node would run them."""
 _NORMAL: Final = frozenset(("", "ContainerCreating", "PodInitializing"))
 
 
@@ -40,8 +57,17 @@ def never_started(pod: Pod) -> bool:
 
 
 def is_rejected(pod: Pod) -> bool:
-    """Whether the pod failed on its node before a process ran, for example with UnexpectedAdmissionError."""
-    return pod.status.phase == "Failed" and bool(pod.spec.node_name) and not has_started(pod)
+    """Whether its kubelet rejected the pod, or the pod failed before a process ran.
+
+    A kubelet that restarts rejects pods that ran too. A pod that was deleted or disrupted failed for no such reason.
+    """
+    status = pod.status
+    if status.phase != "Failed" or not pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+        return False
+    if status.reason in _REJECTED or status.reason.startswith(_TOO_LITTLE):
+        return True
+    is_disrupted = status.reason in _ENDED or has_condition(status.conditions, DISRUPTED_CONDITION)
+    return not is_disrupted and not has_started(pod)
 
 
 def rejection_reason(pod: Pod) -> str:

@@ -199,10 +199,11 @@ class _Reader:
         pod_id = f"{workload_id}/{number}" if pod.id is None else pod.id
         self._unique(f"pod {pod_id}", place)
         observed = self._templates.pod(form, pod, place)
-        if observed is not None and (started_us := last_start_us(observed)):
+        rejected = observed is not None and is_rejected(observed)
+        if observed is not None and not rejected and (started_us := last_start_us(observed)):
             self._starts.append(Start(pod.on or "", workload_id, started_us))
         if observed is not None and observed.status.phase in FINISHED:
-            if is_rejected(observed):
+            if rejected:
                 self._rejections.append(rejection_of(observed, workload_id, pod_id))
             return None
         request, constraints = self._requirements(form, pod, observed, place)

@@ -204,10 +204,9 @@ def test_a_pod_that_has_not_started_is_evicted_before_one_that_runs(unstarted_fi
     """Neither its age, its priority, its project nor its size spares it."""
     broken = running(workload("broken", "b", 4000, priority=90), "n1", never_started=True)
     good = running(workload("good", "c", 2000, age=5), "n1", first=4)
-    want = workload("want", "a", 3000, age=9)
+    want = workload("want", "a", 2000, age=9)
     if not unstarted_first:
         broken = replace(broken, pods=tuple(replace(pod, never_started=False) for pod in broken.pods))
-        want = workload("want", "a", 2000, age=9)
     snapshot = Snapshot(
         (node("n1", 6),), (project("a", 4000), project("b", 0), project("c", 0)), (broken, good, want)
     )
