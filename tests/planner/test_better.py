@@ -42,7 +42,7 @@ def victims(decision: Plan) -> list[str]:
     return sorted({each.workload for each in decision.evictions})
 
 
-def test_the_fewest_pods_are_evicted_and_then_the_least_work() -> None:
+def test_of_equal_sets_the_fewest_pods_and_then_the_youngest_are_evicted() -> None:
     """Two nodes could give four GPUs: one by two victims, one by a single one."""
     lent = [
         running(workload("young-a", "b", 2000), "node-1", 0, started=90),

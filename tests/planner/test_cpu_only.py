@@ -165,3 +165,84 @@ def test_gpus_beyond_the_quota_are_no_reason_to_deny_cpus_within_it(
     taker = Figures(quota=(2, 4, 0), limit=(UNLIMITED,) * 3, share=(9, 9, 9), held=(3, 0, 0))
     loser = Figures(quota=(4, 2, 0), limit=(UNLIMITED,) * 3, share=(9, 9, 9), held=(0, 4, 0))
     assert restores_quota(taker, (gpus, cpus, 0), loser, loser.held) is expected
+
+
+HOG_AND_CLAIM = (
+    running(job("hog", "b", 78), "n1"),
+    job("want", "a", 8, gpus=8),
+)
+
+
+def evictions(
+    *work: Workload, quota_gpus: int = 8, nodes: tuple[str, ...] = ("n1",), **b: object
+) -> dict[str, str]:
+    """The rule by which each workload is evicted, on nodes of 8 GPUs and 80 CPUs, and on `cpu` without GPUs."""
+    machines = tuple(node(name, 0 if name == "cpu" else 8) for name in nodes)
+    projects = (project("a", quota_gpus * 1000), project("b", 0, **b))
+    decision = plan(Snapshot(machines, projects, work))
+    return {each.workload: each.rule for each in decision.evictions}
+
+
+def test_pods_without_gpus_do_not_block_the_cpus_that_gpus_need() -> None:
+    assert evictions(*HOG_AND_CLAIM) == {"hog": "quota"}
+    cluster = Cluster([node("n1")], [project("a", 8000), project("b", 0)])
+    cluster.workloads = {each.id: each for each in HOG_AND_CLAIM}
+    cluster.settle()
+    assert cluster.waiting() == {"hog"}
+    assert cluster.evicted == ["hog"]
+
+
+def test_pods_without_gpus_do_not_block_the_memory_that_gpus_need() -> None:
+    hog = running(job("hog", "b", 1), "n1")
+    request = Request(cpu_milli=CPU, memory_bytes=500 << 30)
+    hog = replace(hog, pods=tuple(replace(pod, request=request) for pod in hog.pods))
+    want = job("want", "a", 8, gpus=8)
+    request = Request(gpu_count=8, cpu_milli=8 * CPU, memory_bytes=64 << 30)
+    want = replace(want, pods=tuple(replace(pod, request=request) for pod in want.pods))
+    assert evictions(hog, want) == {"hog": "quota"}
+
+
+def test_only_as_many_pods_without_gpus_are_evicted_as_the_gpus_need() -> None:
+    """Two nodes with GPUs hold jobs of 30, 30 and 15 CPUs; a gang of two nodes needs 20 CPUs on each."""
+    hogs = [
+        running(job(f"{name}-{cpus}-{index}", "b", cpus), name)
+        for name in ("n1", "n2")
+        for index, cpus in enumerate((30, 30, 15))
+    ]
+    gang = replace(job("want", "a", 20, gpus=8, pods=2), min_member=2)
+    gone = evictions(*hogs, gang, quota_gpus=16, nodes=("n1", "n2"))
+    assert sorted(gone) == ["n1-15-2", "n2-15-2"]
+
+
+def test_a_gang_without_gpus_is_evicted_as_a_whole() -> None:
+    gang = replace(job("hog", "b", 39, pods=2), min_member=2)
+    assert evictions(running(gang, "n1"), HOG_AND_CLAIM[1]) == {"hog": "quota"}
+
+
+def test_a_claim_on_more_cpus_than_its_gpus_have_evicts_no_pod_without_gpus() -> None:
+    assert evictions(HOG_AND_CLAIM[0], job("want", "a", 40, gpus=4)) == {"hog": "quota"}
+    assert evictions(HOG_AND_CLAIM[0], job("want", "a", 41, gpus=4)) == {}
+
+
+def test_beyond_the_quota_of_gpus_no_pod_without_gpus_is_evicted() -> None:
+    assert evictions(*HOG_AND_CLAIM, quota_gpus=4) == {}
+
+
+def test_a_quota_of_cpus_or_memory_protects_pods_without_gpus() -> None:
+    assert evictions(*HOG_AND_CLAIM, quota_cpu_milli=78 * CPU) == {}
+    assert evictions(*HOG_AND_CLAIM, quota_memory_bytes=1 << 40) == {}
+
+
+def test_a_pod_without_gpus_that_is_not_preemptible_is_not_evicted() -> None:
+    assert evictions(replace(HOG_AND_CLAIM[0], preemptible=False), HOG_AND_CLAIM[1]) == {}
+
+
+def test_a_pod_on_a_node_without_gpus_keeps_its_cpus() -> None:
+    """The claim's pod without GPUs fits on no node, as jobs without GPUs hold the CPUs of the only other one."""
+    hog = running(job("hog", "b", 78), "cpu")
+    want = job("want", "a", 8, gpus=8)
+    request = Request(cpu_milli=40 * CPU)
+    launcher = replace(want.pods[0], id="launcher", name="launcher", request=request)
+    worker = replace(want.pods[0], request=Request(gpu_count=8, cpu_milli=60 * CPU))
+    gang = replace(want, pods=(worker, launcher), min_member=2)
+    assert evictions(hog, gang, nodes=("n1", "cpu")) == {}

@@ -95,6 +95,122 @@ def test_inside_a_project_two_of_the_lowest_priority_go_before_one_of_a_higher()
     assert victims(decision) == ["low-1", "low-2"]
 
 
+def test_preempt_evicts_the_lowest_priority_although_more_is_freed() -> None:
+    work = (
+        running(workload("low", "a", 3000, priority=10), "n1", 0),
+        running(workload("middle", "a", 2000, priority=20), "n1", 3),
+    )
+    decision = decide((node("n1", 5),), (project("a", 5000),), *work, workload("new", "a", 2000, priority=30))
+    assert victims(decision) == ["low"]
+
+
+NOW_US = 100 * 3600 * 1_000_000
+"""100 hours after the earliest time of a test."""
+
+
+def ago(
+    new: Workload, place: str, first: int = 0, *, minutes: int, age_minutes: int | None = None
+) -> Workload:
+    """The workload started so many minutes before NOW_US; `age_minutes`: it was created earlier, and started again."""
+    started = NOW_US - minutes * 60 * 1_000_000
+    created = started if age_minutes is None else NOW_US - age_minutes * 60 * 1_000_000
+    return replace(running(new, place, first, started=started), created_at_us=created)
+
+
+def victims_now(nodes: Iterable[Node], *work: Workload) -> list[str]:
+    """Who is evicted at NOW_US for a project `a` with a quota of 8 GPUs; the others have none."""
+    names = sorted({each.project for each in work} - {"a"})
+    teams = (project("a", 8000), *(project(name, 0) for name in names))
+    return victims(plan(Snapshot(tuple(nodes), teams, work, NOW_US)))
+
+
+def test_the_least_gpu_time_is_lost_although_more_pods_are_evicted() -> None:
+    """76 GPU-hours of one job, or 8 GPU-minutes of two."""
+    work = (
+        ago(workload("long", "b", 8000), "n1", minutes=570),
+        ago(workload("fresh1", "b", 4000), "n2", 0, minutes=1),
+        ago(workload("fresh2", "b", 4000), "n2", 4, minutes=1),
+    )
+    assert victims_now((node("n1"), node("n2")), *work, workload("new", "a", 8000, age=NOW_US)) == [
+        "fresh1",
+        "fresh2",
+    ]
+
+
+def test_the_gpu_time_of_all_pods_of_a_gang_counts() -> None:
+    """The gang has run for 30 minutes on 8 GPUs, each single job for 60 on 2; 8 of these lose less than the gang."""
+    gang = ago(workload("gang", "b", 4000, pods=2, gang=True), "n1", minutes=30)
+    singles = [ago(workload(f"s{index}", "c", 4000), "n2", 4 * index, minutes=9) for index in range(2)]
+    new = workload("new", "a", 8000, age=NOW_US)
+    assert victims_now((node("n1"), node("n2")), gang, *singles, new) == ["s0", "s1"]
+
+
+def test_gpu_times_of_one_class_are_alike() -> None:
+    """120 GPU-minutes of one job and 80 of two others: the fewest pods decide."""
+    work = (
+        ago(workload("one", "b", 8000), "n1", minutes=15),
+        ago(workload("two1", "b", 4000), "n2", 0, minutes=10),
+        ago(workload("two2", "b", 4000), "n2", 4, minutes=10),
+    )
+    assert victims_now((node("n1"), node("n2")), *work, workload("new", "a", 8000, age=NOW_US)) == ["one"]
+
+
+def test_of_the_jobs_on_one_node_the_one_that_has_just_started_is_evicted() -> None:
+    """Both have one GPU; the one that started again is older in the queue."""
+    work = (
+        ago(workload("long", "b", 1000), "n1", 0, minutes=5000),
+        ago(workload("fresh", "b", 1000), "n1", 1, minutes=2, age_minutes=5900),
+    )
+    assert victims_now((node("n1", 2),), *work, workload("new", "a", 1000, age=NOW_US)) == ["fresh"]
+
+
+@pytest.mark.parametrize("nodes", [("n1", "n1"), ("n1", "n2")], ids=["one node", "two nodes"])
+def test_a_job_that_started_again_keeps_its_age(nodes: tuple[str, str]) -> None:
+    """Both have run for an hour; the one that was evicted before was created four days earlier."""
+    work = (
+        ago(workload("again", "b", 2000), nodes[0], 0, minutes=59, age_minutes=5000),
+        ago(workload("first", "b", 2000), nodes[1], 2, minutes=60),
+    )
+    cluster = (node("n1", 4),) if nodes[0] == nodes[1] else (node("n1", 2), node("n2", 4))
+    own = running(workload("own", "a", 2000, interactive=True), "n2", 0)
+    others = () if nodes[0] == nodes[1] else (own,)
+    assert victims_now(cluster, *work, *others, workload("new", "a", 2000, age=NOW_US)) == ["first"]
+
+
+def test_of_a_project_the_lowest_priority_is_evicted_although_it_loses_more_time() -> None:
+    work = (
+        ago(workload("low", "b", 1000, priority=10), "n1", 0, minutes=5000),
+        ago(workload("high", "b", 1000, priority=20), "n1", 1, minutes=2),
+    )
+    assert victims_now((node("n1", 2),), *work, workload("new", "a", 1000, age=NOW_US)) == ["low"]
+
+
+def test_elastic_pods_lose_no_gpu_time() -> None:
+    """The elastic job goes on without its last pod; the single job would lose two hours."""
+    work = (
+        ago(workload("elastic", "b", 1000, pods=2, minimum=1), "n1", 0, minutes=5000),
+        ago(workload("single", "b", 1000), "n1", 2, minutes=120),
+    )
+    decision = plan(
+        Snapshot(
+            (node("n1", 3),),
+            (project("a", 8000), project("b", 0)),
+            (*work, workload("new", "a", 1000, age=NOW_US)),
+            NOW_US,
+        )
+    )
+    assert [each.pod for each in decision.evictions] == ["elastic-1"]
+
+
+def test_of_two_jobs_the_one_that_has_just_started_is_migrated() -> None:
+    work = (
+        ago(workload("long", "a", 1000), "n1", 0, minutes=5000),
+        ago(workload("fresh", "a", 1000), "n2", 0, minutes=2),
+    )
+    new = workload("new", "a", 2000, age=NOW_US)
+    assert victims_now((node("n1", 2), node("n2", 2)), *work, new) == ["fresh"]
+
+
 def test_for_a_limit_too_no_project_falls_below_its_quota_while_others_can_give() -> None:
     """The department is at its limit; the job of b is what is missing, but b would hold nothing of its 1."""
     teams = (
@@ -158,6 +274,72 @@ def test_evictions_and_moves_together_make_room_that_a_quota_promises() -> None:
         "b1": "consolidation",
     }
     assert {(place.workload, place.node) for place in decision.nominations} == {("new", "n1"), ("b1", "n2")}
+
+
+def test_a_migration_and_an_eviction_replace_two_evictions() -> None:
+    """For each pod of the gang one job of 3 would go; with p1 or p2 on n2 one of them is enough for both pods."""
+    work = (
+        *(running(workload(f"p{index}", "p", 1000), "n1", index, started=index + 1) for index in range(2)),
+        running(workload("b1", "b", 3000), "n1", 2, started=3),
+        running(workload("b2", "b", 3000), "n1", 5, started=4),
+        workload("new", "a", 2000, pods=2, gang=True),
+    )
+    teams = (project("a", 4000), project("p", 4000), project("b", 0))
+    decision = decide((node("n1", 8), node("n2", 1)), teams, *work)
+    assert {each.workload: each.rule for each in decision.evictions} == {"b2": "quota", "p1": "consolidation"}
+
+
+def test_migrations_replace_the_eviction_of_one_of_three_projects() -> None:
+    work = (
+        *(running(workload(f"p{index}", "p", 1000), "n1", index, started=index + 1) for index in range(2)),
+        *(
+            running(workload(name, name, 2000), "n1", 2 + 2 * index, started=9)
+            for index, name in enumerate("bcd")
+        ),
+        workload("new", "a", 6000),
+    )
+    teams = (project("a", 6000), project("p", 2000), project("b", 0), project("c", 0), project("d", 0))
+    decision = decide((node("n1", 8), node("n2", 1), node("n3", 1)), teams, *work)
+    rules = sorted(each.rule for each in decision.evictions)
+    assert rules == ["consolidation", "consolidation", "quota", "quota"]
+
+
+def test_no_migration_replaces_an_eviction_if_no_gpu_is_free() -> None:
+    work = (
+        running(workload("p1", "p", 1000), "n1", 0, started=1),
+        running(workload("b1", "b", 1000), "n1", 1, started=2),
+        running(workload("b2", "b", 2000), "n1", 2, started=3),
+        running(workload("p2", "p", 1000), "n2", 0, started=4),
+        workload("new", "a", 3000),
+    )
+    teams = (project("a", 3000), project("p", 2000), project("b", 0))
+    decision = decide((node("n1", 4), node("n2", 1)), teams, *work)
+    assert {each.workload: each.rule for each in decision.evictions} == {"b1": "quota", "b2": "quota"}
+
+
+def test_a_pod_within_quota_is_not_evicted_although_its_project_holds_more() -> None:
+    """b holds 7 GPUs with a quota of 4, which covers the two small jobs; the claim asks for 2 more than are free."""
+    work = (
+        running(workload("large", "b", 5000), "n1", 0, started=1),
+        running(workload("small1", "b", 1000), "n1", 5, started=2),
+        running(workload("small2", "b", 1000), "n1", 6, started=3),
+    )
+    teams = (project("a", 3000), project("b", 4000))
+    decision = decide((node("n1", 8),), teams, *work, workload("new", "a", 3000))
+    assert victims(decision) == ["large"]
+
+
+def test_a_claim_is_pending_if_all_possible_victims_are_within_quota() -> None:
+    """The gang of c on n1 is borrowed, and the claim fits on n2 only, where c has what its quota covers."""
+    here = Constraints(node_selector=(("place", "here"),))
+    work = (
+        running(workload("gang", "c", 1000, pods=6, gang=True), "n1", 0, started=1),
+        running(workload("small", "c", 1000), "n2", 0, started=2),
+        workload("new", "a", 1000, constraints=here),
+    )
+    nodes = (node("n1", 6), node("n2", 1, labels={"place": "here"}))
+    decision = decide(nodes, (project("a", 0, over_quota_weight=5), project("c", 2000)), *work)
+    assert victims(decision) == []
 
 
 def test_where_no_single_node_can_be_cleared_several_are_packed_anew() -> None:

@@ -61,6 +61,24 @@ def test_what_a_quota_covers_stays_where_only_all_victims_together_take_the_quot
     assert first_decision("quota-lost-piece-by-piece").evictions == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "evicted", "moved"),
+    [
+        ("older-job-that-started-again", {"b/first"}, set()),
+        ("hours-of-one-or-minutes-of-two", {"b/fresh1", "b/fresh2"}, set()),
+        ("cpus-that-idle-gpus-need", {"b/hog"}, set()),
+        ("one-eviction-and-a-move", {"batch/b2"}, {"protected/p2"}),
+        ("covered-jobs-beside-a-borrowed-gang", {"p3/gang"}, set()),
+        ("victims-that-leave-idle-gpus", {"q0/a"}, set()),
+    ],
+)
+def test_the_victims_of_a_claim(name: str, evicted: set[str], moved: set[str]) -> None:
+    decision = first_decision(name)
+    gone = {each.workload: each.rule for each in decision.evictions}
+    assert {each for each, rule in gone.items() if rule != "consolidation"} == evicted
+    assert {each for each, rule in gone.items() if rule == "consolidation"} == moved
+
+
 def test_of_the_devices_of_a_node_those_are_taken_that_nobody_has_to_leave() -> None:
     decision = first_decision("devices-of-a-node-are-not-alike")
     assert {each.devices for each in decision.nominations if each.workload == "p2/big"} == {(0, 3)}
@@ -445,7 +463,7 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         pytest.param("moved-twice-for-parts-of-two", Pace(1, is_late=True), marks=NOT_MENDED),
         pytest.param("limit-taken-from-who-was-moved", Pace(5, is_mixed=True), marks=NOT_MENDED),
         pytest.param("promise-beside-a-lost-gpu", Pace(5, is_mixed=True), marks=NOT_MENDED),
-        pytest.param("covered-before-a-sibling-takes", Pace(), marks=NOT_MENDED),
+        ("covered-before-a-sibling-takes", Pace()),
         pytest.param("moved-then-evicted-for-one", Pace(), marks=NOT_MENDED),
         ("overtaken-after-an-eviction-for-its-share", Pace(0, is_mixed=True)),
     ],

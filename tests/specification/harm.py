@@ -28,7 +28,7 @@ def may_take(claims: Entitlement, job: int, victims: Sequence[int], now: Places)
         restores = world.held(ours, now) + world.jobs[job].size <= world.teams[ours].quota
         if before_the_last <= (quota if restores else claims.entitled(theirs)):
             return False
-        if rest < quota and set(taken) & set(claims.covered(theirs, now)):
+        if set(taken) & set(claims.covered(theirs, now)):
             return False
     return True
 
@@ -64,14 +64,15 @@ def below(claims: Entitlement, job: int, victims: Sequence[int], now: Places) ->
 
 
 def losses(claims: Entitlement, job: int, victims: Sequence[int], now: Places, then: Places) -> Harm:
-    """GPUs beyond the need, pods, the least work lost; then which of the victims get no other place."""
+    """GPUs beyond the need, urgent victims, pods, the weakest claim; then which of the victims get no other place."""
     world, new = claims.world, claims.world.jobs[job]
     in_free_gpus = sum(free // new.gpus for free in world.free(now))
     needed = new.gpus * max(0, new.pods - in_free_gpus)
     beyond = max(0, sum(world.jobs[each].size for each in victims) - needed)
     pods = sum(world.jobs[each].pods for each in victims)
     ranks = sorted(_rank(claims, each, now) for each in victims)
-    return beyond, pods, *ranks, evicted(claims, victims, then)
+    is_urgent = any(_is_urgent(claims, each) for each in victims)
+    return beyond, is_urgent, pods, *ranks, evicted(claims, victims, then)
 
 
 def evicted(claims: Entitlement, victims: Iterable[int], then: Places) -> tuple[bool, ...]:
@@ -94,6 +95,18 @@ def packing(
 
 def moves(victims: Iterable[int], home: Places, then: Places) -> int:
     return sum(moved_pods(home[each], then[each]) for each in victims)
+
+
+def _is_urgent(claims: Entitlement, victim: int) -> bool:
+    """Whether a less urgent job of its team runs at the start of the decision, and is preemptible."""
+    own = claims.world.jobs[victim]
+    return any(
+        other.place is not None
+        and not other.firm
+        and other.team == own.team
+        and other.priority < own.priority
+        for other in claims.world.jobs
+    )
 
 
 def _rank(claims: Entitlement, victim: int, now: Places) -> tuple[object, ...]:

@@ -34,8 +34,7 @@ MADE: Final = (
     "room that is made for less urgent jobs of a team is not given to an urgent one in the same decision"
 )
 FIRST: Final = "if the set of victims with the least harm is refused, the next is not tried"
-OLDEST: Final = "if jobs are evicted and others moved in one step, an older one is evicted"
-GAPS: Final = (PLACED, MADE, FIRST, OLDEST)
+GAPS: Final = (PLACED, MADE, FIRST)
 
 
 class Cycle:
@@ -146,6 +145,11 @@ class Cycle:
             if FIRST in self.gaps or self.lasts(job, harm, places, dropped, urgent=urgent):
                 ways.append((harm, [place or () for place in places], places))
         best = min(ways, default=None)
+        if best is not None and best[0][0] == EVICTIONS:
+            fewer = [
+                way for way in ways if way[0][0] == BOTH and set() < self.lost(way[2]) < self.lost(best[2])
+            ]
+            best = min(fewer, default=best)
         if best is None or not self.lasts(job, best[0], best[2], dropped, urgent=urgent):
             return
         self.now = best[2]
@@ -166,6 +170,9 @@ class Cycle:
             else:
                 options.append([job.place] if job.firm else [None, *self.world.anywhere(index)])
         return options
+
+    def lost(self, places: Places) -> set[int]:
+        return {job for job in self.touched(places) if places[job] is None}
 
     def touched(self, places: Places) -> list[int]:
         """Who runs until now, and would be moved or evicted."""
@@ -191,14 +198,8 @@ class Cycle:
             (BOTH, lost, claims.tier(job, now)),
         ):
             if tier <= (FAIR if means == EVICTIONS else GUARANTEED) and may_take(claims, job, victims, now):
-                if means == BOTH and OLDEST in self.gaps:
-                    return means, len(victims), victims, *last
-                return (
-                    means,
-                    *below(claims, job, victims, now),
-                    *losses(claims, job, victims, now, places),
-                    *last,
-                )
+                lossy = losses(claims, job, victims, now, places)
+                return means, *below(claims, job, victims, now), *lossy, *last
         return None
 
     def urgency(self, job: int, places: Places) -> Harm | None:
@@ -218,7 +219,7 @@ class Cycle:
     def lasts(self, job: int, harm: Harm, places: Places, dropped: Iterable[int], *, urgent: bool) -> bool:
         """Whether who loses will not take it back."""
         touched = self.touched(places)
-        lost = [each for each in touched if places[each] is None]
+        lost = self.lost(places)
         if urgent:
             left = without(places, [*touched, job])
             is_due = bool(list(dropped)) and self.has_rival(job, touched)

@@ -16,7 +16,7 @@ from orchestrator.planner import plan
 from tests.specification.comparing import OTHER, SAME, classified, compare, result
 from tests.specification.orders import faults_of_orders
 from tests.specification.planner_driver import place_of, settle, snapshot_of
-from tests.specification.reference import FIRST, GAPS, MADE, OLDEST, PLACED
+from tests.specification.reference import FIRST, GAPS, MADE, PLACED
 from tests.specification.tiny import Job, Team, World
 from tests.specification.worlds import grids
 
@@ -46,14 +46,14 @@ USUAL = (
     Part(1, 1, 1_487),
     Part(2, 31, 2_950),
     Part(3, 2_003, 2_637),
-    Part(4, 200_003, 1_383, {OLDEST: 2}),
-    Part(5, 10_000_019, 1_417, {MADE: 1, OLDEST: 1}),
+    Part(4, 200_003, 1_383),
+    Part(5, 10_000_019, 1_417, {MADE: 1}),
 )
 WHOLE = (
     Part(2, 1, 91_194),
     Part(3, 503, 9_379),
     Part(4, 50_021, 4_901, {MADE: 1, OTHER: 1}),
-    Part(5, 2_500_009, 5_234, {PLACED: 3, MADE: 1, OLDEST: 1, OTHER: 3}),
+    Part(5, 2_500_009, 5_234, {PLACED: 3, MADE: 1, OTHER: 4}),
 )
 
 EXAMPLES: dict[str, World] = {
@@ -76,16 +76,6 @@ EXAMPLES: dict[str, World] = {
         (2, 2),
         (Team(3), Team(2, parent=0), Team(1, parent=0), Team(1)),
         (Job(2, 1, 2, place=(1, 1)), Job(3, 2, place=(0,)), Job(1, 1, 2)),
-    ),
-    OLDEST: World(
-        (2, 2),
-        (Team(2), Team(2)),
-        (
-            Job(0, 2, 2),
-            Job(1, 2, firm=True),
-            Job(0, 1, 2, priority=1, place=(0, 1)),
-            Job(0, 1, 2, priority=1, place=(0, 1)),
-        ),
     ),
     OTHER: World(
         (2, 2),

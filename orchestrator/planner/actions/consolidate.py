@@ -43,7 +43,7 @@ def can_consolidate_for(session: Session, level: EntitlementTier) -> list[Worklo
     ]
     if not waiting:
         return []
-    free = _free_milli(session)
+    free = free_milli(session)
     return waiting if any(chunk_gpu_milli(session.next_chunk(one)) <= free for one in waiting) else []
 
 
@@ -102,7 +102,7 @@ def consolidate_for(
         return False
     if session.violation(workload, chunk) is not None:
         return False
-    free = _free_milli(session)
+    free = free_milli(session)
     policy = MovePolicy(session.snapshot.settings.max_consolidation_victims)
     outcome = None
     # Moves free nothing: unless enough GPUs are free in all, no search can succeed.
@@ -118,6 +118,6 @@ def consolidate_for(
     return True
 
 
-def _free_milli(session: Session) -> int:
+def free_milli(session: Session) -> int:
     """What is free in all, once all releases are through: moves free nothing."""
     return sum([account.later_milli for account in session.ledger.nodes if account.node.schedulable])

@@ -21,6 +21,7 @@ from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placements import Placement
 from orchestrator.planner.preemption.arrangement import ArrangedSearches
 from orchestrator.planner.preemption.candidates import Candidates, Piece
+from orchestrator.planner.preemption.node_options import Harm, Option
 from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.search import Outcome, preempt_for
 from orchestrator.planner.preemption.victim_selection import Losses, Order, VictimSelector
@@ -30,24 +31,19 @@ from orchestrator.planner.session import Session
 
 
 class PriorityPolicy:
-    """Inside the project every piece of lower priority may go; the project's limits hold afterwards.
+    """Inside the project every piece of lower priority may go; the project's limits hold afterwards."""
 
-    `ceiling`: only pieces of this priority or less, so that nobody more urgent goes while others would do.
-    """
-
-    spares_covered = False
     moves = False
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.ceiling: int | None = None
 
     def start(self, workload: Workload, chunk: Chunk) -> None:
         """Nothing to prepare."""
 
     def key(self, workload: Workload) -> tuple[object, ...]:
-        """The project, and up to which priority."""
-        return ("preempt", workload.project, workload.priority, self.ceiling)
+        """The project, and below which priority."""
+        return ("preempt", workload.project, workload.priority)
 
     def may_go(self, workload: Workload, piece: Piece) -> bool:
         """Whether the piece is of lower priority in the same project, and has run for as long as that asks for."""
@@ -56,15 +52,19 @@ class PriorityPolicy:
             return False
         if victim.project != workload.project or victim.priority >= workload.priority:
             return False
-        if self.ceiling is not None and victim.priority > self.ceiling:
-            return False
         seconds = self._session.tree.nearest(workload.project, preempt_min_runtime)
         return not (piece.is_core and is_protected(victim, seconds, self._session.snapshot.now_us))
 
-    def is_closed(self, workload: Workload, requested: Amounts, project: str) -> bool:
+    def is_closed(
+        self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
+    ) -> bool:
         """Other projects lose nothing by priority."""
-        del requested
+        del requested, frees_gpus
         return project != workload.project
+
+    def harm(self, option: Option) -> Harm:
+        """The most urgent are spared before all else."""
+        return option.harm(option.urgency)
 
     def order(self, workload: Workload) -> Order:
         """As `victim_order` says."""
@@ -76,9 +76,9 @@ class PriorityPolicy:
         del workload, pieces
         return False
 
-    def is_borrowed(self, workload: Workload, piece: Piece) -> bool:
-        """Not asked for here."""
-        del workload, piece
+    def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
+        """No quota protects a pod from its own project."""
+        del workload, victim
         return True
 
     def eviction_reason(
@@ -99,13 +99,6 @@ class PriorityPolicy:
             session.ledger, workload
         )
 
-    def note_ineffective(self, workload: Workload, losses: Losses) -> None:
-        """No quota covers anything inside a project."""
-
-    def spare_robbed(self) -> bool:
-        """Nobody is robbed inside a project."""
-        return False
-
 
 def preempt(session: Session) -> None:
     """For every workload that lacks room or stands at its project's limit, in the order of turns."""
@@ -120,13 +113,12 @@ def preempt(session: Session) -> None:
     ]
     if not urgent:
         return
-    policy = PriorityPolicy(session)
-    selector = VictimSelector(session, session.once(Candidates), policy)
+    selector = VictimSelector(session, session.once(Candidates), PriorityPolicy(session))
     hopeless = Hopeless()
     session.work.allow(20)
     for turns in session.turns_left_over_first(urgent):
         while (workload := session.next_turn(turns)) is not None:
-            started = preempt_lower_for(session, workload, selector, policy, hopeless)
+            started = preempt_lower_for(session, workload, selector, hopeless)
             turns.settle(workload.project, workload if started and session.next_chunk(workload) else None)
 
 
@@ -144,7 +136,6 @@ def preempt_lower_for(
     session: Session,
     workload: Workload,
     selector: VictimSelector,
-    policy: PriorityPolicy,
     hopeless: Hopeless,
 ) -> bool:
     """Evict less urgent work of the project for the next chunk; or leave everything as it was."""
@@ -167,15 +158,16 @@ def preempt_lower_for(
     checkpoint = session.ledger.checkpoint()
     for other in granted:
         session.lift(other)
-    least_urgent = _least_urgent(session, workload, selector, policy)
-    if least_urgent is None or _is_due_to_others(session, workload, least_urgent, granted):
+    started = session.once(ArrangedSearches).started(chunk)
+    outcome = preempt_for(session, workload, chunk, selector, started)
+    if outcome is None or _is_due_to_others(session, workload, outcome, granted):
         session.ledger.rollback(checkpoint)
         hopeless.add(session, workload, chunk, owner)
         return False
     for other in granted:
         session.refuse(other, Overtaken(workload.name))
-    losses = least_urgent[0]
-    carry_out(session, workload, *least_urgent)
+    losses = outcome[0]
+    carry_out(session, workload, *outcome)
     # Whose room was its own since an earlier decision comes first, then the victims, who ran, then what was started
     # only now: nobody loses a promised room to those who come after it.
     nominees = [other for other in granted if other.id in session.restored]
@@ -198,39 +190,6 @@ def _has_passed_on_its_place(session: Session, nominee: Workload) -> bool:
         and session.placer.keep(nominee, pod, Placement(pod.nominated_node, pod.nominated_devices)) is None
         for pod, where in session.seats.placed(nominee, SeatState.NEW)
     )
-
-
-def _least_urgent(
-    session: Session, workload: Workload, selector: VictimSelector, policy: PriorityPolicy
-) -> Outcome | None:
-    """Room for the next chunk, made by victims of as low a priority as will do."""
-    chunk = session.next_chunk(workload)
-    started = session.once(ArrangedSearches).started(chunk)
-    policy.ceiling = None
-    checkpoint = session.ledger.checkpoint()
-    outcome = preempt_for(session, workload, chunk, selector, started)
-    if outcome is None or not outcome[0]:
-        return outcome
-    # Least harm may have taken one urgent pod rather than two less urgent ones. There is room at all, so it is worth
-    # trying with less urgent ones alone, from the lowest priority up.
-    highest = max(victim.workload.priority for victim, _ in outcome[0])
-    for ceiling in sorted(_priorities_below(selector, workload)):
-        if ceiling >= highest:
-            break
-        policy.ceiling = ceiling
-        session.ledger.rollback(checkpoint)
-        lower = preempt_for(session, workload, chunk, selector, started)
-        if lower is not None:
-            policy.ceiling = None
-            return lower
-    policy.ceiling = None
-    session.ledger.rollback(checkpoint)
-    return preempt_for(session, workload, chunk, selector, started)
-
-
-def _priorities_below(selector: VictimSelector, workload: Workload) -> set[int]:
-    pieces = selector.candidates.of(workload.project)
-    return {piece.workload.priority for piece in pieces if piece.workload.priority < workload.priority}
 
 
 def _is_due_to_others(

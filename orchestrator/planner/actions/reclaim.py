@@ -4,9 +4,16 @@ Reclaim takes borrowed GPUs back for projects that hold less than they may, once
 Moves for all, then evictions for all, would move work for a workload whose capacity then goes to a better entitled one.
 """
 
+from collections.abc import Iterable
+
+from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota_checks import quota_violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
-from orchestrator.planner.actions.consolidate import Consolidation, can_consolidate_for
+from orchestrator.planner.actions.consolidate import (
+    Consolidation,
+    can_consolidate_for,
+    free_milli,
+)
 from orchestrator.planner.actions.evicting import carry_out, may_evict_now, promise_places, waiting_for
 from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import chunk_amounts
@@ -16,11 +23,12 @@ from orchestrator.planner.preemption.candidates import Candidates
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.repacking import repack_for
 from orchestrator.planner.preemption.rescheduling import MovePolicy, move_elsewhere
-from orchestrator.planner.preemption.search import preempt_for
+from orchestrator.planner.preemption.search import Outcome, preempt_for, put_again
 from orchestrator.planner.preemption.victim_selection import MAX_NODES, Losses, VictimSelector
 from orchestrator.planner.session import Session
 
 _MAX_FAILURES = 8
+_MAX_FAILED_EXCHANGES = 4
 
 
 def can_reclaim_for(session: Session, level: EntitlementTier) -> list[Workload]:
@@ -101,27 +109,32 @@ def reclaim_for(
     if hopeless.includes(session, workload, chunk, owner):
         return None
     started = session.once(ArrangedSearches).started(chunk)
+    checkpoint = session.ledger.checkpoint()
+    within_quota = session.tier(workload, chunk) is EntitlementTier.GUARANTEED
     outcome = preempt_for(session, workload, chunk, selector, started)
     if outcome is None:
-        within_quota = session.tier(workload, chunk) is EntitlementTier.GUARANTEED
         evicted = moving.evict_and_move(workload) if within_quota else None
         if evicted is None:
             hopeless.add(session, workload, chunk, owner)
         return evicted
-    carry_out(session, workload, *outcome)
-    return outcome[0]
+    fewer = moving.evict_fewer(workload, selector, outcome, checkpoint) if within_quota else None
+    if fewer is None:
+        carry_out(session, workload, *outcome)
+    return outcome[0] if fewer is None else fewer
 
 
 class MovesWithinQuota:
-    """Evictions of borrowed work and moves of covered work in one step, for claims within the quota.
+    """Evictions of borrowed work and moves of other work in one step, for claims within the quota.
 
-    A search without success is expensive: after _MAX_FAILURES no more are tried in this decision.
+    A search without success is expensive: after _MAX_FAILURES no more are tried in this decision, and after
+    _MAX_FAILED_EXCHANGES none that replaces an eviction.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._cap = session.snapshot.settings.max_consolidation_victims
         self._failures = 0
+        self._failed_exchanges = 0
 
     def evict_and_move(self, workload: Workload) -> Losses | None:
         """Make room for the workload's next chunk, and return whom it evicts; or leave everything as it was."""
@@ -137,9 +150,62 @@ class MovesWithinQuota:
         if outcome is None:
             self._failures += 1
             return None
-        carry_out(session, workload, *outcome)
+        return self._carry_out(workload, policy, outcome)
+
+    def evict_fewer(
+        self, workload: Workload, selector: VictimSelector, outcome: Outcome, checkpoint: int
+    ) -> Losses | None:
+        """Evict only some of the outcome's victims and migrate other pods; return the evicted ones.
+
+        None, with the outcome on the ledger as it is: all victims are needed. `checkpoint` is from before the outcome.
+        """
+        session = self._session
+        if self._cap == 0 or self._failed_exchanges >= _MAX_FAILED_EXCHANGES:
+            return None
+        lost = self._lost(outcome[0])
+        if lost is None:
+            return None
+        session.ledger.rollback(checkpoint)
+        policy = MovePolicy(self._cap, ReclaimPolicy(session), lost)
+        moves = VictimSelector(session, session.once(Candidates), policy, max_nodes=MAX_NODES)
+        hindrances = dict(session.limits.hindrances)
+        fewer = preempt_for(session, workload, session.next_chunk(workload), moves)
+        session.limits.hindrances = hindrances
+        losses = [] if fewer is None else fewer[0]
+        evicted = self._running([victim for victim, _ in losses if not victim.is_move])
+        if fewer is not None and evicted and evicted < lost:
+            return self._carry_out(workload, policy, fewer)
+        self._failed_exchanges += 1
+        session.ledger.rollback(checkpoint)
+        put_again(session, workload, selector, outcome)
+        return None
+
+    def _lost(self, losses: Losses) -> set[str] | None:
+        """Return the pods (ids) of the victims that fit nowhere else; None: migrations cannot replace an eviction.
+
+        Migrations free nothing, so the free GPUs of all nodes have to be enough for the smallest victim.
+        """
+        session = self._session
+        if len(losses) < 2:
+            return None
+        checkpoint = session.ledger.checkpoint()
+        moved = move_elsewhere(session, losses)
+        free = free_milli(session)
+        session.ledger.rollback(checkpoint)
+        victims = [victim for victim, _ in losses if victim.workload.id not in moved]
+        victims = [victim for victim in victims if self._running([victim])]
+        smallest = min((chunk_amounts(victim.pods)[0] for victim in victims), default=0)
+        return self._running(victims) if len(victims) > 1 and 0 < smallest <= free else None
+
+    def _running(self, victims: Iterable[Victim]) -> set[str]:
+        """Return the pods (ids) of the victims that run. A nominated pod loses nothing."""
+        is_nominated = self._session.seats.is_nominated
+        return {pod.id for victim in victims for pod in victim.pods if not is_nominated(pod)}
+
+    def _carry_out(self, workload: Workload, policy: MovePolicy, outcome: Outcome) -> Losses:
+        carry_out(self._session, workload, *outcome)
         losses = outcome[0]
-        promise_places(session, workload, [entry for entry in losses if entry[0].is_move], policy.moved)
+        promise_places(self._session, workload, [entry for entry in losses if entry[0].is_move], policy.moved)
         return [entry for entry in losses if not entry[0].is_move]
 
 

@@ -66,6 +66,5 @@ def _remake(session: Session, workload: Workload, reclaim: VictimSelector) -> bo
         if losses is not None:
             promise_places(session, workload, losses, move_elsewhere(session, losses))
             return True
-    policy = PriorityPolicy(session)
-    lower = VictimSelector(session, candidates, policy)
-    return preempt_lower_for(session, workload, lower, policy, Hopeless())
+    lower = VictimSelector(session, candidates, PriorityPolicy(session))
+    return preempt_lower_for(session, workload, lower, Hopeless())

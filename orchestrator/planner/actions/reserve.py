@@ -119,18 +119,22 @@ class ReservationPolicy(ReclaimPolicy):
             return piece.workload.id in self._lent and not piece.is_move
         return super().may_go(workload, piece)
 
-    def is_closed(self, workload: Workload, requested: Amounts, project: str) -> bool:
+    def is_closed(
+        self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
+    ) -> bool:
         """The own project is open for what runs on loan."""
-        return project != workload.project and super().is_closed(workload, requested, project)
+        return project != workload.project and super().is_closed(
+            workload, requested, project, frees_gpus=frees_gpus
+        )
 
     def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
         """As for reclaim; what the own project loses, it gets."""
         others = [piece for piece in pieces if piece.project != workload.project]
         return bool(others) and super().falls_below_quota(workload, others)
 
-    def is_borrowed(self, workload: Workload, piece: Piece) -> bool:
-        """Whether the piece runs on loan, or no quota covers it."""
-        return piece.project == workload.project or super().is_borrowed(workload, piece)
+    def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
+        """Whether the victim runs on loan, or no quota covers it."""
+        return victim.workload.project == workload.project or super().is_borrowed(workload, victim)
 
     def eviction_reason(
         self, workload: Workload, requested: Amounts, victim: Victim
@@ -305,7 +309,8 @@ def _lent_inside(session: Session, workload: Workload) -> Iterator[Victim]:
         *surplus, everything = give_up_chunks(other)
         on_loan += [Victim(other, part, is_core=False) for part in surplus]
         on_loan.append(Victim(other, everything))
-    yield from sorted(on_loan, key=lambda victim: victim_order(victim.workload, victim.is_core))
+    now_us = session.snapshot.now_us
+    yield from sorted(on_loan, key=lambda victim: victim_order(victim, now_us))
 
 
 _NOBODY = Workload("", "", "", 0, preemptible=True, created_at_us=0, pods=())

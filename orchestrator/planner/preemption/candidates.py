@@ -5,6 +5,7 @@ them may go, and for whom, is for the policies to say. Pieces show the work as i
 for in a decision, but they are made node by node, as a large cluster has many more than a claim ever looks at.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
@@ -13,7 +14,11 @@ from orchestrator.planner.accounting.coverage import Victim, covered_pods
 from orchestrator.planner.gangs import chunk_gpu_milli, give_up_chunks
 from orchestrator.planner.model import Pod, PodState, Workload
 from orchestrator.planner.node_sets import NodeSet, node_set
-from orchestrator.planner.preemption.victims import VictimKey, victim_order
+from orchestrator.planner.preemption.victims import (
+    VictimKey,
+    lost_gpu_ns,
+    victim_order,
+)
 from orchestrator.planner.session import Session
 
 _ORDER = attrgetter("order")
@@ -27,8 +32,11 @@ class Piece(Victim):
     """A possible victim. `order` sorts the pieces of a project: who has least to lose is first.
 
     `pods_on` are its pods by the position of their node; `gpu_milli` is what it holds in all. `is_harmless`: all that
-    it has are nominations, nobody is evicted. `has_started`: a container of it has, so there is work to lose.
-    `is_covered`: the quota of its project covers some of it.
+    it has are nominations, nobody is evicted. `is_covered`: the quota of its project covers some of it.
+    `has_started`: a container of it has started.
+
+    `urgency` is the number of lower priorities among the preemptible workloads of its project that run.
+    `lost_gpu_ns` is the GPU time since the start.
     """
 
     __slots__ = (
@@ -36,26 +44,37 @@ class Piece(Victim):
         "has_started",
         "is_covered",
         "is_harmless",
+        "lost_gpu_ns",
         "order",
         "pod_count",
         "pods_on",
         "project",
+        "urgency",
     )
 
     def __init__(
-        self, workload: Workload, pods: tuple[Pod, ...], sequence: int, *, is_core: bool, is_move: bool
+        self,
+        workload: Workload,
+        pods: tuple[Pod, ...],
+        sequence: int,
+        now_us: int,
+        *,
+        is_core: bool,
+        is_move: bool,
     ) -> None:
         super().__init__(workload, pods, is_core, "", is_move)
         self.project = workload.project
         self.has_started = not all(pod.never_started for pod in pods)
         self.order: tuple[bool, VictimKey, bool, int] = (
             self.has_started,
-            victim_order(workload, is_core),
+            victim_order(self, now_us),
             is_move,
             sequence,
         )
+        self.lost_gpu_ns = lost_gpu_ns(self, now_us)
         self.gpu_milli = pods[0].request.gpu_milli if len(pods) == 1 else chunk_gpu_milli(pods)
         self.pod_count = len(pods)
+        self.urgency = 0
         self.is_harmless = False
         self.is_covered = False
         self.pods_on = _ON_NO_NODE
@@ -80,12 +99,14 @@ class Candidates:
         self._followed = len(session.started_elsewhere)
         self._tree = session.tree
         self._positions = {name: account.position for name, account in session.ledger.by_name.items()}
+        self._now_us = session.snapshot.now_us
         self._nominated = {seat.pod.id for seat in session.seats.nominated()}
         self._running: dict[str, list[Workload]] = {}
         self._workloads_on: dict[int, list[Workload]] = {}
         self._pieces: dict[str, list[Piece]] = {}
         self._moves: dict[str, list[Piece]] = {}
         self._covered: dict[str, frozenset[str]] = {}
+        self._priorities: dict[str, list[int]] = {}
         self._on: dict[int, list[Piece]] = {}
         self._on_with_moves: dict[int, list[Piece]] = {}
         for workload in session.running():
@@ -175,11 +196,6 @@ class Candidates:
         ]
         return sorted(pieces, key=_ORDER)
 
-    def losers_of_covered(self) -> Collection[str]:
-        """The projects that this decision took something from that their quota covered at its beginning."""
-        lost = self._session.seats.lost_pods()
-        return [project for project in self._running if not lost.isdisjoint(self._covered_pods(project))]
-
     def _nodes_of(self, workload: Workload) -> Iterable[int]:
         pods, known = workload.pods, self._positions
         if len(pods) == 1:
@@ -194,20 +210,22 @@ class Candidates:
             if len(workload.pods) == 1 == workload.min_member and workload.groups is None:  # nearly always
                 pieces = [self._only_piece(workload)]
             else:
-                pieces = self._complete(_evictions(workload, self._nominated))
+                pieces = self._complete(_evictions(workload, self._nominated, self._now_us))
             self._pieces[workload.id] = pieces
         if not moves:
             return pieces
         both = self._moves.get(workload.id)
         if both is None:
-            both = self._moves[workload.id] = pieces + self._complete(_moves(workload, len(pieces)))
+            both = self._moves[workload.id] = pieces + self._complete(
+                _moves(workload, len(pieces), self._now_us)
+            )
         return both
 
     def _only_piece(self, workload: Workload) -> Piece:
         """What `_complete` makes of the piece that is the workload's only pod."""
         pods = workload.pods
         pod = pods[0]
-        piece = Piece(workload, pods, 0, is_core=True, is_move=False)
+        piece = Piece(workload, pods, 0, self._now_us, is_core=True, is_move=False)
         position = self._positions.get(pod.node or "")
         if position is not None:
             piece.pods_on = {position: pods}
@@ -217,6 +235,8 @@ class Candidates:
         piece.is_covered = pod.id in covered
         if pod.id in self._nominated:
             piece.pod_count, piece.is_harmless = 0, True
+        else:
+            piece.urgency = self._urgency(workload)
         return piece
 
     def _complete(self, pieces: list[Piece]) -> list[Piece]:
@@ -234,7 +254,17 @@ class Candidates:
                 if pod.id in nominated:
                     piece.pod_count -= 1
             piece.is_harmless = not piece.pod_count
+            if not (piece.is_harmless or piece.is_move):
+                piece.urgency = self._urgency(piece.workload)
         return pieces
+
+    def _urgency(self, workload: Workload) -> int:
+        priorities = self._priorities.get(workload.project)
+        if priorities is None:
+            running = self._running[workload.project]
+            priorities = sorted({other.priority for other in running if other.preemptible})
+            self._priorities[workload.project] = priorities
+        return bisect_left(priorities, workload.priority)
 
     def _pods_on(self, pods: tuple[Pod, ...]) -> Mapping[int, Sequence[Pod]]:
         """The pods that run by the position of their node."""
@@ -258,16 +288,16 @@ class Candidates:
         return covered
 
 
-def _evictions(workload: Workload, nominated: Collection[str]) -> list[Piece]:
+def _evictions(workload: Workload, nominated: Collection[str], now_us: int) -> list[Piece]:
     # What runs goes last: a pod that only has a place would not keep the workload running.
     running_first = sorted(workload.pods, key=lambda pod: pod.id in nominated)
     *surplus, everything = give_up_chunks(workload.with_pods(tuple(running_first))) or [()]
     pieces = [
-        Piece(workload, chunk, sequence, is_core=False, is_move=False)
+        Piece(workload, chunk, sequence, now_us, is_core=False, is_move=False)
         for sequence, chunk in enumerate(surplus)
     ]
     if everything:
-        pieces.append(Piece(workload, everything, len(surplus), is_core=True, is_move=False))
+        pieces.append(Piece(workload, everything, len(surplus), now_us, is_core=True, is_move=False))
     return pieces
 
 
@@ -277,12 +307,12 @@ def _is_movable(workload: Workload) -> bool:
     return not any(pod.state is PodState.RELEASING or _is_successor(pod) for pod in workload.pods)
 
 
-def _moves(workload: Workload, sequence: int) -> list[Piece]:
+def _moves(workload: Workload, sequence: int, now_us: int) -> list[Piece]:
     if not _is_movable(workload):
         return []
     pods = [pod for pod in reversed(workload.pods) if pod.state is PodState.ALLOCATED]
     return [
-        Piece(workload, (pod,), sequence + index, is_core=True, is_move=True)
+        Piece(workload, (pod,), sequence + index, now_us, is_core=True, is_move=True)
         for index, pod in enumerate(pods)
     ]
 

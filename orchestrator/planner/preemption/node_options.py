@@ -12,6 +12,7 @@ from orchestrator.planner.accounting.amounts import summed_scalars
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.model import DEVICE_MILLI, Request, Scalars
 from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.victims import class_of_lost_time
 
 MAX_SETS = 300
 MAX_PIECES = 12
@@ -21,11 +22,16 @@ _SMALLEST = 8
 """Of more pieces than MAX_PIECES on a node, so many that go first are looked at, and the largest of the others."""
 
 
+Harm = tuple[int, bool, int, int, int, int]
+"""Protected pods, whether a container has started, GPUs beyond the need, urgency, class of lost time, pods."""
+NO_HARM: Harm = (0, False, 0, 0, 0, 0)
+
+
 class Option(NamedTuple):
     """A set of pieces. `excess_milli` is what they free beyond the need.
 
-    `pod_count` is how many pods are evicted, `covered` how many pieces a quota covers, `projects` who loses them
-    and `freed_milli` what each of these loses.
+    `pod_count` is the number of pods evicted, `covered` that of pieces which a quota covers, `urgency` the highest of a
+    piece. `projects` lose `freed_milli`, and all together `lost_gpu_ns`.
     """
 
     pieces: Sequence[Piece]
@@ -34,11 +40,20 @@ class Option(NamedTuple):
     projects: tuple[str, ...]
     freed_milli: tuple[int, ...]
     covered: int
+    urgency: int
+    lost_gpu_ns: int
+    has_started: bool
 
-    def harm(self, *, spare_covered: bool) -> tuple[int, bool, int, int]:
-        """Pieces that a quota covers where that matters, whether one has started, GPUs beyond the need, pods."""
-        has_started = any(piece.has_started and not piece.is_harmless for piece in self.pieces)
-        return (self.covered if spare_covered else 0, has_started, self.excess_milli, self.pod_count)
+    def harm(self, spared: int) -> Harm:
+        """Return the harm; `spared` is the part that the policy weighs first."""
+        return (
+            spared,
+            self.has_started,
+            self.excess_milli,
+            self.urgency,
+            class_of_lost_time(self.lost_gpu_ns),
+            self.pod_count,
+        )
 
 
 class Need(NamedTuple):
@@ -97,17 +112,30 @@ def option_of(pieces: Sequence[Piece], excess_milli: int) -> Option:
     if len(pieces) == 1:
         piece = pieces[0]
         return Option(
-            pieces, excess_milli, piece.pod_count, (piece.project,), (piece.gpu_milli,), int(piece.is_covered)
+            pieces,
+            excess_milli,
+            piece.pod_count,
+            (piece.project,),
+            (piece.gpu_milli,),
+            int(piece.is_covered),
+            piece.urgency,
+            piece.lost_gpu_ns,
+            piece.has_started and not piece.is_harmless,
         )
     freed: dict[str, int] = {}
-    pod_count = covered = 0
+    pod_count = covered = urgency = lost_ns = 0
+    has_started = False
     for piece in pieces:
         freed[piece.project] = freed.get(piece.project, 0) + piece.gpu_milli
         pod_count += piece.pod_count
         covered += piece.is_covered
+        urgency = max(urgency, piece.urgency)
+        lost_ns += piece.lost_gpu_ns
+        has_started = has_started or (piece.has_started and not piece.is_harmless)
     projects = tuple(sorted(freed))
+    freed_milli = tuple([freed[name] for name in projects])
     return Option(
-        pieces, excess_milli, pod_count, projects, tuple([freed[name] for name in projects]), covered
+        pieces, excess_milli, pod_count, projects, freed_milli, covered, urgency, lost_ns, has_started
     )
 
 

@@ -13,14 +13,13 @@ from heapq import heappop, heappush
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.model import Request
 from orchestrator.planner.preemption.candidates import Candidates, Piece
-from orchestrator.planner.preemption.node_options import Option, includes_all, minimal_options
+from orchestrator.planner.preemption.node_options import Harm, Option, includes_all, minimal_options
 from orchestrator.planner.preemption.whole_devices import whole_device_options
 from orchestrator.planner.session import Session
 
 _Rank = tuple[tuple[object, ...], ...]
 _Entry = tuple[_Rank, int, int, Option]
 """Who has least to lose, position of the node, stamp of the count that the option is from, the option."""
-_Harm = tuple[int, bool, int, int]
 _Losers = tuple[tuple[str, ...], tuple[int, ...]]
 _WORK_OF_NODE = 12
 _WORK_OF_SET = 9
@@ -30,7 +29,7 @@ _WORK_OF_OPTION = 3
 class NodeRanking:
     """The options on these nodes for one request; `may_go` says which pieces are candidates.
 
-    `spare_covered`: whether taking what a quota covers is harm; `moves`: whether pods may be moved as well. `blockers`
+    `harm` ranks the options; `moves`: whether pods may be moved as well. `blockers`
     are the pods of a node that every option there has to include, None if one of them cannot be evicted.
     """
 
@@ -42,7 +41,7 @@ class NodeRanking:
         positions: Sequence[int],
         may_go: Callable[[Piece], bool],
         *,
-        spare_covered: bool,
+        harm: Callable[[Option], Harm],
         moves: bool,
         blockers: Callable[[int], Collection[str] | None] | None = None,
     ) -> None:
@@ -51,14 +50,14 @@ class NodeRanking:
         self._candidates = candidates
         self._request = request
         self._may_go = may_go
-        self._spare_covered = spare_covered
+        self._harm = harm
         self._moves = moves
         self._blockers = blockers
         self._options: dict[int, list[Option]] = {}
         self._stamps: dict[int, int] = {}
         # Whether a project may lose anything changes with every claim, but is the same for all that it would lose:
         # grouped by losers, thousands of options are passed over in one step.
-        self._groups: dict[_Harm, dict[_Losers, list[_Entry]]] = {}
+        self._groups: dict[Harm, dict[_Losers, list[_Entry]]] = {}
         self._cursor = len(self._ledger.changes)
         for position in positions:
             self._count(position)
@@ -81,11 +80,11 @@ class NodeRanking:
 
     def in_order(
         self,
-        closed: Callable[[str], bool],
+        closed: Callable[[str, int], bool],
         order: Callable[[Piece], tuple[object, ...]],
         scope: Collection[int] | None,
     ) -> Iterator[tuple[int, Option]]:
-        """Options whose losers are not `closed`, on nodes of `scope` if given, least harm first.
+        """Options of which no loser is `closed` for its GPUs, on nodes of `scope` if given, least harm first.
 
         Among equals the losers that `order` puts first; what was counted stays valid while the caller tries.
         """
@@ -94,7 +93,7 @@ class NodeRanking:
             groups = self._groups[harm]
             walk = _Walk(groups, order, scope)
             for losers in list(groups):
-                if not any(map(closed, losers[0])):
+                if not any(map(closed, *losers)):
                     self._push_head(walk, losers)
             session.work.spend(len(groups))
             try:
@@ -144,10 +143,10 @@ class NodeRanking:
             self._options[position] = options
             self._enter(options[0], _rank(options[0].pieces), position, stamp)
             return
-        best: dict[tuple[_Harm, _Losers], tuple[_Rank, Option]] = {}
+        best: dict[tuple[Harm, _Losers], tuple[_Rank, Option]] = {}
         for option in options:
             rank = _rank(option.pieces)
-            key = (option.harm(spare_covered=self._spare_covered), (option.projects, option.freed_milli))
+            key = (self._harm(option), (option.projects, option.freed_milli))
             known = best.get(key)
             if known is None or rank < known[0]:
                 best[key] = (rank, option)
@@ -156,7 +155,7 @@ class NodeRanking:
             self._enter(option, rank, position, stamp)
 
     def _enter(self, option: Option, rank: _Rank, position: int, stamp: int) -> None:
-        groups = self._groups.setdefault(option.harm(spare_covered=self._spare_covered), {})
+        groups = self._groups.setdefault(self._harm(option), {})
         heappush(
             groups.setdefault((option.projects, option.freed_milli), []), (rank, position, stamp, option)
         )
@@ -171,9 +170,7 @@ class NodeRanking:
                 account, self._request, pieces, lambda chosen: includes_all(chosen, blockers)
             )
             return options, _WORK_OF_NODE + _WORK_OF_SET * looked
-        whole_devices = whole_device_options(
-            account, self._request, pieces, spare_covered=self._spare_covered
-        )
+        whole_devices = whole_device_options(account, self._request, pieces)
         if whole_devices is not None:
             options, work = whole_devices
             return options, _WORK_OF_NODE + work + _WORK_OF_OPTION * len(options)

@@ -28,9 +28,10 @@ from orchestrator.planner.accounting.coverage import (
 from orchestrator.planner.accounting.quota import reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import keeps_limits
 from orchestrator.planner.gangs import Chunk, chunk_amounts
-from orchestrator.planner.model import UNLIMITED, Amounts, Pod, Workload
+from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts, Pod, Workload
 from orchestrator.planner.ordering import dominant_share, is_over_share
-from orchestrator.planner.preemption.candidates import Candidates, Piece
+from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.node_options import Harm, Option
 from orchestrator.planner.preemption.nominations import held_behind
 from orchestrator.planner.preemption.reclaim_rules import divergence_point, is_better_served, restores_quota
 from orchestrator.planner.preemption.victim_selection import Losses, Order
@@ -43,7 +44,6 @@ SideKey = tuple[bool, int, int, int, str]
 class ReclaimPolicy:
     """What one project may reclaim from others, for one decision."""
 
-    spares_covered = True
     moves = False
 
     def __init__(self, session: Session) -> None:
@@ -54,50 +54,31 @@ class ReclaimPolicy:
         self._parting: dict[tuple[str, str], tuple[str | None, str | None]] = {}
         self._promising: dict[tuple[str, str], bool] = {}
         self._side_keys: dict[str, tuple[tuple[int, ...], SideKey]] = {}
-        self._coverages: dict[str, Coverage] = {}
+        self._covered: dict[tuple[str, str | None], frozenset[str]] = {}
         self._coverage_version = -1
-        self._spared: frozenset[str] = frozenset()
-        self._robbed: frozenset[str] = frozenset()
         self._claimed_model: str | None = None
+        self._claimed: Amounts = (0, 0, 0)
         self._has_protection = bool(session.snapshot.now_us) and any(
             project.reclaim_min_runtime_seconds for project in self._tree.projects.values()
         )
 
     def key(self, workload: Workload) -> tuple[object, ...]:
         """Protection depends on where the lineages part, everything else on the piece's project alone."""
-        own: tuple[object, ...] = ()
-        if self._spared:
-            own = (workload.id, *sorted(self._spared))
-        return ("reclaim", workload.project if self._has_protection else "", *own)
+        return ("reclaim", workload.project if self._has_protection else "")
 
     def start(self, workload: Workload, chunk: Chunk) -> None:
-        """Note which GPU model is claimed, and spare nobody yet."""
-        self._spared = self._robbed = frozenset()
+        """Note what is claimed, and of which GPU model."""
+        self._claimed = chunk_amounts(chunk)
         model = self._session.models.claim(workload, chunk) if self._tree.promised_models else None
         self._claimed_model = model if model in self._tree.promised_models else None
 
-    def note_ineffective(self, workload: Workload, losses: Losses) -> None:
-        """Count those as robbed of whom something goes that a quota covers: what they borrow may be more."""
-        self._robbed |= {
-            victim.workload.project
-            for victim, _ in losses
-            if victim.workload.project != workload.project and not self._is_uncovered(workload, victim)
-        }
-
-    def spare_robbed(self) -> bool:
-        """Spare what the quotas cover of the projects for whose sake the last outcome was refused; False: of none."""
-        more = not self._robbed <= self._spared
-        self._spared |= self._robbed
-        self._robbed = frozenset()
-        return more
-
     def may_go(self, workload: Workload, piece: Piece) -> bool:
-        """Whether the piece is not spared, and has run for as long as its project asks for.
+        """Whether the piece has run for as long as its project asks for.
 
         Pieces of the own project are left to `is_closed`: without protection this is the same for all claimants, and
         what is counted for one is used for the next.
         """
-        if piece.is_move or (piece.project in self._spared and not self.is_borrowed(workload, piece)):
+        if piece.is_move:
             return False
         if not self._has_protection or not piece.is_core:
             return True
@@ -107,11 +88,15 @@ class ReclaimPolicy:
         seconds = self._tree.nearest(theirs, reclaim_min_runtime)
         return not is_protected(piece.workload, seconds, self._session.snapshot.now_us)
 
-    def is_closed(self, workload: Workload, requested: Amounts, project: str) -> bool:
-        """Whether neither rule lets the project lose anything now."""
+    def is_closed(
+        self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
+    ) -> bool:
+        """Whether no rule lets the project lose anything now."""
         ours, theirs = self._divergence_point(workload.project, project)
         if ours is None or theirs is None:
             return True
+        if not frees_gpus and self._takes_lent_cpus(workload, requested, project):
+            return False
         held = self._ledger.allocated[theirs]
         entitled = self._entitled.get(theirs)
         if entitled is None:
@@ -119,6 +104,10 @@ class ReclaimPolicy:
         if held[0] > entitled[0] or held[1] > entitled[1] or held[2] > entitled[2]:
             return False
         return self._reason(workload, requested, project) is None
+
+    def harm(self, option: Option) -> Harm:
+        """Pods within quota count first."""
+        return option.harm(option.covered)
 
     def order(self, workload: Workload) -> Order:
         """Pods that have not started first, then the side with the weakest claim, then `victim_order`."""
@@ -135,22 +124,12 @@ class ReclaimPolicy:
 
     def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
         """Whether a project, or a department on its side, would hold less than its quota without these pieces."""
-        remaining: dict[str, list[Pod]] = {}
+        victims: dict[str, list[Pod]] = {}
         for piece in pieces:
-            pods = remaining.setdefault(piece.workload.id, [])
+            pods = victims.setdefault(piece.workload.id, [])
             pods += [pod for pod in piece.pods if pod.id not in self._ledger.evicted]
-        return bool(self._below_quota(workload, remaining, are_gone=False))
-
-    def _below_quota(
-        self, workload: Workload, victims: Mapping[str, Iterable[Pod]], *, are_gone: bool
-    ) -> set[str]:
-        """Which projects and departments hold less than their quotas without these pods, by workload.
-
-        `are_gone`: the pods are off the ledger.
-        """
         if not self._promises_anything(workload, victims):
-            return set()
-        lost: dict[str, list[int]] = {}
+            return False
         leaving: dict[str, list[int]] = {}
         leaving_model: dict[tuple[str, str], int] = {}
         for name, pods in victims.items():
@@ -158,29 +137,26 @@ class ReclaimPolicy:
             for pod in {pod.id: pod for pod in pods}.values():
                 amounts, model = pod.request.amounts, self._model_of(pod)
                 for side in self._lineage_below(workload.project, loser.project):
-                    sums = lost.setdefault(side, [0, 0, 0])
-                    still = leaving.setdefault(side, [0, 0, 0])
+                    sums = leaving.setdefault(side, [0, 0, 0])
                     for resource in self._tree.resources:
                         sums[resource] += amounts[resource]
-                        still[resource] += amounts[resource] * (not are_gone)
                     if model in self._tree.promised_models:
                         key = (side, model)
-                        leaving_model[key] = leaving_model.get(key, 0) + amounts[0] * (not are_gone)
+                        leaving_model[key] = leaving_model.get(key, 0) + amounts[0]
+        lost = {name: tuple(sums) for name, sums in leaving.items()}
         self._add_stale(victims, leaving, leaving_model)
-        below: set[str] = set()
-        for name, sums in lost.items():
+        for name, sums in leaving.items():
             held, quota = self._ledger.allocated[name], self._tree.quota[name]
             for resource in self._tree.resources:
                 # CPU without a bound is promised to nobody; a GPU quota without a bound promises all GPUs.
                 promised = quota[resource] < UNLIMITED or resource == 0
-                remaining = held[resource] - leaving[name][resource]
-                if promised and sums[resource] and remaining < quota[resource]:
-                    below.add(name)
-        for (name, model), amount in leaving_model.items():
-            held_of_model = self._ledger.model_held.get((name, model), 0) - amount
-            if held_of_model < self._tree.model_quota[name, model]:
-                below.add(name)
-        return below
+                remaining = held[resource] - sums[resource]
+                if promised and lost[name][resource] and remaining < quota[resource]:
+                    return True
+        return any(
+            self._ledger.model_held.get((name, model), 0) - amount < self._tree.model_quota[name, model]
+            for (name, model), amount in leaving_model.items()
+        )
 
     def _promises_anything(self, workload: Workload, victims: Iterable[str]) -> bool:
         """Whether quotas, be it for a GPU model, promise these workloads' sides anything that they could lose."""
@@ -214,21 +190,15 @@ class ReclaimPolicy:
                 if key in leaving_model:
                     leaving_model[key] += amounts[0]
 
-    def is_borrowed(self, workload: Workload, piece: Piece) -> bool:
-        """Whether no quota covers the piece; for a claim on a GPU model, whether none for that model does."""
-        return self._is_uncovered(workload, piece)
-
-    def _is_uncovered(self, workload: Workload, victim: Victim) -> bool:
+    def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
+        """Whether no quota covers the victim; for a claim on a GPU model, whether none for that model does."""
         _, theirs = self._divergence_point(workload.project, victim.workload.project)
         if theirs is None:
             return False
-        covered = self._coverage_of(theirs)
-        pods = {pod.id for pod in victim.pods}
-        uncovered = {pod.id for victim in covered.borrowed for pod in victim.pods}
-        model = self._claimed_model
-        if model is not None:
-            uncovered |= {pod.id for victim in covered.lent if victim.model == model for pod in victim.pods}
-        return pods <= uncovered
+        if self._holds_lent_cpus(workload, victim):
+            return True
+        covered = self._covered_of(theirs)
+        return not any(pod.id in covered for pod in victim.pods)
 
     def eviction_reason(
         self, workload: Workload, requested: Amounts, victim: Victim
@@ -239,9 +209,49 @@ class ReclaimPolicy:
         that its side holds too much of: it would be entitled to come back, and whoever took its place, in turn.
         """
         behind = plus(held_behind(self._session, victim.workload), self._surplus_of(victim))
-        return self._reason(
-            workload, requested, victim.workload.project, chunk_amounts(victim.pods), behind=behind
-        )
+        project = victim.workload.project
+        reason = self._reason(workload, requested, project, chunk_amounts(victim.pods), behind=behind)
+        if (
+            reason is None
+            and self._holds_lent_cpus(workload, victim)
+            and self._takes_lent_cpus(workload, requested, project)
+        ):
+            reason = EvictionReason(
+                "quota",
+                f"{victim.workload.name} holds CPUs and memory that the GPUs of its node need; {workload.project} is "
+                "within its quota",
+            )
+        return reason
+
+    def _takes_lent_cpus(self, workload: Workload, requested: Amounts, project: str) -> bool:
+        """Whether the claim is on GPUs within the quota, and no quota of CPUs or memory protects the project."""
+        ours, _ = self._divergence_point(workload.project, project)
+        if ours is None or not self._lends_cpus(workload, project):
+            return False
+        side = self._figures(ours)
+        return not exceeds_where_requested(plus(side.held, requested), side.quota, requested)
+
+    def _lends_cpus(self, workload: Workload, project: str) -> bool:
+        quotas = (self._tree.quota[name] for name in self._lineage_below(workload.project, project))
+        return bool(self._claimed[0]) and all(min(cpu, memory) >= UNLIMITED for _, cpu, memory in quotas)
+
+    def _holds_lent_cpus(self, workload: Workload, victim: Victim) -> bool:
+        """Whether the victim holds no GPUs, and CPUs or memory of a node whose GPUs need them.
+
+        Each GPU needs an equal part of the CPUs and the memory of its node. A claim on more than that part for each of
+        its GPUs takes nothing from such victims.
+        """
+        if any(pod.request.gpu_milli for pod in victim.pods):
+            return False
+        gpu_milli, cpu_milli, memory_bytes = self._claimed
+        accounts = (self._ledger.by_name.get(pod.node or "") for pod in victim.pods)
+        return any(
+            (gpus_milli := account.node.gpu_count * DEVICE_MILLI)
+            and cpu_milli * gpus_milli <= account.node.cpu_milli * gpu_milli
+            and memory_bytes * gpus_milli <= account.node.memory_bytes * gpu_milli
+            for account in accounts
+            if account is not None
+        ) and self._lends_cpus(workload, victim.workload.project)
 
     def _surplus_of(self, victim: Victim) -> Amounts:
         """What runs of the victim beyond what its workload needs, if it is all of the workload."""
@@ -266,36 +276,7 @@ class ReclaimPolicy:
             session.limits.may_evict(victim.pods for victim in victims)
             and keeps_limits(session.ledger, workload)
             and self._leaves_balance(workload, victims)
-            and self._leaves_covered(workload, victims)
         )
-
-    def _leaves_covered(self, workload: Workload, victims: Sequence[Victim]) -> bool:
-        """Whether of whoever holds less than a quota now only goes what no quota covers, in the whole decision.
-
-        Piece by piece each project may keep its quota, and with all of them gone it does not. Notes who is robbed.
-        """
-        others = [victim for victim in victims if victim.workload.project != workload.project]
-        pods: dict[str, list[Pod]] = {}
-        for victim in others:
-            pods.setdefault(victim.workload.id, []).extend(victim.pods)
-        below = self._below_quota(workload, pods, are_gone=True)
-        robbed: set[str] = set()
-        if below:
-            robbed = {
-                victim.workload.project
-                for victim in others
-                if not below.isdisjoint(self._tree.lineage[victim.workload.project])
-                and not self._is_uncovered(workload, victim)
-            }
-            before = self._session.once(Candidates).losers_of_covered()
-            if any(not below.isdisjoint(self._tree.lineage[project]) for project in before):
-                robbed |= {
-                    victim.workload.project
-                    for victim in others
-                    if not below.isdisjoint(self._tree.lineage[victim.workload.project])
-                }
-        self._robbed = frozenset(robbed)
-        return not robbed
 
     def _reason(
         self,
@@ -385,16 +366,21 @@ class ReclaimPolicy:
         self._side_keys[side] = (held, key)
         return key
 
-    def _coverage_of(self, side: str) -> Coverage:
+    def _covered_of(self, side: str) -> frozenset[str]:
+        """Return the ids of the side's pods within quota, less those that another model would serve as well."""
         if self._coverage_version != len(self._session.seats.evictions):
-            self._coverages.clear()
+            self._covered.clear()
             self._coverage_version = len(self._session.seats.evictions)
-        covered = self._coverages.get(side)
+        key = (side, self._claimed_model)
+        covered = self._covered.get(key)
         if covered is None:
             by_project: dict[str, list[Workload]] = {}
             for workload in self._session.running():
                 by_project.setdefault(workload.project, []).append(workload)
-            covered = self._coverages[side] = self._coverage(side, by_project)
+            whole = self._coverage(side, by_project)
+            lent = {pod.id for part in whole.lent if part.model == self._claimed_model for pod in part.pods}
+            pods = (pod.id for part in whole.covered for pod in part.pods)
+            covered = self._covered[key] = frozenset(pods) - lent
         return covered
 
     def _coverage(self, side: str, by_project: Mapping[str, Sequence[Workload]]) -> Coverage:

@@ -19,8 +19,8 @@ from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.homes import Homes, Lifted
 from orchestrator.planner.preemption.packing import Packing, parcels_of, spaces_of
 from orchestrator.planner.preemption.rescheduling import MovePolicy
-from orchestrator.planner.preemption.search import Outcome, sparing
-from orchestrator.planner.preemption.victim_selection import Losses, VictimSelector
+from orchestrator.planner.preemption.search import Outcome
+from orchestrator.planner.preemption.victim_selection import VictimSelector
 from orchestrator.planner.session import Session
 
 _MAX_NODES = 8
@@ -46,9 +46,10 @@ def repack_for(
     policy = selector.policy
     if not isinstance(policy, MovePolicy):
         return None
+    policy.start(workload, chunk)
     for scope in _scopes(session.ledger, workload, chunk):
         search = _Repacking(session, workload, chunk, selector, policy, scope=scope)
-        if (outcome := sparing(policy, workload, chunk, search.run)) is not None:
+        if (outcome := search.run()) is not None:
             return outcome
     return None
 
@@ -104,12 +105,11 @@ class _Repacking:
 
     def run(self) -> Outcome | None:
         checkpoint = self._ledger.checkpoint()
-        losses: Losses = []
-        evicted = [piece for piece in self._pieces() if not piece.is_move and self._lift(piece, losses)]
+        evicted = [piece for piece in self._pieces() if not piece.is_move and self._lift(piece)]
         if limiting(self._ledger, self._workload, self._requested) is not None:
             self._ledger.rollback(checkpoint)
             return None  # whoever is moved is still there
-        lifted = [piece for piece in self._pieces() if piece.is_move and self._lift(piece, [])]
+        lifted = [piece for piece in self._pieces() if piece.is_move and self._lift(piece)]
         items = [Lifted(self._workload, pod, None) for pod in self._chunk]
         items += [Lifted(piece.workload, piece.pods[0], piece) for piece in lifted]
         items.sort(key=lambda item: (-item.pod.request.gpu_milli, item.piece is not None))
@@ -123,7 +123,6 @@ class _Repacking:
         self._ledger.rollback(checkpoint)
         self._session.work.spend(self._tries * _WORK_OF_STEP // self._tries_of_step)
         if not fits:
-            self._policy.note_ineffective(self._workload, losses)
             return None
         moved = [(item, where) for item, where in places if item.piece is not None]
         outcome = self._carry_out([piece for piece in evicted if id(piece) not in spared], moved, places)
@@ -168,20 +167,14 @@ class _Repacking:
         }
         yield from sorted(pieces.values(), key=self._policy.order(self._workload))
 
-    def _lift(self, piece: Piece, losses: Losses) -> bool:
-        """Take the piece off the ledger, if the policy and the budgets let it go; adds what that loses."""
+    def _lift(self, piece: Piece) -> bool:
+        """Take the piece off the ledger, if the policy and the budgets let it go."""
         if piece.is_gone(self._ledger.evicted) or (piece.is_harmless and piece.is_move):
             return False
-        if self._policy.falls_below_quota(self._workload, [piece]) and not self._policy.is_borrowed(
-            self._workload, piece
-        ):
-            return False
         checkpoint = self._ledger.checkpoint()
-        lost = self._selector.evict(self._workload, self._requested, [piece])
-        if lost is None:
+        if self._selector.evict(self._workload, self._requested, [piece]) is None:
             self._ledger.rollback(checkpoint)
             return False
-        losses += lost
         return True
 
     def _put_down_with_fewest_moves(self, items: Sequence[Lifted], places: list[_Place]) -> bool:

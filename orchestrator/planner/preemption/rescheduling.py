@@ -16,6 +16,7 @@ from orchestrator.planner.model import Amounts, PodState, Workload
 from orchestrator.planner.ordering import TurnOrder
 from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.node_options import Harm, Option
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.victim_selection import Losses, Order
 from orchestrator.planner.preemption.victims import EvictionReason
@@ -107,15 +108,18 @@ def by_claim(session: Session, parts: Mapping[str, deque[Chunk]]) -> Iterator[tu
 class MovePolicy:
     """Any pod that can be taken back may be moved; with `reclaim`, what that lets go may be evicted beside it.
 
-    `cap` bounds the pods that are moved for one workload. `moved` are the places of the last accepted outcome.
+    `cap` bounds the pods that are moved for one workload. With `among`, only these pods (ids) are evicted. `moved` are
+    the places of the last accepted outcome.
     """
 
-    spares_covered = False
     moves = True
 
-    def __init__(self, cap: int | None, reclaim: ReclaimPolicy | None = None) -> None:
+    def __init__(
+        self, cap: int | None, reclaim: ReclaimPolicy | None = None, among: Collection[str] | None = None
+    ) -> None:
         self._cap = cap
         self._reclaim = reclaim
+        self._among = among
         self.max_moves = _MAX_MOVES if cap is None else min(cap, _MAX_MOVES)
         self._requested: Amounts = (0, 0, 0)
         self.moved: dict[str, Placed] = {}
@@ -134,16 +138,6 @@ class MovePolicy:
         if self._reclaim is not None:
             self._reclaim.start(workload, chunk)
 
-    def note_ineffective(self, workload: Workload, losses: Losses) -> None:
-        """As for reclaim, for what is evicted."""
-        if self._reclaim is not None:
-            evicted = [(victim, reason) for victim, reason in losses if not victim.is_move]
-            self._reclaim.note_ineffective(workload, evicted)
-
-    def spare_robbed(self) -> bool:
-        """As for reclaim."""
-        return self._reclaim is not None and self._reclaim.spare_robbed()
-
     def may_go(self, workload: Workload, piece: Piece) -> bool:
         """Whether the piece is of other work, and may be moved, or evicted by the rules of reclaim."""
         if piece.is_move:
@@ -154,15 +148,24 @@ class MovePolicy:
         reclaim = self._reclaim
         return (
             reclaim is not None
+            and (self._among is None or all(pod.id in self._among for pod in piece.pods))
             and reclaim.may_go(workload, piece)
-            and not reclaim.is_closed(workload, self._requested, piece.project)
-            and (not reclaim.falls_below_quota(workload, [piece]) or reclaim.is_borrowed(workload, piece))
+            and not reclaim.is_closed(
+                workload, self._requested, piece.project, frees_gpus=piece.gpu_milli > 0
+            )
+            and reclaim.is_borrowed(workload, piece)
         )
 
-    def is_closed(self, workload: Workload, requested: Amounts, project: str) -> bool:
+    def is_closed(
+        self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
+    ) -> bool:
         """Moves are open to all."""
-        del workload, requested, project
+        del workload, requested, project, frees_gpus
         return False
+
+    def harm(self, option: Option) -> Harm:
+        """A move is less than an eviction."""
+        return option.harm(sum(piece.pod_count for piece in option.pieces if not piece.is_move))
 
     def order(self, workload: Workload) -> Order:
         """Evictions of borrowed work first, then moves, as `victim_order` says."""
@@ -176,9 +179,9 @@ class MovePolicy:
             bool(evicted) and self._reclaim is not None and self._reclaim.falls_below_quota(workload, evicted)
         )
 
-    def is_borrowed(self, workload: Workload, piece: Piece) -> bool:
-        """Whether the piece is moved, or no quota covers it."""
-        return piece.is_move or (self._reclaim is not None and self._reclaim.is_borrowed(workload, piece))
+    def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
+        """Whether the victim is moved, or no quota covers it."""
+        return victim.is_move or (self._reclaim is not None and self._reclaim.is_borrowed(workload, victim))
 
     def eviction_reason(
         self, workload: Workload, requested: Amounts, victim: Victim

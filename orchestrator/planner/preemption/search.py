@@ -22,8 +22,8 @@ from orchestrator.planner.preemption.arrangement import (
     place_beside,
 )
 from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.node_options import NO_HARM, Harm, option_of
 from orchestrator.planner.preemption.victim_selection import (
-    EvictionPolicy,
     Losses,
     VictimSelector,
     evict_allowed,
@@ -34,7 +34,6 @@ from orchestrator.planner.session import Session
 Outcome = tuple[Losses, Placed, Arrangement]
 """The victims with the rules, the placement of the chunk, and other placements of started workloads."""
 
-_MAX_SPARED = 3
 _MAX_PRUNED = 24
 _MAX_VICTIMS_OF_TREE = 200
 _MAX_ARRANGED = 32
@@ -59,26 +58,12 @@ def preempt_for(
     If no evictions are enough alone, `started`, which this decision has started, gets other placements.
     """
     session.limits.forget()
-    outcome = sparing(
-        selector.policy, workload, chunk, lambda: _attempt(session, workload, chunk, selector, started)
-    )
+    selector.policy.start(workload, chunk)
+    outcome = _attempt(session, workload, chunk, selector, started)
     if outcome is None:
         session.limits.note(workload)
         if started:
             session.once(ArrangedSearches).note_failure()
-    return outcome
-
-
-def sparing(
-    policy: EvictionPolicy, workload: Workload, chunk: Chunk, attempt: Callable[[], Outcome | None]
-) -> Outcome | None:
-    """What comes of the attempt, or of others that spare whoever would have been robbed by the one before."""
-    policy.start(workload, chunk)
-    outcome = attempt()
-    for _ in range(_MAX_SPARED):
-        if outcome is not None or not policy.spare_robbed():
-            break
-        outcome = attempt()
     return outcome
 
 
@@ -142,8 +127,9 @@ def _relieve_limits(
         def harm(piece: Piece, over: int = over, resource: int = resource) -> tuple[int, ...]:
             amount = sum(pod.request.amounts[resource] for pod in piece.pods)
             is_enough = amount >= over
-            is_protected = piece.is_covered and selector.policy.spares_covered
-            return (is_protected, not is_enough, amount - over if is_enough else -amount, piece.pod_count)
+            excess = amount - over if is_enough else -amount
+            spared, *others = selector.policy.harm(option_of((piece,), excess))
+            return (selector.policy.falls_below_quota(workload, [piece]), spared, not is_enough, *others)
 
         pieces = [
             piece
@@ -151,29 +137,12 @@ def _relieve_limits(
             # whoever is moved still counts
             if not piece.is_move and name in session.tree.lineage[piece.project]
         ]
-        relief = _first_allowed(workload, requested, sorted(pieces, key=harm), selector)
+        attempts = (selector.evict(workload, requested, [piece]) for piece in sorted(pieces, key=harm))
+        relief = next((relief for relief in attempts if relief is not None), None)
         if relief is None:
             return None
         losses += relief
     return losses
-
-
-def _first_allowed(
-    workload: Workload, requested: Amounts, pieces: Sequence[Piece], selector: VictimSelector
-) -> Losses | None:
-    """Evict the first piece that may go and whose project keeps its quota, else the first that no quota covers."""
-    below: list[Piece] = []
-    for piece in pieces:
-        if selector.policy.falls_below_quota(workload, [piece]):
-            below.append(piece)
-        elif (evicted := selector.evict(workload, requested, [piece])) is not None:
-            return evicted
-    for piece in below:
-        if selector.policy.is_borrowed(workload, piece):
-            evicted = selector.evict(workload, requested, [piece])
-            if evicted is not None:
-                return evicted
-    return None
 
 
 def _search(
@@ -206,22 +175,21 @@ def _domains(
     requested = chunk_amounts(chunk)
     harms = selector.harm_by_node(workload, largest, requested)
     nodes = session.ledger.nodes
-    ranked: list[tuple[int, int, int, Collection[int]]] = []
+    ranked: list[tuple[int, list[int], Collection[int]]] = []
     for domain in domains:
         session.work.spend(len(domain))
-        costs: list[tuple[int, int]] = []
+        costs: list[Harm] = []
         for position in domain:
             fitting = session.placer.count_on(nodes[position], workload, largest)
-            costs += [(0, 0)] * min(fitting, len(chunk))
+            costs += [NO_HARM] * min(fitting, len(chunk))
             if fitting < len(chunk) and position in harms:
                 costs.append(harms[position])
         if costs:
             used = sorted(costs)[: len(chunk)]
-            excess, pods = sum(cost[0] for cost in used), sum(cost[1] for cost in used)
-            ranked.append((len(chunk) - len(used), excess, pods, domain))
+            ranked.append((len(chunk) - len(used), [sum(part) for part in zip(*used, strict=True)], domain))
     # An estimate by the largest pod alone: a whole search in every domain would cost domains times pods.
-    ranked.sort(key=lambda entry: entry[:3])
-    chosen: list[Collection[int] | None] = [entry[3] for entry in ranked[:_MAX_DOMAINS]]
+    ranked.sort(key=lambda entry: entry[:2])
+    chosen: list[Collection[int] | None] = [entry[2] for entry in ranked[:_MAX_DOMAINS]]
     return chosen if rule.required is not None else [*chosen, None]
 
 
@@ -245,7 +213,6 @@ def _search_pods(
                 session, workload, pod, missing, selector=selector, losses=losses, scope=scope
             )
             if eviction is None:
-                selector.policy.note_ineffective(workload, losses)
                 session.ledger.rollback(checkpoint)
                 return None
             losses, placement = eviction
@@ -305,8 +272,7 @@ def _search_one_by_one(
 ) -> Outcome | None:
     """Victims one after the other, who has least to lose first, until `place` finds nodes for the chunk.
 
-    Pieces without which a project falls below its quota go only after all others, and if no quota covers them. `most`:
-    the number of them.
+    Pieces without which a project falls below its quota go only after all others. `most`: the number of them.
     """
     requested = chunk_amounts(chunk)
     losses: Losses = []
@@ -314,8 +280,7 @@ def _search_one_by_one(
         return losses, *placing
     for may_fall in (False, True):
         for piece in islice(selector.in_order(workload), most):
-            falls = selector.policy.falls_below_quota(workload, [piece])
-            if falls and not (may_fall and selector.policy.is_borrowed(workload, piece)):
+            if not may_fall and selector.policy.falls_below_quota(workload, [piece]):
                 continue
             evicted = selector.evict(workload, requested, [piece])
             if evicted is None:
@@ -363,9 +328,16 @@ def _prune(
     if again is not None:
         return again
     session.ledger.rollback(checkpoint)
-    evict_allowed(session, [victim for victim, _ in best[0]], selector.policy, workload, requested)
-    arrange_again(session, best[2])
-    for pod, placement in best[1]:
-        session.ledger.place(workload, pod, placement)
-    selector.policy.accepts(session, workload, best[0])
+    put_again(session, workload, selector, best)
     return best
+
+
+def put_again(session: Session, workload: Workload, selector: VictimSelector, outcome: Outcome) -> None:
+    """Put an outcome on the ledger once more, after a rollback."""
+    losses, placed, elsewhere = outcome
+    requested = chunk_amounts(tuple(pod for pod, _ in placed))
+    evict_allowed(session, [victim for victim, _ in losses], selector.policy, workload, requested)
+    arrange_again(session, elsewhere)
+    for pod, placement in placed:
+        session.ledger.place(workload, pod, placement)
+    selector.policy.accepts(session, workload, losses)

@@ -1,7 +1,7 @@
 """Victims for one pod: on every node the least harmful set of pieces, then the least harmful node.
 
-Harm, in this order: a project falls below what its quota covers; GPUs are freed that nobody asked for; pods are
-evicted; work is lost (whose side holds most beyond its claim, of that the lowest priority and the youngest).
+Harm, in this order: a project falls below what its quota covers; GPUs are freed that no pod asked for; priority inside
+the victim's project; lost work; evicted pods; the side that holds most beyond its claim, and the youngest of it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,7 +17,7 @@ from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import Amounts, Constraints, Pod, Request, Scalars, Workload
 from orchestrator.planner.node_sets import NodeSet, node_types_for, positions_in
 from orchestrator.planner.preemption.candidates import Candidates, Piece
-from orchestrator.planner.preemption.node_options import Option, includes_all, minimal_options
+from orchestrator.planner.preemption.node_options import Harm, Option, includes_all, minimal_options
 from orchestrator.planner.preemption.node_ranking import NodeRanking
 from orchestrator.planner.preemption.victims import EvictionReason
 from orchestrator.planner.session import Session
@@ -33,12 +33,8 @@ Order = Callable[[Piece], tuple[object, ...]]
 
 
 class EvictionPolicy(Protocol):
-    """Whom workloads may make give way. `spares_covered`: whether what a quota covers goes after what it does not.
+    """Whom workloads may make give way. `moves`: whether pods may be moved as well."""
 
-    `moves`: whether pods may be moved as well.
-    """
-
-    spares_covered: bool
     moves: bool
 
     def start(self, workload: Workload, chunk: Chunk) -> None:
@@ -53,8 +49,17 @@ class EvictionPolicy(Protocol):
         """Whether the piece is a candidate for the workload at all."""
         ...
 
-    def is_closed(self, workload: Workload, requested: Amounts, project: str) -> bool:
-        """Whether the project may not lose anything now; `requested` is what is not on the ledger yet."""
+    def is_closed(
+        self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
+    ) -> bool:
+        """Whether the project may not lose anything now; `requested` is what is not on the ledger yet.
+
+        `frees_gpus`: whether what it would lose holds GPUs.
+        """
+        ...
+
+    def harm(self, option: Option) -> Harm:
+        """The harm of a set of pieces."""
         ...
 
     def order(self, workload: Workload) -> Order:
@@ -65,8 +70,8 @@ class EvictionPolicy(Protocol):
         """Whether somebody would hold less than the quota promises without these pieces."""
         ...
 
-    def is_borrowed(self, workload: Workload, piece: Piece) -> bool:
-        """Whether no quota covers the piece."""
+    def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
+        """Whether the victim may go as far as quotas are concerned: none of another project covers it."""
         ...
 
     def eviction_reason(
@@ -81,14 +86,6 @@ class EvictionPolicy(Protocol):
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
         """Whether the outcome on the ledger is allowed as a whole; may add to the ledger."""
-        ...
-
-    def note_ineffective(self, workload: Workload, losses: Losses) -> None:
-        """These victims were not enough for all of the chunk: others may be."""
-        ...
-
-    def spare_robbed(self) -> bool:
-        """After a refusal, spare what the quotas cover of whoever would have been robbed; False: of nobody more."""
         ...
 
 
@@ -130,21 +127,22 @@ class VictimSelector:
         nodes = self._ledger.nodes
         exact = len(nodes) <= _FEW_NODES
         for position, option in self._ranking(workload, pod, exact=exact).in_order(closed, order, scope):
+            if not all(self.policy.is_borrowed(workload, piece) for piece in option.pieces):
+                continue
             if self.policy.falls_below_quota(workload, option.pieces):
                 below.append((nodes[position], option))
             else:
                 yield nodes[position], option
-        for account, option in below:
-            if all(self.policy.is_borrowed(workload, piece) for piece in option.pieces):
-                yield account, option
+        yield from below
 
-    def harm_by_node(self, workload: Workload, pod: Pod, requested: Amounts) -> dict[int, tuple[int, int]]:
-        """By position, what making room for one such pod there frees beyond the need, and how many pods go."""
+    def harm_by_node(self, workload: Workload, pod: Pod, requested: Amounts) -> dict[int, Harm]:
+        """Return the least harm with which one such pod fits on a node, by position."""
         closed = _Closed(self.policy, workload, requested)
-        harms: dict[int, tuple[int, int]] = {}
+        harms: dict[int, Harm] = {}
         for position, option in self._ranking(workload, pod).options():
-            harm = (option.excess_milli, option.pod_count)
-            if not any(map(closed, option.projects)) and harm < harms.get(position, (harm[0] + 1, 0)):
+            harm = self.policy.harm(option)
+            is_closed = any(map(closed, option.projects, option.freed_milli))
+            if not is_closed and harm <= harms.get(position, harm):
                 harms[position] = harm
         return harms
 
@@ -154,7 +152,7 @@ class VictimSelector:
         eligible = [
             piece
             for piece in self.candidates.on(account.position, moves=self.policy.moves)
-            if not closed(piece.project)
+            if not closed(piece.project, piece.gpu_milli)
             and self.policy.may_go(workload, piece)
             and not piece.is_gone(self._ledger.evicted)
         ]
@@ -166,10 +164,6 @@ class VictimSelector:
             lambda pieces: (
                 (not blockers or includes_all(pieces, blockers))
                 and self._all_may_go(workload, requested, pieces)
-                and (
-                    not self.policy.falls_below_quota(workload, pieces)
-                    or all(self.policy.is_borrowed(workload, piece) for piece in pieces)
-                )
             ),
         )
         self._session.work.spend(8 * looked)
@@ -177,7 +171,7 @@ class VictimSelector:
         return min(
             options,
             key=lambda option: (
-                option.harm(spare_covered=self.policy.spares_covered),
+                self.policy.harm(option),
                 sorted(map(order, option.pieces), reverse=True),
             ),
             default=None,
@@ -240,7 +234,7 @@ class VictimSelector:
                 request,
                 positions,
                 partial(self.policy.may_go, workload),
-                spare_covered=self.policy.spares_covered,
+                harm=self.policy.harm,
                 moves=self.policy.moves,
             )
         ranking.refresh()
@@ -256,7 +250,7 @@ class VictimSelector:
             pod.request,
             list(islice(positions_in(admitting), self._max_nodes)),
             partial(self.policy.may_go, workload),
-            spare_covered=self.policy.spares_covered,
+            harm=self.policy.harm,
             moves=self.policy.moves,
             blockers=partial(self._blockers, pod),
         )
@@ -301,12 +295,15 @@ class _Closed:
 
     def __init__(self, policy: EvictionPolicy, workload: Workload, requested: Amounts) -> None:
         self._policy, self._workload, self._requested = policy, workload, requested
-        self._known: dict[str, bool] = {}
+        self._known: dict[tuple[str, bool], bool] = {}
 
-    def __call__(self, project: str) -> bool:
-        known = self._known.get(project)
+    def __call__(self, project: str, gpu_milli: int) -> bool:
+        key = (project, gpu_milli > 0)
+        known = self._known.get(key)
         if known is None:
-            known = self._known[project] = self._policy.is_closed(self._workload, self._requested, project)
+            known = self._known[key] = self._policy.is_closed(
+                self._workload, self._requested, project, frees_gpus=gpu_milli > 0
+            )
         return known
 
 
@@ -326,7 +323,10 @@ def evict_allowed(
         victims = sorted(victims, key=lambda victim: not all(map(session.is_promised_now, victim.pods)))
     for victim in victims:
         reason = policy.eviction_reason(workload, requested, victim)
-        if reason is None or not session.limits.budgets_allow(victim.pods):
+        is_protected = not (
+            policy.is_borrowed(workload, victim) and session.limits.budgets_allow(victim.pods)
+        )
+        if reason is None or is_protected:
             return None
         for pod in victim.pods:
             session.ledger.evict(victim.workload, pod)

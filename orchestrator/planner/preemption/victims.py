@@ -19,19 +19,45 @@ class EvictionReason:
     message: str
 
 
-VictimKey = tuple[int, bool, int, int, str, str]
+VictimKey = tuple[int, bool, int, int, int, str, str]
+
+_LOST_IN_CLASS_0_GPU_NS = 600 * 1_000_000_000
+"""Ten GPU-minutes: less than that does not count."""
 
 
-def victim_order(workload: Workload, is_core: bool) -> VictimKey:
-    """Sort key of victims of one project: lowest priority, surplus before what a gang needs, youngest."""
+def victim_order(victim: Victim, now_us: int) -> VictimKey:
+    """Sort key of victims of one project: lowest priority, elastic pods, least lost time, youngest.
+
+    A workload keeps its age when it restarts, so that the same one is not evicted again and again.
+    """
+    workload = victim.workload
     return (
         workload.priority,
-        is_core,
-        -workload.started_at_us,
+        victim.is_core,
+        class_of_lost_time(lost_gpu_ns(victim, now_us)),
         -workload.created_at_us,
+        -workload.started_at_us,
         workload.name,
         workload.id,
     )
+
+
+def lost_gpu_ns(victim: Victim, now_us: int) -> int:
+    """Return the GPU time since the start of the victim's workload; 0 for elastic pods."""
+    started_at_us = victim.workload.started_at_us
+    if not victim.is_core or not 0 < started_at_us < now_us:
+        return 0
+    # thousandths of GPUs for microseconds
+    return (now_us - started_at_us) * sum(
+        pod.request.gpu_milli
+        for pod in victim.pods
+        if pod.state is PodState.ALLOCATED and not pod.never_started
+    )
+
+
+def class_of_lost_time(gpu_ns: int) -> int:
+    """Return 0 below 10 GPU-minutes, 1 below 40, 2 below 160, and so on."""
+    return ((gpu_ns // _LOST_IN_CLASS_0_GPU_NS).bit_length() + 1) // 2
 
 
 def is_protected(workload: Workload, min_runtime_seconds: int, now_us: int) -> bool:

@@ -11,6 +11,7 @@ from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.model import DEVICE_MILLI, Request
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.node_options import MAX_EXHAUSTIVE, Option, missing_on, option_of
+from orchestrator.planner.preemption.victims import class_of_lost_time
 
 _ORDER = attrgetter("order")
 _Amounts = tuple[int, int, int, int]
@@ -30,7 +31,7 @@ class _Kind:
 
 
 def whole_device_options(
-    account: NodeAccount, request: Request, pieces: Sequence[Piece], *, spare_covered: bool
+    account: NodeAccount, request: Request, pieces: Sequence[Piece]
 ) -> tuple[list[Option], int] | None:
     """The least of alike minimal options on this node, and the work that it took; None where parts of devices count.
 
@@ -46,13 +47,13 @@ def whole_device_options(
     counts_rest = need.cpu_milli > 0 or need.memory_bytes > 0 or need.slots > 0
     excess_less = DEVICE_MILLI * max(0, missing)
     if not counts_rest and missing <= 1:
-        singles = _singles(account.position, pieces, free, missing, spare_covered=spare_covered)
+        singles = _singles(account.position, pieces, free, missing)
         if singles is None:
             return None
         return [
             option_of((piece,), piece.gpu_milli - excess_less) for piece in singles
         ], _WORK_OF_COUNT * len(singles)
-    kinds = _kinds(account.position, pieces, free, counts_rest=counts_rest, spare_covered=spare_covered)
+    kinds = _kinds(account.position, pieces, free, counts_rest=counts_rest)
     if kinds is None:
         return None
     if not counts_rest:
@@ -79,7 +80,7 @@ def _free_devices(account: NodeAccount) -> set[int]:
 
 
 def _singles(
-    position: int, pieces: Sequence[Piece], free: set[int], missing: int, *, spare_covered: bool
+    position: int, pieces: Sequence[Piece], free: set[int], missing: int
 ) -> Collection[Piece] | None:
     """Of alike pieces that free so many devices the first; None as for `_kinds`."""
     first: dict[tuple[object, ...], Piece] = {}
@@ -93,13 +94,19 @@ def _singles(
                 return None
             devices += len(pod.devices)
         if devices >= missing:
-            key = (piece.project, piece.gpu_milli, piece.pod_count, spare_covered and piece.is_covered)
-            first.setdefault(key, piece)
+            first.setdefault(_harm_of(piece), piece)
     return first.values()
 
 
+def _harm_of(piece: Piece) -> tuple[object, ...]:
+    """Return a key that is equal for alike victims."""
+    lost = class_of_lost_time(piece.lost_gpu_ns)
+    harm = (piece.is_covered, piece.has_started, piece.urgency, lost, piece.pod_count)
+    return piece.project, piece.gpu_milli, *harm
+
+
 def _kinds(
-    position: int, pieces: Sequence[Piece], used: set[int], *, counts_rest: bool, spare_covered: bool
+    position: int, pieces: Sequence[Piece], used: set[int], *, counts_rest: bool
 ) -> list[_Kind] | None:
     """The pieces by kind; None if one holds a part of a device, or one that is free or another piece's too."""
     kinds: dict[tuple[object, ...], _Kind] = {}
@@ -117,8 +124,7 @@ def _kinds(
                 memory += request.memory_bytes
                 slots += 1
         amounts = (len(devices) - before, cpu, memory, slots)
-        covered = spare_covered and piece.is_covered
-        key = (piece.project, amounts, piece.gpu_milli, piece.pod_count, covered)
+        key = (amounts, *_harm_of(piece))
         kind = kinds.get(key)
         if kind is None:
             kind = kinds[key] = _Kind(amounts)

@@ -155,7 +155,7 @@ def test_what_evictions_free_beyond_the_need_is_promised_at_once() -> None:
 def test_room_that_was_promised_but_not_made_is_made_before_its_free_part_is_given_away() -> None:
     """The operator ended between writing the nomination and asking for the eviction."""
     projects = (project("a", 2000), project("b", 2000, over_quota_weight=0))
-    borrowed = running(workload("borrowed", "b", 1000), "node-1", 0)
+    borrowed = running(workload("borrowed", "b", 1000), "node-1", 0, started=2)
     covered = running(workload("covered", "b", 2000), "node-2", 0)
     large = workload("large", "a", 2000, age=5)
     promised = replace(
