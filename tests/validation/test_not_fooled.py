@@ -238,6 +238,7 @@ class LosesAGang(FakeTarget):
         ({"expires": "9999-12-31"}, 1),
         ({"id": "no-such"}, 1),
         ({"fact": "abc"}, 1),
+        ({"fact": ""}, 1),
         ({"host": "n1"}, 1),
         ({"id": "hosts/layer/equality"}, 1),
     ],

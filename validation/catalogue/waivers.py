@@ -37,7 +37,7 @@ def load_waivers(path: Path, check_ids: Collection[str], today: date) -> list[Wa
 def _check_fact(read: _Document, number: int, waiver: Waiver) -> None:
     if len(waiver.fact.strip()) < LEAST_CHARACTERS:
         raise read.error(
-            (number, "fact"),
+            (number, "fact" if waiver.fact else "id"),
             f"the waiver of `{waiver.id}` names no fact: write a part of what the check says, of at least "
             f"{LEAST_CHARACTERS} characters",
         )

@@ -27,7 +27,7 @@ class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     owner: str
     reason: str
     expires: str
-    fact: str
+    fact: str = ""
     host: str = ""
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from validation.judge.verdict import Verdict, gravest
 from validation.judge.waivers import Waiver
-from validation.report.record import NodeIdentity, Report, RequirementResult
+from validation.report.record import NodeIdentity, NodeRecord, Report, RequirementResult
 
 
 class _Part(msgspec.Struct, rename="camel"):
@@ -98,8 +98,8 @@ def certificate(report: Report) -> Certificate:
         started=run.started,
         ended=run.ended,
         muster=report.tool.version,
-        kubernetes=report.cluster.kubernetes,
-        gpus=report.cluster.gpus,
+        kubernetes=report.cluster.get("kubernetes", "unknown"),
+        gpus=report.cluster.get("gpus", 0),
         identity_sha256=identity.sha256 if identity else "",
         kube_system_uid=identity.kube_system_uid if identity else "",
         ca_sha256=identity.ca_sha256 if identity else "",
@@ -124,25 +124,23 @@ def predicate(report: Report) -> dict[str, Any]:
 def _hosts(report: Report) -> list[CertifiedHost]:
     """The hosts and nodes of the identity; where there is none, the nodes of the simulation."""
     rows = {row.host: row for row in report.hosts or []}
-    products = {node.name: node.product for node in report.cluster.nodes}
+    described = {node["name"]: node for node in report.cluster.get("nodes", [])}
     nodes = list(report.identity.nodes) if report.identity else []
     known = {node.node for node in nodes}
-    nodes += [
-        NodeIdentity(node.name) for node in report.cluster.nodes if node.gpus and node.name not in known
-    ]
+    nodes += [NodeIdentity(name) for name, node in described.items() if node["gpus"] and name not in known]
     hosts = []
     for node in nodes:
         row = rows.get(node.node)
         models = Counter(gpu.get("model", "") for gpu in row.gpus) if row is not None else Counter[str]()
         model = ", ".join(f"{number} x {name}" for name, number in models.items())
-        count = next((one.gpus for one in report.cluster.nodes if one.name == node.node), 0)
+        seen = described.get(node.node, NodeRecord(name=node.node, gpus=0, product=""))
         hosts.append(
             CertifiedHost(
                 node.node,
                 node.uid,
                 node.system_uuid,
                 row.driver if row is not None else "",
-                model or f"{count} x {products.get(node.node) or 'GPU'}",
+                model or f"{seen['gpus']} x {seen['product'] or 'GPU'}",
                 [gpu.serial or gpu.uuid for gpu in node.gpus],
             )
         )

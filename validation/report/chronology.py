@@ -141,8 +141,8 @@ def _described(order: _Order, entry: log.Described) -> Iterator[str]:
     if entry.target.get("kind") != kind:
         yield f"the target is a {entry.target.get('kind')}, and a {kind} was asked for"
     seen = {name: gpus for name, gpus in order.gpus.items() if gpus}
-    described = {node.name: node.gpus for node in entry.cluster.nodes if node.gpus}
-    if described != seen or entry.cluster.gpus != sum(seen.values()):
+    described = {node["name"]: node["gpus"] for node in entry.cluster.get("nodes", []) if node["gpus"]}
+    if described != seen or entry.cluster.get("gpus", 0) != sum(seen.values()):
         yield "the nodes that are described are not those of the events"
 
 

@@ -47,12 +47,12 @@ def render(report: Report) -> str:
 
 
 def _head(report: Report) -> list[str]:
-    run = report.volatile.run
+    run, cluster = report.volatile.run, report.cluster
     facts = [
         ("run", f"{run.id}, {run.started} to {run.ended}"),
         ("profile", f"{report.scope.profile} ({report.scope.profile_title})"),
         ("target", report.target.get("kind", "unknown")),
-        ("cluster", f"{report.cluster.gpus} GPUs, Kubernetes {report.cluster.kubernetes}"),
+        ("cluster", f"{cluster.get('gpus', 0)} GPUs, Kubernetes {cluster.get('kubernetes', 'unknown')}"),
         ("operator", report.target.get("operator", "")),
         ("programs of a lab", report.target.get("programs", "")),
         ("identity of the cluster", report.identity.sha256 if report.identity else ""),

@@ -50,5 +50,5 @@ def _plot(report: Report, group: list[ScenarioRecord]) -> Plot:
         points=report.volatile.series,
         quotas_milli=quotas,
         marks=marks,
-        capacity_milli=report.cluster.gpus * 1000 or sum(quotas.values()),
+        capacity_milli=report.cluster.get("gpus", 0) * 1000 or sum(quotas.values()),
     )

@@ -8,7 +8,7 @@ What differs between two runs of the same is below keys that are called `volatil
 import json
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict
 
 import msgspec
 import rfc8785
@@ -226,20 +226,20 @@ class Point(_Record):
     allocated_milli: dict[str, int]
 
 
-class NodeRecord(_Record):
+class NodeRecord(TypedDict):
     """A node of the cluster, and how many GPUs it has."""
 
     name: str
-    gpus: int = 0
-    product: str = ""
+    gpus: int
+    product: str
 
 
-class ClusterRecord(_Record):
-    """The version of the API server, and the nodes as the events have them."""
+class ClusterRecord(TypedDict, total=False):
+    """The version of the API server, and the nodes as the events have them; empty before the run."""
 
-    kubernetes: str = "unknown"
-    gpus: int = 0
-    nodes: list[NodeRecord] = []
+    kubernetes: str
+    gpus: int
+    nodes: list[NodeRecord]
 
 
 class GpuIdentity(_Record):

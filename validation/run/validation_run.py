@@ -153,8 +153,12 @@ class ValidationRun:
         kubernetes = await self.target.kubernetes()
         products, gpus = self.recorder.nodes, self.recorder.state.nodes
         names = products.keys() | {name for name, number in gpus.items() if number}
-        nodes = [record.NodeRecord(name, gpus.get(name, 0), products.get(name, "")) for name in sorted(names)]
-        cluster = record.ClusterRecord(kubernetes, sum(node.gpus for node in nodes), nodes)
+        nodes = [
+            record.NodeRecord(name=name, gpus=gpus.get(name, 0), product=products.get(name, ""))
+            for name in sorted(names)
+        ]
+        total = sum(node["gpus"] for node in nodes)
+        cluster = record.ClusterRecord(kubernetes=kubernetes, gpus=total, nodes=nodes)
         self.recorder.append(log.Described(self.target.describe(), cluster))
 
     def empty(self, check: Check) -> record.CheckResult:

@@ -7,12 +7,10 @@ from validation.judge.scheduling.expectation import Actual, Expectation
 from validation.report.record import (
     CheckResult,
     CheckTrace,
-    ClusterRecord,
     Command,
     Coverage,
     EventFile,
     EvictionRecord,
-    NodeRecord,
     Oracle,
     Point,
     Report,
@@ -97,9 +95,14 @@ def three_steps() -> Report:
         ],
         tool=Tool("muster", "0.1.0", "3.11", "Linux"),
         target={"kind": "lab"},
-        cluster=ClusterRecord(
-            kubernetes="v1.36.3", gpus=16, nodes=[NodeRecord("dgx1-1", 8, "Tesla"), NodeRecord("dgx1-2", 8)]
-        ),
+        cluster={
+            "gpus": 16,
+            "kubernetes": "v1.36.3",
+            "nodes": [
+                {"name": "dgx1-1", "gpus": 8, "product": "Tesla"},
+                {"name": "dgx1-2", "gpus": 8, "product": ""},
+            ],
+        },
         scenarios=[
             ScenarioRecord(
                 id=SCENARIO,

@@ -42,6 +42,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
 
 def honest(directory: Path, runs: Sequence[tuple[type[FakeTarget], list[Path]]]) -> tuple[list[Path], Path]:
     """Records of these runs, a redaction of each, and the public key that signed all of them."""
+    directory.mkdir(exist_ok=True)
     private, public = keys(directory, "customer")
     records = []
     for number, (target, paths) in enumerate(runs):

@@ -19,7 +19,7 @@ from tests.validation.report.test_record import HoldsTwice
 from validation.catalogue.catalogue import load_catalogue
 from validation.judge.waivers import Waiver
 from validation.report import html
-from validation.report.record import ClusterRecord, GpuIdentity, Identity, NodeIdentity, read
+from validation.report.record import GpuIdentity, Identity, NodeIdentity, read
 from validation.scenario.loader import SUITES
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
@@ -117,7 +117,7 @@ def test_the_certificate_of_eight_hosts_with_waivers_is_one_page(tmp_path: Path)
         for n in range(1, 9)
     ]
     report.identity = Identity("ab" * 32, uid, "cd" * 32, nodes)
-    report.cluster = ClusterRecord("v1.36.3", 64)
+    report.cluster = {"kubernetes": "v1.36.3", "gpus": 64}
     report.summary = report.headline = "a long sentence " * 40
     report.scope.deviations = ["the operator is not the installed one: changed through the environment"] * 5
     report.scope.waivers = [

@@ -1,6 +1,9 @@
 """The reader against a scripted API server: what it hands on, and what it says when something may have been missed."""
 
 import asyncio
+import base64
+import hashlib
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cluster.certificates import Authority
 from tests.cluster.fake_api_server import (
     CUT,
     END,
@@ -24,7 +28,7 @@ from tests.cluster.fake_api_server import (
     status,
 )
 from validation.witness import reader
-from validation.witness.reader import Handlers, Kind, Reader, ReadFailed, connect
+from validation.witness.reader import Handlers, Kind, Reader, ReadFailed, ca_sha256, connect
 
 PODS = Kind("pods", "/api/v1/pods")
 OPTIONAL = Kind("gpunodes", "/apis/muster.dev/v1alpha1/gpunodes", optional=True)
@@ -183,3 +187,28 @@ def test_it_loads_nothing_of_the_orchestrator() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_digest_of_the_authority_is_that_of_its_certificates(tmp_path: Path) -> None:
+    one, other = (Authority().pem.decode() for _ in range(2))
+    digests = [hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest() for pem in (one, other)]
+
+    def digest_of(text: str) -> str:
+        cluster: dict[str, str] = {"server": "https://127.0.0.1:1"}
+        if text:
+            cluster["certificate-authority-data"] = base64.b64encode(text.encode()).decode()
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "c",
+        }
+        (tmp_path / "config").write_text(yaml.safe_dump(config))
+        return ca_sha256(connect(tmp_path / "config"))
+
+    assert digest_of(one) == digests[0]
+    assert digest_of(one + other) == digest_of(other + one + one)
+    assert digest_of(one + other) == hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
+    assert digest_of("") == ""
