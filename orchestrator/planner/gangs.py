@@ -1,7 +1,7 @@
 """Pods that stand or fall together: how a workload is started and given up in chunks.
 
-What the gang needs (`min_member` pods, or the tree of sub-groups) starts in one chunk or not at all; every pod beyond
-that is a chunk of its own. Giving up goes the other way: the surplus pod by pod, then everything.
+The minimum of a gang (`min_member` pods, or the tree of sub-groups) starts in one chunk or not at all; every elastic
+pod is a chunk. Evictions have the opposite order: elastic pods one by one, then everything.
 """
 
 from collections.abc import Collection, Hashable, Sequence
@@ -28,7 +28,7 @@ def start_chunks(workload: Workload) -> list[Chunk]:
 
 
 def has_gang(workload: Workload) -> bool:
-    """Whether what the gang needs is running."""
+    """Whether the minimum of the gang is running."""
     if workload.groups is not None:
         return is_satisfied(workload.groups, _by_group(workload, PodState.ALLOCATED))
     return sum(pod.state is PodState.ALLOCATED for pod in workload.pods) >= workload.min_member
@@ -43,7 +43,7 @@ def is_stale(workload: Workload, now_us: int, grace_seconds: int) -> bool:
 
 
 def held_parts(workload: Workload) -> tuple[Chunk, list[Pod]]:
-    """The running pods: those that the gang needs, and the surplus in the order of growing."""
+    """The running pods: those of the minimum, and the elastic pods in the order of their starts."""
     if workload.groups is not None:
         return _held_tree(workload, workload.groups)
     if len(workload.pods) == 1 == workload.min_member:
@@ -55,14 +55,14 @@ def held_parts(workload: Workload) -> tuple[Chunk, list[Pod]]:
 
 
 def give_up_chunks(workload: Workload) -> list[Chunk]:
-    """The groups of allocated pods that may be evicted, least harm first: each surplus pod alone, then all of them."""
+    """The groups of pods that can be evicted, least harm first: each elastic pod alone, then all of them."""
     core, surplus = held_parts(workload)
     everything = (*core, *surplus)
     return [(pod,) for pod in reversed(surplus)] + ([everything] if everything else [])
 
 
 def chunk_amounts(chunk: Collection[Pod]) -> Amounts:
-    """What a chunk counts against quotas."""
+    """The amounts of a chunk in quotas."""
     if len(chunk) == 1:
         return next(iter(chunk)).request.amounts
     gpu = cpu = memory = 0
@@ -75,14 +75,16 @@ def chunk_amounts(chunk: Collection[Pod]) -> Amounts:
 
 
 def chunk_gpu_milli(chunk: Sequence[Pod]) -> int:
-    """What a chunk counts against quotas of GPUs."""
+    """The GPUs of a chunk in quotas."""
     if len(chunk) == 1:
         return chunk[0].request.gpu_milli
     return sum([pod.request.gpu_milli for pod in chunk])
 
 
 def shape_of(workload: Workload, chunk: Chunk) -> tuple[Hashable, ...]:
-    """Return what decides where the chunk fits, apart from its project: equal for alike chunks of alike workloads."""
+    """Return the key of everything that decides the placement of the chunk, apart from its project: equal for equal
+    chunks of equal workloads.
+    """
     return (
         workload.interactive,
         workload.topology,
@@ -117,7 +119,7 @@ def _child_minimum(group: SubGroup) -> int:
 
 
 def _starting_order(pod: Pod) -> tuple[int, bool]:
-    """Sort key among the pods of a gang: higher priority, then those that have a room already."""
+    """Sort key among the pods of a gang: higher priority, then nominated pods."""
     return -pod.priority, pod.nominated_node is None
 
 
@@ -180,7 +182,7 @@ def _held_tree(workload: Workload, root: SubGroup) -> tuple[Chunk, list[Pod]]:
 
 
 def _growth(running: int, minimum: int) -> tuple[bool, int]:
-    """Which group grows first: the one of which least runs for what it needs; one that needs nothing comes last."""
+    """The next group that grows: the one with the smallest portion of its minimum; one without a minimum is last."""
     return minimum == 0, running * 1_000_000 // max(1, minimum)
 
 

@@ -1,4 +1,4 @@
-"""The planner's vocabulary: what it is told (`Snapshot`) and what it answers (`Plan`).
+"""The planner's vocabulary: its input (`Snapshot`) and its output (`Plan`).
 
 All quantities are exact integers with their unit in the name. `gpu_milli` counts thousandths of one device.
 Times are microseconds since the epoch; the planner compares them and never reads a clock.
@@ -31,7 +31,7 @@ UNLIMITED = 1 << 62
 """Stands for no limit wherever amounts are compared; larger than any sum that a cluster can reach."""
 
 Amounts = tuple[int, int, int]
-"""`gpu_milli`, `cpu_milli`, `memory_bytes`: what quotas are counted in."""
+"""`gpu_milli`, `cpu_milli`, `memory_bytes`: the units of quotas."""
 
 Scalars = tuple[tuple[str, int], ...]
 """Amounts of other resources, each above 0, sorted by name: hugepages, ephemeral storage, extended resources.
@@ -75,7 +75,7 @@ class Constraints:
 
 
 class _Amounts:
-    """What a request counts against quotas, counted once: a decision looks at it dozens of times."""
+    """The amounts of a request in quotas, computed once: a decision uses them dozens of times."""
 
     __slots__ = ("amounts", "gpu_milli")
 
@@ -85,11 +85,11 @@ class _Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Request(_Amounts):
-    """What one pod asks for: whole devices, or the same part of `shared_devices` devices.
+    """The request of one pod: whole devices, or the same fraction of `shared_devices` devices.
 
-    The part is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory; the latter is
-    a larger portion of a smaller device. `claim_specs` is what its claims without devices ask for: their GPUs are
-    counted in the other fields, and which devices fit is a matter of the allocator.
+    The fraction is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory; the
+    latter is a larger portion of a smaller device. `claim_specs` are the requests of its claims without devices:
+    their GPUs are counted in the other fields, and the allocator decides the devices.
 
     `scalars` are the other resources that it requests of its node.
     """
@@ -116,11 +116,11 @@ class Request(_Amounts):
 
     @property
     def is_shared(self) -> bool:
-        """Whether it asks for parts of devices."""
+        """Whether it requests fractions of devices."""
         return bool(self.gpu_portion_milli or self.gpu_memory_mib)
 
     def portion_milli(self, device_memory_mib: int) -> int:
-        """How much it takes of each device with so much memory, rounded up; all of one of unknown memory (0)."""
+        """The portion of each device with that memory, rounded up; all of one of unknown memory (0)."""
         if not self.gpu_memory_mib:
             return self.gpu_portion_milli or DEVICE_MILLI
         return (
@@ -128,7 +128,7 @@ class Request(_Amounts):
         )
 
     def part_mib(self, device_memory_mib: int) -> int:
-        """The memory that it gets of each device with so much, rounded down: no parts are more than the whole."""
+        """The memory on each device with that much, rounded down: fractions together never exceed the whole."""
         return self.gpu_memory_mib or device_memory_mib * self.gpu_portion_milli // DEVICE_MILLI
 
 
@@ -272,7 +272,7 @@ class GpuModelBounds:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A team's claim. None as a quota or limit: unlimited. `over_quota_weight` is its part of what is left over.
+    """A team's entitlement. None as a quota or limit: unlimited. `over_quota_weight` is its weight beyond the quotas.
 
     A project with children is a department: its workloads are those of its children. CPU and memory are
     unlimited unless somebody bounds them. For `reclaim_min_runtime_seconds` after its start no other project may take
@@ -349,7 +349,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Of these pods (ids) only so many may be evicted in this decision; `name` is what people are told."""
+    """At most `allowed` of these pods (ids) can be evicted in this decision; `name` is for people."""
 
     name: str
     allowed: int
@@ -406,7 +406,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ClaimGrant:
-    """What a claim of a pod gets with the pod's binding. `extended`: the claim is to be made first."""
+    """The allocation of a pod's claim, with the pod's binding. `extended`: the claim is to be created first."""
 
     claim: Claim
     allocation: Allocation
@@ -426,7 +426,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A pod must go so that `beneficiary` can run; `message` says who lost which GPUs to whom by which rule."""
+    """A pod is evicted so that `beneficiary` can run; `message` says victim, GPUs, preemptor and rule."""
 
     pod: str
     workload: str
@@ -436,7 +436,7 @@ class Eviction:
 
 
 class Waiting(enum.Enum):
-    """The one dominant reason why a workload waits."""
+    """The one dominant reason of a pending workload."""
 
     PROJECT_LIMIT = "ProjectLimit"
     OVER_QUOTA = "NonPreemptibleOverQuota"
@@ -464,12 +464,12 @@ CAPACITY_REASONS = (
     Waiting.HELD,
     Waiting.POD_CONSTRAINTS,
 )
-"""Why a workload waits that would start with more capacity, and for nothing else."""
+"""Reasons of workloads that more capacity would start."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingReason:
-    """Why a workload waits, and what would make it fit."""
+    """The reason of a pending workload, and remedies."""
 
     code: Waiting
     message: str

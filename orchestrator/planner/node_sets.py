@@ -1,8 +1,8 @@
 """Sets of nodes as integers: bit `n` stands for the node at position `n`.
 
-Which nodes admit a pod, which of them could hold it if they were empty, and what a set of nodes has in total: each
-costs a few operations on whole sets, however many nodes there are. A pod's constraints are thus answered for a cluster
-in microseconds, also where every pod has constraints of its own.
+The nodes that admit a pod, those that could run it if they were empty, and the total of a set of nodes: each costs a
+few operations on whole sets, whatever the number of nodes. So the constraints of a pod are evaluated in microseconds,
+even if every pod has different ones.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -108,9 +108,9 @@ class Column:
 
 
 class NodeSets:
-    """The nodes of a cluster by what pods and projects ask of them. Positions are those of `nodes`.
+    """The nodes of a cluster by the requirements of pods and projects. Positions are those of `nodes`.
 
-    What other schedulers hold is not there, as it is not in the capacity that projects share.
+    The use by other schedulers is excluded, as in the capacity that projects share.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -152,7 +152,7 @@ class NodeSets:
             & self._memory_bytes.at_least(request.memory_bytes)
         )
         if request.gpu_memory_mib:
-            # On GPUs whose memory nobody knows, the request takes whole ones.
+            # On GPUs of unknown memory, the request takes whole ones.
             unknown = self.everywhere & ~self._gpu_memory_mib.at_least(1)
             nodes &= self._gpu_memory_mib.at_least(request.gpu_memory_mib) | unknown
         return nodes & self.having(request.scalars) if request.scalars else nodes
@@ -200,7 +200,7 @@ class NodeSets:
         return position is not None and bool(nodes >> position & 1)
 
     def capacity(self, nodes: NodeSet) -> Amounts:
-        """What the schedulable nodes of the set have in total."""
+        """The total of the schedulable nodes of the set."""
         amounts = self._capacity.get(nodes)
         if amounts is None:
             if len(self._capacity) >= MAX_CACHED:

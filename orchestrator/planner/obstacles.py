@@ -1,4 +1,4 @@
-"""Why workloads wait, as data; `reasons/sentences.py` puts each obstacle into words."""
+"""The reasons of pending workloads, as data; `reasons/sentences.py` has the words for each obstacle."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
@@ -7,7 +7,7 @@ from orchestrator.planner.model import Amounts, Waiting
 
 
 class Obstacle(Protocol):
-    """Why a workload waits: one of the classes below, or a `PendingReason`, which has its words already."""
+    """The reason of a pending workload: one of the classes below, or a `PendingReason`, which has its words already."""
 
     @property
     def code(self) -> Waiting:
@@ -155,7 +155,7 @@ class Overtaken:
 
 @dataclass(frozen=True, slots=True)
 class Hindrances:
-    """What kept evictions for a workload from being made: disruption budgets, and the cap of one decision.
+    """The obstacles to evictions for a workload: disruption budgets, and the cap of one decision.
 
     `pods_over_cap` is the size of the smallest set of victims found that exceeds the `cap`, 0 if there is none;
     `spent` is the number of pods that were evicted for other workloads.

@@ -1,8 +1,10 @@
-"""Whose turn it is: the most deprived project first, re-weighed after every grant; inside it, priority, then age.
+"""The queue order: the most deprived project first, compared again after every grant; inside it, priority, then age.
 
-Projects are compared level by level with what they would hold if their next workload ran:
-1. not above the fair share; 2. still within the quota; 3. higher priority; 4. not asking for what it has no claim to;
-5. smaller part of what it may hold, with the next workload, then without; 6. the smaller claim; 7. older, by name.
+Projects are compared level by level with their use if their next workload ran:
+1. not above the fair share; 2. within the quota; 3. higher priority; 4. not requesting a resource without
+entitlement;
+5. smaller portion of its entitlement, with the next workload, then without; 6. the smaller entitlement; 7. older, by
+name.
 """
 
 import heapq
@@ -27,7 +29,9 @@ def workload_order(workload: Workload) -> tuple[int, int, str, str]:
 
 
 def share_per_billion(held: int, entitled: int) -> int:
-    """How much of what it may hold a project holds, in parts per billion; without a claim, more than any other."""
+    """The use of a project relative to its entitlement, in parts per billion; without an entitlement, more than any
+    other.
+    """
     return held * _BILLION // entitled if entitled > 0 else held * _WITHOUT_CLAIM
 
 
@@ -93,8 +97,8 @@ def turn_key(
 class TurnOrder:
     """Hands out pending workloads chunk by chunk; only the queues on the path of a change are weighed again.
 
-    `next_chunk` says what a workload would start next, `stage` how far it has grown: those below their minimum come
-    before those that have it, and these before those that have more.
+    `next_chunk` is the next chunk of a workload, `stage` its progress: workloads below their minimum come before
+    those at it, and these before those above.
     """
 
     def __init__(
@@ -118,12 +122,12 @@ class TurnOrder:
             self._enqueue_path(name)
 
     def pop(self) -> Workload | None:
-        """The next workload, or None when every one had its turn. The caller reports the outcome by `settle`."""
+        """The next workload, or None after all. The caller reports the outcome by `settle`."""
         name = self._best_leaf(None)
         return None if name is None else heapq.heappop(self._queues[name])[1]
 
     def settle(self, project: str, again: Workload | None = None) -> None:
-        """Weigh the project and its departments again; `again` gets another turn for its next chunk."""
+        """Compare the project and its departments again; `again` puts its next chunk into the queue."""
         if again is not None:
             heapq.heappush(self._queues[project], (self._queue_key(again), again))
         self._enqueue_path(project)
@@ -145,7 +149,7 @@ class TurnOrder:
             candidate = leaf if depth == 0 else self._peek_leaf(name)
             heap = self._heaps.setdefault(parent, [])
             if heap and heap[0][1] == name:
-                heapq.heappop(heap)  # as after nearly every turn: it was its own
+                heapq.heappop(heap)  # the usual case: the next one is of the same project
             elif heap:
                 heap[:] = [entry for entry in heap if entry[1] != name]
                 heapq.heapify(heap)

@@ -1,1 +1,1 @@
-"""Who holds what, and who is entitled to what: ledger, quotas, fair shares, tiers."""
+"""Use and entitlement: ledger, quotas, fair shares, tiers."""

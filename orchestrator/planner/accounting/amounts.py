@@ -9,7 +9,7 @@ EVERY_RESOURCE = (0, 1, 2)
 
 
 class Figures(NamedTuple):
-    """Where a project or department stands: what it is guaranteed, may hold at most, should hold, and holds."""
+    """The state of a project or department: quota, limit, fair share, and use."""
 
     quota: Amounts
     limit: Amounts
@@ -51,7 +51,7 @@ def exceeds_where_requested(amounts: Amounts, bounds: Amounts, requested: Amount
 
 
 def entitled(quota: int, limit: int, share: int) -> int:
-    """What a project may hold of a resource while others want it too: its quota or fair share, within its limit."""
+    """The entitlement of a project to a resource: its quota or fair share, within its limit."""
     return limit if quota >= UNLIMITED else min(limit, max(quota, share))
 
 
@@ -99,7 +99,7 @@ def _is_in_bytes(name: str) -> bool:
 
 
 def amounts_text(amounts: Amounts) -> str:
-    """The GPUs; of what asks for none, CPU and memory."""
+    """The GPUs; of a request without any, CPU and memory."""
     if amounts[0]:
         return amount_text(amounts[0], 0)
     return all_amounts_text(amounts)

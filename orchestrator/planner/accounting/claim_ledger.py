@@ -44,9 +44,9 @@ _TO_BE_EVALUATED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What a placed pod has by claims: those that hold something since this decision, by key, and its own.
+    """The claims of a placed pod: those with an allocation since this decision, by key, and its own.
 
-    `is_short`: it cannot be bound with that, as devices are missing or are others' until these are gone.
+    `is_short`: it cannot be bound, because devices are missing or are used by others until these end.
     """
 
     keys: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ _NOTHING: Final = Granted()
 
 
 class ClaimLedger:
-    """Claims and devices between decisions, and what pods that are placed or evicted do to them.
+    """Claims and devices between decisions, and the effects of placing and evicting pods.
 
     `problems` say, by pod id, why its claims cannot be allocated anywhere, for want of devices apart. `doubles` are
     claims whose devices another claim holds too, which is the value; of such claims the one that is not ours stays.
@@ -81,7 +81,7 @@ class ClaimLedger:
 
     @cached_property
     def allocator(self) -> "DeviceAllocator":
-        """What knows the devices. Most clusters publish none: they need not wait until the CEL library is loaded."""
+        """The allocator of devices. Most clusters publish none, so the CEL library is loaded at the first use."""
         from orchestrator.devices.allocator import DeviceAllocator  # noqa: PLC0415
 
         return DeviceAllocator()
@@ -102,7 +102,7 @@ class ClaimLedger:
                 self.allocator.ledger.take(listed.allocation)
 
     def _find_doubles(self) -> dict[str, str]:
-        """By claim that has to give way, the one that stays: what is not ours, else what comes first.
+        """By claim that loses a device, the one that keeps it: a foreign one, else the first in order.
 
         Of a shared device those give way with whose parts it is more than there is.
         """
@@ -141,7 +141,7 @@ class ClaimLedger:
         self.problems.clear()
 
     def concern(self, node: Node, pod: Pod) -> bool:
-        """Whether what the pod gets on the node is decided by claims."""
+        """Whether claims decide the devices of the pod on the node."""
         return bool(pod.claims or (node.published_gpus and pod.request.gpu_milli))
 
     def devices(
@@ -156,12 +156,12 @@ class ClaimLedger:
             return None
         devices = self._devices(node, pod, grants)
         if pod.node is not None and node.published_gpus and len(devices) < pod.request.gpu_count:
-            return None  # moved to a lesser alternative, it would take what it had as soon as it is back
+            return None  # rescheduled with a lesser alternative, it would take its former devices when it returns
         self._answers[pod.id, node.name] = (self._version, later, grants)
         return devices
 
     def may_stay(self, node: Node, pod: Pod) -> bool:
-        """Whether the pod's claims can hold what they hold on its node beside what others get; if placed, they do."""
+        """Whether the pod's claims can have their devices on its node beside those of others; if placed, they do."""
         missing: list[Claim] = []
         held: dict[str, list[DeviceId]] = {}
         for key in pod.claims:
@@ -171,7 +171,7 @@ class ClaimLedger:
             devices = _device_ids(listed.allocation)
             if key in self._shared:
                 if _device_ids(self._shared[key][0]) != devices:
-                    return False  # a claim has all its devices where its users are, and another one goes elsewhere
+                    return False  # a claim has all its devices where its users are, and another one is on another node
             elif self._is_leaving(key):
                 missing.append(listed.claim)
                 held[key] = devices
@@ -185,7 +185,7 @@ class ClaimLedger:
         return True
 
     def choose(self, node: Node, pod: Pod, devices: Sequence[int]) -> Granted:
-        """What the pod has by claims if it is placed on the node now, of these devices; a part of GPUs of no others."""
+        """The pod's claims if it is placed on the node now, with these devices; a GPU fraction with no others."""
         version, later, grants = self._answers.get((pod.id, node.name), (-1, False, ()))
         if version == self._version:
             return Granted(pod.claims, grants, is_short=later)
@@ -198,7 +198,7 @@ class ClaimLedger:
         return Granted(is_short=True)
 
     def enter(self, pod: Pod, granted: Granted) -> None:
-        """Count what a placed pod has."""
+        """Count a placed pod's claims."""
         self._version += 1
         self._placed.setdefault(pod.id, []).append(granted)
         for grant in granted.new:
@@ -215,7 +215,7 @@ class ClaimLedger:
                 _add(self._joined, key, 1)
 
     def leave(self, pod: Pod) -> Granted:
-        """Count it no longer; what others use too stays. Returns what `enter` puts back."""
+        """Stop counting them; claims with other users stay. Returns the value with which `enter` restores them."""
         self._version += 1
         stack = self._placed[pod.id]
         granted = stack.pop()
@@ -246,7 +246,7 @@ class ClaimLedger:
             _add(self._users, key, sign)
 
     def give_back(self, pod: Pod, sign: int) -> None:
-        """Mark (`sign` 1) or unmark (-1) a pod that has a node as leaving."""
+        """Mark (`sign` 1) or unmark (-1) a pod with a node as terminating."""
         self._version += 1
         on_node = self._leaving_on.setdefault(pod.node or "", {})
         for key in pod.claims:
@@ -266,7 +266,7 @@ class ClaimLedger:
         )
 
     def granted(self, node: Node, pod: Pod) -> tuple[tuple[ClaimGrant, ...], tuple[int, ...]] | None:
-        """What the claims of a placed pod get, and the indices of its GPUs; None when it lacks some of it."""
+        """The allocations of a placed pod's claims, and the indices of its GPUs; None if it lacks some of them."""
         stack = self._placed.get(pod.id)
         granted = stack[-1] if stack else _NOTHING
         if granted.is_short or (not stack and self.concern(node, pod)):
@@ -278,7 +278,7 @@ class ClaimLedger:
         return grants, self._devices(node, pod, grants)
 
     def allocated_only_to(self, pods: Iterable[Pod]) -> list[str]:
-        """Keys of claims that hold devices for nobody but these pods, which wait."""
+        """Keys of claims with devices that only these pending pods use."""
         waiting = {pod.id for pod in pods}
         keys = dict.fromkeys(key for pod in pods for key in pod.claims)
         return [
@@ -292,10 +292,11 @@ class ClaimLedger:
         ]
 
     def _held_by(self, allocation: Allocation, *, is_short: bool) -> Allocation:
-        """What a claim that gets this holds: a promise of admin access can hold the device until it is given.
+        """The devices of a claim with this allocation: a nomination with admin access can have the device until it is
+        allocated.
 
-        A device that is shared, or takes counters, has to be as free as for others when it is allocated, though nothing
-        of it is taken then.
+        A device that is shared, or takes counters, must be as free as for others when it is allocated, even if
+        nothing of it is taken then.
         """
         if not is_short or not any(result.admin_access for result in allocation.results):
             return allocation
@@ -333,7 +334,7 @@ class ClaimLedger:
         return known[1]
 
     def _held(self, key: str) -> Allocation | None:
-        """What a pod that is placed now shares with those that use the claim; None: the claim is allocated for it."""
+        """The claims that a pod placed now shares with their users; None: the claim is allocated for it."""
         if key in self._shared:
             return self._shared[key][0]
         listed = self._claims.get(key)
@@ -350,12 +351,12 @@ class ClaimLedger:
     def _grants(
         self, node: Node, pod: Pod, *, later: bool, among: Sequence[int] | None
     ) -> tuple[ClaimGrant, ...] | None:
-        """What the pod's claims would get on the node; None when they cannot be had."""
+        """The devices that the pod's claims would get on the node; None if they cannot be allocated."""
         place = NodePlace(node.name, node.labels)
         missing = self._missing(place, pod, later=later)
         if missing is None:
             return None
-        # what runs has its claim among the others
+        # a running pod has its claim among the others
         extended = _claim_on(node, pod) if node.published_gpus and pod.node is None else None
         if extended is not None:
             missing.append(extended)
@@ -386,7 +387,7 @@ class ClaimLedger:
         missing: list[Claim] = []
         for key in pod.claims:
             if key in self._promised and not later:
-                return None  # what somebody gets when others are gone
+                return None  # the allocation after the end of other pods
             held = self._held(key)
             if held is not None:
                 if held.nodes is not None and not matches_term(place, held.nodes):
@@ -396,7 +397,7 @@ class ClaimLedger:
                 continue
             listed = self._claims.get(key)
             if listed is None or (listed.allocation is not None and not later):
-                return None  # what it holds is free when its last user is gone, and cannot be changed before
+                return None  # its devices are free after the end of its last user, and cannot change before
             missing.append(listed.claim)
         return missing
 
@@ -432,7 +433,7 @@ def _device_ids(allocation: Allocation) -> list[DeviceId]:
 
 
 def _claim_on(node: Node, pod: Pod) -> Claim | None:
-    """What is to be claimed for the pod's GPUs on a node: parts of them are so much of the memory that these have."""
+    """The claim for the pod's GPUs on a node: fractions are amounts of the memory of its GPUs."""
     claim, request = pod.extended_claim, pod.request
     if claim is None or not request.is_shared:
         return claim

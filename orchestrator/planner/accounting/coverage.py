@@ -1,8 +1,8 @@
-"""Which running work a project's quota covers. Only what it does not cover is borrowed and can be reclaimed.
+"""The running pods within a project's quota. Only the others are borrowed and can be reclaimed.
 
-The quota is filled in the order of what is hardest to take back: work that is not preemptible, then by priority, then
-by age. A workload that does not fit into what is left of the quota is borrowed; a smaller one behind it may still be
-covered. Of a workload with more pods than its gang needs, the surplus is judged pod by pod.
+The quota is filled with non-preemptible workloads first, then by priority, then by age. A workload that does not fit
+into the rest of the quota is borrowed; a smaller one behind it can still be within the quota. Elastic pods of a
+workload are judged one by one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ _BY_AGE = attrgetter("created_at_us", "name", "id")
 class Victim:
     """Pods that one workload gives up together. `is_core`: without them it does not run at all.
 
-    `model`: its project's total quota covers them, and only who claims GPUs of that very model may take them.
-    `is_move`: the pods do not go for good, another place is promised to them.
+    `model`: they are within their project's total quota, and only workloads bound to that GPU model may preempt them.
+    `is_move`: the pods are migrated, with a nomination elsewhere.
     """
 
     workload: Workload
@@ -33,10 +33,10 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What a quota covers and what is borrowed, each in the order in which the quota is filled.
+    """The pods within the quota and the borrowed ones, each in the order in which the quota is filled.
 
-    `lent` is what the total quota covers but no quota for the GPU model that it runs on, with that model: the same
-    GPUs of another model would do.
+    `lent` are pods within the total quota but not within a quota for their GPU model, with that model: the same GPUs
+    of another model would do.
     """
 
     covered: tuple[Victim, ...]
@@ -45,14 +45,14 @@ class Coverage:
 
 
 def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
-    """The workloads in pieces: first what each needs to run, then its surplus pods one by one."""
+    """The workloads in pieces: first the minimum of each, then its elastic pods one by one."""
     # Two stable sorts, as a key with a priority turned round is not made in C.
     by_age = sorted(workloads, key=_BY_AGE)
     return _in_pieces(sorted(by_age, key=_by_priority))
 
 
 def in_filling_order(pieces: Iterable[Victim]) -> list[Victim]:
-    """Pieces of several projects in the order of a department's quota; those of one workload stay as they are."""
+    """Pieces of several projects in the order of a department's quota; those of one workload keep their order."""
     by_age = sorted(pieces, key=lambda piece: _BY_AGE(piece.workload))
     return sorted(by_age, key=lambda piece: _by_priority(piece.workload))
 
@@ -79,9 +79,9 @@ def coverage(
     model_quota: Mapping[str, int] | None = None,
     model_of: Callable[[Pod], str] | None = None,
 ) -> Coverage:
-    """Fill the quota with the pieces; whoever loses what it needs to run loses its surplus too.
+    """Fill the quota with the pieces; a workload without its minimum loses its elastic pods too.
 
-    What a quota for its GPU model covers (`model_quota`, for the models that somebody has one for) is taken first.
+    Pods within a quota for their GPU model (`model_quota`, for models with a quota of any project) are taken first.
     """
     remaining = list(quota)
     counted = tuple(resources)
@@ -135,7 +135,7 @@ def covered_pods(
 
 
 def _fill(remaining: list[int], piece: Victim, counted: Iterable[int]) -> bool:
-    """Take what the piece holds from what is left, if it is there."""
+    """Subtract the piece from the rest of the quota, if it fits."""
     pods = piece.pods
     held = pods[0].request.amounts if len(pods) == 1 else chunk_amounts(pods)
     for resource in counted:
@@ -153,7 +153,7 @@ def _firm(
     model_left: dict[str, int],
     model_of: Callable[[Pod], str],
 ) -> set[int]:
-    """The pieces (by identity) that quotas for GPU models cover; what they hold is taken from what is left."""
+    """The pieces (by identity) within quotas for GPU models, which are subtracted from the rest."""
     firm: set[int] = set()
     stopped: set[str] = set()
     for piece in pieces:

@@ -1,16 +1,17 @@
-"""What each project asks for, as far as the cluster could ever serve it.
+"""The demand of each project, as far as the cluster could ever serve it.
 
-Work that runs counts as it is, and what leaves until somebody comes in its place: shares that fell while a successor is
-not there yet would rise again when it comes, and give work to and fro. Of what waits:
+Running pods count as they are, and terminating pods until their successor exists. Otherwise shares would fall while a
+successor is missing and rise again when it comes, and GPUs would be reclaimed back and forth. Of pending pods:
 - a chunk counts for nothing if it cannot start even on empty nodes: no node that admits one of its pods is large
-  enough for that, or all of them together are too small for the chunk;
-- what may run only on some of the nodes counts at most what these have in total, with what runs there already.
+enough, or all of them together are too small for the chunk;
+- pods that can run only on some of the nodes count at most the total of these nodes, with the pods that run there
+already.
 
-What runs is bound to the same nodes as when it waited: shares that rise when work starts would take it from others, and
-fall again when they take it back.
+Running pods are bound to the same nodes as when they were pending. Shares that rise with a start would take GPUs from
+others, and fall again when these take them back.
 
-Demand beyond that would inflate the project's fair share at the expense of those who could use it. Node sets that are
-nested in each other or disjoint are bounded exactly; sets that overlap otherwise, by their union.
+More demand would raise the project's fair share at the expense of projects that can use it. Nested and disjoint sets
+of nodes are bounded exactly; other overlapping sets by their union.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,10 +34,10 @@ Part = tuple[Request, Constraints, int]
 """Alike pods of a chunk, and how many."""
 
 Shape = tuple[tuple[str, ...], tuple[Part, ...]]
-"""What a chunk asks for: the node types that its project allows, and its parts."""
+"""The request of a chunk: the node types of its project, and its parts."""
 
 Served = tuple[tuple[NodeSet, NodeSet, Amounts], ...]
-"""For each part the nodes that admit its pods, those that could hold one as well, and what all of them ask for."""
+"""For each part the nodes that admit its pods, those that could run one, and the total request."""
 
 
 @dataclass(slots=True)
@@ -61,10 +62,10 @@ class _Running:
 
 @dataclass(slots=True)
 class _ProjectDemand:
-    """What one project holds and what waits.
+    """The running and pending amounts of one project.
 
-    `last` is what was counted last of `running`. `outside` is held on nodes that would not take it any more (cordoned,
-    other labels): no bound concerns that. `total` is the answer, None while it has to be added up again.
+    `last` is the last count of `running`. `outside` are pods on nodes that would not accept them any more (cordoned,
+    other labels): no bound applies to them. `total` is the answer, None until it is added up again.
     """
 
     pending: dict[Shape, _Pending] = field(default_factory=dict)
@@ -121,11 +122,11 @@ class Demand:
                     self._count_pending(mine, (types, _parts((pod,))), sign)
 
     def by_project(self) -> dict[str, Amounts]:
-        """What each project asks for; of a department, what its own workloads do."""
+        """The demand of each project; of a department, that of its own workloads."""
         return {name: self._total(mine) for name, mine in self._projects.items()}
 
     def by_model(self, held: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-        """By leaf project and GPU model that somebody bounds: what is held, and what waits for that very model."""
+        """By leaf project and GPU model with a bound: the running amount, and the pending one for that very model."""
         tree = self._tree
         demand = {
             (name, model): held.get((name, model), 0)
@@ -234,7 +235,7 @@ class Demand:
 def bounded_demand(
     groups: Mapping[NodeSet, Sequence[int]], capacity: Callable[[NodeSet], Amounts]
 ) -> Amounts:
-    """What of the amounts, each bound to its set of nodes, these nodes could serve if they were empty."""
+    """The portion of the amounts, each bound to its set of nodes, that these nodes could serve if they were empty."""
     if len(groups) > MAX_NESTED:
         blocks = [(nodes, _bounded(amounts, capacity(nodes))) for nodes, amounts in groups.items()]
         blocks = [_merged(blocks)]
@@ -250,9 +251,9 @@ def bounded_demand(
 
 
 def _nested(groups: Mapping[NodeSet, Sequence[int]], capacity: Callable[[NodeSet], Amounts]) -> list[Block]:
-    """The sets that lie in no other, each with what those in it and itself could serve."""
+    """The sets that are in no other, each with the amount that it and the sets in it could serve."""
     blocks: list[Block] = []
-    # From the smallest set: what it can serve is part of what every set around it has to.
+    # From the smallest set: the amount that it can serve counts in every set around it.
     for nodes in sorted(groups, key=lambda candidate: (candidate.bit_count(), candidate)):
         inner = [block for block in blocks if block[0] & nodes == block[0]]
         blocks = [block for block in blocks if block[0] & nodes != block[0]]

@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Indexed(Protocol):
-    """What the index needs to know of a node: its place in the order of names, and its idle devices."""
+    """The properties of a node for the index: its position in the order of names, and its idle devices."""
 
     position: int
     idle_devices: int

@@ -1,10 +1,10 @@
-"""Who holds what, during one decision: mutable, exact, and undone step by step.
+"""The use of all resources in one decision: mutable, exact, with an undo log.
 
 Every try of the planner happens on one ledger. A change is remembered in a log; `rollback` undoes the log down to a
 checkpoint. Nothing is ever copied, and a what-if is the same code as the real thing.
 
-Capacity that a pod is giving back (evicted, but not gone) is *releasing*: it cannot be bound to now, but it can be
-promised, so that a decision made in the last cycle is not made again in this one.
+Capacity of an evicted pod that has not ended is *releasing*. No pod can be bound to it, but one can be nominated, so
+that a decision is not repeated in the next one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class NodeAccount:
-    """What is used and what is being released on one node. Device lists are indexed by GPU index, in `gpu_milli`."""
+    """The used and releasing amounts of one node. Device lists are indexed by GPU index, in `gpu_milli`."""
 
     __slots__ = (
         "blocked",
@@ -92,7 +92,7 @@ class NodeAccount:
             self.unused_devices -= 1
 
     def has_capacity(self, request: Request, *, later: bool) -> bool:
-        """Whether CPU, memory, a pod slot and the scalars are there; `later` counts what is being released."""
+        """Whether CPU, memory, a pod slot and the scalars are available; `later` includes releasing amounts."""
         cpu = self.cpu_used_milli - (self.cpu_releasing_milli if later else 0)
         memory = self.memory_used_bytes - (self.memory_releasing_bytes if later else 0)
         pods = self.pods_used - (self.pods_releasing if later else 0)
@@ -112,7 +112,7 @@ class NodeAccount:
         return free + self.scalars_releasing.get(name, 0) if later else free
 
     def free_milli(self, device: int, *, later: bool) -> int:
-        """What a pod could take of this device, in `gpu_milli`; never negative."""
+        """The amount that a pod could take of this device, in `gpu_milli`; never negative."""
         used = self.used_milli[device] - (self.releasing_milli[device] if later else 0)
         return max(0, DEVICE_MILLI - used)
 
@@ -142,11 +142,11 @@ class NodeAccount:
         return len(self.whole_devices(later=True))
 
     def is_short_of_lost(self) -> bool:
-        """Whether more devices are used or promised than the lost ones leave, until releases are through."""
+        """Whether more devices are used or nominated than the lost ones leave, until releases end."""
         return bool(self.lost and self.pods_releasing and self.unused_devices < self.lost)
 
     def share_milli(self, request: Request) -> int:
-        """What the request takes of each device that it gets."""
+        """The amount that the request takes of each of its devices."""
         return request.portion_milli(self.node.gpu_memory_mib)
 
     def occupy(self, request: Request, devices: Iterable[int], project: str, sign: int) -> None:
@@ -246,7 +246,7 @@ class Ledger:
         return groups
 
     def load(self, workload: Workload, sign: int) -> None:
-        """Enter (`sign` 1) or strike out (-1) what the workload's pods hold."""
+        """Add (`sign` 1) or remove (-1) the workload's pods."""
         for pod in workload.pods:
             if pod.node is None:
                 continue
@@ -261,7 +261,7 @@ class Ledger:
                     devices = _devices(account, pod)
                 if self.free is not None:
                     self._occupy(account, workload, pod, devices, sign)
-                else:  # as `_occupy`, but that nobody has looked at the node yet who would have to notice
+                else:  # as `_occupy`, but no index has read the node yet
                     account.occupy(pod.request, devices, workload.project, sign)
                     if account.position in self.releasing_nodes:
                         self._note_spare(account)
@@ -272,7 +272,7 @@ class Ledger:
 
     @property
     def allocated_gpu_milli(self) -> dict[str, int]:
-        """What each project and department holds in GPUs."""
+        """The GPUs of each project and department."""
         return {name: held[0] for name, held in self.allocated.items()}
 
     def figures(self, name: str, shares: Mapping[str, Amounts]) -> Figures:
@@ -302,7 +302,7 @@ class Ledger:
         self._log.append(undo)
 
     def place(self, workload: Workload, pod: Pod, where: Placement) -> None:
-        """Give a pending pod these devices; also used for a promise on what is being released."""
+        """Give a pending pod these devices; also used for a nomination to releasing ones."""
         account = self.by_name[where.node]
         self._occupy(account, workload, pod, where.devices, 1)
         self._charge(workload, pod.request, account, 1)
@@ -399,7 +399,7 @@ class Ledger:
         self._note_spare(account)
 
     def _note_spare(self, account: NodeAccount) -> None:
-        """Keep `spare_nodes`: where GPUs are being released that are not all promised yet."""
+        """Update `spare_nodes`: nodes with releasing GPUs beyond nominations."""
         if account.later_milli > 0 and account.position in self.releasing_nodes:
             self.spare_nodes.add(account.position)
         else:
@@ -445,7 +445,7 @@ class Ledger:
 
 
 def capacity(nodes: Iterable[Node]) -> Amounts:
-    """What projects can share: what nodes that take work have, less what other schedulers hold."""
+    """The shared capacity: that of schedulable nodes, less the use by other schedulers."""
     gpu = cpu = memory = 0
     for node in nodes:
         if node.schedulable:

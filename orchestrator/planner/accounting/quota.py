@@ -1,4 +1,4 @@
-"""Quotas as a tree: who is whose parent, and whether the guarantees can all be kept at once."""
+"""Quotas as a tree: parents, and whether all quotas can be guaranteed at once."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -11,9 +11,9 @@ def quota_excess(
 ) -> str | None:
     """One line that says which guarantees cannot be kept together, or None.
 
-    `projects` maps a name to (parent, quota_gpu_milli). The quotas of one department's projects may not exceed
-    the department's, and those of the top level may not exceed `capacity_gpu_milli`. A quota of None promises
-    nothing that could be added up.
+    `projects` maps a name to (parent, quota_gpu_milli). The quotas of one department's projects may not exceed the
+    department's, and those of the top level may not exceed `capacity_gpu_milli`. A quota of None guarantees nothing
+    that could be added up.
     """
     return _excess(projects, capacity_gpu_milli, gpus, "GPUs")
 
@@ -62,7 +62,7 @@ def _gibibytes(memory_bytes: int) -> str:
 
 
 def installed(nodes: Iterable[Node]) -> dict[str, int]:
-    """By GPU model, what there is, in `gpu_milli`, whether its nodes take work now or not."""
+    """By GPU model, the total in `gpu_milli`, of schedulable nodes and others."""
     capacity: dict[str, int] = {}
     for node in nodes:
         if node.gpu_model:
@@ -76,7 +76,7 @@ def gpu_model_excess(
 ) -> str | None:
     """`quota_excess` for the quotas of GPU models: of one project, of a department's projects, of all together.
 
-    `projects` maps a name to (parent, total quota, quota by model), `capacity_gpu_milli` a model to what there is.
+    `projects` maps a name to (parent, total quota, quota by model), `capacity_gpu_milli` a model to its total.
     """
     totals: dict[tuple[str, str | None], int] = {}
     for name in sorted(projects):
@@ -108,11 +108,10 @@ def gpu_model_excess(
 class ProjectTree:
     """The projects with their parents and children. An unknown or circular parent counts as none.
 
-    `quota` and `limit` are by project and resource, UNLIMITED where nothing is set; `resources` are the indices of
-    those that somebody bounds: GPUs always, CPU and memory only then; `limited` has what of a project's `lineage` has a
-    limit of any kind. `model_quota` and `model_limit` are by
-    project and GPU model, for the `models` that somebody bounds; without a quota of its own for a model, a project
-    has none of it, and a department what its projects have.
+    `quota` and `limit` are by project and resource, UNLIMITED if not set. `resources` are the indices of bounded
+    ones: GPUs always, CPU and memory only with a bound. `limited` has the members of a project's `lineage` with a
+    limit of any kind. `model_quota` and `model_limit` are by project and GPU model, for bounded `models`. Without a
+    quota of its own for a model, a project has none of it, and a department has that of its projects.
     """
 
     def __init__(self, projects: Iterable[Project]) -> None:

@@ -1,17 +1,16 @@
-"""Fair shares: what each project may hold now, given what everybody asks for.
+"""Fair shares: the entitlement of each project, given the demand of all.
 
 Level by level, as a parent's share is its children's total:
-1. everybody gets what is asked for, up to the quota;
-2. what is left over goes by priority from high to low: a lower priority gets nothing while a higher one asks for more
-   and has a weight;
-3. inside a priority it is divided in proportion to the weights; a project that asks for less than its part gets exactly
-   what it asks for, and the others divide the rest;
-4. their parts are rounded down to whole devices, once and at the end, so that a share is something a job can use; the
-   devices that this leaves go one each to the largest remainders, then to the older project.
+1. each project gets its demand, up to the quota;
+2. the rest is given by priority from high to low: a lower priority gets nothing while a higher one has more demand
+and a weight;
+3. inside a priority it is divided in proportion to the weights; a project with less demand than its portion gets
+exactly its demand, and the others divide the rest;
+4. the portions are rounded down to whole devices, once and at the end, so that a job can use a share; the remaining
+devices are given one each to the largest remainders, then to the older project.
 
-Nobody is given more than was asked for, and the sum never exceeds the total unless the quotas themselves do.
-A department asks for what its projects may hold: what their limits keep them from is not asked for.
-All arithmetic is exact, in integers.
+No share exceeds the demand, and the sum never exceeds the total unless the quotas themselves do. The demand of a
+department is that of its projects within their limits. All arithmetic is exact, in integers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,12 +37,12 @@ class Claim:
 
     @property
     def wanted(self) -> int:
-        """What it may be given at most."""
+        """The maximum of its share."""
         return self.demand if self.limit is None else min(self.demand, self.limit)
 
 
 def divide(total: int, claims: Sequence[Claim], unit: int = DEVICE_MILLI) -> dict[str, int]:
-    """Each claim's fair share of `total`; `unit` is the granule of the surplus."""
+    """Each project's fair share of `total`; `unit` is the granule beyond the quotas."""
     shares = {
         claim.name: min(total if claim.quota >= UNLIMITED else claim.quota, claim.wanted) for claim in claims
     }
@@ -53,7 +52,9 @@ def divide(total: int, claims: Sequence[Claim], unit: int = DEVICE_MILLI) -> dic
 def divide_surplus(
     surplus: int, claims: Sequence[Claim], guaranteed: Mapping[str, int], unit: int = DEVICE_MILLI
 ) -> tuple[dict[str, int], int]:
-    """Add each claim's part of the surplus to what it is guaranteed; also the part that nobody may be given."""
+    """Add each project's portion beyond the quotas to its guarantee; return also the portion that no project may
+    have.
+    """
     shares = dict(guaranteed)
     rest = max(0, surplus)
     buckets: dict[int, list[tuple[Claim, int]]] = {}
@@ -71,7 +72,7 @@ def divide_surplus(
 
 
 def _divide_among_equals(total: int, hungry: list[tuple[Claim, int]], unit: int) -> dict[str, int]:
-    """Parts of the total by weight, none above what is missing. There is a rest only if nobody misses anything more."""
+    """Portions of the total by weight, none above the missing amount. A rest remains only if no project misses more."""
     # In the order in which a rising level of `part / weight` satisfies them. Two different ratios differ by at least
     # 1 / heaviest², so that scaling by its square keeps their order in integers.
     scale = max(claim.weight for claim, _ in hungry) ** 2
@@ -94,7 +95,7 @@ def _divide_among_equals(total: int, hungry: list[tuple[Claim, int]], unit: int)
         rounded_off -= part
         remainder = total * claim.weight - part * weights
         remainders.append((-remainder, claim.created_at_us, claim.name, missing - part))
-    # What each may get here is more than its remainder, so one pass hands out all that was rounded off.
+    # Each maximum here is more than the remainder, so one pass gives out all that was rounded off.
     for _, _, name, missing in sorted(remainders):
         extra = min(unit, rounded_off, missing)
         parts[name] += extra
@@ -110,8 +111,8 @@ def fair_shares(
 ) -> dict[str, Amounts]:
     """The fair share of every project and department; `demand` counts the leaves' jobs.
 
-    `model_demand` is the part of it that can only be served on one GPU model: limits for models bound it as well.
-    A resource that no project bounds is not divided: everybody's share of it is UNLIMITED.
+    `model_demand` is the demand that only one GPU model can serve: limits for models bound it as well. A resource
+    without a bound is not divided: all shares of it are UNLIMITED.
     """
     requested = total_demand(tree, demand, model_demand or {})
     shares = {name: [UNLIMITED, UNLIMITED, UNLIMITED] for name in tree.projects}
@@ -131,9 +132,9 @@ def fair_shares(
 def total_demand(
     tree: ProjectTree, demand: Mapping[str, Amounts], model_demand: ModelAmounts
 ) -> dict[str, Amounts]:
-    """What every project and department asks for; of a department, what the limits below it let its projects hold.
+    """The demand of every project and department; of a department, that within the limits below it.
 
-    What a project's limits for GPU models keep it from is taken off; its own limit for all GPUs is not yet.
+    The demand beyond a project's limits for GPU models is subtracted; that beyond its own total limit is not yet.
     """
     by_model = total_model_demand(tree, model_demand)
     totals = {name: list(demand.get(name, (0, 0, 0))) for name in tree.projects}
@@ -150,7 +151,9 @@ def total_demand(
 
 
 def total_model_demand(tree: ProjectTree, demand: ModelAmounts) -> dict[tuple[str, str], int]:
-    """`total_demand` for the GPU models that somebody bounds; a project's own limit for them is not taken off yet."""
+    """`total_demand` for the bounded GPU models; the demand beyond a project's own limit for them is not subtracted
+    yet.
+    """
     totals = {key: amount for key, amount in demand.items() if key[0] in tree.projects}
     if not totals:
         return {}

@@ -1,7 +1,7 @@
-"""How well founded a request is: on the project's quota, on its fair share, or only on what nobody else wants.
+"""Entitlement of a request: by the project's quota, by its fair share, or by neither.
 
-The three are served in this order, over all projects. Whoever could take GPUs back by reclaim is thus served before
-anybody who would have to give them back, and no decision undoes the one before it.
+The three are served in this order, over all projects. So workloads that could reclaim GPUs are served before
+workloads that would have to return them, and no decision undoes the one before it.
 """
 
 import enum
@@ -12,7 +12,7 @@ from orchestrator.planner.model import Amounts, Workload
 
 
 class EntitlementTier(enum.IntEnum):
-    """From the best founded to the least."""
+    """From the most entitled to the least."""
 
     GUARANTEED = 0
     FAIR = 1
@@ -54,7 +54,8 @@ def tier_with_model(
     gpu_milli: int,
     model: str,
 ) -> EntitlementTier:
-    """The entitlement tier of work that is bound to a GPU model; `total` is the tier by its quotas of all models.
+    """The entitlement tier of a workload that is bound to a GPU model; `total` is the tier by its quotas of all
+    models.
 
     Beyond the quota for the model it comes after those that have one. Beyond the total quota it has to stay within
     the fair share of the model as well.

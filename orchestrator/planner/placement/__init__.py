@@ -1,1 +1,1 @@
-"""Where pods can go: nodes, devices, topology, reservations."""
+"""Placement of pods: nodes, devices, topology, reservations."""

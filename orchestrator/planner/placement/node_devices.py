@@ -40,7 +40,7 @@ def _claimed_devices(
     preferred: tuple[int, ...],
     only_preferred: bool,
 ) -> tuple[int, ...] | None:
-    """What the pod's claims get of the GPUs that have enough left as all else counts it.
+    """The devices of the pod's claims, among the GPUs with enough left by all other counts.
 
     In thousandths, which memory that fits to the byte may exceed, and parts beside whole GPUs as whole ones.
     """
@@ -49,7 +49,8 @@ def _claimed_devices(
         return claims.devices(account.node, pod, later=later)
     open_devices = _open_devices(account, request, project, later=later)
     if not preferred and not (request.is_shared and pod.extended_claim is not None):
-        # Nearly always what claims choose of all has enough left; which nodes have not is remembered for it alone.
+        # The claims' choice among all devices nearly always has enough left; the index remembers nodes without, for
+        # it alone.
         devices = claims.devices(account.node, pod, later=later)
         if devices is None or set(devices) <= set(open_devices):
             return devices
@@ -60,7 +61,7 @@ def _claimed_devices(
 
 
 def has_plugin_gpus(account: NodeAccount, request: Request) -> bool:
-    """Whether what the pod gets of the node's GPUs is no matter of claims: a device plugin gives them."""
+    """Whether no claims decide the pod's GPUs on the node: a device plugin gives them."""
     return bool((request.gpu_count or request.is_shared) and not account.node.published_gpus)
 
 
@@ -95,7 +96,7 @@ def best_devices(
 def ranked_devices(
     account: NodeAccount, request: Request, project: str, *, later: bool
 ) -> list[tuple[bool, int, int]]:
-    """Those of all devices on which there is room for the request's part, the tightest first."""
+    """Those of all devices with enough left for the request's fraction, the tightest first."""
     choices: list[tuple[bool, int, int]] = []
     if not later and account.is_short_of_lost():
         return choices

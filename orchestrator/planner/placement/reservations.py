@@ -1,7 +1,7 @@
-"""GPUs that are kept free for a workload that has waited for too long, and who may use them meanwhile.
+"""GPUs that are reserved for a workload that is pending for long, and the workloads that can backfill them.
 
-A reservation also keeps what the workload needs of the limits of its project. Without that, smaller jobs of the project
-would take each GPU that one of them gives back.
+A reservation also reserves the workload's amounts of its project's limits. Otherwise smaller jobs of the project
+would take each GPU that one of them returns.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from orchestrator.planner.ordering import workload_order
 
 @dataclass(frozen=True, slots=True)
 class ReservedCapacity:
-    """What is kept of one node."""
+    """The reserved amounts of one node."""
 
     devices: int = 0
     cpu_milli: int = 0
@@ -28,7 +28,7 @@ class ReservedCapacity:
     scalars: Scalars = ()
 
     def plus(self, pod: Pod) -> "ReservedCapacity":
-        """With what one more pod needs; a part of a device is kept as a whole one."""
+        """With the amounts of one more pod; a fraction of a device is reserved as a whole one."""
         request = pod.request
         devices = request.shared_devices if request.is_shared else request.gpu_count
         return ReservedCapacity(
@@ -41,12 +41,12 @@ class ReservedCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes, by position, on which room is kept for a workload.
+    """Nodes, by position, with GPUs that are reserved for a workload.
 
-    `tier` is its entitlement. `starts_us` is when it fits at the latest, 0 when that is not known
-    because something that has to end first has no declared end. `missing_milli` is what is still to be returned.
-    `requested` is what it needs of its project's limits, and `yielding` what of its project goes as soon as it has to;
-    where the limits are in the way there are no nodes.
+    `tier` is its entitlement. `starts_us` is the latest time at which it fits, 0 if a pod without a declared end must
+    end first. `missing_milli` is the amount that is still in use. `requested` are its amounts of its project's
+    limits, and `yielding` the pods of its project that are evicted when needed. If the limits are in the way there
+    are no nodes.
     """
 
     workload: Workload
@@ -81,7 +81,7 @@ class Reservations:
         self._by_workload: dict[str, Reservation] = {}
 
     def add(self, reservation: Reservation) -> None:
-        """Keep room for one more workload, on nodes where none is kept yet."""
+        """Reserve GPUs for one more workload, on nodes without a reservation."""
         self._by_workload[reservation.workload.id] = reservation
         self._by_position |= dict.fromkeys(reservation.nodes, reservation)
 
@@ -92,17 +92,17 @@ class Reservations:
         return bool(self._by_workload)
 
     def of(self, workload: Workload) -> Reservation | None:
-        """What is kept for the workload."""
+        """The reservation of the workload."""
         return self._by_workload.get(workload.id)
 
     def on(self, position: int) -> Reservation | None:
-        """For whom room is kept on the node."""
+        """The workload of the node's reservation."""
         return self._by_position.get(position)
 
     def lets(
         self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], *, later: bool
     ) -> bool:
-        """Whether the pod may have these devices: enough stays free beside it, or it may use what is kept."""
+        """Whether the pod can have these devices: enough stays free beside it, or it can use the reservation."""
         reservation = self._by_position.get(account.position)
         if reservation is None or reservation.workload.id == workload.id:
             return True
@@ -113,7 +113,9 @@ class Reservations:
     def reserved_milli(
         self, accounts: Sequence[NodeAccount], nodes: NodeSet, workload: Workload, pod: Pod
     ) -> tuple[int, Reservation | None]:
-        """Of what is free on these nodes, what is kept from the pod, in `gpu_milli`, and for whom first of all."""
+        """The free GPUs of these nodes that are reserved against the pod, in `gpu_milli`, and the first workload of
+        the reservations.
+        """
         closed = {
             reservation.workload.id
             for reservation in self
@@ -205,7 +207,7 @@ class Reservations:
 def _leaves(
     account: NodeAccount, pod: Pod, devices: tuple[int, ...], reserved: ReservedCapacity, *, later: bool
 ) -> bool:
-    """Whether what is kept stays free when the pod gets the devices."""
+    """Whether the reserved amount stays free if the pod gets the devices."""
     whole = account.whole_devices(later=later)
     opened = len(set(devices).intersection(whole))
     if opened and len(whole) - opened < reserved.devices:

@@ -1,1 +1,1 @@
-"""Why work waits: what the checks found as data with its words (texts), and who is told what (explainer)."""
+"""Reasons of pending workloads: the findings as data with their words (texts), and their choice (explainer)."""

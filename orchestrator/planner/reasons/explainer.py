@@ -1,6 +1,7 @@
-"""Who is told what: for each workload that waits, the one dominant obstacle, worked out when the decision is complete.
+"""The reasons: for each pending workload the one dominant obstacle, after the decision is complete.
 
-What is free is read off the ledger once, as columns over all nodes; each kind of request then costs microseconds.
+The free amounts are read from the ledger once, as columns over all nodes; each kind of request then costs
+microseconds.
 """
 
 from collections.abc import Iterable
@@ -50,7 +51,7 @@ _IDLE = 3
 
 
 def explain_all(session: Session) -> None:
-    """Give every workload that waits its reason, as the ledger stands at the end of the decision."""
+    """Give every pending workload its reason, from the ledger at the end of the decision."""
     explainer = Explainer(session)
     waiting = sorted(session.pending(), key=workload_order)
     for workload in waiting:
@@ -64,7 +65,7 @@ def explain_all(session: Session) -> None:
 
 
 def _share_hindrances(session: Session, waiting: Iterable[Workload]) -> None:
-    """What kept evictions from being made for one workload does so for those that are alike and were not tried."""
+    """Obstacles to evictions for one workload also apply to equal workloads that were not tried."""
     if not session.limits.hindrances:
         return
     kinds = {
@@ -79,7 +80,7 @@ def _share_hindrances(session: Session, waiting: Iterable[Workload]) -> None:
 
 
 def kind_of(session: Session, workload: Workload) -> tuple[object, ...]:
-    """What decides whether others are evicted for the workload."""
+    """The key of the evictions for the workload."""
     chunk = session.next_chunk(workload)
     shape = (*session.shape_beside_others(chunk), *shape_of(workload, chunk))
     return (workload.project, workload.priority, workload.preemptible, *shape)
@@ -96,11 +97,11 @@ class Explainer:
         self.remedies = Remedies(session)
 
     def no_capacity(self, workload: Workload, chunk: Chunk) -> Obstacle:
-        """Why a chunk that its project may hold found no place: for good, or for now, which is explained later."""
+        """Why a chunk within its project's bounds has no placement: finally, or for now, which is explained later."""
         return self._impossible(workload, chunk) or NO_CAPACITY
 
     def obstacle(self, workload: Workload, chunk: Chunk) -> Obstacle:
-        """Why a chunk that its project may hold has no place, as the ledger stands."""
+        """Why a chunk within its project's bounds has no placement, by the ledger."""
         impossible = self._impossible(workload, chunk)
         if impossible is not None:
             return impossible
@@ -148,7 +149,7 @@ class Explainer:
         return not nodes & self._without_slices
 
     def _shortage(self, workload: Workload, chunk: Chunk) -> PendingReason:
-        """What is short at the moment."""
+        """The present shortage."""
         session = self._session
         requested = chunk_amounts(chunk)
         pod = max(chunk, key=lambda pod: pod.request.gpu_milli)
@@ -182,7 +183,7 @@ class Explainer:
         )
 
     def _held(self, workload: Workload, chunk: Chunk, pod: Pod, admitting: NodeSet) -> PendingReason | None:
-        """What is kept for the workload, or kept from it for another."""
+        """The reservation for the workload, or against it."""
         session, requested = self._session, chunk_amounts(chunk)
         if not session.reservations:
             return None
@@ -230,7 +231,7 @@ class Explainer:
         return kept_apart(asking, chunk[0].request, 0, together) if together and len(chunk) > 1 else None
 
     def _part_refused(self, pod: Pod, admitting: NodeSet) -> PendingReason | None:
-        """That drivers do not give the part of a GPU for which there is room, if that is so on a node."""
+        """Whether drivers do not give the GPU fraction that would fit on a node."""
         request = pod.request
         if not request.is_shared or pod.extended_claim is None:
             return None
@@ -243,7 +244,7 @@ class Explainer:
         return None
 
     def _fragmented(self, workload: Workload, chunk: Chunk) -> PendingReason:
-        """Of the chunk's pods, the largest first, one for which no node has room; else they do not fit together."""
+        """Of the chunk's pods, the largest first, one that fits on no node; otherwise they do not fit together."""
         columns, placer = self._columns(), self._session.placer
         largest = sorted(chunk, key=lambda pod: -pod.request.gpu_milli)
         shortages = (
@@ -261,7 +262,7 @@ class Explainer:
         )
 
     def _columns(self) -> "_Free":
-        """What is free, read off the ledger again when it has changed."""
+        """The free amounts, read from the ledger again after a change."""
         version = self._session.ledger.version
         if self._free is None or self._free[0] != version:
             self._free = (version, _Free(self._session.ledger.nodes))
@@ -279,7 +280,7 @@ def _closing(hindrances: Iterable[Hindrance], nodes: NodeSet) -> list[Hindrance]
 
 
 class _Free:
-    """What is free on every node, each amount as a column over all of them."""
+    """The free amounts of every node, each as a column over all of them."""
 
     def __init__(self, accounts: list[NodeAccount]) -> None:
         self._accounts = accounts
@@ -299,7 +300,7 @@ class _Free:
         self._shortages: dict[tuple[Request, NodeSet], Shortage | None] = {}
 
     def total(self, resource: int, nodes: NodeSet) -> int:
-        """What is free of the resource on these nodes."""
+        """The free amount of the resource on these nodes."""
         known = self._totals.get((resource, nodes))
         if known is None:
             known = (self._gpu, self._cpu, self._memory, self._idle)[resource].total(nodes)
@@ -311,7 +312,7 @@ class _Free:
         return self.total(_IDLE, nodes)
 
     def shortage(self, request: Request, nodes: NodeSet) -> Shortage | None:
-        """What no node has enough of for the request; None when one has room."""
+        """The resource that no node has enough of for the request; None if one has enough."""
         key = (request, nodes)
         if key not in self._shortages:
             self._shortages[key] = self._find_shortage(request, nodes)

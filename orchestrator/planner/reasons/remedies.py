@@ -1,7 +1,7 @@
-"""What would help, tried on the ledger as the decision leaves it: only what is shown to work is ever said.
+"""Remedies, tried on the ledger at the end of the decision: only proven ones are named.
 
-A try costs a placement, so that only the first sixteen kinds of workloads of a decision get one; the others are told
-the facts alone.
+A trial costs a placement, so only the first sixteen kinds of workloads of a decision get one; the others get the
+facts alone.
 """
 
 from collections.abc import Iterable
@@ -26,9 +26,9 @@ class Remedies:
         self._known: dict[tuple[object, ...], bool] = {}
 
     def note_limits(self, waiting: Iterable[Workload]) -> None:
-        """Mark who waits for one limit alone: without it all who do would start now, whoever has the first turn.
+        """Mark workloads with one limit as their only obstacle: without it all of them would start now, in any order.
 
-        Nobody is marked while others lack room: another limit changes fair shares, and they could take it back.
+        No workload is marked while others lack GPUs: another limit changes fair shares, and they could reclaim them.
         """
         limited: dict[str, list[Workload]] = {}
         for workload in waiting:
@@ -45,7 +45,7 @@ class Remedies:
                         self._session.refuse(workload, replace(reason, is_alone=True))
 
     def _start_together(self, workloads: Iterable[Workload], name: str) -> bool:
-        """Whether all that waits of these could start now, beside each other, but for the limits of the project."""
+        """Whether all pending pods of these could start now together, except for the limits of the project."""
         session, tree = self._session, self._session.tree
         checkpoint = session.ledger.checkpoint()
         parts = [(workload, chunk) for workload in workloads for chunk in session.queues.chunks(workload.id)]
@@ -70,14 +70,14 @@ class Remedies:
         )
 
     def note_preemptible(self, waiting: Iterable[Workload]) -> None:
-        """Mark work that could start at once if it could be taken back."""
+        """Mark workloads that could start at once if they were preemptible."""
         for workload in waiting:
             reason = self._session.reasons[workload.id]
             if isinstance(reason, QuotaReached | ModelPromised) and self._starts_preemptible(workload):
                 self._session.refuse(workload, replace(reason, starts_preemptible=True))
 
     def fitting_minutes(self, workload: Workload, chunk: Chunk, reservation: Reservation) -> int:
-        """Within how many minutes its pods must end so that they may use what is held now; 0: that does not help."""
+        """Maximum runtime in minutes with which its pods could use reserved GPUs now; 0: that does not help."""
         left_us = reservation.starts_us - self._session.snapshot.now_us
         minutes = left_us // _MINUTE_US if reservation.starts_us else 0
         if minutes < 1:
@@ -87,7 +87,7 @@ class Remedies:
 
     def _starts_preemptible(self, workload: Workload) -> bool:
         if any(pod.state is not PodState.PENDING for pod in workload.pods):
-            return False  # what runs of it already could then be evicted
+            return False  # its running pods could then be evicted
         return self._starts(
             replace(workload, preemptible=True), self._session.next_chunk(workload), "preemptible"
         )
@@ -98,7 +98,7 @@ class Remedies:
             remedy,
             variant.id
             if self._session.reservations
-            else "",  # what is held depends on the place in the queue
+            else "",  # the reservation depends on the position in the queue
             variant.project,
             *self._session.shape_beside_others(chunk),
             *shape_of(variant, chunk),
