@@ -4,7 +4,7 @@ Three mechanisms see that nothing of a lab is left behind:
 
 - each process is killed by the kernel when the supervisor dies, however it dies (see `pdeathsig_exec`);
 - the supervisor's standard input is a pipe from its starter. At its end, also when the starter is killed, the
-supervisor stops all, removes the state directory and ends, unless it was told to `detach`;
+  supervisor stops all, removes the state directory and ends, unless it was told to `detach`;
 - SIGTERM and SIGINT stop all in the same way.
 
 Lines on the pipe: `start NAME` starts a process of `processes.json`, `detach` lets the lab outlive its starter. The

@@ -2,9 +2,9 @@
 
 Projects are compared level by level with their use if their next workload ran:
 1. not above the fair share; 2. within the quota; 3. higher priority; 4. not requesting a resource without
-entitlement;
+   entitlement;
 5. smaller portion of its entitlement, with the next workload, then without; 6. the smaller entitlement; 7. older, by
-name.
+   name.
 """
 
 import heapq

@@ -3,11 +3,11 @@
 Level by level, as a parent's share is its children's total:
 1. each project gets its demand, up to the quota;
 2. the rest is given by priority from high to low: a lower priority gets nothing while a higher one has more demand
-and a weight;
+   and a weight;
 3. inside a priority it is divided in proportion to the weights; a project with less demand than its portion gets
-exactly its demand, and the others divide the rest;
+   exactly its demand, and the others divide the rest;
 4. the portions are rounded down to whole devices, once and at the end, so that a job can use a share; the remaining
-devices are given one each to the largest remainders, then to the older project.
+   devices are given one each to the largest remainders, then to the older project.
 
 No share exceeds the demand, and the sum never exceeds the total unless the quotas themselves do. The demand of a
 department is that of its projects within their limits. All arithmetic is exact, in integers.
