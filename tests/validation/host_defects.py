@@ -56,11 +56,35 @@ def ended_early(tool: str, ran_ms: int, text: str) -> Callable[[], FakeHosts]:
     return lambda: FakeHosts({(SICK, tool): Output(text, ran_ms=ran_ms)}, names=NAMES)
 
 
+def discarding() -> FakeHosts:
+    """Hosts of which an RDMA port discarded packets while the run went on."""
+    path = "/sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_discards"
+    first = {(name, "counters"): Output(f"{path}:0\n") for name in NAMES}
+    return FakeHosts(first, {(SICK, "counters"): Output(f"{path}:20417\n")}, names=NAMES)
+
+
+def everywhere(tool: str, text: str) -> Callable[[], FakeHosts]:
+    """Hosts that all print this."""
+    return lambda: FakeHosts({(name, tool): Output(text) for name in NAMES}, names=NAMES)
+
+
+def without_a_joined_gpu() -> FakeHosts:
+    """Hosts with H100, of which one GPU waits to be joined."""
+    fabric = "<fabric><state>Completed</state><status>Success</status></fabric></gpu>"
+    texts = {name: doubles.nvidia_smi(name).replace("</gpu>", fabric) for name in NAMES}
+    texts[SICK] = last(texts[SICK], "<state>Completed</state>", "<state>In Progress</state>")
+    smi = {(name, "nvidia-smi"): Output(text) for name, text in texts.items()}
+    managers = {(name, "fabric-manager"): Output("active\n") for name in NAMES}
+    return FakeHosts(smi | managers, names=NAMES, model="dgx-h100")
+
+
 SWITCHED: Final = {(name, "nvlink"): Output(doubles.nvlinks(12)) for name in NAMES} | {
     ("n1", "fabric-manager"): Output("active\n")
 }
 """Hosts with twelve links a GPU, of which one has its fabric manager."""
 SMI: Final = doubles.nvidia_smi(SICK)
+TOPOLOGY: Final = (doubles.RECORDED / "topology-dgx1.txt").read_text()
+ETHTOOL: Final = (doubles.RECORDED / "ethtool-2x400.txt").read_text()
 HOST_DEFECTS: Final[Mapping[str, Callable[[], FakeHosts]]] = {
     "host-lacks-a-gpu": hosts_with("nvidia-smi", without_a_gpu()),
     "other-driver": hosts_with("nvidia-smi", SMI.replace("580.82.09", "580.65.06")),
@@ -82,6 +106,52 @@ HOST_DEFECTS: Final[Mapping[str, Callable[[], FakeHosts]]] = {
     "flapping-link": flapping,
     "booted-anew": booted_anew,
     "gpus-of-another-model": of_another_model,
+    "repair-asked": hosts_with(
+        "nvidia-smi", last(SMI, "</gpu>", "<gpu_recovery_action>Reset</gpu_recovery_action></gpu>")
+    ),
+    "power-limit": hosts_with(
+        "nvidia-smi",
+        SMI.replace(">300.00 W</enforced", ">200.00 W</enforced").replace(
+            ">300.00 W</power_limit", ">200.00 W</power_limit"
+        ),
+    ),
+    "errors-of-its-life": hosts_with(
+        "nvidia-smi",
+        last(
+            SMI,
+            "</volatile>",
+            "</volatile><aggregate><sram_threshold_exceeded>Yes</sram_threshold_exceeded></aggregate>",
+        ),
+    ),
+    "hardware-error-in-the-log": hosts_with(
+        "kernel-log", "[ 100.0] EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0\n"
+    ),
+    "slow-nvlink": hosts_with("nvlink", last(doubles.nvlinks(), "25.781 GB/s", "12.891 GB/s")),
+    "far-adapter": hosts_with(
+        "topology", TOPOLOGY.replace("PIX\tSYS\tPHB\tSYS\t0-19", "SYS\tSYS\tPHB\tSYS\t0-19")
+    ),
+    "errors-of-an-nvlink": hosts_with(
+        "nvlink-errors", last(doubles.nvlink_errors(), "Errors: 0", "Errors: 17")
+    ),
+    "gpu-not-joined": without_a_joined_gpu,
+    "rail-down": hosts_with(
+        "ibstat", last(last(doubles.ibstat(), "State: Active", "State: Down"), "LinkUp", "Polling")
+    ),
+    "slow-interface": hosts_with("ethtool", last(ETHTOOL, "400000Mb/s", "100000Mb/s")),
+    "access-control-on": hosts_with("lspci", (doubles.RECORDED / "lspci-acs-on.txt").read_text()),
+    "no-peer-memory": hosts_with("lsmod", (doubles.RECORDED / "lsmod-no-peermem.txt").read_text()),
+    "wrong-values-in-millions": hosts_with("nccl", last(doubles.nccl(), "128.0  0", "128.0  2.68435e+08")),
+    "slower-than-the-others": hosts_with("nccl", doubles.nccl(112.0)),
+    "storage-slow-on-one-host": lambda: FakeHosts(
+        {("n1", "fio"): Output(doubles.fio(3.0)), (SICK, "fio"): Output(doubles.fio(0.3))}, names=NAMES
+    ),
+    "slow-gpu": hosts_with("burn-in", last(doubles.burn_in(), "(6000 Gflop/s)", "(4300 Gflop/s)")),
+    "all-gpus-slow": everywhere("burn-in", doubles.burn_in(600)),
+    "throttled-under-load": hosts_with(
+        "samples", last(SMI, "hw_thermal_slowdown>Not Active", "hw_thermal_slowdown>Active")
+    ),
+    "slow-pcie-under-load": hosts_with("samples", last(SMI, "<current_link_gen>3", "<current_link_gen>1")),
+    "discarded-packets": discarding,
     "short-burn-in": ended_early("burn-in", 12_000, doubles.burn_in()),
     "short-fio": ended_early("fio", 12_000, doubles.fio()),
     "fio-that-read-for-a-moment": ended_early("fio", 301_000, doubles.fio(read_ms=5_000)),

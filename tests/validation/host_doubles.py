@@ -6,6 +6,7 @@ the one GPU of a recording is there eight times, with names of its own.
 
 import json
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from validation.catalogue.thresholds import figures_sha256, load_thresholds
 from validation.judge.events import ToolRan
 from validation.judge.hosts.host_layer import DeclaredHost, HostScope, HostSite
 from validation.layers.checks import TESTS
-from validation.layers.tools import Tool
+from validation.layers.tools import SAMPLES, TOOLS, Tool
 from validation.targets.hosts import SiteHosts
 
 RECORDED = Path(__file__).parent / "layers" / "recorded"
@@ -22,6 +23,20 @@ MOUNTS = ["/mnt/mount_0", "/mnt/mount_1"]
 SERVERS = ["192.168.11.11", "192.168.11.12"]
 GPUS = 8
 NAMES = ("dgx1-1", "dgx1-2")
+POWER = """        <power_readings>
+            <power_state>P0</power_state>
+            <power_draw>281.33 W</power_draw>
+            <power_limit>300.00 W</power_limit>
+            <default_power_limit>300.00 W</default_power_limit>
+            <enforced_power_limit>300.00 W</enforced_power_limit>
+        </power_readings>
+        <clocks>
+            <graphics_clock>1530 MHz</graphics_clock>
+            <sm_clock>1530 MHz</sm_clock>
+            <mem_clock>877 MHz</mem_clock>
+        </clocks>
+"""
+"""As schema v11 has them, with the limit of a V100."""
 
 
 class Output(NamedTuple):
@@ -39,6 +54,8 @@ def nvidia_smi(host: str) -> str:
     start, end = text.index("    <gpu id"), text.index("    </gpu>") + len("    </gpu>\n")
     one = text[start:end].replace("Tesla T4", "Tesla V100-SXM2-32GB").replace("15360 MiB", "32510 MiB")
     one = one.replace("<current_link_width>8x", "<current_link_width>16x")
+    one = one.replace("<persistence_mode>Disabled", "<persistence_mode>Enabled")
+    one = one.replace("        <ecc_mode>\n", f"{POWER}        <ecc_mode>\n")
     gpus = [
         re.sub(
             r"<uuid>.*</uuid>",
@@ -56,6 +73,35 @@ def nvlinks(links: int = 6) -> str:
     one, *_ = re.split(r"(?=^GPU)", (RECORDED / "nvlink-418-4xv100.txt").read_text(), flags=re.MULTILINE)[1:]
     one += "".join(f"\t Link {number}: 25.781 GB/s\n" for number in range(6, links))
     return "".join(one.replace("GPU 0:", f"GPU {number}:") for number in range(GPUS))
+
+
+def nvlink_errors(links: int = 6) -> str:
+    """Errors of the links of eight GPUs: none."""
+    one = "".join(
+        f"\t Link {link}: {what} Errors: 0\n"
+        for link in range(links)
+        for what in ("Replay", "Recovery", "CRC")
+    )
+    return "".join(
+        f"GPU {number}: Tesla V100-SXM2-32GB (UUID: GPU-{number})\n{one}" for number in range(GPUS)
+    )
+
+
+def ibstat(adapters: int = 4) -> str:
+    """RDMA adapters with one port each."""
+    one = (RECORDED / "ibstat-roce.txt").read_text()
+    return "".join(one.replace("rdma0", f"mlx5_{number}") for number in range(adapters))
+
+
+def modules() -> str:
+    """Loaded modules, with that of GPUDirect RDMA."""
+    return (RECORDED / "lsmod-no-peermem.txt").read_text() + "nvidia_peermem         16384  0\n"
+
+
+def bridges() -> str:
+    """PCIe bridges without access control."""
+    before, control, after = (RECORDED / "lspci-acs-on.txt").read_text().partition("ACSCtl:")
+    return before + control + after.replace("+", "-")
 
 
 def nccl(gbytes_per_second: float = 128.0) -> str:
@@ -130,6 +176,12 @@ def outputs(host: str, names: tuple[str, ...] = NAMES) -> dict[str, Output]:
         "topology": (RECORDED / "topology-dgx1.txt").read_text(),
         "kernel-log": "[    0.000000] Linux version 5.15.0\n",
         "fabric-manager": "inactive\n",
+        "nvlink-errors": nvlink_errors(),
+        "ibstat": ibstat(),
+        "ethtool": (RECORDED / "ethtool-2x400.txt").read_text(),
+        "lsmod": modules(),
+        "lspci": bridges(),
+        "samples": nvidia_smi(host),
         "interfaces": interfaces(host),
         "frames": pings(),
         "counters": (RECORDED / "counters-6.1.txt").read_text(),
@@ -169,6 +221,9 @@ class FakeHosts(SiteHosts):
         self.changed = changed
         self.later = again
         self.runs: list[tuple[str, str]] = []
+
+    def _sample(self, host: str, line: str, ended: threading.Event) -> ToolRan:
+        return self._run(TOOLS[SAMPLES], host, line)
 
     def _run(self, tool: Tool, host: str, line: str) -> ToolRan:
         key = (host, tool.name)

@@ -3,20 +3,23 @@
 Imports nothing of muster's; written from docs/reference/record.md alone, as the rest of it.
 """
 
-import contextlib
 import ipaddress
 import json
+import math
 import re
+import statistics
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
+
+from second_judge_gpus import leaves, of_log, says  # type: ignore[import-not-found]
 
 Json = dict[str, Any]
 Found = list[str]
 """Verdicts on one check, of which the gravest counts. NOTHING: there was no subject."""
 NOTHING = "NO SUBJECT"
 GRAVITY = ["ERROR", "FAIL", "INCONCLUSIVE", "PASS"]
-OF_DRIVER = {"nvidia-smi", "nvlink", "topology", "write", "read", "nccl", "fio", "burn-in"}
+OF_DRIVER = {"nvidia-smi", "nvlink", "nvlink-errors", "topology", "write", "read", "nccl", "fio", "burn-in"}
 """The tools whose failure is a fault of the host."""
 
 
@@ -27,6 +30,7 @@ class Unreadable(Exception):
 class Card(NamedTuple):
     """A GPU in the XML of nvidia-smi."""
 
+    bus: str
     uuid: str
     same: tuple[str, ...]
     ecc: str
@@ -36,6 +40,8 @@ class Card(NamedTuple):
     width: int
     idle: bool
     held: bool
+    said: list[tuple[str, str]]
+    texts: dict[str, str]
 
 
 class Hosts:
@@ -86,12 +92,31 @@ class Hosts:
             elif runs[-1]["exitCode"]:
                 self.bad.append("FAIL" if tool in OF_DRIVER else "ERROR")
             else:
+                if re.search(r"\bFAILED\b", runs[which]["output"]):
+                    self.bad.append("FAIL")
                 try:
                     values[host["name"]] = reader(runs[which]["output"])
                     self.read_any = True
                 except (Unreadable, ValueError, KeyError, TypeError, AttributeError, ET.ParseError):
                     self.bad.append("ERROR")
         return values
+
+    def readings(self) -> dict[str, list[list[Card]]]:
+        """What nvidia-smi said beside the loads, by host."""
+        found: dict[str, list[list[Card]]] = {}
+        for event in self.events:
+            if event["event"] != "tool" or event["tool"] != "samples":
+                continue
+            whole = [] if event["problem"] or event["exitCode"] else read_documents(event["output"])
+            if whole:
+                found.setdefault(event["host"], []).extend(whole)
+                self.read_any = True
+            else:
+                self.bad.append("INCONCLUSIVE")
+        return found
+
+    def model(self, name: str) -> str:
+        return next((host["model"] for host in self.site["hosts"] if host["name"] == name), "")
 
     def system(self, host: Json) -> Json | None:
         return next((s for s in self.scope["systems"] if s["model"] == host["model"]), None)
@@ -102,6 +127,24 @@ class Hosts:
             if for_these and all(one["gpu"] in card for card in cards):
                 return dict(one)
         return None
+
+
+def slower(values: Any, kinds: dict[Any, str], percent: int) -> bool:
+    """Whether one has less than so many percent of the median, of an even number the higher, of its kind."""
+    for kind in set(kinds.values()):
+        here = [values[key] for key in values if kinds[key] == kind]
+        if here and min(here) * 100 < statistics.median_high(here) * percent:
+            return True
+    return False
+
+
+def unlike(hosts: Hosts, facts: dict[str, dict[str, Any]]) -> bool:
+    """Whether a host has another fact than the others of its model."""
+    for model in {hosts.model(name) for name in facts}:
+        here = [of_host for name, of_host in facts.items() if hosts.model(name) == model]
+        if any(of_host != here[0] for of_host in here):
+            return True
+    return False
 
 
 def fails(wrong: bool) -> Found:
@@ -115,13 +158,35 @@ def number(node: ET.Element, path: str) -> int | None:
 
 def read_cards(text: str) -> tuple[str, int, list[Card]]:
     """Driver, number of attached GPUs, and each GPU."""
-    if "<!ENTITY" in text:
+    if "<!ENTITY" in text or len(text) > 16 << 20:
         raise Unreadable
     root = ET.fromstring(text)  # noqa: S314 - expat bounds what it expands
     if root.tag != "nvidia_smi_log":
         raise Unreadable
     driver = (root.findtext("driver_version") or "").strip()
-    return driver, number(root, "attached_gpus") or 0, [read_card(gpu) for gpu in root.findall("gpu")]
+    beside = ET.Element("beside")
+    for child in root:
+        if child.tag != "gpu":
+            beside.append(child)
+        elif (child.tail or "").strip():
+            ET.SubElement(beside, "text").text = child.tail
+    said = [found for path, text in leaves(beside) if (found := says(path, text))]
+    cards = [read_card(gpu) for gpu in root.findall("gpu")]
+    if said and cards:
+        cards[0].said.extend(said)
+    return driver, number(root, "attached_gpus") or 0, cards
+
+
+def read_documents(text: str) -> list[list[Card]]:
+    """The GPUs of each document; the last may be cut. None if another one cannot be read."""
+    parts = [part for part in re.split(r"(?=<\?xml\b)", text) if part.strip()]
+    whole: list[list[Card]] = []
+    for part in parts:
+        try:
+            whole.append(read_cards(part)[2])
+        except (Unreadable, ET.ParseError):
+            return whole if part is parts[-1] else []
+    return whole
 
 
 def read_card(gpu: ET.Element) -> Card:
@@ -141,7 +206,11 @@ def read_card(gpu: ET.Element) -> Card:
     known = [count for count in counts if count is not None]
     reasons = gpu.find("clocks_event_reasons")
     reasons = gpu.find("clocks_throttle_reasons") if reasons is None else reasons
-    active = [one.tag for one in (reasons if reasons is not None else []) if one.text == "Active"]
+    active = [
+        one.tag for one in (reasons if reasons is not None else []) if (one.text or "").strip() == "Active"
+    ]
+    every = list(dict.fromkeys(leaves(gpu)))
+    texts = {"/".join(path): text for path, text in reversed(every)}
     slow = ("_hw_slowdown", "_hw_thermal_slowdown", "_hw_power_brake_slowdown", "_sw_thermal_slowdown")
     waiting = (
         "retired_pages/pending_retirement",
@@ -149,12 +218,17 @@ def read_card(gpu: ET.Element) -> Card:
         "remapped_rows/remapped_row_failure",
     )
     return Card(
+        bus=gpu.get("id", ""),
         uuid=words("uuid"),
         same=(
             words("product_name"),
             words("vbios_version"),
             words("inforom_version/img_version"),
             str(number(gpu, "fb_memory_usage/total") or 0),
+            texts.get("mig_mode/current_mig", ""),
+            texts.get("persistence_mode", ""),
+            texts.get("compute_mode", ""),
+            texts.get("ecc_mode/current_ecc", ""),
         ),
         ecc=words("ecc_mode/current_ecc"),
         errors=sum(known) if known else None,
@@ -163,7 +237,17 @@ def read_card(gpu: ET.Element) -> Card:
         width=number(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width") or 0,
         idle=any(tag.endswith("_gpu_idle") for tag in active),
         held=any(tag.endswith(slow) for tag in active),
+        said=[found for path, text in every if (found := says(path, text))],
+        texts=texts,
     )
+
+
+def spoken(cards: list[Card], aspect: str) -> Found:
+    return [verdict for card in cards for about, verdict in card.said if about == aspect] or ["PASS"]
+
+
+def every_card(of_hosts: dict[str, Any]) -> list[Card]:
+    return [card for _, _, here in of_hosts.values() for card in here]
 
 
 def gpus(hosts: Hosts) -> Found:
@@ -177,6 +261,7 @@ def gpus(hosts: Hosts) -> Found:
             found.append("INCONCLUSIVE")
         else:
             found += fails(len(here) != host["gpus"] or attached != len(here))
+        found += fails(len({card.uuid for card in here}) < len(here))
         found += fails(any(owner.setdefault(card.uuid, host["name"]) != host["name"] for card in here))
     return found
 
@@ -205,80 +290,178 @@ def equality(hosts: Hosts) -> Found:
         if host["name"] in cards and system is None:
             found.append("INCONCLUSIVE")
         elif host["name"] in cards and system:
-            found += fails(any(system["gpu"] not in card.same[0] for card in cards[host["name"]][2]))
+            here = cards[host["name"]][2]
+            products = system.get("products", [])
+            wrong = any(
+                card.same[0] not in products if products else system["gpu"] not in card.same[0]
+                for card in here
+            )
+            found += fails(wrong or any(int(card.same[3]) < system.get("memoryMib", 0) for card in here))
+    for name, (_, _, cards_of) in cards.items():
+        declared = next((h for h in site["hosts"] if h["name"] == name), None)
+        system = hosts.system(declared) if declared else None
+        found += [power(card, (system or {}).get("powerLimitWatts", 0)) for card in cards_of]
     if not site["driver"]:
         return [*found, "INCONCLUSIVE"]
     return found + fails(any(f"{driver}.".find(f"{site['driver']}.") != 0 for driver, _, _ in cards.values()))
 
 
+def power(card: Card, watts: int) -> str:
+    """The verdict on what a GPU may draw."""
+
+    def limit(*names: str) -> float | None:
+        paths = [f"{group}/{name}" for group in ("gpu_power_readings", "power_readings") for name in names]
+        text = next((card.texts[path] for path in paths if path in card.texts), "")
+        match = re.fullmatch(r"(\d+(\.\d\d)?) W", text)
+        return float(match[1]) if match else None
+
+    now, usual = (
+        limit("current_power_limit", "enforced_power_limit", "power_limit"),
+        limit("default_power_limit"),
+    )
+    if now is None:
+        return "INCONCLUSIVE"
+    return "FAIL" if now < max(watts, usual or 0) else "PASS"
+
+
+def state(hosts: Hosts) -> Found:
+    return spoken(every_card(hosts.printed("nvidia-smi", read_cards)), "state")
+
+
 def memory(hosts: Hosts) -> Found:
     of_hosts = hosts.printed("nvidia-smi", read_cards)
-    cards = [card for _, _, here in of_hosts.values() for card in here]
+    cards = every_card(of_hosts)
     if not cards:
         return ["ERROR"] if of_hosts else []
+    said = spoken(cards, "memory")
     if any(card.errors or card.waits for card in cards):
-        return ["FAIL"]
+        return ["FAIL", *said]
     silent = any(card.ecc != "Enabled" or card.errors is None for card in cards)
-    return ["INCONCLUSIVE" if silent else "PASS"]
+    return ["INCONCLUSIVE" if silent else "PASS", *said]
 
 
-BUS = r"[0-9a-fA-F]+:[0-9a-fA-F:.]+"
-ERRORS_OF_THE_DRIVER = re.compile(
-    rf"NVRM: Xid \(PCI:{BUS}\): \d+(?:,.*)?$"
-    rf"|SXid \(PCI:{BUS}\): \d+, Fatal\b"
-    rf"|NVRM: .*GPU (?:at (?:PCI:)?)?{BUS}:? .*fallen off the bus"
-    rf"|NVRM: GPU {BUS}: RmInitAdapter failed"
-)
-
-
-def read_kernel_log(text: str) -> bool:
+def read_kernel_log(text: str) -> str:
     if not text.strip():
         raise Unreadable
-    return any(ERRORS_OF_THE_DRIVER.search(line.rstrip()) for line in text.splitlines())
+    return str(of_log(text))
 
 
 def faults(hosts: Hosts) -> Found:
     cards, logs = hosts.printed("nvidia-smi", read_cards), hosts.printed("kernel-log", read_kernel_log)
-    held = any(card.held for name in logs if name in cards for card in cards[name][2])
-    return fails(held or any(logs.values())) if logs else []
+    return [*fails(any(card.held for card in every_card(cards))), *logs.values()] if cards or logs else []
 
 
-def read_nvlinks(text: str) -> list[list[bool]]:
-    links: dict[int, dict[int, bool]] = {}
+def read_nvlinks(text: str) -> tuple[dict[int, dict[int, float]], bool]:
+    """The rates in MB/s by GPU and link, and whether there is a line that says something else."""
+    links: dict[int, dict[int, float]] = {}
+    here: dict[int, float] = {}
+    odd = False
     for line in text.splitlines():
         if match := re.match(r"GPU (\d+): ", line):
-            links[int(match[1])] = {}
+            odd |= int(match[1]) in links
+            here = links.setdefault(int(match[1]), {})
         elif links and (match := re.match(r"\s+Link (\d+): (.+)", line)):
-            rate = re.fullmatch(r"[\d.]+ GB/s", match[2].strip())
-            links[max(links)][int(match[1])] = rate is not None
+            words = match[2].strip()
+            rate = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])B/s", words)
+            if rate:
+                here[int(match[1])] = round(
+                    float(rate[1]) * {"K": 0.001, "M": 1, "G": 1000, "T": 1000_000}[rate[2]]
+                )
+            elif words in {"<inactive>", "inactive", "Inactive", "Disabled", "Down"}:
+                here[int(match[1])] = 0
+            else:
+                odd = True
+        elif line.strip():
+            odd = True
     if not links:
         raise Unreadable
-    return [list(of_gpu.values()) for of_gpu in links.values()]
+    return links, odd
 
 
-def read_matrix(text: str) -> list[list[str]]:
+def read_matrix(text: str) -> tuple[list[str], list[list[str]]]:
+    """The names of the columns, and the rows of GPUs, with their affinities."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in text.splitlines()]
-    rows = {line.split()[0]: line.split() for line in lines if re.match(r"GPU\d+\s", line)}
+    rows = {line.split()[0]: line.split()[1:] for line in lines if re.match(r"GPU\d+\s", line)}
     if not rows:
         raise Unreadable
-    return sorted(words[: len(rows) + 1] for words in rows.values())
+    heads = [line.split("CPU Affinity")[0].split() for line in lines if re.match(r"\s+GPU\d+\b", line)]
+    columns = (heads[0] if heads else []) or list(rows)
+    if any(len(cells) < len(columns) for cells in rows.values()):
+        raise Unreadable
+    return columns, list(rows.values())
 
 
 def nvlink(hosts: Hosts) -> Found:
     links, joined = hosts.printed("nvlink", read_nvlinks), hosts.printed("topology", read_matrix)
-    found: Found = []
+    found: Found = ["INCONCLUSIVE" for _, odd in links.values() if odd]
+    wrong = False
     for host in hosts.site["hosts"]:
+        system = hosts.system(host)
         if host["name"] in links:
-            system, here = hosts.system(host), links[host["name"]]
             if system is None:
                 found.append("INCONCLUSIVE")
             else:
-                whole = [[True] * system["nvlinks"]] * system["gpus"]
-                found += fails(here != whole)
-    for model in {host["model"] for host in hosts.site["hosts"]}:
-        ways = [joined[h["name"]] for h in hosts.site["hosts"] if h["model"] == model and h["name"] in joined]
-        found += fails(any(way != ways[0] for way in ways)) if ways else []
-    return found
+                here = links[host["name"]][0]
+                least = system.get("nvlinkMbytesPerSecond", 0) * 98
+                wrong |= len(here) != system["gpus"]
+                wrong |= any(len(of_gpu) != system["nvlinks"] for of_gpu in here.values())
+                wrong |= any(
+                    not rate or rate * 100 < least for of_gpu in here.values() for rate in of_gpu.values()
+                )
+        if host["name"] in joined and system and system.get("adapters", 0):
+            columns, rows = joined[host["name"]]
+            places = [place for place, column in enumerate(columns) if not column.startswith("GPU")]
+            wrong |= len(places) < system["adapters"]
+            wrong |= any({row[place] for place in places}.isdisjoint({"PIX", "PXB"}) for row in rows)
+    if links and not wrong and not found:
+        found.append("PASS")
+    wrong |= any(
+        other != joined[host["name"]]
+        for host in hosts.site["hosts"]
+        if host["name"] in joined
+        for name, other in joined.items()
+        if hosts.model(name) == host["model"]
+    )
+    return [*(["FAIL"] if wrong else found), *(fails(wrong) if joined else [])]
+
+
+LINK_ERRORS = (
+    "Replay Errors|Recovery Errors|CRC Errors?|CRC (?:FLIT|Data) Errors?|Malformed packet Errors|Buffer overrun Errors"
+    "|Rx Errors|Rx remote Errors|Rx General Errors|Local link integrity Errors|Tx discards|Link recovery failed events"
+)
+LINK_USE = (
+    "Symbol Errors|Symbol BER|Effective BER|Raw BER|Total link recovery events|(?:Tx|Rx) (?:packets|bytes)"
+)
+
+
+def read_link_errors(text: str) -> list[str]:
+    """The verdict on each line below a GPU; of the same counter the last counts."""
+    found: dict[str, str] = {}
+    gpu = ""
+    for line in text.splitlines():
+        if match := re.match(r"GPU (\d+): ", line):
+            gpu = match[1]
+        elif gpu and (match := re.match(r"\s+Link (\d+): ([^:]+): (.*)", line)):
+            name, value = match[2].strip(), match[3].strip()
+            if re.fullmatch(LINK_USE, name) or value in {"0", "N/A"}:
+                verdict = "PASS"
+            else:
+                known = re.fullmatch(LINK_ERRORS, name) and name != "CRC Error" and value.isdecimal()
+                verdict = "FAIL" if known else "INCONCLUSIVE"
+            found[f"{gpu} {match[1]} {name}"] = verdict
+        elif line.strip():
+            found[line.strip()] = "INCONCLUSIVE"
+    if not gpu:
+        raise Unreadable
+    return list(found.values())
+
+
+def nvlink_errors(hosts: Hosts) -> Found:
+    return [
+        one
+        for of_host in hosts.printed("nvlink-errors", read_link_errors).values()
+        for one in ["PASS", *of_host]
+    ]
 
 
 def read_state(text: str) -> str:
@@ -288,16 +471,21 @@ def read_state(text: str) -> str:
 
 
 def fabric(hosts: Hosts) -> Found:
-    states = hosts.printed("fabric-manager", read_state)
+    states, cards = hosts.printed("fabric-manager", read_state), hosts.printed("nvidia-smi", read_cards)
     systems = {host["name"]: hosts.system(host) for host in hosts.site["hosts"]}
-    switched = [name for name, system in systems.items() if system and system["fabric"] == "nvswitch"]
+    switched = {name: system for name, system in systems.items() if system and system["fabric"] == "nvswitch"}
+    found = [one for one in spoken(every_card(cards), "fabric") if one != "PASS"]
+    for name, system in switched.items():
+        here = cards[name][2] if name in cards and system["pcieGeneration"] >= 5 else []
+        found += ["INCONCLUSIVE" for card in here if card.texts.get("fabric/state", "") in {"", "N/A"}]
     if not switched:
-        return [NOTHING]
-    return fails(any(states.get(name, "active") != "active" for name in switched))
+        return found or [NOTHING]
+    return found + fails(any(states.get(name, "active") != "active" for name in switched))
 
 
 def pcie(hosts: Hosts) -> Found:
-    cards, found = hosts.printed("nvidia-smi", read_cards), []
+    cards, loads = hosts.printed("nvidia-smi", read_cards), hosts.readings()
+    found = spoken(every_card(cards), "pcie") if cards else []
     for host in hosts.site["hosts"]:
         if host["name"] not in cards:
             continue
@@ -307,11 +495,203 @@ def pcie(hosts: Hosts) -> Found:
         elif not here:
             found.append("ERROR")
         else:
-            slow = [card for card in here if card.generation < system["pcieGeneration"]]
-            narrow = any(card.width < system["pcieWidth"] for card in here)
-            rests = "INCONCLUSIVE" if slow else "PASS"
-            found.append("FAIL" if narrow or not all(card.idle for card in slow) else rests)
+            full, lanes = system["pcieGeneration"], system["pcieWidth"]
+            busy = [card for reading in loads.get(host["name"], []) for card in reading if not card.idle]
+            every = [*here, *busy]
+            if any(card.width < lanes or (card.generation < full and not card.idle) for card in every):
+                found.append("FAIL")
+            else:
+                proven = {card.uuid for card in busy}
+                rests = any(card.generation < full and card.uuid not in proven for card in here)
+                found.append("INCONCLUSIVE" if rests else "PASS")
     return found
+
+
+def load(hosts: Hosts) -> Found:
+    loads = hosts.readings()
+    silent = any(host["gpus"] and host["name"] not in loads for host in hosts.site["hosts"])
+    found: Found = ["INCONCLUSIVE"] if silent and not hosts.bad else []
+    if not loads:
+        return found
+    kinds: dict[str, str] = {}
+    figures: list[dict[str, list[float]]] = [{}, {}]
+    draws = [
+        f"{group}/{name}"
+        for group in ("gpu_power_readings", "power_readings")
+        for name in ("average_power_draw", "power_draw", "instant_power_draw")
+    ]
+    for name, readings in loads.items():
+        for cards in readings:
+            for card in cards:
+                place = f"{name} {card.bus}"
+                kinds[place] = hosts.model(name)
+                found += fails(card.held or bool(card.errors) or hot(card))
+                for values, text in zip(
+                    figures,
+                    (
+                        card.texts.get("clocks/sm_clock", ""),
+                        next((card.texts[path] for path in draws if path in card.texts), ""),
+                    ),
+                    strict=True,
+                ):
+                    if card.idle:
+                        continue
+                    if (value := measured(text)) is not None:
+                        values.setdefault(place, []).append(value)
+                    elif text not in {"", "N/A"}:
+                        found.append("INCONCLUSIVE")
+    for of_each in figures:
+        usual = {place: statistics.median_high(values) for place, values in of_each.items()}
+        found += fails(slower(usual, kinds, 80))
+    return found
+
+
+def hot(card: Card) -> bool:
+    now = measured(card.texts.get("temperature/gpu_temp", ""))
+    slow = measured(card.texts.get("temperature/gpu_temp_slow_threshold", ""))
+    left = card.texts.get("temperature/gpu_temp_tlimit", "")
+    return (now is not None and slow is not None and now >= slow) or left.startswith("-") or left == "0 C"
+
+
+def measured(text: str) -> int | None:
+    match = re.fullmatch(r"(\d+)(?:\..*)? (?:MHz|W|C)", text)
+    return int(match[1]) if match else None
+
+
+def read_ports(text: str) -> list[Json]:
+    ports: list[Json] = []
+    adapter = firmware = ""
+    for line in text.splitlines():
+        key, colon, value = (part.strip() for part in line.partition(":"))
+        if match := re.fullmatch(r"CA '(\S+)'", line.strip()):
+            adapter, firmware = match[1], ""
+        elif key == "Firmware version":
+            firmware = value
+        elif match := re.fullmatch(r"Port (\d+)", key, re.IGNORECASE):
+            ports.append({"name": f"{adapter}/{int(match[1])}", "firmware": firmware})
+        elif colon and ports:
+            ports[-1][key] = value
+    if not adapter and text.strip():
+        raise Unreadable
+    for port in ports:
+        digits = re.match(r"[\d.]+", port.get("Rate", ""))
+        port["rate"] = float(digits[0]) if digits else 0.0
+    return ports
+
+
+def rails(hosts: Hosts) -> Found:
+    of_hosts = hosts.printed("ibstat", read_ports)
+    found: Found = []
+    for host in hosts.site["hosts"]:
+        if host["name"] not in of_hosts:
+            continue
+        system = hosts.system(host)
+        if system is None or not system.get("adapters", 0):
+            found.append("INCONCLUSIVE")
+            continue
+        up = [
+            port
+            for port in of_hosts[host["name"]]
+            if (port.get("State"), port.get("Physical state")) == ("Active", "LinkUp")
+        ]
+        found += fails(sum(port["rate"] >= system["adapterGbits"] for port in up) < system["adapters"])
+    words = ("State", "Physical state", "rate", "Link layer", "firmware")
+    facts = {
+        name: {port["name"]: [port.get(word, "") for word in words] for port in ports}
+        for name, ports in of_hosts.items()
+    }
+    odd = any(
+        port.get("State", "") != "Down"
+        and (port.get("State"), port.get("Physical state")) != ("Active", "LinkUp")
+        for ports in of_hosts.values()
+        for port in ports
+    )
+    return [*found, *(["INCONCLUSIVE"] if odd else []), *(fails(unlike(hosts, facts)) if facts else [])]
+
+
+def read_faces(text: str) -> dict[str, dict[str, str]]:
+    faces: dict[str, dict[str, str]] = {}
+    here: dict[str, str] = {}
+    key = ""
+    for line in text.splitlines():
+        if match := re.fullmatch(r"Settings for (\S+):", line.strip()):
+            here, key = {}, ""
+            faces[match[1]] = here
+            continue
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        key = name if colon else key
+        here[key] = f"{here.get(key, '')} {value if colon else name}".strip()
+    if not faces:
+        raise Unreadable
+    return faces
+
+
+def interfaces(hosts: Hosts) -> Found:
+    facts: dict[str, dict[str, Any]] = {}
+    found: Found = []
+    for name, faces in hosts.printed("ethtool", read_faces).items():
+        facts[name] = {}
+        speeds: dict[str, set[int]] = {}
+        for face, words in faces.items():
+            match = re.fullmatch(r"(\d+)(M|G)b/s", words.get("Speed", ""))
+            speed = int(match[1]) * (1000 if match[2] == "G" else 1) if match else None
+            link = {"yes": True, "no": False}.get(words.get("Link detected", ""))
+            facts[name][face] = (speed, link, words.get("Duplex", ""))
+            found += fails(bool(link) and words.get("Duplex") == "Half")
+            if link is False:
+                continue
+            able = max(map(int, re.findall(r"(\d+)base", words.get("Supported link modes", ""))), default=0)
+            slow = speed is not None and able >= 100_000 and speed < able
+            found += ["INCONCLUSIVE"] if speed is None or link is None or slow else []
+            if speed is not None:
+                speeds.setdefault(re.sub(r"(?:f\d+)?(?:np\d+)?$", "", face), set()).add(speed)
+        found += ["INCONCLUSIVE"] if any(len(of_adapter) > 1 for of_adapter in speeds.values()) else []
+    return found + fails(unlike(hosts, facts)) if facts else []
+
+
+def read_bridges(text: str) -> dict[str, list[str]]:
+    bridges: dict[str, list[str]] = {}
+    bridge, devices = "", 0
+    for line in text.splitlines():
+        if match := re.match(r"((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) (.+)", line):
+            devices += 1
+            bridge = match[1] if "PCI bridge" in match[2] else ""
+        elif bridge and (match := re.search(r"ACSCtl:\s*(.+)", line)):
+            bridges[bridge] = match[1].split()
+    if not devices:
+        raise Unreadable
+    return bridges
+
+
+def access_control(hosts: Hosts) -> Found:
+    of_hosts = hosts.printed("lspci", read_bridges)
+    on = {"SrcValid+", "ReqRedir+", "CmpltRedir+", "UpstreamFwd+"}
+    if any(on & set(controls) for bridges in of_hosts.values() for controls in bridges.values()):
+        return ["FAIL"]
+    return ["PASS" if bridges else "INCONCLUSIVE" for bridges in of_hosts.values()]
+
+
+def read_modules(text: str) -> set[str]:
+    names = {
+        match[1] for line in text.splitlines() if (match := re.fullmatch(r"(\w+)\s+\d+(\s.*)?", line.strip()))
+    }
+    if not names:
+        raise Unreadable
+    return names
+
+
+def peer_memory(hosts: Hosts) -> Found:
+    of_hosts = hosts.printed("lsmod", read_modules)
+    if not of_hosts:
+        return []
+    rdma = {name for name, names in of_hosts.items() if names & {"mlx5_ib", "mlx4_ib", "bnxt_re", "irdma"}}
+    without = {name for name in rdma if not of_hosts[name] & {"nvidia_peermem", "nv_peer_mem"}}
+    if not rdma:
+        return [NOTHING]
+    others = {hosts.model(name) for name in rdma - without}
+    if not without:
+        return ["PASS"]
+    return ["FAIL" if any(hosts.model(name) in others for name in without) else "INCONCLUSIVE"]
 
 
 def read_addresses(text: str) -> list[tuple[int, list[str]]]:
@@ -412,20 +792,44 @@ class Reduce(NamedTuple):
     """A run of all_reduce_perf."""
 
     cards: list[str]
-    rows: list[tuple[int, float, int | None]]
+    rows: list[tuple[int, float, float | None]]
     whole: bool
 
 
 def read_reduce(text: str) -> Reduce:
     lines = [re.sub(r"^\[\d+,\d+\]<\w+>:\s?", "", line).strip() for line in text.splitlines()]
     device = re.compile(r"#\s+Rank\s+\d+ .*?Pid\s+\d+ on\s+\S+ device\s+\d+ \[[^]]+\] (.+)")
-    rows: list[tuple[int, float, int | None]] = []
-    for words in (line.split() for line in lines):
-        if len(words) == 13 and words[0].isdecimal() and words[1].isdecimal():
-            with contextlib.suppress(ValueError):
-                wrong = [int(word) for word in (words[8], words[12]) if word.isdecimal()]
-                slower = min(float(words[7]), float(words[11]))
-                rows.append((int(words[0]), slower, sum(wrong) if len(wrong) == 2 else None))
+    heads = [line.split()[1:] for line in lines if re.match(r"#\s+size\s+count\b", line)]
+    names = (
+        heads[0]
+        if heads
+        else ["size", "count", "type", "redop", "root"] + ["time", "algbw", "busbw", "#wrong"] * 2
+    )
+    units = [line for line in lines if re.match(r"#\s+\(B\)", line)] or ["(GB/s)"]
+    if set(re.findall(r"\(\w?B/s\)", units[0])) != {"(GB/s)"}:
+        raise Unreadable
+    busses = [place for place, name in enumerate(names) if name == "busbw"]
+    wrongs = [place for place, name in enumerate(names) if name in ("#wrong", "error")]
+    if not wrongs or len(busses) != len(wrongs):
+        raise Unreadable
+    bounds = [re.match(r"#\s*Out of bounds values : (\d+) (\S+)", line) for line in lines]
+    right = next((match.groups() == ("0", "OK") for match in bounds if match), False)
+    rows: list[tuple[int, float, float | None]] = []
+    for line in lines:
+        if not re.match(r"\d+\s+\d+\s", line):
+            continue
+        words = line.split()
+        if len(words) != len(names):
+            raise Unreadable
+        rates = [float(words[place]) for place in busses]
+        if not all(math.isfinite(rate) for rate in rates):
+            raise Unreadable
+        wrong: float | None = 0 if right else None
+        if "error" not in names:
+            counts = [words[place] for place in wrongs]
+            known = all(re.fullmatch(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", count) for count in counts)
+            wrong = sum(int(float(count)) for count in counts) if known else None
+        rows.append((int(words[0]), min(rates), wrong))
     if not rows:
         raise Unreadable
     ended = any(line.startswith("# Avg bus bandwidth") for line in lines)
@@ -448,7 +852,9 @@ def nccl(hosts: Hosts) -> Found:
             found.append("INCONCLUSIVE")
         else:
             found += fails(at_size[0][1] < least["atLeast"])
-    return found
+    rates = {name: int(max(run.rows, key=lambda row: row[0])[1] * 1000) for name, run in runs.items()}
+    kinds = {name: hosts.model(name) for name in rates}
+    return [*found, *(["FAIL"] if slower(rates, kinds, 90) else [])]
 
 
 def read_groups(text: str) -> list[tuple[int, int, int]]:
@@ -474,11 +880,13 @@ def fio(hosts: Hosts) -> Found:
         return ["ERROR"]
     groups = [group for here in runs.values() for group in here]
     slow = sum(rate for _, rate, _ in groups) < int(least["atLeast"] * 10**9)
+    each = {name: sum(rate for _, rate, _ in here) for name, here in runs.items()}
+    slow |= slower(each, dict.fromkeys(each, ""), 75)
     return [*early, *(fails(slow or any(errno for errno, _, _ in groups)) if runs else [])]
 
 
-def read_burn(text: str) -> tuple[dict[int, bool], int]:
-    """By GPU whether all its results were right, and the rate of all of them at the end."""
+def read_burn(text: str) -> tuple[dict[int, bool], list[int], bool]:
+    """By GPU whether all its results were right, the rate of each at the end, whether errors were spoken of."""
     right: dict[int, bool] = {}
     for index, word in re.findall(r"^\s+GPU (\d+): (OK|FAULTY)\s*$", text, re.MULTILINE):
         right[int(index)] = right.get(int(index), True) and word == "OK"
@@ -487,7 +895,7 @@ def read_burn(text: str) -> tuple[dict[int, bool], int]:
         raise Unreadable
     progress = [line for line in re.split(r"[\r\n]", text) if "proc'd:" in line]
     rates = re.findall(r"\((\d+) Gflop/s\)", progress[-1]) if progress else []
-    return right, sum(int(rate) for rate in rates)
+    return right, [int(rate) for rate in rates], "WARNING!" in text or "DIED!" in text
 
 
 def burn_in(hosts: Hosts) -> Found:
@@ -496,25 +904,36 @@ def burn_in(hosts: Hosts) -> Found:
     if not runs:
         return early
     declared = {host["name"]: host["gpus"] for host in hosts.site["hosts"]}
-    few = any(declared[name] and len(right) != declared[name] for name, (right, _) in runs.items())
-    if few or not all(all(right.values()) for right, _ in runs.values()):
-        return ["FAIL"]
-    rates = [rate for _, rate in runs.values()]
-    if not min(rates):
-        return ["ERROR"]
-    return early + fails((max(rates) - min(rates)) * 100 > max(rates) * 5)
+    few = any(declared[name] and len(right) != declared[name] for name, (right, _, _) in runs.items())
+    if few or not all(all(right.values()) and not warned for right, _, warned in runs.values()):
+        return ["FAIL", *early]
+    if any(len(rates) != len(right) or not all(rates) for right, rates, _ in runs.values()):
+        return ["ERROR", *early]
+    cards = {}
+    for host in hosts.site["hosts"]:
+        system = hosts.system(host)
+        cards[host["name"]] = system["gpu"] if system else host["model"]
+    each = {(name, gpu): rate for name, (_, rates, _) in runs.items() for gpu, rate in enumerate(rates)}
+    sums = {name: sum(rates) for name, (_, rates, _) in runs.items()}
+    slow = slower(each, {key: cards[key[0]] for key in each}, 90)
+    slow |= slower(sums, {name: cards[name] for name in sums}, 95)
+    for name, _ in each:
+        least = hosts.threshold("burn-in", [cards[name]], "any")
+        slow |= least is not None and any(rate < least["atLeast"] for rate in runs[name][1])
+    return early + fails(slow)
 
 
-def read_counters(text: str) -> dict[str, int]:
-    counters = {}
+def read_counters(text: str) -> dict[str, int | None]:
+    counters: dict[str, int | None] = {}
     for line in text.splitlines():
-        path, _, value = line.strip().rpartition(":")
+        is_absent = ":N/A" in line
+        path, _, value = line.strip().partition(":N/A") if is_absent else line.strip().rpartition(":")
         net = re.fullmatch(r"/sys/class/net/[^/]+/device/net/([^/]+)/(?:statistics/)?(\w+)", path)
         rdma = re.fullmatch(r"/sys/class/infiniband/([^/]+)/ports/(\d+)/counters/(\w+)", path)
         match = net or rdma
-        if match is None or not re.fullmatch(r"\d+", value):
+        if match is None or not (is_absent or re.fullmatch(r"\d+", value)):
             raise Unreadable
-        counters[" ".join(match.groups())] = int(value)
+        counters[" ".join(match.groups())] = None if is_absent else int(value)
     if not counters:
         raise Unreadable
     return counters
@@ -527,7 +946,14 @@ def links(hosts: Hosts) -> Found:
     after = hosts.printed("counters", read_counters)
     if after.keys() - before.keys():
         return ["ERROR"]
-    return fails(any(before[n].items() - here.items() for n, here in after.items())) if after else []
+    unread = False
+    for name, here in after.items():
+        for counter, value in before[name].items():
+            if counter in here and (value is None or here[counter] is None):
+                unread = True
+            elif here.get(counter) != value or counter not in here:
+                return ["FAIL"]
+    return ["INCONCLUSIVE" if unread else "PASS"] if after else []
 
 
 def kubelets(hosts: Hosts) -> Found:
@@ -542,6 +968,14 @@ def kubelets(hosts: Hosts) -> Found:
 LAYERS: dict[str, Callable[[Hosts], Found]] = {
     "gpus": gpus,
     "equality": equality,
+    "state": state,
+    "nvlink-errors": nvlink_errors,
+    "rails": rails,
+    "interfaces": interfaces,
+    "access-control": access_control,
+    "peer-memory": peer_memory,
+    "load": load,
+    "memory-after": memory,
     "memory": memory,
     "faults": faults,
     "nvlink": nvlink,
@@ -559,7 +993,7 @@ LAYERS: dict[str, Callable[[Hosts], Found]] = {
 }
 
 
-AFTER = {"links", "faults-after", "kubelets"}
+AFTER = {"links", "faults-after", "memory-after", "kubelets"}
 
 
 def judge_layer(check: Json, scope: Json, events: list[Json]) -> str:

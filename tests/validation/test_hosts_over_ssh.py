@@ -30,17 +30,21 @@ from validation.run.session import Settings
 from validation.scenario.loaded import SHIPPED
 
 PROGRAMS = {
-    "nvidia-smi": 'case "$1" in -q) exec cat {d}/nvidia-smi;; *) exec cat {d}/"$1";; esac',
+    "nvidia-smi": 'case "$*" in -q*) f=nvidia-smi;; *-e) f=nvlink-errors;; *) f="$1";; esac; exec cat {d}/"$f"',
     "dmesg": "exec cat {d}/kernel-log",
     "systemctl": "cat {d}/fabric-manager; exit 3",
     "ip": "exec cat {d}/interfaces",
     "ping": "for a; do :; done; exec cat {d}/frames-$(echo $a | tr -d .)",
     "grep": "exec cat {d}/counters",
+    "ibstat": "exec cat {d}/ibstat",
+    "ethtool": "exec cat {d}/ethtool",
+    "lsmod": "exec cat {d}/lsmod",
+    "lspci": "exec cat {d}/lspci",
     "findmnt": "exec cat {d}/mounts",
     "all_reduce_perf": "exec cat {d}/nccl",
     "gpu_burn": "exec cat {d}/burn-in",
 }
-SYSTEM = ("sh", "cat", "id", "timeout", "uname", "dd", "rm", "mkdir", "tail", "tr", "sleep", "env")
+SYSTEM = ("sh", "cat", "id", "timeout", "uname", "dd", "rm", "mkdir", "tail", "tr", "sleep", "sed", "env")
 
 
 class Host:
@@ -145,7 +149,8 @@ def test_whole_hosts_pass_and_the_record_can_be_judged_again(site: Site, tmp_pat
     assert done.returncode == 1, done.stderr  # INCONCLUSIVE: loads were not chosen, some rows have no check
     verdicts = {name: verdict for name, (verdict, _) in steps(out).items()}
     assert {name for name, verdict in verdicts.items() if verdict == "PASS"} == {
-        "gpus", "equality", "memory", "faults", "nvlink", "pcie", "mtu", "mounts", "links", "faults-after",
+        "gpus", "equality", "state", "memory", "faults", "nvlink", "nvlink-errors", "rails", "interfaces",
+        "access-control", "peer-memory", "pcie", "mtu", "mounts", "links", "faults-after", "memory-after",
     }, steps(out)  # fmt: skip
     assert (
         "as it puts a load on the hosts for about 61 minutes: --host-test burn-in" in steps(out)["burn-in"][1]
@@ -164,7 +169,10 @@ def test_the_sick_gpu_is_in_the_headline_and_pytest_ends_the_same(site: Site, tm
     done = site.validate(tmp_path / "r", "--host-test", "nccl")
     assert done.returncode == 1
     assert "dgx1-2 has 7 of 8 GPUs" in done.stdout, done.stdout
-    assert steps(tmp_path / "r")["faults"] == ("FAIL", "dgx1-2: Xid 79 on 0000:05:00 (1 times)")
+    assert steps(tmp_path / "r")["faults"] == (
+        "FAIL",
+        "dgx1-2: Xid 79 on 0000:05:00 (1 times) -> reboot the host",
+    )
     assert steps(tmp_path / "r")["nccl"][0] == "BLOCKED"
     again = run_pytest(
         [SHIPPED / "hosts", SHIPPED / "hosts-after"], site.settings(tmp_path / "p", host_tests=["nccl"])

@@ -7,11 +7,12 @@ from validation.errors import LayerError
 from validation.judge.hosts.host_facts import BurnIn
 
 _VERDICT: Final = re.compile(r"^\s+GPU (\d+): (OK|FAULTY)\s*$", re.MULTILINE)
+_WARNING: Final = re.compile(r"\(?(?:WARNING|DIED)!\)?")
 _RATE: Final = re.compile(r"\((\d+) Gflop/s\)")
 
 
 def read_burn_in(text: str) -> BurnIn:
-    """How it ended. Raises LayerError if it did not come to its end: it has no exit code that would say so."""
+    """Return how it ended. Raises LayerError if it did not come to its end: it has no exit code that would say so."""
     ended = re.search(r"^Tested (\d+) GPUs:", text, re.MULTILINE)
     verdicts: dict[int, bool] = {}
     for gpu, verdict in _VERDICT.findall(text):
@@ -20,4 +21,5 @@ def read_burn_in(text: str) -> BurnIn:
         raise LayerError(f"gpu_burn did not come to its end: {text.strip()[-100:]!r}")
     progress = [line for line in re.split(r"[\r\n]", text) if "proc'd:" in line]
     rates = [int(rate) for rate in _RATE.findall(progress[-1])] if progress else []
-    return BurnIn([gpu for gpu, ok in sorted(verdicts.items()) if not ok], len(verdicts), rates)
+    warnings = sorted(set(_WARNING.findall(text)))
+    return BurnIn([gpu for gpu, ok in sorted(verdicts.items()) if not ok], len(verdicts), rates, warnings)

@@ -7,22 +7,26 @@ from validation.errors import LayerError
 
 _COUNTER: Final = re.compile(
     r"/sys/class/(?:net/[^/]+/device/net/(?P<interface>[^/]+)/(?:statistics/)?"
-    r"|infiniband/(?P<adapter>[^/]+)/ports/(?P<port>\d+)/counters/)(?P<name>\w+):(?P<value>\d+)"
+    r"|infiniband/(?P<adapter>[^/]+)/ports/(?P<port>\d+)/counters/)(?P<name>\w+):(?P<value>\d+|N/A.*)"
 )
 _PING: Final = re.compile(
     r"--- (?P<address>\S+) ping statistics ---\s+(?P<sent>\d+) packets transmitted, (?P<received>\d+) received"
 )
 
 
-def read_counters(text: str) -> dict[str, int]:
-    """The counters by link and name. Raises LayerError if there is none, or a line is no counter."""
-    counters: dict[str, int] = {}
+def read_counters(text: str) -> dict[str, int | None]:
+    """Return the counters by link and name, None for one that the adapter does not have (`N/A (no PMA)`).
+
+    Raises LayerError if there is none, or a line is no counter.
+    """
+    counters: dict[str, int | None] = {}
     for line in text.splitlines():
         match = _COUNTER.fullmatch(line.strip())
         if match is None:
             raise LayerError(f"this is no counter of a link: {line[:100]!r}")
         link = match["interface"] or f"{match['adapter']}/{match['port']}"
-        counters[f"{link} {match['name']}"] = int(match["value"])
+        value = None if match["value"].startswith("N/A") else int(match["value"])
+        counters[f"{link} {match['name']}"] = value
     if not counters:
         raise LayerError("there is no link with counters")
     return counters

@@ -1,12 +1,14 @@
-"""Reads the network of a host: ports of RDMA adapters (`ibstat`) and interfaces (`ip -json address`)."""
+"""Reads the network of a host: RDMA ports (`ibstat`), interfaces (`ip -json address`, `ethtool`)."""
 
 import re
+from collections.abc import Mapping
 from ipaddress import ip_address
+from typing import Final
 
 import msgspec
 
 from validation.errors import LayerError
-from validation.judge.hosts.host_facts import Interface, Port
+from validation.judge.hosts.host_facts import Ethernet, Interface, Port
 
 
 class _Address(msgspec.Struct, frozen=True):
@@ -22,13 +24,15 @@ class _Interface(msgspec.Struct, frozen=True):
 def read_ibstat(text: str) -> list[Port]:
     """The ports, in order; none if the host has no adapter. Raises LayerError for an answer without one."""
     ports: list[dict[str, str]] = []
-    adapter = ""
+    adapter = firmware = ""
     for line in text.splitlines():
         key, colon, value = (part.strip() for part in line.partition(":"))
         if match := re.fullmatch(r"CA '(\S+)'", line.strip()):
-            adapter = match[1]
+            adapter, firmware = match[1], ""
+        elif key == "Firmware version":
+            firmware = value
         elif match := re.fullmatch(r"Port (\d+)", key, re.IGNORECASE):
-            ports.append({"adapter": adapter, "port": match[1]})
+            ports.append({"adapter": adapter, "port": match[1], "firmware": firmware})
         elif colon and ports:
             ports[-1][key] = value
     if not adapter and text.strip():
@@ -62,4 +66,39 @@ def _port(fields: dict[str, str]) -> Port:
         physical_state=fields.get("Physical state", ""),
         rate_gbits=float(rate[0]) if rate else 0.0,
         link_layer=fields.get("Link layer", ""),
+        firmware=fields["firmware"],
+    )
+
+
+_SPEEDS: Final = {"Mb/s": 1, "Gb/s": 1000}
+_YES: Final = {"yes": True, "no": False}
+
+
+def read_ethtool(text: str) -> list[Ethernet]:
+    """Return the interfaces, in order; of one that is described twice the last. Raises LayerError for none."""
+    fields: dict[str, dict[str, str]] = {}
+    of_one: dict[str, str] = {}
+    key = ""
+    for line in text.splitlines():
+        if match := re.fullmatch(r"Settings for (\S+):", line.strip()):
+            of_one, key = fields.setdefault(match[1], {}), ""
+            of_one.clear()
+            continue
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        key = name if colon else key
+        of_one[key] = f"{of_one.get(key, '')} {value if colon else name}".strip()
+    if not fields:
+        raise LayerError(f"ethtool: no interface in its output: {text.strip()[:100]!r}")
+    return [_ethernet(name, of_one) for name, of_one in fields.items()]
+
+
+def _ethernet(name: str, fields: Mapping[str, str]) -> Ethernet:
+    speed = re.fullmatch(r"(\d+)(Mb/s|Gb/s)", fields.get("Speed", ""))
+    modes = re.findall(r"(\d+)base", fields.get("Supported link modes", ""))
+    return Ethernet(
+        name=name,
+        speed_mbits=int(speed[1]) * _SPEEDS[speed[2]] if speed else None,
+        has_link=_YES.get(fields.get("Link detected", "")),
+        duplex=fields.get("Duplex", ""),
+        supported_mbits=max((int(mode) for mode in modes), default=0),
     )

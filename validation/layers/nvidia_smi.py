@@ -1,6 +1,7 @@
 """Reads `nvidia-smi -q -x`, of the schemas v11 (driver 515), v12 (535) and v13 (590), which name things differently."""
 
 import re
+from collections.abc import Iterator
 from typing import Final
 from xml.etree import ElementTree as ET
 
@@ -17,10 +18,11 @@ _UNCORRECTED: Final = (
 )
 _OLD_UNCORRECTED: Final = "double_bit/total"
 """GPUs before Turing count errors by bits, and have a total of each kind."""
+_DOCUMENT: Final = re.compile(r"(?=<\?xml\b)")
 
 
 def read_nvidia_smi(text: str) -> HostGpus:
-    """The GPUs of a host. Raises LayerError if this is not the XML of nvidia-smi."""
+    """Return the GPUs of a host. Raises LayerError if this is not the XML of nvidia-smi."""
     if len(text) > MAX_BYTES or "<!ENTITY" in text:
         raise LayerError("nvidia-smi: this is not its XML: too large, or with entities of its own")
     try:
@@ -29,15 +31,40 @@ def read_nvidia_smi(text: str) -> HostGpus:
         raise LayerError(f"nvidia-smi: {error}; its output: {text.strip()[:100]!r}") from error
     if root.tag != "nvidia_smi_log":
         raise LayerError(f"nvidia-smi: the document is a {root.tag}")
+    beside = [found for child in root if child.tag != "gpu" for found in _leaf(child, "")]
+    stray = [("text", tail) for child in root if (tail := (child.tail or "").strip())]
     return HostGpus(
         driver=_text(root, "driver_version"),
         attached=_number(root, "attached_gpus") or 0,
         gpus=[_gpu(element) for element in root.findall("gpu")],
+        elements=[*beside, *stray],
     )
 
 
+def read_samples(text: str) -> list[HostGpus]:
+    """Return the readings that were taken one after another. Raises LayerError if none is whole.
+
+    The load may end while the last one is printed, so that one may be cut.
+    """
+    documents = [part for part in _DOCUMENT.split(text) if part.strip()]
+    samples = [read_nvidia_smi(part) for part in documents[:-1]]
+    try:
+        samples += [read_nvidia_smi(part) for part in documents[-1:]]
+    except LayerError:
+        if not samples:
+            raise
+    if not samples:
+        raise LayerError("nvidia-smi: nothing was read while the load ran")
+    return samples
+
+
 def _gpu(gpu: ET.Element) -> HostGpu:
-    reasons = _reasons(gpu)
+    elements = list(dict.fromkeys(_leaves(gpu, "")))
+    active = {
+        path.rpartition("/")[2].removeprefix("clocks_event_reason_")
+        for path, text in elements
+        if path.startswith("clocks_event_reasons/") and text == "Active"
+    }
     return HostGpu(
         bus_id=gpu.get("id", ""),
         model=_text(gpu, "product_name"),
@@ -52,18 +79,30 @@ def _gpu(gpu: ET.Element) -> HostGpu:
         rows_failed=_flag(gpu, "remapped_rows/remapped_row_failure"),
         pcie_generation=_number(gpu, "pci/pci_gpu_link_info/pcie_gen/current_link_gen"),
         pcie_width=_number(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width"),
-        is_idle="gpu_idle" in reasons,
-        throttles=[name for name in _SLOWDOWNS if name in reasons],
+        is_idle="gpu_idle" in active,
+        throttles=[name for name in _SLOWDOWNS if name in active],
+        elements=elements,
     )
 
 
-def _reasons(gpu: ET.Element) -> set[str]:
-    """Why the clocks are where they are; until v11 they were called throttle reasons."""
-    for element in gpu:
-        if element.tag in {"clocks_event_reasons", "clocks_throttle_reasons"}:
-            prefix = element.tag.removesuffix("s") + "_"
-            return {reason.tag.removeprefix(prefix) for reason in element if reason.text == "Active"}
-    return set()
+def _leaves(parent: ET.Element, path: str) -> Iterator[tuple[str, str]]:
+    """Yield path and text of each leaf below an element, and text that stands between elements."""
+    for child in parent:
+        yield from _leaf(child, path)
+        if child.tail and child.tail.strip():
+            yield f"{path}text", child.tail.strip()
+
+
+def _leaf(child: ET.Element, path: str) -> Iterator[tuple[str, str]]:
+    # until v11 the reasons for which clocks are low were called throttle reasons
+    name = child.tag.replace("clocks_throttle_reason", "clocks_event_reason")
+    text = (child.text or "").strip()
+    if len(child):
+        if text:
+            yield f"{path}{name}/text", text
+        yield from _leaves(child, f"{path}{name}/")
+    else:
+        yield f"{path}{name}", text
 
 
 def _uncorrected(gpu: ET.Element) -> int | None:

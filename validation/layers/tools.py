@@ -18,6 +18,11 @@ COUNTERS: Final = (
     "/sys/class/infiniband/*/ports/*/counters/link_downed",
     "/sys/class/infiniband/*/ports/*/counters/symbol_error",
     "/sys/class/infiniband/*/ports/*/counters/port_rcv_errors",
+    "/sys/class/infiniband/*/ports/*/counters/port_rcv_remote_physical_errors",
+    "/sys/class/infiniband/*/ports/*/counters/port_xmit_discards",
+    "/sys/class/infiniband/*/ports/*/counters/link_error_recovery",
+    "/sys/class/infiniband/*/ports/*/counters/local_link_integrity_errors",
+    "/sys/class/infiniband/*/ports/*/counters/excessive_buffer_overrun_errors",
 )
 """Of interfaces that are devices, and of RDMA ports; bonds and VLANs are made of those."""
 
@@ -36,6 +41,7 @@ class Tool:
     """A tool. `command` makes the line for a host, empty where there is nothing to run; `program` must be there.
 
     `failure` is the verdict on a host on which it ends with another exit code than 0, `usual_seconds` what it takes.
+    `is_load`: it puts a load on the GPUs, and SAMPLES runs beside it.
     """
 
     name: str
@@ -45,6 +51,7 @@ class Tool:
     usual_seconds: int = 1
     as_root: bool = False
     failure: Verdict = Verdict.ERROR
+    is_load: bool = False
 
     def line(self, site: HostSite, host: DeclaredHost) -> str:
         """The command for a shell of the host; empty if there is nothing to run. A missing program ends it with 127."""
@@ -87,6 +94,11 @@ def _fio(site: HostSite, _host: DeclaredHost) -> str:
     )
 
 
+def _lspci(_site: HostSite, _host: DeclaredHost) -> str:
+    """Of each device the line that names it, and whether its access control redirects."""
+    return "lspci -vvv | sed -n '/^[0-9a-f]/p;/ACSCtl/p'"
+
+
 def _of_mounts(action: str) -> Callable[[HostSite, DeclaredHost], str]:
     """A line that does something in every mount, whose directory is $d; $f begins the names of our files there."""
 
@@ -97,6 +109,23 @@ def _of_mounts(action: str) -> Callable[[HostSite, DeclaredHost], str]:
         return f'true; for d in {mounts}; do f="$d/{OUR_FILES}-{site.nonce}"; {action}; done; true'
 
     return command
+
+
+SAMPLES: Final = "samples"
+"""The tool that runs beside each load, and ends with it."""
+_LARGE: Final = ("supported_clocks", "processes", "accounted_processes")
+"""Elements of nvidia-smi that make it long, and say nothing of health."""
+
+
+def _samples(_site: HostSite, host: DeclaredHost) -> str:
+    """Read the GPUs every ten seconds, after five minutes every two minutes, until the input ends."""
+    shortened = "".join(f"/<{name}>.*<\\/{name}>/d;/<{name}>/,/<\\/{name}>/d;" for name in _LARGE)
+    return (
+        f"true; n=0; while :; do nvidia-smi -q -x | sed '{shortened}s/^[[:blank:]]*//' || exit; "
+        "n=$((n+1)); [ $n -lt 30 ] && sleep 10 || sleep 120; done"
+        if host.gpus
+        else ""
+    )
 
 
 _SMI: Final = Verdict.FAIL
@@ -114,9 +143,20 @@ TOOLS: Final = {
             failure=_SMI,
         ),
         Tool("nvlink", "nvidia-smi", _fixed("nvidia-smi nvlink -s"), usual_seconds=2, failure=_SMI),
+        Tool("nvlink-errors", "nvidia-smi", _fixed("nvidia-smi nvlink -e"), usual_seconds=2, failure=_SMI),
         Tool("topology", "nvidia-smi", _fixed("nvidia-smi topo -m"), usual_seconds=2, failure=_SMI),
         Tool("kernel-log", "dmesg", _fixed("dmesg"), as_root=True),
         Tool("fabric-manager", "systemctl", _fixed("systemctl is-active nvidia-fabricmanager; true")),
+        Tool("ibstat", "ibstat", _fixed("ibstat")),
+        Tool(
+            "ethtool",
+            "ethtool",
+            _fixed(
+                'true; for d in /sys/class/net/*/device; do d=${d%/device}; ethtool "${d##*/}"; done; true'
+            ),
+        ),
+        Tool("lsmod", "lsmod", _fixed("lsmod")),
+        Tool("lspci", "lspci", _lspci, as_root=True),
         Tool("interfaces", "ip", _fixed("ip -json address")),
         Tool("frames", "ping", _frames, usual_seconds=5),
         Tool("counters", "grep", _fixed(f"grep -s -H . {' '.join(COUNTERS)}; true")),
@@ -140,7 +180,16 @@ TOOLS: Final = {
             failure=Verdict.FAIL,
         ),
         Tool("remove", "rm", _of_mounts('rm -f "$f.$(uname -n)"')),
-        Tool("nccl", "all_reduce_perf", _nccl, seconds=900, usual_seconds=180, failure=Verdict.FAIL),
+        Tool(SAMPLES, "nvidia-smi", _samples, seconds=BURN_SECONDS + 900, usual_seconds=0, failure=_SMI),
+        Tool(
+            "nccl",
+            "all_reduce_perf",
+            _nccl,
+            seconds=900,
+            usual_seconds=180,
+            failure=Verdict.FAIL,
+            is_load=True,
+        ),
         Tool("fio", "fio", _fio, seconds=900, usual_seconds=FIO_SECONDS + 60, failure=Verdict.FAIL),
         Tool(
             "burn-in",
@@ -149,6 +198,7 @@ TOOLS: Final = {
             seconds=BURN_SECONDS + 600,
             usual_seconds=BURN_SECONDS + 60,
             failure=Verdict.FAIL,
+            is_load=True,
         ),
     )
 }

@@ -2,19 +2,32 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from validation.errors import LayerError
-from validation.judge.hosts.host_facts import BurnIn, HostGpu, Interface, Mount, Port, Xid
+from validation.judge.hosts.host_facts import (
+    BurnIn,
+    Ethernet,
+    HostGpu,
+    Interface,
+    KernelLog,
+    Mount,
+    NvLinks,
+    Port,
+    Topology,
+    Xid,
+)
 from validation.layers.burn_in import read_burn_in
 from validation.layers.counters import read_counters, read_pings
 from validation.layers.fio import read_fio
-from validation.layers.kernel_log import read_xids
-from validation.layers.links import read_ibstat, read_networks
+from validation.layers.gpudirect import read_access_control, read_modules
+from validation.layers.kernel_log import read_log, read_xids
+from validation.layers.links import read_ethtool, read_ibstat, read_networks
 from validation.layers.mounts import read_mounts, read_written
 from validation.layers.nccl import read_nccl
-from validation.layers.nvidia_smi import read_nvidia_smi
-from validation.layers.nvlink import read_links, read_service, read_topology
+from validation.layers.nvidia_smi import read_nvidia_smi, read_samples
+from validation.layers.nvlink import read_link_errors, read_links, read_service, read_topology
 
 TOTAL = "<total>N/A</total>\n\t\t\t\t</double_bit>"
 RECORDED = Path(__file__).parent / "recorded"
@@ -37,7 +50,7 @@ def test_every_recording_has_its_source() -> None:
 def test_nvidia_smi_v11_has_throttle_reasons_and_retired_pages() -> None:
     host = read_nvidia_smi(recorded("nvidia-smi-v11-t4.xml"))
     assert (host.driver, host.attached) == ("515.105.01", 1)
-    assert host.gpus == [
+    assert [msgspec.structs.replace(one, elements=[]) for one in host.gpus] == [
         HostGpu(
             bus_id="00000000:00:1E.0",
             model="Tesla T4",
@@ -171,6 +184,18 @@ def test_nccl_that_was_cut_or_did_not_check() -> None:
     assert [row.wrong for row in unchecked.rows] == [0, 0, 0, None]
     wrong = read_nccl(text.replace("466.37      0", "466.37      3"))
     assert [row.wrong for row in wrong.rows] == [0, 0, 3, 0]
+    many = read_nccl(text.replace("466.37      0", "466.37  2.68435e+08"))
+    assert [row.wrong for row in many.rows] == [0, 0, 268_435_000, 0]
+    errors = text.replace("#wrong", "error").replace("470.73      0", "470.73  5e-07")
+    assert [row.wrong for row in read_nccl(errors).rows] == [0, 0, 0, 0]
+    assert read_nccl(errors.replace("0 OK", "8 FAILED")).rows[0].wrong is None
+    for other in (
+        text.replace("(GB/s)", "(MB/s)"),
+        text.replace("466.37      0", "466.37"),
+        text.replace("466.37", "inf"),
+    ):
+        with pytest.raises(LayerError, match="nccl-tests: "):
+            read_nccl(other)
     with pytest.raises(LayerError, match="no row of results"):
         read_nccl(
             "gpu-1-1: Test CUDA failure common.cu:1304 'CUDA-capable device(s) is/are busy or unavailable'"
@@ -179,7 +204,7 @@ def test_nccl_that_was_cut_or_did_not_check() -> None:
 
 def test_ibstat() -> None:
     assert read_ibstat(recorded("ibstat-roce.txt")) == [
-        Port("rdma0", 1, "Active", "LinkUp", 100.0, "Ethernet")
+        Port("rdma0", 1, "Active", "LinkUp", 100.0, "Ethernet", "16.35.3006")
     ]
     assert read_ibstat(recorded("ibstat-initializing.txt"))[0].state == "Initializing"
     both = recorded("ibstat-roce.txt") + recorded("ibstat-initializing.txt")
@@ -216,22 +241,105 @@ def test_fio() -> None:
 
 
 def test_nvlinks_of_four_v100() -> None:
-    links = read_links(recorded("nvlink-418-4xv100.txt"))
-    assert links == {gpu: dict.fromkeys(range(6), True) for gpu in range(4)}
-    dead = read_links(recorded("nvlink-418-4xv100.txt").replace("25.781 GB/s", "<inactive>", 1))
-    assert dead[0][0] is False
-    assert read_links("GPU 0: T4 (UUID: GPU-1)\n\t Link 0: words that are new\n") == {0: {0: False}}
+    text = recorded("nvlink-418-4xv100.txt")
+    assert read_links(text) == NvLinks({gpu: dict.fromkeys(range(6), 25781) for gpu in range(4)})
+    assert read_links(text.replace("25.781 GB/s", "<inactive>", 1)).mbytes_per_second[0][0] == 0
+    assert read_links(text.replace("25.781 GB/s", "25781 MB/s", 1)).mbytes_per_second[0][0] == 25781
+    head = "GPU 0: T4 (UUID: GPU-1)\n"
+    assert read_links(f"{head}\t Link 0: words that are new\n").unknown == ["Link 0: words that are new"]
+    assert read_links(f"{head}\t Link 0: 26,562 GB/s\n").unknown == ["Link 0: 26,562 GB/s"]
+    assert read_links(f"{head}{head}all links are inActive\n").unknown == [
+        "GPU 0 twice",
+        "all links are inActive",
+    ]
     with pytest.raises(LayerError, match="no GPU"):
         read_links("Failed to initialize NVML")
 
 
-def test_the_topology_of_a_dgx1_is_that_of_its_gpus_alone() -> None:
-    rows = read_topology(recorded("topology-dgx1.txt"))
-    assert list(rows) == [f"GPU{number}" for number in range(8)]
-    assert rows["GPU7"] == ["SYS", "SYS", "SYS", "NV1", "NV2", "NV1", "NV2", "X"]
-    assert read_topology("\x1b[4m\tGPU0\x1b[0m\nGPU0\t X \n") == {"GPU0": ["X"]}
+def test_the_topology_of_a_dgx1_has_its_adapters_and_affinities() -> None:
+    topology = read_topology(recorded("topology-dgx1.txt"))
+    assert list(topology.rows) == [f"GPU{number}" for number in range(8)]
+    assert topology.columns[8:] == ["mlx5_0", "mlx5_2", "mlx5_1", "mlx5_3"]
+    joined = ["SYS", "SYS", "SYS", "NV1", "NV2", "NV1", "NV2", "X", "SYS", "PHB", "SYS", "PIX", "20-39,60-79"]
+    assert topology.rows["GPU7"] == joined
+    assert read_topology("\x1b[4m\tGPU0\x1b[0m\nGPU0\t X \n") == Topology(["GPU0"], {"GPU0": ["X"]})
+    with pytest.raises(LayerError, match="the row of GPU7 has fewer cells"):
+        read_topology(recorded("topology-dgx1.txt").replace("GPU7\tSYS\tSYS\tSYS", "GPU7\tSYS\nGPU"))
     with pytest.raises(LayerError, match="no matrix"):
         read_topology("")
+
+
+def test_errors_of_nvlinks() -> None:
+    text = "GPU 0: H100 (UUID: GPU-1)\n\t Link 0: Replay Errors: 0\n\t Link 0: CRC Errors: 3\nNVML: no\n"
+    counts = {"GPU 0 Link 0 Replay Errors": "0", "GPU 0 Link 0 CRC Errors": "3", "NVML: no": "?"}
+    assert read_link_errors(text) == counts
+    with pytest.raises(LayerError, match="no GPU"):
+        read_link_errors("")
+
+
+def test_ethtool() -> None:
+    text = recorded("ethtool-2x400.txt")
+    assert read_ethtool(text)[1] == Ethernet("ens1f1np1", 400_000, True, "Full", 0)
+    down = text.replace("400000Mb/s", "Unknown!").replace("detected: yes", "detected: no")
+    assert (read_ethtool(down)[0].speed_mbits, read_ethtool(down)[0].has_link) == (None, False)
+    modes = "Settings for a:\n\tSupported link modes: 25000baseCR/Full\n\t   100000baseCR4/Full\n\tSpeed: 25Gb/s\n"
+    assert read_ethtool(modes) == [Ethernet("a", 25_000, None, "", 100_000)]
+    with pytest.raises(LayerError, match="no interface"):
+        read_ethtool("netlink error: No such device\n")
+
+
+def test_modules_and_bridges_for_gpudirect() -> None:
+    assert "mlx5_ib" in read_modules(recorded("lsmod-no-peermem.txt"))
+    on = read_access_control(recorded("lspci-acs-on.txt"))
+    assert on["17:01.0"][:3] == ["SrcValid+", "TransBlk-", "ReqRedir+"]
+    endpoint = recorded("lspci-acs-on.txt").replace("PCI bridge", "Ethernet controller")
+    assert read_access_control(endpoint) == {}
+    for parse in (read_modules, read_access_control):
+        with pytest.raises(LayerError):
+            parse("")
+
+
+def test_readings_beside_a_load_of_which_the_last_may_be_cut() -> None:
+    text = recorded("nvidia-smi-v12-a100.xml")
+    assert len(read_samples(text + text + text[:900])) == 2
+    for cut in ("", text[:900], text[:900] + text):
+        with pytest.raises(LayerError, match="nvidia-smi: "):
+            read_samples(cut)
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "bus_id"),
+    [
+        (
+            "NVRM: The NVIDIA GPU 0000:5d:00.0\nNVRM: (PCI ID: 10de:2330) in this system has\nNVRM: fallen off the bus",
+            "off the bus", "0000:5d:00.0",
+        ),
+        ("NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, Contained", "Xid 94", "0000:01:00"),
+        ("NVRM: Xid (0000:03:00): 14, Channel 1", "Xid 14", "0000:03:00"),
+        ("EDAC MC0: 1 UE memory read error on CPU_SrcID#0", "memory error", ""),
+        ("{1}[Hardware Error]: event severity: fatal", "machine check", ""),
+        ("pcieport 0000:b0:02.0: AER: Uncorrected (Fatal) error received: 0000:b1:00.0", "PCIe error", "0000:b0:02.0"),
+        ("pcieport 0000:b0:02.0: PCIe Bus Error: severity=Uncorrected (Non-Fatal)", "PCIe error", "0000:b0:02.0"),
+        ("mlx5_core 0000:a1:00.0: Port module event[error]: module 0, Cable error", "adapter error", "0000:a1:00.0"),
+        ("mlx5_core 0000:a1:00.0: poll_health: device's health compromised", "adapter error", "0000:a1:00.0"),
+        ("nfs: server 10.61.218.110 not responding, timed out", "NFS error", ""),
+        ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s!", "kernel error", ""),
+    ],
+)  # fmt: skip
+def test_faults_of_hardware_in_the_kernel_log(lines: str, name: str, bus_id: str) -> None:
+    log = read_log(f"[ 1.0] Linux\n{lines}\n")
+    assert [(fault.name, fault.bus_id) for fault in log.faults] == [(name, bus_id)]
+
+
+def test_lines_that_are_usual_corrected_or_not_known() -> None:
+    usual = "NVRM: loading NVIDIA UNIX\nEDAC MC: Ver: 3.0.0\nmce: CPU0 supports 32 MCE banks\nusb 1-1: device error\n"
+    assert read_log(usual) == KernelLog([])
+    notes = (
+        "AER: Corrected error received: 0000:b1:00.0\nEDAC MC0: 1 CE memory read error\nnfs: server a OK\n"
+    )
+    assert len(read_log(notes).notes) == 3
+    unknown = ["NVRM: a new word", "mlx5_core 0000:a1:00.0: it is degraded", "EDAC MC0: cannot read"]
+    assert read_log("\n".join(unknown)) == KernelLog([], unknown)
 
 
 def test_services() -> None:
@@ -246,6 +354,7 @@ def test_counters_of_links() -> None:
     }  # fmt: skip
     rdma = "/sys/class/infiniband/mlx5_0/ports/1/counters/link_downed:2\n"
     assert read_counters(rdma) == {"mlx5_0/1 link_downed": 2}
+    assert read_counters(rdma.replace(":2", ":N/A (no PMA)")) == {"mlx5_0/1 link_downed": None}
     for text in ("", "grep: /sys: Permission denied\n"):
         with pytest.raises(LayerError):
             read_counters(text)

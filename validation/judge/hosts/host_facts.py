@@ -8,9 +8,13 @@ from typing import Final
 import msgspec
 
 from validation.judge.check_verdict import Judgement
+from validation.judge.hosts.host_compare import below_median
+from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 NO_HOST: Final = Judgement(Verdict.ERROR, "no host answered")
+FIO_PERCENT: Final = 75
+"""The least share of the median of all hosts at which a host reads."""
 NAMED: Final = 4
 """So many faults are named in a reason; the others are counted."""
 
@@ -23,7 +27,8 @@ class HostGpu(_Fact, frozen=True):
     """One GPU as nvidia-smi describes it; None where it does not say.
 
     `uncorrected_errors` are those since the driver was loaded. `is_idle`: its clocks are down because nothing runs, so
-    its PCIe link may be, too. `throttles` are the reasons for which hardware holds the clocks down.
+    its PCIe link may be, too. `throttles` are the reasons for which hardware holds the clocks down. `elements` are
+    path and text of every leaf of its XML, in order.
     """
 
     bus_id: str
@@ -41,14 +46,21 @@ class HostGpu(_Fact, frozen=True):
     pcie_width: int | None = None
     is_idle: bool = False
     throttles: list[str] = []
+    elements: list[tuple[str, str]] = []
+
+    def text(self, *paths: str) -> str:
+        """Return the text of the first of these elements that the GPU has; empty if it has none."""
+        texts = dict(reversed(self.elements))
+        return next((texts[path] for path in paths if path in texts), "")
 
 
 class HostGpus(_Fact, frozen=True):
-    """The GPUs of a host. `attached` is how many nvidia-smi counted."""
+    """The GPUs of a host. `attached` is how many nvidia-smi counted, `elements` stand beside the GPUs."""
 
     driver: str
     attached: int
     gpus: list[HostGpu]
+    elements: list[tuple[str, str]] = []
 
 
 class Xid(_Fact, frozen=True):
@@ -103,6 +115,46 @@ class Port(_Fact, frozen=True):
     physical_state: str
     rate_gbits: float
     link_layer: str
+    firmware: str = ""
+
+
+class Ethernet(_Fact, frozen=True):
+    """A network interface as ethtool describes it; None where it does not say.
+
+    `supported_mbits` is the highest speed of its link modes, 0 if it names none.
+    """
+
+    name: str
+    speed_mbits: int | None
+    has_link: bool | None
+    duplex: str = ""
+    supported_mbits: int = 0
+
+
+class KernelLog(_Fact, frozen=True):
+    """The lines of a kernel's log that tell of hardware.
+
+    `unknown` are lines with a word of a fault, or of NVIDIA's driver, that no pattern takes; `notes` those that are no
+    fault by themselves.
+    """
+
+    faults: list[Xid]
+    unknown: list[str] = []
+    notes: list[str] = []
+
+
+class NvLinks(_Fact, frozen=True):
+    """The rate of each NVLink by GPU and link, 0 if it is inactive; and the lines that have neither."""
+
+    mbytes_per_second: dict[int, dict[int, int]]
+    unknown: list[str] = []
+
+
+class Topology(_Fact, frozen=True):
+    """How GPUs are joined: the columns, and by GPU its cells with CPU and NUMA affinity behind them."""
+
+    columns: list[str]
+    rows: dict[str, list[str]]
 
 
 class FioJob(_Fact, frozen=True):
@@ -124,17 +176,23 @@ class Mount(_Fact, frozen=True):
 
 
 class BurnIn(_Fact, frozen=True):
-    """How a load on all GPUs ended: those with wrong results, of how many, and the rate of each at the end."""
+    """How a load on all GPUs ended: those with wrong results, of how many, and the rate of each at the end.
+
+    `warnings` are the words with which it spoke of errors while it ran.
+    """
 
     faulty: list[int]
     gpus: int
     gflops: list[int]
+    warnings: list[str] = []
 
 
 class System(_Fact, frozen=True):
     """What a host of this model has when it is whole, and who says so. `gpu` is a part of the name of its GPUs.
 
-    `pcie_generation` and `pcie_width` are those of the link of a GPU under load.
+    `products` are their whole names. `pcie_generation` and `pcie_width` are those of the link of a GPU under load.
+    `memory_mib` and `power_limit_watts` are the least of a GPU, `nvlink_mbytes_per_second` of a link. `adapters` is the
+    number of RDMA ports with at least `adapter_gbits`. 0: no figure.
     """
 
     model: str
@@ -147,6 +205,12 @@ class System(_Fact, frozen=True):
     source: str
     date: str
     confidence: str
+    products: list[str] = []
+    memory_mib: int = 0
+    power_limit_watts: int = 0
+    nvlink_mbytes_per_second: int = 0
+    adapters: int = 0
+    adapter_gbits: int = 0
 
 
 class Threshold(_Fact, frozen=True):
@@ -188,13 +252,17 @@ def judge_inventory(hosts: Mapping[str, HostGpus], *, expected_hosts: int, gpus_
 
 def judge_equality(hosts: Mapping[str, HostGpus], golden: HostGpus | None = None) -> Judgement:
     """Whether driver, model, vBIOS, InfoROM and memory are equal everywhere, or as on the golden host."""
-    if not _all_gpus(hosts):
+    if not all_gpus(hosts):
         return _nothing()
     facts: dict[str, Callable[[HostGpu], object]] = {
         "model": lambda gpu: gpu.model,
         "vBIOS": lambda gpu: gpu.vbios,
         "InfoROM": lambda gpu: gpu.inforom,
         "memory": lambda gpu: f"{gpu.memory_mib} MiB",
+        "MIG": lambda gpu: gpu.text("mig_mode/current_mig"),
+        "persistence": lambda gpu: gpu.text("persistence_mode"),
+        "compute mode": lambda gpu: gpu.text("compute_mode"),
+        "ECC": lambda gpu: gpu.text("ecc_mode/current_ecc"),
     }
     wrong = _odd(
         "driver",
@@ -202,7 +270,7 @@ def judge_equality(hosts: Mapping[str, HostGpus], golden: HostGpus | None = None
         None if golden is None else golden.driver,
     )
     for what, read in facts.items():
-        values = [(place, read(gpu)) for place, gpu in _all_gpus(hosts)]
+        values = [(place, read(gpu)) for place, gpu in all_gpus(hosts)]
         wrong += _odd(what, values, read(golden.gpus[0]) if golden is not None and golden.gpus else None)
     return of_faults(wrong)
 
@@ -212,16 +280,16 @@ def judge_memory_errors(hosts: Mapping[str, HostGpus]) -> Judgement:
 
     ECC that is off counts nothing, so it is no proof.
     """
-    gpus = _all_gpus(hosts)
+    gpus = all_gpus(hosts)
     if not gpus:
         return _nothing()
     wrong = [
-        f"{place} has {gpu.uncorrected_errors} uncorrected errors"
+        needs(f"{place} has {gpu.uncorrected_errors} uncorrected errors", Repair.RESET)
         for place, gpu in gpus
         if gpu.uncorrected_errors
     ]
     for what, read in _MEMORY_FLAGS.items():
-        wrong += [f"{place}: {what}" for place, gpu in gpus if read(gpu)]
+        wrong += [needs(f"{place}: {what}", Repair.RESET) for place, gpu in gpus if read(gpu)]
     if wrong:
         return of_faults(wrong)
     unknown = [place for place, gpu in gpus if not gpu.ecc_enabled or gpu.uncorrected_errors is None]
@@ -237,29 +305,40 @@ _MEMORY_FLAGS: Final[dict[str, Callable[[HostGpu], bool | None]]] = {
 }
 
 
-def judge_faults(hosts: Mapping[str, HostGpus], xids: Mapping[str, Sequence[Xid]]) -> Judgement:
-    """Whether no kernel log has an Xid, and hardware holds no clock down. A host without its log is an error."""
-    silent = sorted(set(hosts) - set(xids))
-    if silent or not (hosts or xids):
-        return Judgement(Verdict.ERROR, f"no kernel log of {some(silent)}" if silent else "no host answered")
-    wrong = [
-        f"{name}: {error} on {bus_id} ({count} times)"
-        for name in sorted(xids)
-        for (error, bus_id), count in sorted(Counter((xid.name, xid.bus_id) for xid in xids[name]).items())
-    ]
-    wrong += [
-        f"{place} is throttled: {', '.join(gpu.throttles)}"
-        for place, gpu in _all_gpus(hosts)
-        if gpu.throttles
-    ]
-    return of_faults(wrong)
+def judge_throttles(hosts: Mapping[str, HostGpus]) -> Judgement:
+    """Judge whether hardware holds no clock down."""
+    return of_faults(
+        [
+            needs(f"{place} is throttled: {', '.join(gpu.throttles)}", Repair.COOLING)
+            for place, gpu in all_gpus(hosts)
+            if gpu.throttles
+        ]
+    )
 
 
-def judge_pcie(hosts: Mapping[str, HostGpus], *, generation: int, width: int) -> Judgement:
-    """Whether each link has its generation and width. A link of an idle GPU may rest, so that one says nothing."""
-    gpus = _all_gpus(hosts)
+def judge_pcie(
+    hosts: Mapping[str, HostGpus],
+    *,
+    generation: int,
+    width: int,
+    samples: Mapping[str, Sequence[HostGpus]] = {},
+) -> Judgement:
+    """Judge whether each link has its generation and width. That of an idle GPU may rest, so it says nothing.
+
+    `samples` are readings under load: one with full generation is proof for an idle GPU, a lower one a fault.
+    """
+    gpus = all_gpus(hosts)
     if not gpus:
         return _nothing()
+    loaded = [
+        (f"{place} under load", gpu)
+        for name in sorted(samples)
+        for sample in samples[name]
+        for place, gpu in all_gpus({name: sample})
+        if not gpu.is_idle
+    ]
+    proven = {gpu.uuid for _, gpu in loaded if (gpu.pcie_generation or 0) >= generation}
+    gpus = [*gpus, *loaded]
     narrow = [
         f"{place} has {gpu.pcie_width} of {width} lanes"
         for place, gpu in gpus
@@ -272,18 +351,23 @@ def judge_pcie(hosts: Mapping[str, HostGpus], *, generation: int, width: int) ->
         if not gpu.is_idle
     ]
     if wrong:
-        return of_faults(wrong)
-    if slow:
-        places = [place for place, _ in slow]
-        return Judgement(Verdict.INCONCLUSIVE, f"idle, so its link may rest: {some(places)}")
+        faults = [needs(what, Repair.REPLACE_HOST_PART) for what in dict.fromkeys(wrong)]
+        return of_faults(faults)
+    places = [place for place, gpu in slow if gpu.uuid not in proven]
+    if places:
+        return Judgement(
+            Verdict.INCONCLUSIVE,
+            f"idle, so its link may rest: {some(places)}; --host-test nccl puts a load on it",
+        )
     return Judgement(Verdict.PASS)
 
 
 def judge_nccl(run: NcclRun, thresholds: Iterable[Threshold], *, metric: str, fabric: str) -> Judgement:
     """Whether the run reached the bus bandwidth for its GPUs, at the size of the threshold and not on the average."""
-    wrong = [row.size_bytes for row in run.rows if row.wrong]
+    wrong = [row for row in run.rows if row.wrong]
     if wrong:
-        return Judgement(Verdict.FAIL, f"wrong values at {wrong[0]} bytes")
+        what = f"{wrong[0].wrong} wrong values at {wrong[0].size_bytes} bytes"
+        return Judgement(Verdict.FAIL, needs(what, Repair.SUPPORT))
     if not run.is_whole:
         return Judgement(Verdict.ERROR, f"{run.test or 'the run'} did not come to its end")
     threshold = find_threshold(thresholds, metric, run.devices, fabric)
@@ -371,7 +455,7 @@ def judge_kubelets(hosts: Mapping[str, int], nodes: Mapping[str, int]) -> Judgem
 
 
 def judge_fio(hosts: Mapping[str, Sequence[FioJob]], *, read_bytes_per_second: int) -> Judgement:
-    """Whether all hosts together read so fast, without an error."""
+    """Judge whether all hosts together read so fast without an error, and none much slower than the others."""
     if not hosts or not all(hosts.values()):
         return Judgement(Verdict.ERROR, "a host has no job of fio")
     wrong = [
@@ -387,6 +471,11 @@ def judge_fio(hosts: Mapping[str, Sequence[FioJob]], *, read_bytes_per_second: i
             f"{name} {rates[name] / 1e9:.2f}" for name in sorted(rates, key=rates.__getitem__)
         )
         wrong.append(f"{total / 1e9:.2f} GB/s in all, at least {read_bytes_per_second / 1e9:.2f}: {slowest}")
+    of_each = {name: sum(job.read_bytes_per_second for job in jobs) for name, jobs in hosts.items()}
+    wrong += [
+        needs(f"{name} read {rate / 1e9:.2f} GB/s, the median is {usual / 1e9:.2f}", Repair.NETWORK)
+        for name, rate, usual in below_median(of_each, FIO_PERCENT, {})
+    ]
     return of_faults(wrong)
 
 
@@ -412,7 +501,8 @@ def find_threshold(
     )
 
 
-def _all_gpus(hosts: Mapping[str, HostGpus]) -> list[tuple[str, HostGpu]]:
+def all_gpus(hosts: Mapping[str, HostGpus]) -> list[tuple[str, HostGpu]]:
+    """Return every GPU with the name of its host and its bus id."""
     return [(f"{name} {gpu.bus_id}", gpu) for name, host in sorted(hosts.items()) for gpu in host.gpus]
 
 

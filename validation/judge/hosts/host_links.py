@@ -1,12 +1,23 @@
 """The links of hosts: NVLinks and how they join the GPUs, the fabric manager, errors that were counted, full frames."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from validation.judge.check_verdict import Judgement
-from validation.judge.hosts.host_facts import NO_HOST, System, of_faults, some
+from validation.judge.hosts.host_facts import (
+    NO_HOST,
+    HostGpus,
+    NvLinks,
+    System,
+    Topology,
+    all_gpus,
+    of_faults,
+    some,
+)
 from validation.judge.hosts.host_layer import DeclaredHost, hosts_with_systems, system_of
+from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 SWITCHED: Final = "nvswitch"
@@ -14,55 +25,125 @@ SWITCHED: Final = "nvswitch"
 
 
 def judge_nvlinks(
-    hosts: Mapping[str, Mapping[int, Mapping[int, bool]]],
-    declared: Sequence[DeclaredHost],
-    systems: Sequence[System],
+    hosts: Mapping[str, NvLinks], declared: Sequence[DeclaredHost], systems: Sequence[System]
 ) -> Judgement:
-    """Whether every GPU of every host has all the links of its model, and all are active."""
+    """Judge whether every GPU of every host has all the links of its model, each at its rate."""
     if not hosts:
         return NO_HOST
     wrong: list[str] = []
     known, unknown = hosts_with_systems(hosts, declared, systems)
     for host, system in known:
-        gpus = hosts[host.name]
+        gpus = hosts[host.name].mbytes_per_second
         if len(gpus) != system.gpus:
             wrong.append(f"{host.name} shows the links of {len(gpus)} of {system.gpus} GPUs")
         for gpu, links in sorted(gpus.items()):
-            active = sum(links.values())
-            dead = [str(link) for link, is_active in sorted(links.items()) if not is_active]
+            active = sum(rate > 0 for rate in links.values())
+            dead = [str(link) for link, rate in sorted(links.items()) if not rate]
             if active != system.nvlinks or dead:
                 which = f": {', '.join(dead)} not active" if dead else ""
-                wrong.append(f"{host.name} GPU {gpu} has {active} of {system.nvlinks} NVLinks{which}")
+                finding = f"{host.name} GPU {gpu} has {active} of {system.nvlinks} NVLinks{which}"
+                wrong.append(needs(finding, Repair.RESET))
+            wrong += [
+                needs(
+                    f"{host.name} GPU {gpu} link {link} at {rate} of {system.nvlink_mbytes_per_second} MB/s",
+                    Repair.RESET,
+                )
+                for link, rate in sorted(links.items())
+                if 0 < rate * 100 < system.nvlink_mbytes_per_second * RATE_PERCENT
+            ]
+    unread = [f"{name}: {line[:100]}" for name, links in sorted(hosts.items()) for line in links.unknown]
     if wrong:
         return of_faults(wrong)
+    if unread:
+        return Judgement(
+            Verdict.INCONCLUSIVE, f"muster does not know these words about NVLinks: {some(unread)}"
+        )
     if unknown:
         return Judgement(Verdict.INCONCLUSIVE, f"no figure says how many NVLinks it has: {some(unknown)}")
     return Judgement(Verdict.PASS)
 
 
+def judge_link_errors(hosts: Mapping[str, Mapping[str, str]]) -> list[Judgement]:
+    """FAIL if an NVLink was recovered or had an error; INCONCLUSIVE by counters that muster does not know."""
+    if not hosts:
+        return [NO_HOST]
+    wrong, unknown = [], []
+    for name, counts in sorted(hosts.items()):
+        for finding, text in counts.items():
+            counter = re.sub(r"^GPU \d+ Link \d+ ", "", finding)
+            if counter in _NOT_COUNTED or text in {"0", "N/A"}:
+                continue
+            if counter in _LINK_ERRORS and text.isdecimal():
+                wrong.append(needs(f"{name} {finding}: {text}", Repair.RESET))
+            else:
+                unknown.append(f"{name} {finding}: {text[:60]}")
+    judgements = [of_faults(wrong)]
+    if unknown:
+        judgements.append(
+            Judgement(Verdict.INCONCLUSIVE, f"muster does not know this of NVLinks: {some(unknown)}")
+        )
+    return judgements
+
+
 def judge_topology(
-    hosts: Mapping[str, Mapping[str, Sequence[str]]], declared: Sequence[DeclaredHost], golden: str
+    hosts: Mapping[str, Topology],
+    declared: Sequence[DeclaredHost],
+    golden: str,
+    systems: Sequence[System] = (),
 ) -> Judgement:
-    """Whether the GPUs are joined as on the golden host or, without one, as on most hosts of the same model."""
+    """Judge whether GPUs and adapters are joined as on the golden host, else as on most hosts of the model.
+
+    Where the figures of the model name adapters, each GPU must have one behind its own PCIe switch.
+    """
     if not hosts:
         return NO_HOST
     models = {host.name: host.model for host in declared}
-    texts = {
-        name: "; ".join(f"{gpu} {' '.join(cells)}" for gpu, cells in sorted(rows.items()))
-        for name, rows in hosts.items()
-    }
-    wrong = []
-    for name, text in sorted(texts.items()):
+    of_model = {host.name: system_of(host, systems) for host in declared}
+    texts = {name: (tuple(one.columns), *map(tuple, one.rows.values())) for name, one in hosts.items()}
+    wrong: list[str] = []
+    for name, one in sorted(hosts.items()):
+        system = of_model.get(name)
+        if system is not None and system.adapters:
+            wrong += _far_adapters(name, one, system)
         peers = [texts[other] for other in sorted(texts) if models.get(other) == models.get(name)]
         is_golden = bool(golden) and models.get(golden) == models.get(name) and golden in texts
         usual = texts[golden] if is_golden else Counter(peers).most_common(1)[0][0]
-        if text != usual:
-            differing = [
-                gpu for gpu, cells in sorted(hosts[name].items()) if f"{gpu} {' '.join(cells)}" not in usual
-            ]
+        if texts[name] != usual:
+            differing = [gpu for gpu, cells in one.rows.items() if tuple(cells) not in usual]
             than = golden if is_golden else "on the other hosts"
-            wrong.append(f"{name}: {', '.join(differing) or 'the GPUs'} joined otherwise than {than}")
+            finding = f"{name}: {', '.join(differing) or 'the GPUs'} joined otherwise than {than}"
+            wrong.append(needs(finding, Repair.REPLACE_HOST_PART))
     return of_faults(wrong)
+
+
+def _far_adapters(name: str, topology: Topology, system: System) -> list[str]:
+    """Return the adapters that a host lacks: their number, and GPUs without one behind their PCIe switch."""
+    adapters = [index for index, column in enumerate(topology.columns) if not column.startswith("GPU")]
+    if len(adapters) < system.adapters:
+        finding = f"{name} shows {len(adapters)} of {system.adapters} adapters"
+        return [needs(finding, Repair.REPLACE_HOST_PART)]
+    far = [
+        gpu for gpu, cells in topology.rows.items() if not any(cells[column] in _NEAR for column in adapters)
+    ]
+    return [needs(f"{name}: no adapter near {', '.join(far)}", Repair.REPLACE_HOST_PART)] if far else []
+
+
+_NEAR: Final = frozenset({"PIX", "PXB"})
+"""At most PCIe switches stand between the two."""
+RATE_PERCENT: Final = 98
+"""The least share of its rate that an NVLink shows: tools round it."""
+_LINK_ERRORS: Final = frozenset(
+    {
+        "Replay Errors", "Recovery Errors", "CRC Errors", "CRC FLIT Error", "CRC Data Error", "CRC FLIT Errors",
+        "CRC Data Errors", "Malformed packet Errors", "Buffer overrun Errors", "Rx Errors", "Rx remote Errors",
+        "Rx General Errors", "Local link integrity Errors", "Tx discards", "Link recovery failed events",
+    }
+)  # fmt: skip
+_NOT_COUNTED: Final = frozenset(
+    {"Symbol Errors", "Symbol BER", "Effective BER", "Tx packets", "Tx bytes", "Rx packets", "Rx bytes"}
+    | {"Total link recovery events", "Raw BER"}
+)
+"""Errors that are corrected on the way, packets and bytes."""
 
 
 def judge_fabric(
@@ -76,28 +157,59 @@ def judge_fabric(
         return Judgement(Verdict.INCONCLUSIVE, reason, required=False)
     return of_faults(
         [
-            f"the fabric manager of {name} is {states[name]}"
+            needs(f"the fabric manager of {name} is {states[name]}", Repair.FABRIC)
             for name in switched
             if name in states and states[name] != "active"
         ]
     )
 
 
-def judge_counters(
-    before: Mapping[str, Mapping[str, int]], after: Mapping[str, Mapping[str, int]]
+def judge_fabric_states(
+    hosts: Mapping[str, HostGpus], declared: Sequence[DeclaredHost], systems: Sequence[System]
 ) -> Judgement:
-    """Whether no link counted anything between two readings, and none went away."""
+    """INCONCLUSIVE by GPUs that are joined by switches and do not say whether they are; those before Hopper cannot."""
+    of_model = {host.name: system_of(host, systems) for host in declared}
+    silent = [
+        place
+        for place, gpu in all_gpus(hosts)
+        if (system := of_model.get(place.split(" ")[0])) is not None
+        and system.fabric == SWITCHED
+        and system.pcie_generation >= FIRST_WITH_STATE
+        and gpu.text("fabric/state") in {"", "N/A"}
+    ]
+    if silent:
+        return Judgement(
+            Verdict.INCONCLUSIVE, f"nothing says whether it is joined with the others: {some(silent)}"
+        )
+    return Judgement(Verdict.PASS)
+
+
+FIRST_WITH_STATE: Final = 5
+"""GPUs with this generation of PCIe say the state of their fabric."""
+
+
+def judge_counters(
+    before: Mapping[str, Mapping[str, int | None]], after: Mapping[str, Mapping[str, int | None]]
+) -> Judgement:
+    """Judge whether no link counted anything between two readings, and none went away.
+
+    A counter that the adapter does not have is INCONCLUSIVE.
+    """
     if not after:
         return NO_HOST
-    wrong = []
+    wrong, unread = [], []
     for name, counters in sorted(after.items()):
         if name not in before:
             return Judgement(Verdict.ERROR, f"the counters of {name} were read once")
         for counter, value in sorted(before[name].items()):
             if counter not in counters:
                 wrong.append(f"{name} {counter.partition(' ')[0]} went away")
-            elif counters[counter] != value:
-                wrong.append(f"{name} {counter}: {counters[counter] - value:+d}")
+            elif value is None or (now := counters[counter]) is None:
+                unread.append(f"{name} {counter}")
+            elif now != value:
+                wrong.append(needs(f"{name} {counter}: {now - value:+d}", Repair.RESEAT))
+    if unread and not wrong:
+        return Judgement(Verdict.INCONCLUSIVE, f"the adapter does not count this: {some(unread)}")
     return of_faults(list(dict.fromkeys(wrong)))
 
 

@@ -1,11 +1,13 @@
 """How tools ran on hosts: for how long, and between which boots; and whether the GPUs are those of the site file."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_facts import HostGpus, System, of_faults, some
-from validation.judge.hosts.host_layer import DeclaredHost, hosts_with_systems
+from validation.judge.hosts.host_layer import DeclaredHost, hosts_with_systems, system_of
+from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 MEASURED_FIO_GRACE_MS: Final = 1000
@@ -39,15 +41,79 @@ def judge_duration(ran_ms: Mapping[str, int], what: str, *, least_ms: int) -> li
 def judge_models(
     hosts: Mapping[str, HostGpus], declared: Sequence[DeclaredHost], systems: Sequence[System]
 ) -> Judgement:
-    """Whether every GPU is of the model that a host of this model has, as the site file declares it."""
+    """Judge whether every GPU is the product that a host of this model has, with its memory."""
     wrong: list[str] = []
     known, unknown = hosts_with_systems(hosts, declared, systems)
     for host, system in known:
-        others = [gpu.model for gpu in hosts[host.name].gpus if system.gpu not in gpu.model]
+        gpus = hosts[host.name].gpus
+        others = [gpu.model for gpu in gpus if not _is_of(gpu.model, system)]
         if others:
             wrong.append(
-                f"{host.name}: {len(others)} of its GPUs are {others[0]}, a {host.model} has {system.gpu}"
+                f"{host.name}: {len(others)} of its GPUs are {others[0]}, a {host.model} has "
+                f"{' or '.join(system.products) or system.gpu}"
+            )
+        small = [gpu for gpu in gpus if gpu.memory_mib < system.memory_mib]
+        if small and not others:
+            wrong.append(
+                f"{host.name} {small[0].bus_id} has {small[0].memory_mib} of {system.memory_mib} MiB"
             )
     if not wrong and unknown:
         return Judgement(Verdict.INCONCLUSIVE, f"no figure says which GPUs it has: {some(unknown)}")
-    return of_faults(wrong)
+    return of_faults([needs(finding, Repair.REPLACE) for finding in wrong])
+
+
+def _is_of(product: str, system: System) -> bool:
+    return product in system.products if system.products else system.gpu in product
+
+
+def judge_power(
+    hosts: Mapping[str, HostGpus], declared: Sequence[DeclaredHost], systems: Sequence[System]
+) -> list[Judgement]:
+    """Judge whether every GPU may draw its default power, and that of the system's figure.
+
+    A limit that nvidia-smi does not say, or in another unit than W, is INCONCLUSIVE.
+    """
+    limits = {host.name: system_of(host, systems) for host in declared}
+    wrong, unknown = [], []
+    for name, host in sorted(hosts.items()):
+        system = limits.get(name)
+        least = system.power_limit_watts * 1000 if system is not None else 0
+        for gpu in host.gpus:
+            texts = [
+                gpu.text(*(f"{group}/{word}" for group in _GROUPS for word in words)) for words in _LIMITS
+            ]
+            now, usual = (_milliwatts(text) for text in texts)
+            if now is None:
+                unknown.append(f"{name} {gpu.bus_id}: its power limit is {texts[0]!r}")
+            elif now < max(least, usual or 0):
+                expected = max(least, usual or 0) // 1000
+                finding = f"{name} {gpu.bus_id}: power limit {now // 1000} of {expected} W"
+                wrong.append(needs(finding, Repair.SETTING))
+    judgements = [Judgement(Verdict.INCONCLUSIVE, some(unknown))] if unknown else []
+    return [of_faults(wrong), *judgements]
+
+
+_GROUPS: Final = ("gpu_power_readings", "power_readings")
+_LIMITS: Final = (("current_power_limit", "enforced_power_limit", "power_limit"), ("default_power_limit",))
+
+
+def _milliwatts(text: str) -> int | None:
+    match = re.fullmatch(r"(\d+)(?:\.(\d\d))? W", text)
+    return int(match[1]) * 1000 + int(match[2] or 0) * 10 if match else None
+
+
+def judge_owners(hosts: Mapping[str, HostGpus]) -> Judgement:
+    """Judge whether every GPU is shown once: two hosts with the same one would be one host."""
+    owners: dict[str, str] = {}
+    wrong = []
+    for name, host in sorted(hosts.items()):
+        for gpu in host.gpus:
+            if gpu.uuid in owners:
+                named = (
+                    f"{name} and {owners[gpu.uuid]} show"
+                    if owners[gpu.uuid] != name
+                    else f"{name} shows twice"
+                )
+                wrong.append(f"{named} the same GPU {gpu.uuid}")
+            owners[gpu.uuid] = name
+    return Judgement(Verdict.FAIL, "; ".join(wrong[:2])) if wrong else Judgement(Verdict.PASS)

@@ -4,11 +4,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from validation.judge.check_verdict import Judgement
-from validation.judge.hosts.host_facts import NO_HOST, BurnIn, Mount, of_faults
+from validation.judge.hosts.host_compare import below_median
+from validation.judge.hosts.host_facts import NO_HOST, BurnIn, Mount, Threshold, find_threshold, of_faults
+from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 SPREAD_PERCENT: Final = 5
-"""By how much the rates of hosts under the same load may differ (DeepOps, HPLTHRESH 1.05)."""
+"""By how much a host may be slower than the median of its model under the same load (DeepOps, HPLTHRESH 1.05)."""
+GPU_SPREAD_PERCENT: Final = 10
+"""The same of one GPU: rates of good ones differ more than their sums."""
 _ALIASES: Final = {"nfsvers": "vers", "intr": "", "nointr": ""}
 """Options that `mount` takes by another name than it shows, or does nothing with."""
 _NO_MOUNT: Final = Judgement(Verdict.INCONCLUSIVE, "no mount was declared: --mount DIRECTORY")
@@ -70,32 +74,67 @@ def judge_written(
     return of_faults(wrong)
 
 
-def judge_burn_in(hosts: Mapping[str, BurnIn], gpus: Mapping[str, int]) -> Judgement:
-    """Whether no GPU calculated anything wrong, all GPUs were loaded, and the hosts were equally fast."""
+def judge_burn_in(
+    hosts: Mapping[str, BurnIn],
+    gpus: Mapping[str, int],
+    cards: Mapping[str, str] = {},
+    thresholds: Sequence[Threshold] = (),
+) -> Judgement:
+    """Judge whether no GPU calculated anything wrong, all were loaded, and each was as fast as those of its model.
+
+    `cards` names the GPU of each host. Its figure is of one GPU; hosts without a name are compared with each other.
+    """
     if not hosts:
         return NO_HOST
+    wrong = _burnt(hosts, gpus)
+    if wrong:
+        return of_faults(wrong)
+    silent = [
+        name for name, burn in sorted(hosts.items()) if len(burn.gflops) != burn.gpus or not all(burn.gflops)
+    ]
+    if silent:
+        return Judgement(Verdict.ERROR, f"{silent[0]} did not say how fast each GPU was")
+    each = {(name, gpu): rate for name, burn in hosts.items() for gpu, rate in enumerate(burn.gflops)}
+    kinds = {key: cards.get(key[0], "") for key in each}
+    for key, rate, usual in below_median(each, 100 - GPU_SPREAD_PERCENT, kinds):
+        finding = f"{key[0]} GPU {key[1]} reached {rate} Gflop/s, the median is {usual}"
+        wrong.append(needs(finding, Repair.COOLING))
+    sums = {name: sum(burn.gflops) for name, burn in hosts.items()}
+    for name, rate, usual in below_median(sums, 100 - SPREAD_PERCENT, cards):
+        wrong.append(
+            needs(
+                f"{name} reached {rate} Gflop/s, over {SPREAD_PERCENT} % below the median {usual}",
+                Repair.COOLING,
+            )
+        )
+    for name, burn in sorted(hosts.items()):
+        least = find_threshold(thresholds, "burn-in", [cards.get(name, "")], "any")
+        low = [gpu for gpu, rate in enumerate(burn.gflops) if least is not None and rate < least.at_least]
+        if low and least is not None:
+            slowest = f"GPU {low[0]} at {burn.gflops[low[0]]}"
+            finding = f"{name}: {len(low)} GPUs below {least.at_least:g} Gflop/s by {least.source}: {slowest}"
+            wrong.append(needs(finding, Repair.COOLING))
+    if wrong:
+        return of_faults(wrong)
+    return Judgement(Verdict.PASS, f"{min(sums.values())} to {max(sums.values())} Gflop/s on a host")
+
+
+def _burnt(hosts: Mapping[str, BurnIn], gpus: Mapping[str, int]) -> list[str]:
     wrong = [
-        f"{name} GPU {gpu} calculated wrong results"
+        needs(f"{name} GPU {gpu} calculated wrong results", Repair.REPLACE)
         for name, burn in sorted(hosts.items())
         for gpu in burn.faulty
     ]
     wrong += [
+        needs(f"{name}: gpu_burn says {', '.join(burn.warnings)}", Repair.REPLACE)
+        for name, burn in sorted(hosts.items())
+        if burn.warnings
+    ]
+    return wrong + [
         f"{name}: {burn.gpus} of {gpus[name]} GPUs were loaded"
         for name, burn in sorted(hosts.items())
         if gpus.get(name) and burn.gpus != gpus[name]
     ]
-    rates = {name: sum(burn.gflops) for name, burn in hosts.items()}
-    if wrong or not rates:
-        return of_faults(wrong)
-    slowest, fastest = min(rates, key=rates.__getitem__), max(rates, key=rates.__getitem__)
-    if not rates[slowest]:
-        return Judgement(Verdict.ERROR, f"{slowest} did not say how fast it was")
-    if (rates[fastest] - rates[slowest]) * 100 > rates[fastest] * SPREAD_PERCENT:
-        wrong.append(
-            f"{slowest} reached {rates[slowest]} Gflop/s, {fastest} {rates[fastest]}: over {SPREAD_PERCENT} % apart"
-        )
-        return of_faults(wrong)
-    return Judgement(Verdict.PASS, f"{rates[slowest]} to {rates[fastest]} Gflop/s on a host")
 
 
 def _has(options: Sequence[str], option: str) -> bool:

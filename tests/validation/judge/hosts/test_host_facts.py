@@ -10,12 +10,12 @@ from validation.judge.hosts.host_facts import (
     HostGpu,
     HostGpus,
     Interface,
+    KernelLog,
     NcclRow,
     NcclRun,
     Port,
     Xid,
     judge_equality,
-    judge_faults,
     judge_fio,
     judge_inventory,
     judge_memory_errors,
@@ -23,7 +23,9 @@ from validation.judge.hosts.host_facts import (
     judge_nccl,
     judge_pcie,
     judge_ports,
+    judge_throttles,
 )
+from validation.judge.hosts.host_log import judge_logs
 from validation.judge.verdict import Verdict
 
 THRESHOLDS = load_thresholds().hosts
@@ -137,14 +139,21 @@ def test_errors_of_memory(changed: dict[str, object], verdict: Verdict, words: s
     check(judge_memory_errors(hosts(**changed)), verdict, words)
 
 
-def test_an_xid_or_a_throttled_gpu_fails_and_a_missing_log_is_an_error() -> None:
-    site = hosts()
-    check(judge_faults(site, {"dgx1-1": [], "dgx1-2": []}), Verdict.PASS)
-    xids = {"dgx1-1": [], "dgx1-2": [Xid(94, "0000:05:00", "")] * 3}
-    check(judge_faults(site, xids), Verdict.FAIL, "dgx1-2: Xid 94 on 0000:05:00 (3 times)")
-    check(judge_faults(site, {"dgx1-1": []}), Verdict.ERROR, "no kernel log of dgx1-2")
+def test_a_throttled_gpu_fails() -> None:
+    check(judge_throttles(hosts()), Verdict.PASS)
     hot = hosts(throttles=["hw_thermal_slowdown"])
-    check(judge_faults(hot, {"dgx1-1": [], "dgx1-2": []}), Verdict.FAIL, "dgx1-2 0000:05:00.0 is throttled")
+    check(judge_throttles(hot), Verdict.FAIL, "dgx1-2 0000:05:00.0 is throttled", "check cooling and power")
+
+
+def test_a_log_with_a_fault_fails_and_one_that_is_not_understood_is_no_proof() -> None:
+    whole = {"dgx1-1": KernelLog([])}
+    assert judge_logs(whole) == [Judgement(Verdict.PASS)]
+    sick, *_ = judge_logs(whole | {"dgx1-2": KernelLog([Xid(94, "0000:05:00", "")] * 3)})
+    check(sick, Verdict.FAIL, "dgx1-2: Xid 94 on 0000:05:00 (3 times) -> reset the GPU")
+    _, unknown = judge_logs(whole | {"dgx1-2": KernelLog([], ["NVRM: new"])})
+    check(unknown, Verdict.INCONCLUSIVE, "dgx1-2: NVRM: new")
+    _, note = judge_logs(whole | {"dgx1-2": KernelLog([], [], ["AER: Corrected error"])})
+    check(note, Verdict.PASS, "dgx1-2: AER: Corrected error")
 
 
 @pytest.mark.parametrize(
@@ -225,7 +234,6 @@ def test_nothing_is_never_green() -> None:
         judge_inventory({}, expected_hosts=2, gpus_per_host=8),
         judge_equality({}),
         judge_memory_errors({"a": HostGpus("d", 0, [])}),
-        judge_faults({}, {}),
         judge_pcie({}, generation=3, width=16),
         judge_fio({}, read_bytes_per_second=0),
     ):

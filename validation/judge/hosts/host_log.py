@@ -1,0 +1,38 @@
+"""Judges the kernel's logs of hosts."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from validation.judge.check_verdict import Judgement
+from validation.judge.hosts.host_facts import KernelLog, of_faults, some
+from validation.judge.hosts.repairs import needs, of_xid
+from validation.judge.verdict import Verdict
+
+MAX_LINE_CHARACTERS = 160
+
+
+def judge_logs(logs: Mapping[str, KernelLog]) -> list[Judgement]:
+    """FAIL by the faults, INCONCLUSIVE by lines that are not understood; corrected errors are named, and pass."""
+    wrong = [
+        needs(f"{name}: {error}{f' on {bus_id}' if bus_id else ''} ({count} times)", of_xid(kind, code))
+        for name, log in sorted(logs.items())
+        for (error, kind, code, bus_id), count in sorted(
+            Counter((fault.name, fault.kind, fault.code, fault.bus_id) for fault in log.faults).items()
+        )
+    ]
+    judgements = [of_faults(wrong)]
+    unknown = [
+        f"{name}: {line[:MAX_LINE_CHARACTERS]}"
+        for name, log in sorted(logs.items())
+        for line in dict.fromkeys(log.unknown)
+    ]
+    if unknown:
+        judgements.append(
+            Judgement(Verdict.INCONCLUSIVE, f"lines that muster does not know: {some(unknown)}")
+        )
+    notes = [
+        f"{name}: {line[:MAX_LINE_CHARACTERS]}" for name, log in sorted(logs.items()) for line in log.notes
+    ]
+    if notes:
+        judgements.append(Judgement(Verdict.PASS, f"no fault by itself: {some(notes)}"))
+    return judgements

@@ -1,0 +1,91 @@
+"""The layers that put a load on the hosts, and the readings beside it."""
+
+from validation.judge.check_verdict import Judgement
+from validation.judge.hosts.host_compare import below_median
+from validation.judge.hosts.host_facts import (
+    judge_fio,
+    judge_nccl,
+    of_faults,
+    site_threshold,
+)
+from validation.judge.hosts.host_layer import system_of
+from validation.judge.hosts.host_load import judge_load
+from validation.judge.hosts.host_runs import MEASURED_FIO_GRACE_MS, judge_duration
+from validation.judge.hosts.host_storage import judge_burn_in, judge_mounts
+from validation.judge.hosts.repairs import Repair, needs
+from validation.judge.verdict import Verdict
+from validation.layers import tools
+from validation.layers.burn_in import read_burn_in
+from validation.layers.fio import read_fio
+from validation.layers.nccl import read_nccl
+from validation.layers.readings import Readings
+
+NCCL_PERCENT = 90
+"""The least share of the median of its model that the bus bandwidth of a host has."""
+
+
+def nccl(readings: Readings) -> list[Judgement]:
+    """Judge all-reduce on each host, by its figure and by the hosts of the same model."""
+    scope, runs, judgements = readings.scope, readings.read("nccl", read_nccl), list[Judgement]()
+    rates: dict[str, int] = {}
+    for host in scope.site.hosts:
+        system = system_of(host, scope.systems)
+        if host.name not in runs:
+            continue
+        run, fabric = runs[host.name], system.fabric if system is not None else ""
+        judged = judge_nccl(run, scope.thresholds, metric="nccl-all-reduce", fabric=fabric)
+        judgements.append(Judgement(judged.verdict, f"{host.name}: {judged.reason}"))
+        rates[host.name] = int(max(run.rows, key=lambda row: row.size_bytes).bus_gbytes_per_second * 1000)
+    for name, rate, usual in below_median(rates, NCCL_PERCENT, readings.models()):
+        finding = f"{name} reached {rate / 1000:g} GB/s, the median is {usual / 1000:g}"
+        judgements.append(of_faults([needs(finding, Repair.RESET)]))
+    return judgements
+
+
+def fio(readings: Readings) -> list[Judgement]:
+    """Judge how fast the hosts read together, and each beside the others."""
+    if not readings.scope.site.mounts:
+        return [judge_mounts({}, (), (), ())]
+    runs, models = readings.read("fio", read_fio), []
+    least_ms = tools.FIO_SECONDS * 1000
+    read_ms = {name: min((job.read_ms for job in jobs), default=0) for name, jobs in runs.items()}
+    early = judge_duration(readings.ran_ms("fio"), "fio", least_ms=least_ms)
+    early += judge_duration(read_ms, "reading", least_ms=least_ms - MEASURED_FIO_GRACE_MS)
+    for host in readings.scope.site.hosts:
+        system = system_of(host, readings.scope.systems)
+        models += [system.gpu if system is not None else host.model] * host.gpus
+    threshold = site_threshold(readings.scope.thresholds, "fio-read", models, "nfs")
+    if threshold is None:
+        return [
+            Judgement(Verdict.INCONCLUSIVE, f"no threshold of fio-read for {len(models)} such GPUs on nfs"),
+            *early,
+        ]
+    judged = judge_fio(runs, read_bytes_per_second=int(threshold.at_least * 10**9))
+    return [judged, *early] if runs else early
+
+
+def burn_in(readings: Readings) -> list[Judgement]:
+    """Judge the results of an hour of load, and the rate of each GPU."""
+    scope = readings.scope
+    declared = {host.name: host.gpus for host in scope.site.hosts}
+    systems = {host.name: system_of(host, scope.systems) for host in scope.site.hosts}
+    cards = {
+        name: system.gpu if system is not None else readings.models()[name]
+        for name, system in systems.items()
+    }
+    judged = judge_burn_in(readings.read("burn-in", read_burn_in), declared, cards, scope.thresholds)
+    least_ms = tools.BURN_SECONDS * 1000
+    return [judged, *judge_duration(readings.ran_ms("burn-in"), "the load", least_ms=least_ms)]
+
+
+def load(readings: Readings) -> list[Judgement]:
+    """Judge the readings of GPUs under load."""
+    samples = readings.samples()
+    silent = [host.name for host in readings.scope.site.hosts if host.gpus and host.name not in samples]
+    judgements = judge_load(samples, readings.models()) if samples else []
+    if silent and not readings.problems:
+        reason = (
+            f"not read under load, as no load ran: {', '.join(silent)}; --host-test nccl puts one on them"
+        )
+        judgements.append(Judgement(Verdict.INCONCLUSIVE, reason))
+    return judgements

@@ -1,0 +1,120 @@
+"""Reads the output of tools on hosts, and gathers the outputs that cannot be read."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from orchestrator.progress import printable
+from validation.errors import LayerError
+from validation.judge.check_verdict import Judgement
+from validation.judge.events import Event, ToolRan
+from validation.judge.hosts.host_facts import HostGpus
+from validation.judge.hosts.host_layer import MISSING_TOOL, DeclaredHost, HostScope
+from validation.judge.verdict import Verdict
+from validation.layers import tools
+from validation.layers.nvidia_smi import read_nvidia_smi, read_samples
+
+T = TypeVar("T")
+_FAILED: Final = re.compile(r"\bFAILED\b")
+"""The word of test programs for a failure, beside anything else that they print."""
+
+
+@dataclass(slots=True)
+class Readings:
+    """The output of tools on hosts, read; `problems` gathers outputs that cannot be read."""
+
+    scope: HostScope
+    events: Sequence[Event]
+    problems: list[Judgement] = field(default_factory=list)
+    outputs: int = 0
+
+    def read(self, tool: str, parse: Callable[[str], T], *, first: bool = False) -> dict[str, T]:
+        """Return the last, or first, output of the tool by host. Others are a problem with the host's name."""
+        values: dict[str, T] = {}
+        for host in self.scope.site.hosts:
+            if not tools.TOOLS[tool].line(self.scope.site, host):
+                continue
+            runs = [
+                e for e in self.events if isinstance(e, ToolRan) and (e.host, e.tool) == (host.name, tool)
+            ]
+            problem = _problem(tool, host, runs)
+            if problem is not None:
+                self.problems.append(problem)
+                continue
+            run = runs[0 if first else -1]
+            if failed := _FAILED.search(run.output):
+                start = run.output.rfind("\n", 0, failed.start()) + 1
+                line = printable(
+                    run.output[max(start, failed.start() - 80) : failed.end() + 40].splitlines()[0]
+                )
+                self.problems.append(Judgement(Verdict.FAIL, f"{host.name}: {tool} says: {line}"))
+            try:
+                values[host.name] = parse(run.output)
+                self.outputs += 1
+            except LayerError as error:
+                self.problems.append(Judgement(Verdict.ERROR, f"{host.name}: {error}"))
+        return values
+
+    def samples(self) -> dict[str, list[HostGpus]]:
+        """Return the readings of nvidia-smi beside the loads by host; one that cannot be read is a problem."""
+        values: dict[str, list[HostGpus]] = {}
+        for event in self.events:
+            if not isinstance(event, ToolRan) or event.tool != tools.SAMPLES:
+                continue
+            problem = event.problem or (f"exit code {event.exit_code}" if event.exit_code else "")
+            try:
+                if not problem:
+                    values.setdefault(event.host, []).extend(read_samples(event.output))
+                    self.outputs += 1
+            except LayerError as error:
+                problem = str(error)
+            if problem:
+                reason = f"{event.host}: not read under load: {problem}"
+                self.problems.append(Judgement(Verdict.INCONCLUSIVE, reason))
+        return values
+
+    def models(self) -> dict[str, str]:
+        """Return the model of each host."""
+        return {host.name: host.model for host in self.scope.site.hosts}
+
+    def ran_ms(self, tool: str) -> dict[str, int]:
+        """By host for how long the tool ran, where it came to its end."""
+        runs = [e for e in self.events if isinstance(e, ToolRan) and e.tool == tool]
+        return {e.host: e.ran_ms for e in runs if not (e.problem or e.exit_code)}
+
+    def boots(self) -> dict[str, list[str]]:
+        """By host the boot id of every reading."""
+        ids: dict[str, list[str]] = {}
+        for event in self.events:
+            if isinstance(event, ToolRan) and not event.problem:
+                ids.setdefault(event.host, []).append(event.boot_id)
+        return ids
+
+    def runs(self, tool: str) -> int:
+        """How often the tool ran on the host on which it ran least."""
+        names = [e.host for e in self.events if isinstance(e, ToolRan) and e.tool == tool]
+        return min((names.count(host.name) for host in self.scope.site.hosts), default=0)
+
+    def gpus(self) -> dict[str, HostGpus]:
+        """Return the GPUs of each host by nvidia-smi."""
+        return self.read("nvidia-smi", read_nvidia_smi)
+
+
+def _problem(tool: str, host: DeclaredHost, runs: Sequence[ToolRan]) -> Judgement | None:
+    """Why nothing can be read of a tool on a host; None if something can."""
+    if not runs:
+        return Judgement(Verdict.ERROR, f"{host.name}: {tool} was not run")
+    last = runs[-1]
+    if last.problem:
+        return Judgement(Verdict.ERROR, f"{host.name}: {last.problem}")
+    if last.exit_code == MISSING_TOOL:
+        program = tools.TOOLS[tool].program.replace(" ", " or ")
+        return Judgement(Verdict.INCONCLUSIVE, f"{host.name} has no {program}")
+    if last.exit_code:
+        words = (last.error_output.strip() or last.output.strip()).splitlines()
+        reason = f"{host.name}: {tool} ended with exit code {last.exit_code}"
+        return Judgement(
+            tools.TOOLS[tool].failure, f"{reason}: {printable(words[-1][:200])}" if words else reason
+        )
+    return None
