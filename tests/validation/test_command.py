@@ -81,7 +81,7 @@ def test_a_part_that_there_is_not_is_refused(tmp_path: Path) -> None:
     assert done.stderr.startswith("Error: there is no part `fairnes`; there are: hardware, ")
     done = validate("--part", "hardware", cwd=tmp_path)
     assert done.returncode == 2
-    assert "no scenario proves anything of hardware: no check of it exists yet" in done.stderr
+    assert "nothing of hardware applies to the profile lab: the lab has no hardware" in done.stderr
 
 
 def test_patience_has_a_bound(tmp_path: Path) -> None:

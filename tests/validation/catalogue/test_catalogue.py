@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from validation.catalogue.catalogue import PATH, load_catalogue
+from validation.catalogue.catalogue import PATH, Profile, load_catalogue
 from validation.errors import CatalogueError
 from validation.plan.acceptance import open_acceptance, shipped_check_ids
 from validation.scenario.loader import find, load
@@ -78,6 +78,20 @@ def test_what_the_documents_ask_for_is_in_it(words: str) -> None:
         f"{requirement.id} {requirement.claim} {requirement.number}" for requirement in CATALOGUE.requirements
     ]
     assert any(words in text for text in texts)
+
+
+def test_a_figure_of_utilization_stands_in_a_row_whose_check_measures_it() -> None:
+    """A row that passes prints its figure: a row with other checks would print a figure that nothing measured."""
+    rows = [entry for entry in CATALOGUE.requirements if "% utilization" in entry.number and entry.checks]
+    assert [entry.id for entry in rows] == ["utilization.full"]
+    assert all(any(check.endswith("/utilization") for check in entry.checks) for entry in rows)
+
+
+@pytest.mark.parametrize("profile", CATALOGUE.profiles, ids=lambda profile: profile.id)
+def test_a_row_that_needs_no_hardware_is_not_excluded_for_the_lack_of_it(profile: Profile) -> None:
+    for name in ("hosts.conformance", "hosts.accelerator-use", "hosts.metadata"):
+        requirement = next(entry for entry in CATALOGUE.requirements if entry.id == name)
+        assert "hardware" not in profile.excludes(requirement)
 
 
 def test_every_section_of_the_scenarios_is_in_it() -> None:
