@@ -88,6 +88,8 @@ def test_patience_has_a_bound(tmp_path: Path) -> None:
     done = validate("--patience", "1000", cwd=tmp_path)
     assert done.returncode == 2
     assert "0.1<=x<=4.0" in done.stderr
+    done = validate("--patience", "nan", cwd=tmp_path)
+    assert (done.returncode, "nan is no number" in done.stderr) == (2, True)
 
 
 def test_a_cluster_that_cannot_be_reached_leaves_a_report_that_is_not_green(tmp_path: Path) -> None:
