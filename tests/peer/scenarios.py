@@ -6,7 +6,7 @@ renaming of nodes that are equal at the start (same size, same tenants) makes it
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -132,6 +132,13 @@ class World:
         delay = job.get("preemption_delay_s")
         created = NOW_US - int(job["age_minutes"] * MINUTE_US) + place
         groups = read_group(job["pod_group"], levels_by_topology(self.case))
+        done = Counter(
+            self.tasks[task["name"]].sub_group
+            for task in job["tasks"]
+            if self.tasks[task["name"]].status == "Succeeded"
+        )
+        if done:
+            groups = without_succeeded(groups, Counter(pod.sub_group for pod in pods), done)
         return Workload(
             id=job["name"],
             name=job["name"],
@@ -281,6 +288,30 @@ def read_group(group: Case, topologies: Mapping[str, tuple[str, ...]]) -> SubGro
         children=children,
         topology=rule,
     )
+
+
+def without_succeeded(group: SubGroup, present: Counter[str], done: Counter[str]) -> SubGroup:
+    """Return the gang without the members that have succeeded: as `orchestrator.observe.gangs` reads it.
+
+    `present` counts, by sub-group, pods that wait or run, `done` those that have succeeded. A gang of one part is as
+    small as the pods that are there; a part of several gives up as many as have succeeded in it.
+    """
+    leaves = [child for child in group.children if not child.children]
+    if len(leaves) == 1 == len(group.children):
+        leaf = leaves[0]
+        shrunk = replace(leaf, minimum=min(leaf.minimum or 1, present.total()))
+        return replace(group, children=(shrunk,))
+    children = []
+    for child in group.children:
+        if child.children:
+            children.append(without_succeeded(child, present, done))
+            continue
+        count, minimum = present[child.name], child.minimum or 0
+        if done[child.name]:
+            minimum = min(minimum, max(count, minimum - done[child.name]))
+        if minimum or count:
+            children.append(replace(child, minimum=minimum))
+    return replace(group, children=tuple(children))
 
 
 def differences(world: World, decision: Plan) -> list[str]:
