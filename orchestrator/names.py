@@ -64,11 +64,14 @@ SCHEDULER_ANNOTATION: Final = f"{GROUP}/scheduler"
 CONTROL_PLANE_ANNOTATION: Final = f"{GROUP}/control-plane"
 """On a project's namespace: `true` says that its pods may tolerate the taint of the nodes of the control plane."""
 
+DEVICE_RESOURCES_ANNOTATION: Final = f"{GROUP}/device-resources"
+"""On a project's namespace: names of resources, separated by commas, by which DeviceClasses give devices to pods."""
+
 EXPOSED_LABEL: Final = f"{GROUP}/exposed"
 """On pods: `true` says that a NodePort or a load balancer leads to them, so that all clients may reach them."""
 
-NETWORK_POLICY: Final = "muster-default"
-"""The NetworkPolicies in a project's namespace begin with this name."""
+NETWORK_POLICY_NAMES: Final = ("muster-default", "muster-default-exposed")
+"""The NetworkPolicies in a project's namespace: of all pods, and of exposed ones."""
 
 WORKLOAD_LABEL: Final = f"{GROUP}/workload"
 """On a workload, its pods, service and ingress: the name under which it was submitted."""

@@ -1,10 +1,21 @@
-"""Serves a few pages of text over HTTP: health for Kubernetes, metrics for Prometheus."""
+"""Serves a few pages of text over HTTP: health for Kubernetes, metrics for Prometheus.
 
+The connections are bounded: above `MAX_CONNECTIONS` the oldest is cut. 2,000 connections that send nothing then neither
+keep a probe of the kubelet out, nor use up the file descriptors of the process.
+"""
+
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aiohttp import web
+
+MAX_CONNECTIONS: Final = 128
+"""Maximum number of open connections, and of those that one burst adds before the oldest are cut.
+
+An answer takes milliseconds, so the oldest connection is one that asks nothing.
+"""
 
 
 class Page(NamedTuple):
@@ -32,8 +43,27 @@ async def serving_pages(pages: Mapping[str, Callable[[], Page]], host: str, port
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        yield runner.addresses[0][1]
+        if runner.server is None:
+            raise RuntimeError("a runner that is set up has a server")
+        server = await asyncio.get_running_loop().create_server(
+            _bounded(runner.server), host, port, backlog=MAX_CONNECTIONS
+        )
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            server.close()
     finally:
         await runner.cleanup()
+
+
+def _bounded(pages: web.Server) -> Callable[[], asyncio.Protocol]:
+    """Return a factory of protocols that cuts the oldest connection if there are too many."""
+
+    def protocol() -> asyncio.Protocol:
+        connections = pages.connections
+        for oldest in connections[: len(connections) - MAX_CONNECTIONS + 1]:
+            if oldest.transport is not None:
+                oldest.transport.abort()
+        return pages()
+
+    return protocol

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.manifests.render import documents, render
 from orchestrator.submit.protection import PolicyMode
 
-OPERATORS = ("muster-bindings", "muster-records")
+OPERATORS = ("muster-bindings", "muster-records", "muster-protections")
 """Holds the operator's own role bindings, whatever the mode."""
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 

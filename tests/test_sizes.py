@@ -18,7 +18,7 @@ MAX_CLASS_LINES: Final = 350
 MAX_MODULE_LINES: Final = 450
 MAX_FUNCTION_LINES: Final = 50
 LONGER_FUNCTIONS: Final = {
-    "orchestrator/control/decide/observer.py:__init__": 68,
+    "orchestrator/control/decide/observer.py:__init__": 58,
     "orchestrator/control/decide/scheduler.py:__init__": 78,
     "orchestrator/control/decide/scheduler.py:decide": 55,
 }

@@ -53,4 +53,9 @@ def devices_by_variable(site: Site) -> bool:
     return not dra.comes(site) if chosen is None else bool(chosen)
 
 
+def nodes_obey_variable(site: Site) -> bool:
+    """Whether the nodes may give a container the GPUs that its environment names, as far as the site file tells."""
+    return not STAGE.is_in(site) or bool(STAGE.value(site, "container_toolkit_envvar_when_unprivileged"))
+
+
 STAGE: Final = ContainerToolkit()

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 
 from deployment import matrix
 from deployment.site import Finding, Site
+from deployment.stages import container_toolkit
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.words import count
 
@@ -41,6 +42,7 @@ class Orchestrator(StageDefinition):
             "orchestrator_ingress_class": site.get("orchestrator", "ingress", "class"),
             "orchestrator_ingress_domain": site.get("orchestrator", "ingress", "domain"),
             "orchestrator_replicas": site.get("orchestrator", "replicas"),
+            "orchestrator_devices_by_variable": container_toolkit.nodes_obey_variable(site),
             "orchestrator_muster": MUSTER,
         }
 
@@ -54,7 +56,12 @@ class Orchestrator(StageDefinition):
             else "no operator in the cluster"
         )
         hosts = f", projects' jobs at PROJECT.{domain}" if domain else ""
-        return f"definitions, rights and settings of muster, {runs}{hosts}"
+        variable = (
+            "; containers of projects must set NVIDIA_VISIBLE_DEVICES"
+            if self.value(site, "orchestrator_devices_by_variable")
+            else ""
+        )
+        return f"definitions, rights and settings of muster, {runs}{hosts}{variable}"
 
     def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
         """Yield the image of the operator where nobody says which it is: no registry of ours has one."""

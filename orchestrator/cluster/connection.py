@@ -13,7 +13,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.cluster.errors import ClusterError, TooManyRequests, Unauthorized, Unreachable, error_of
+from orchestrator.cluster.errors import (
+    ClusterError,
+    QuotaOvertaken,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    error_of,
+)
 from orchestrator.cluster.timeouts import CLOSE_SECONDS, KEEP_ALIVE_SECONDS, Limits
 
 if TYPE_CHECKING:
@@ -168,7 +175,7 @@ class Connection:
             if retry_after is None or retry_after > self._limits.max_retry_after_seconds:
                 return None
             return retry_after + self._uniform(0, self._limits.backoff_seconds)
-        if isinstance(error, Unreachable) and is_read:
+        if isinstance(error, QuotaOvertaken) or (isinstance(error, Unreachable) and is_read):
             return self._uniform(0.5, 1.0) * self._limits.backoff_seconds * 2.0 ** (attempt - 1)
         return None
 

@@ -82,6 +82,10 @@ class Conflict(ClusterError):
     """The object is not the one, or not the version, that the request meant (409)."""
 
 
+class QuotaOvertaken(Conflict):
+    """Another request changed the use of a ResourceQuota at the same moment (409): this one was not carried out."""
+
+
 class Gone(ClusterError):
     """The resourceVersion or continue token is too old for the server (410)."""
 
@@ -125,6 +129,7 @@ class _Cause(msgspec.Struct):
 
 
 class _Details(msgspec.Struct, rename="camel"):
+    kind: str = ""
     retry_after_seconds: int = 0
     causes: list[_Cause] | None = None
 
@@ -166,6 +171,8 @@ def error_of(
     kind = _BY_STATUS.get(status, ServerFault if status >= 500 else ClusterError)
     if status == 409 and answer.reason == "AlreadyExists":
         kind = AlreadyExists
+    if status == 409 and answer.details and answer.details.kind == "resourcequotas":
+        kind = QuotaOvertaken
     causes = (answer.details.causes if answer.details else None) or ()
     if status == 429 and any(cause.reason == "DisruptionBudget" for cause in causes):
         kind = EvictionBlocked

@@ -122,6 +122,7 @@ __all__ = [
     "Metadata",
     "Namespace",
     "NamespaceStatus",
+    "NetworkPolicy",
     "Node",
     "NodeAddress",
     "NodeAffinity",
@@ -152,6 +153,8 @@ __all__ = [
     "ReplicaSet",
     "ReplicasSpec",
     "ReplicasStatus",
+    "ResourceQuota",
+    "ResourceQuotaSpec",
     "ResourceRequirements",
     "RoleBinding",
     "SchedulingGate",
@@ -426,3 +429,23 @@ class RoleBinding(Object, frozen=True):
     """A binding of a role in a namespace; only its metadata is read."""
 
     resource = resources.ROLE_BINDINGS
+
+
+class NetworkPolicy(Object, frozen=True):
+    """The senders that may reach pods of a namespace; only its metadata is read."""
+
+    resource = resources.NETWORK_POLICIES
+
+
+class ResourceQuotaSpec(Wire, frozen=True):
+    """The bounds of a namespace, by resource name."""
+
+    hard: dict[str, str | int] = {}
+
+
+class ResourceQuota(Object, frozen=True):
+    """The bounds of a namespace."""
+
+    resource = resources.RESOURCE_QUOTAS
+
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()

@@ -110,8 +110,9 @@ class Transport:
         async with Transport(access) as transport:
             pod = await transport.get(PODS.path("muster-a", "train-0"), Pod)
 
-    Every method raises only leaves of `ClusterError`. See `connection.Connection` for repetitions: refusals with
-    Retry-After, and reads whose connection failed, never a write whose connection did.
+    Every method raises leaves of `ClusterError` and nothing else. `connection.Connection` repeats refusals
+    with Retry-After or for a ResourceQuota that was overtaken, and reads whose connection failed. It never repeats a
+    write whose connection failed.
     """
 
     def __init__(

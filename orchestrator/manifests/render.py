@@ -62,6 +62,19 @@ REQUEST_ANNOTATIONS: Final = (
 )
 """Annotations of pods by which they were admitted: they do not change on a pod with a node."""
 
+TRIDENT_GROUP: Final = "trident.netapp.io"
+
+CLAIM_ANNOTATIONS: Final = tuple(
+    f"{TRIDENT_GROUP}/{name}"
+    for name in (
+        *("protocol", "fileSystem", "blockSize", "unixPermissions"),
+        *("snapshotPolicy", "snapshotReserve", "snapshotDirectory"),
+        *("cloneFromPVC", "cloneFromSnapshot", "splitOnClone", "readOnlyClone"),
+    )
+)
+"""Annotations of claims for Trident that concern the new volume alone, or claims of the same namespace. All others are
+refused: imports, export policies and shares reach volumes of the storage system, and of other namespaces."""
+
 BASELINE_SYSCTLS: Final = (
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -123,6 +136,7 @@ CONSTANTS: Final[Mapping[str, Any]] = {
     "operator_binding": OPERATOR_BINDING,
     "writer_role": WRITER_ROLE,
     "objects_quota": OBJECTS_QUOTA,
+    "network_policies": names.NETWORK_POLICY_NAMES,
     "account": OPERATOR_ACCOUNT,
     "agent_account": names.AGENT_ACCOUNT,
     "agent_namespace": names.AGENT_NAMESPACE,
@@ -140,6 +154,8 @@ CONSTANTS: Final[Mapping[str, Any]] = {
     "operator_account": f"system:serviceaccount:{SYSTEM_NAMESPACE}:{OPERATOR_ACCOUNT}",
     "operator_annotations": OPERATOR_ANNOTATIONS,
     "request_annotations": REQUEST_ANNOTATIONS,
+    "trident_group": TRIDENT_GROUP,
+    "claim_annotations": CLAIM_ANNOTATIONS,
     "baseline_capabilities": sorted(BASELINE_CAPABILITIES),
     "baseline_sysctls": BASELINE_SYSCTLS,
     "control_plane_taints": ("", *CONTROL_PLANE_TAINTS),

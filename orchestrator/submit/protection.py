@@ -80,6 +80,7 @@ ANNOTATIONS: Final = (
     names.INGRESS_HOST_ANNOTATION,
     names.SCHEDULER_ANNOTATION,
     names.CONTROL_PLANE_ANNOTATION,
+    names.DEVICE_RESOURCES_ANNOTATION,
 )
 """The annotations of a project's namespace that are the operator's to set."""
 
@@ -109,11 +110,12 @@ def annotations(
     *,
     limits_gpu_memory: bool = False,
     ingress: IngressSettings = DEFAULT_INGRESS,
+    device_resources: Iterable[str] = (),
 ) -> dict[str, str]:
     """Return the annotations of the project's namespace; settings that the project does not have are left out.
 
     Its pods mount nothing below the `closed` directories. With `limits_gpu_memory` they may mount the library.
-    `ingress` has the settings for the Ingresses of its jobs.
+    `ingress` has the settings for the Ingresses of its jobs. DeviceClasses give devices by `device_resources`.
     """
     security = spec.security
     read_only = [source for source in (_sources(security.directories, writable=False),) if source]
@@ -133,6 +135,7 @@ def annotations(
         names.INGRESS_HOST_ANNOTATION: ingress.host,
         names.SCHEDULER_ANNOTATION: security.scheduler_name or "",
         names.CONTROL_PLANE_ANNOTATION: "true" if security.control_plane else "",
+        names.DEVICE_RESOURCES_ANNOTATION: ",".join(sorted(device_resources)),
     }
     return {key: value for key, value in values.items() if value}
 
@@ -145,6 +148,7 @@ def metadata_patch(
     *,
     limits_gpu_memory: bool = False,
     ingress: IngressSettings = DEFAULT_INGRESS,
+    device_resources: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Return the merge patch from the metadata `known` of the namespace to the intended one; {} if they are equal."""
     patch: dict[str, Any] = {}
@@ -153,7 +157,13 @@ def metadata_patch(
         (
             "annotations",
             ANNOTATIONS,
-            annotations(spec, closed, limits_gpu_memory=limits_gpu_memory, ingress=ingress),
+            annotations(
+                spec,
+                closed,
+                limits_gpu_memory=limits_gpu_memory,
+                ingress=ingress,
+                device_resources=device_resources,
+            ),
             known.annotations,
         ),
     ):
@@ -280,10 +290,10 @@ def network_policies(namespace: str) -> list[dict[str, Any]]:
         "namespaceSelector": {"matchExpressions": [{"key": names.PROJECT_LABEL, "operator": "DoesNotExist"}]}
     }
     return [
-        _policy(namespace, names.NETWORK_POLICY, {}, [{"from": [same, of_cluster]}]),
+        _policy(namespace, names.NETWORK_POLICY_NAMES[0], {}, [{"from": [same, of_cluster]}]),
         _policy(
             namespace,
-            f"{names.NETWORK_POLICY}-exposed",
+            names.NETWORK_POLICY_NAMES[1],
             {"matchLabels": {names.EXPOSED_LABEL: "true"}},
             [{}],
         ),

@@ -178,6 +178,44 @@ async def test_a_refusal_that_asks_for_too_long_a_wait_is_not_repeated(
     assert clock.slept == []
 
 
+OVERTAKEN = status(
+    409,
+    "Conflict",
+    'Operation cannot be fulfilled on resourcequotas "muster-objects": the object has been modified',
+    name="muster-objects",
+    kind="resourcequotas",
+)
+"""As the API server says it if two requests are counted by one ResourceQuota at the same moment."""
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+async def test_a_write_whose_quota_was_overtaken_is_repeated(
+    server: FakeApiServer, transport: Transport, clock: ManualClock, method: str
+) -> None:
+    call = {"POST": transport.create, "PUT": transport.replace, "PATCH": transport.patch}[method]
+    server.on(method, PATH, Answer(OVERTAKEN, 409), Answer(OVERTAKEN, 409), Answer({"ok": True}))
+    assert await call(PATH, {"a": 1}) == {"ok": True}
+    assert [request.body for request in server.requests] == [{"a": 1}] * 3
+    assert len(clock.slept) == 2
+    server.on(method, LIST, Answer(OVERTAKEN, 409))
+    with pytest.raises(errors.QuotaOvertaken, match="muster-objects"):
+        await call(LIST, {"a": 1})
+    assert len(server.requests_of(method, LIST)) == 4
+
+
+async def test_a_conflict_of_another_object_is_not_repeated(
+    server: FakeApiServer, transport: Transport
+) -> None:
+    for details in ({"kind": "pods"}, {}):
+        server.on(
+            "POST", LIST, Answer(status(409, "Conflict", "the object has been modified", **details), 409)
+        )
+        with pytest.raises(errors.Conflict) as caught:
+            await transport.create(LIST, {})
+        assert type(caught.value) is errors.Conflict
+    assert len(server.requests) == 2
+
+
 async def test_a_read_whose_connection_was_cut_is_repeated(
     server: FakeApiServer, transport: Transport, clock: ManualClock
 ) -> None:

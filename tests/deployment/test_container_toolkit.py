@@ -11,6 +11,7 @@ import yaml
 from deployment import site_file, variables
 from deployment.errors import SiteError
 from deployment.stages.container_toolkit import devices_by_variable
+from deployment.stages.orchestrator import STAGE as ORCHESTRATOR
 from tests.deployment.running import ROOT, Result, play
 
 KEY = "accept-nvidia-visible-devices-envvar-when-unprivileged"
@@ -110,6 +111,34 @@ def test_the_variable_stays_only_where_gpus_are_given_by_it(
     site = site_file.load(tmp_path)
     assert devices_by_variable(site) is open_
     assert variables.of_roles(site)["container_toolkit_envvar_when_unprivileged"] is open_
+
+
+@pytest.mark.parametrize(
+    ("dra", "toolkit", "more", "is_required"),
+    [
+        ("0.5.0", True, "", False),
+        ("0.5.0", False, "", True),
+        ("off", True, "", True),
+        ("off", True, "container_toolkit: {envvar_when_unprivileged: false}\n", False),
+        ("0.5.0", True, "vars: {container_toolkit_envvar_when_unprivileged: true}\n", True),
+        ("off", True, "vars: {orchestrator_devices_by_variable: false}\n", False),
+    ],
+)
+def test_a_policy_closes_the_variable_where_the_nodes_do_not(
+    tmp_path: Path, dra: str, toolkit: bool, more: str, is_required: bool
+) -> None:
+    """A toolkit that is not installed from here may be open; a site can say by name that its nodes are closed."""
+    text = (ROOT / "inventories" / "current" / "site.yml").read_text()
+    document = yaml.safe_load(text)
+    document["versions"]["dra"] = dra
+    if not toolkit:
+        del document["versions"]["container_toolkit"]
+    (tmp_path / "site.yml").write_text(yaml.safe_dump(document) + more)
+    site = site_file.load(tmp_path)
+    assert ORCHESTRATOR.value(site, "orchestrator_devices_by_variable") is is_required
+    assert (
+        "containers of projects must set NVIDIA_VISIBLE_DEVICES" in ORCHESTRATOR.sentence(site)
+    ) is is_required
 
 
 def test_a_key_from_another_place_needs_its_digest(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
 
     done = site.muster("install")
     assert done.returncode == 0, done.stderr
-    assert "[2/3] orchestrator: controller: 10 ok, 1 changed" in done.stderr
+    assert "[2/3] orchestrator: controller: 13 ok, 1 changed" in done.stderr
     assert "deepops: not applicable: the lab brings its own control plane" in done.stderr
     assert await is_served(kubeconfig)
     assert {"--ingress-class=traefik", "--ingress-domain=gpus.example.com"} <= set(
@@ -107,7 +107,7 @@ async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
     )
     assert "not proved: no job was run, for nobody leads it" in journal(site)
     again = site.muster("install", "--from", "orchestrator", "--until", "orchestrator")
-    assert "orchestrator: controller: 10 ok, 0 changed" in again.stderr
+    assert "orchestrator: controller: 13 ok, 0 changed" in again.stderr
 
     shutil.rmtree(site.state)
     assert re.search("orchestrator +done: verified", site.muster("plan").stdout), "the cluster remembers it"
@@ -120,6 +120,7 @@ async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
     assert re.search(r"a job on 1 GPU ran on \S+, placed by muster", " ".join(proved["verify"])), proved
     assert "projects are served" in proved["orchestrator"][0]
     assert "the policies" in proved["orchestrator"][1]
+    assert "no container of a project chooses its own GPUs" in proved["orchestrator"][2]
     assert not [name for name in await names(kubeconfig, PROJECTS_OF_MUSTER.path()) if name == "verify"]
 
     await start_job(kubeconfig)

@@ -98,7 +98,7 @@ async def _people(lab: Lab, directory: Path) -> dict[str, Path]:
             metadata = {"name": person, "namespace": PEOPLE}
             await apply(transport, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
             kubeconfigs[person] = directory / f"{person}.kubeconfig"
-            kubeconfigs[person].write_text(json.dumps(await _kubeconfig(transport, lab, person)))
+            kubeconfigs[person].write_text(json.dumps(await kubeconfig_of(transport, lab, person)))
         for person, role in ROLES.items():
             await apply(transport, _binding(person, role))
             await until_granted(transport, account(person), "create", JOBS, HOME)
@@ -106,7 +106,7 @@ async def _people(lab: Lab, directory: Path) -> dict[str, Path]:
         return kubeconfigs
 
 
-async def _kubeconfig(transport: Transport, lab: Lab, person: str) -> dict[str, Any]:
+async def kubeconfig_of(transport: Transport, lab: Lab, person: str) -> dict[str, Any]:
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     answer = await transport.create(SERVICE_ACCOUNTS.path(PEOPLE, person, "token"), request)
     config: dict[str, Any] = yaml.safe_load(lab.kubeconfig.read_text())

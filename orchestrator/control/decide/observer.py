@@ -14,6 +14,7 @@ from orchestrator.cluster.gpu_nodes import GpuNode, given_gpus
 from orchestrator.cluster.objects import (
     FINISHED,
     Namespace,
+    NetworkPolicy,
     Node,
     Object,
     PersistentVolume,
@@ -21,6 +22,7 @@ from orchestrator.cluster.objects import (
     Pod,
     PodDisruptionBudget,
     Project,
+    ResourceQuota,
     RoleBinding,
     StorageClass,
 )
@@ -31,6 +33,7 @@ from orchestrator.cluster.resources import (
     GPU_NODES,
     JOBS,
     NAMESPACES,
+    NETWORK_POLICIES,
     NODES,
     PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
@@ -38,6 +41,7 @@ from orchestrator.cluster.resources import (
     PROJECTS,
     REPLICA_SETS,
     RESOURCE_CLAIMS,
+    RESOURCE_QUOTAS,
     RESOURCE_SLICES,
     ROLE_BINDINGS,
     STATEFUL_SETS,
@@ -46,7 +50,9 @@ from orchestrator.cluster.resources import (
 from orchestrator.control.decide.owner_watches import OwnerWatches
 from orchestrator.names import (
     MEMBERS_BINDING,
+    NETWORK_POLICY_NAMES,
     NOMINATED_DEVICES_ANNOTATION,
+    OBJECTS_QUOTA,
     OPERATOR_BINDING,
     SUCCESSOR_NOMINATION_ANNOTATION,
 )
@@ -113,17 +119,7 @@ class Observer:
             if with_gpu_nodes
             else ()
         )
-        self._bindings = tuple(
-            Reflector(
-                transport,
-                ROLE_BINDINGS,
-                RoleBinding,
-                params={"fieldSelector": f"metadata.name={name}"},
-                metadata_only=True,
-                on_change=self._binding_changed,
-            )
-            for name in (MEMBERS_BINDING, OPERATOR_BINDING)
-        )
+        self._protections = tuple(self._protections_of_projects(transport))
         # of these only age and owner count; they wake the loop only for a pod that waits for its owner
         self.jobs, self.stateful_sets, self.replica_sets = owners = tuple(
             Reflector(transport, resource, Object, metadata_only=True, on_change=self._owner_changed)
@@ -135,6 +131,23 @@ class Observer:
             tell=self._tell_followers,
             wake=self.changed.set,
         )
+
+    def _protections_of_projects(self, transport: "Transport") -> Iterator[Reflector[Any]]:
+        """Yield a reflector for each object that the operator restores; no decision depends on them."""
+        for resource, kind, name in (
+            (ROLE_BINDINGS, RoleBinding, MEMBERS_BINDING),
+            (ROLE_BINDINGS, RoleBinding, OPERATOR_BINDING),
+            *((NETWORK_POLICIES, NetworkPolicy, name) for name in NETWORK_POLICY_NAMES),
+            (RESOURCE_QUOTAS, ResourceQuota, OBJECTS_QUOTA),
+        ):
+            yield Reflector(
+                transport,
+                resource,
+                kind,
+                params={"fieldSelector": f"metadata.name={name}"},
+                metadata_only=kind is not ResourceQuota,
+                on_change=self._protection_changed,
+            )
 
     def listen(self, listener: Callable[[Change[Any]], None]) -> None:
         """Call `listener` with every change that a decision may depend on, but for those of pods' owners."""
@@ -199,13 +212,19 @@ class Observer:
             for uid, (metadata, why) in cache.undecodable.items()
         ]
 
+    def device_resources(self) -> frozenset[str]:
+        """Return the names of the resources by which DeviceClasses give devices to pods that name no claim."""
+        classes = self.dynamic[0].objects.values() if self.dynamic else ()
+        names = (each.spec.extended_resource_name for each in classes if isinstance(each, DeviceClass))
+        return frozenset(name for name in names if name)
+
     def _reflectors(self) -> Iterator[Reflector[Any]]:
         # namespaces before pods: followers then know at once the project of each pod
         yield from (self.claims, self.volumes, self.storage_classes)
         yield from self.dynamic
         yield from self._agents
         yield from (self.nodes, self.namespaces, self.projects, self.pods, self.budgets)
-        yield from self._bindings
+        yield from self._protections
         yield from (self.jobs, self.stateful_sets, self.replica_sets)
 
     def _caches(self) -> Iterator[Reflector[Any]]:
@@ -236,7 +255,7 @@ class Observer:
         if change.type != "modified" or before is None or before.spec != change.object.spec:
             self._notify(change)
 
-    def _binding_changed(self, change: Change[RoleBinding]) -> None:
+    def _protection_changed(self, change: Change[Any]) -> None:
         """Hand the change to the listeners; no decision depends on it."""
         for listener in self._listeners:
             listener(change)

@@ -9,8 +9,16 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
+from orchestrator.cluster.device_objects import DeviceClass
 from orchestrator.cluster.errors import ClusterError, Forbidden
-from orchestrator.cluster.objects import Condition, Namespace, Project, RoleBinding
+from orchestrator.cluster.objects import (
+    Condition,
+    Namespace,
+    NetworkPolicy,
+    Project,
+    ResourceQuota,
+    RoleBinding,
+)
 from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.resources import (
     CLUSTER_ROLES,
@@ -140,14 +148,19 @@ class ProjectController:
                 await self._reconcile(project)
 
     def _listen(self, change: Change[Any]) -> None:
-        if isinstance(change.object, Project | Namespace):
+        known = change.object
+        if isinstance(known, Project | Namespace | DeviceClass):
             self._changed.set()
-        elif isinstance(change.object, RoleBinding) and change.type != "added":
-            self._forget_binding(change.object)
+        elif isinstance(known, RoleBinding | NetworkPolicy | ResourceQuota) and _is_meddled(change):
+            self._forget(known)
 
-    def _forget_binding(self, binding: RoleBinding) -> None:
-        """The RoleBinding was changed or deleted: it is written again. Writing the same changes nothing."""
-        if self._written.pop(f"{binding.metadata.namespace}/{binding.metadata.name}", None) is not None:
+    def _forget(self, written: RoleBinding | NetworkPolicy | ResourceQuota) -> None:
+        """Note that an object of the operator was changed or deleted: it is written again.
+
+        To write the same once more changes nothing.
+        """
+        key = f"{written.metadata.namespace}/{written.metadata.name}"
+        if self._written.pop(key, None) is not None:
             self._changed.set()
 
     async def _reconcile(self, project: Project) -> None:
@@ -159,7 +172,7 @@ class ProjectController:
                 namespace = await self._namespace_of(project, allowed)
                 await self._bind(namespace, OPERATOR_BINDING, WRITER_ROLE, [OPERATOR_SUBJECT])
                 await self._label(project, namespace)
-                await self._protect(project, namespace, allowed)
+                await self._protect(namespace, allowed)
                 await self._bound_objects(project, namespace)
                 # last: members come when everything holds that bounds them
                 await self._bind(namespace, MEMBERS_BINDING, RESEARCHER, _members(project))
@@ -223,6 +236,7 @@ class ProjectController:
                     allowed.closed,
                     limits_gpu_memory=self._limits,
                     ingress=self._ingress(allowed),
+                    device_resources=self._observer.device_resources(),
                 ),
                 "ownerReferences": [_owner(project)],
             },
@@ -235,7 +249,7 @@ class ProjectController:
         domain = allowed.spec.security.ingress_domain if self._config.ingress_domain else None
         return IngressSettings(self._config.ingress_class, domain or "")
 
-    async def _protect(self, project: Project, namespace: str, allowed: Granted) -> None:
+    async def _protect(self, namespace: str, allowed: Granted) -> None:
         """Keep the policies' inputs on the namespace, and its NetworkPolicies in it."""
         for known in self._observer.namespaces.objects.values():
             if known.metadata.name == namespace:
@@ -246,17 +260,17 @@ class ProjectController:
                     allowed.closed,
                     limits_gpu_memory=self._limits,
                     ingress=self._ingress(allowed),
+                    device_resources=self._observer.device_resources(),
                 )
                 if patch:
                     path = NAMESPACES.path(None, namespace)
                     await self._transport.patch(path, patch, content_type=MERGE_PATCH)
-        key = f"network/{project.metadata.uid}"
-        if not self._config.network_policy or self._written.get(key) == namespace:
-            return
-        for policy in protection.network_policies(namespace):
-            path = NETWORK_POLICIES.path(namespace, policy["metadata"]["name"])
-            await self._transport.apply(path, policy, field_manager=FIELD_MANAGER)
-        self._written[key] = namespace
+        for policy in protection.network_policies(namespace) if self._config.network_policy else ():
+            name = policy["metadata"]["name"]
+            if self._written.get(key := f"{namespace}/{name}") != policy:
+                path = NETWORK_POLICIES.path(namespace, name)
+                await self._transport.apply(path, policy, field_manager=FIELD_MANAGER)
+                self._written[key] = policy
 
     async def _bind(self, namespace: str, name: str, role: str, subjects: list[dict[str, str]]) -> None:
         """Give the subjects alone a role in the namespace."""
@@ -329,6 +343,16 @@ class ProjectController:
             ),
         }
         return status
+
+
+def _is_meddled(change: Change[Any]) -> bool:
+    """Whether an object that the operator writes was changed or deleted.
+
+    Of a quota its bounds count: its use, in the status, changes with each pod.
+    """
+    if change.type != "modified" or not isinstance(change.object, ResourceQuota):
+        return change.type != "added"
+    return change.previous is None or change.previous.spec != change.object.spec
 
 
 def _counted(reading: Reading, decision: Plan) -> _Figures:

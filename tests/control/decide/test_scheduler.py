@@ -39,6 +39,8 @@ LISTS = (
     "/api/v1/persistentvolumes",
     "/apis/storage.k8s.io/v1/storageclasses",
     "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+    "/apis/networking.k8s.io/v1/networkpolicies",
+    "/api/v1/resourcequotas",
 )
 NOTHING = Plan(bindings=(), evictions=(), shares_gpu_milli={}, allocated_gpu_milli={}, pending={})
 

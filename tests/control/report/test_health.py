@@ -1,7 +1,12 @@
+import asyncio
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
 import aiohttp
 
 from orchestrator.control.report.health import STUCK_SECONDS, Health, health_pages
-from orchestrator.pages import serving_pages
+from orchestrator.pages import MAX_CONNECTIONS, serving_pages
 from tests.cluster.waiting import ManualClock
 
 
@@ -61,3 +66,27 @@ async def test_what_is_skipped_is_named_and_makes_nobody_unready() -> None:
     assert max(map(len, lines)) == 300
     health.on_standby()
     assert (await pages(health))["readyz"] == (200, "standing by")
+
+
+async def test_probes_are_answered_under_2000_silent_connections() -> None:
+    """They come in a burst; one of them sends half of a request."""
+    pages_of = health_pages(Health(ManualClock()))
+    async with serving_pages(pages_of, "127.0.0.1", 0) as port:
+        with ExitStack() as stack:
+            for number in range(2000):
+                opened = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+                if not number:
+                    opened.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+                if number % 50 == 0:
+                    await asyncio.sleep(0)
+            async with aiohttp.ClientSession() as session, asyncio.timeout(5):
+                for _ in range(3):
+                    async with session.get(f"http://127.0.0.1:{port}/healthz") as answer:
+                        assert answer.status == 200
+            assert _open(port) <= 2 * MAX_CONNECTIONS
+
+
+def _open(port: int) -> int:
+    """Return the number of connections that this process has accepted on the port and not closed."""
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
