@@ -179,13 +179,37 @@ class HostPathSource(Wire, frozen=True):
     path: str = ""
 
 
+class OtherSource(Wire, frozen=True):
+    """A source of a volume that a kubelet provides on any node, without its content."""
+
+
 class PodVolume(Wire, frozen=True):
-    """One volume of a pod; of its kinds only claims and paths of the node are read."""
+    """One volume of a pod. Only claims and paths of the node are read; the other kinds need nothing of a node."""
 
     name: str
     host_path: HostPathSource | None = None
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: EphemeralSource | None = None
+    config_map: OtherSource | None = None
+    csi: OtherSource | None = None
+    downward_api: OtherSource | None = msgspec.field(default=None, name="downwardAPI")
+    empty_dir: OtherSource | None = None
+    image: OtherSource | None = None
+    nfs: OtherSource | None = None
+    projected: OtherSource | None = None
+    secret: OtherSource | None = None
+
+    @property
+    def is_implemented(self) -> bool:
+        """Whether it is of one of these kinds; the API server writes a kind into every volume."""
+        kinds = self.__struct_fields__[1:]
+        return any(getattr(self, kind) is not None for kind in kinds)
+
+
+class PodSchedulingGroup(Wire, frozen=True):
+    """The group of Kubernetes' own gang scheduling that a pod is in."""
+
+    pod_group_name: str = ""
 
 
 class PodResourceClaim(Wire, frozen=True):
@@ -210,6 +234,7 @@ class PodSpec(Wire, frozen=True):
     priority: int = 0
     priority_class_name: str = ""
     scheduling_gates: list[SchedulingGate] = []
+    scheduling_group: PodSchedulingGroup | None = None
     volumes: list[PodVolume] = []
     resources: ResourceRequirements = ResourceRequirements()
     overhead: dict[str, str | int] = {}

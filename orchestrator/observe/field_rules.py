@@ -50,11 +50,18 @@ class Irrelevant:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """A field that the operator refuses in a cluster, and why; in a file it is refused as if it had no rule."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """A field of which every value is implemented; `observe` reads it."""
 
 
-Rule: TypeAlias = "Mapping[str, Rule] | Only | Each | Complete | Checked | Irrelevant | Read"
+Rule: TypeAlias = "Mapping[str, Rule] | Only | Each | Complete | Checked | Irrelevant | Refused | Read"
 
 
 def problems(value: Any, rule: Rule, place: Place = ()) -> Iterator[tuple[Place, str]]:

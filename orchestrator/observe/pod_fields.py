@@ -3,7 +3,7 @@
 The names are those of Kubernetes 1.36. A field that a later version adds is refused until it stands here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -36,7 +36,7 @@ _INSIDE: Final = Irrelevant("it takes effect inside the pod, after the kubelet h
 _NETWORK: Final = Irrelevant("it configures the network of a pod that has its node")
 _IDENTITY: Final = Irrelevant("it names or describes the object and changes no placement")
 _DURATION: Final = Irrelevant("it takes effect while the pod ends, and no time passes between decisions")
-_STORAGE: Final = Irrelevant("the kubelet provides it on any node")
+STORAGE: Final = Irrelevant("the kubelet provides it on any node")
 _ADMITTED: Final = Irrelevant("admission writes its effect on placement into other fields")
 _REPORT: Final = Irrelevant("it reports a state on which no decision depends")
 
@@ -70,7 +70,7 @@ METADATA: Final[Rule] = {
     "annotations": Checked(_muster_keys),
 }
 
-_RESOURCES: Final[Rule] = {"requests": QUANTITIES, "limits": QUANTITIES}
+RESOURCES: Final[Mapping[str, Rule]] = {"requests": QUANTITIES, "limits": QUANTITIES}
 
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 _INSIDE_A_CONTAINER: Final = (
@@ -79,10 +79,10 @@ _INSIDE_A_CONTAINER: Final = (
     *("volumeMounts", "volumeDevices", "resizePolicy", "restartPolicyRules", *_PROBES),
 )
 
-CONTAINER: Final[Rule] = {
+CONTAINER: Final[Mapping[str, Rule]] = {
     "name": READ,
     "restartPolicy": READ,
-    "resources": _RESOURCES,
+    "resources": RESOURCES,
     "ports": Each(
         {
             "name": _NETWORK,
@@ -168,18 +168,18 @@ SPREAD: Final = Complete(
     ("maxSkew", "topologyKey", "whenUnsatisfiable"),
 )
 
-VOLUME: Final[Rule] = {
+VOLUME: Final[Mapping[str, Rule]] = {
     "name": READ,
     **dict.fromkeys(
-        ("configMap", "downwardAPI", "emptyDir", "hostPath", "image", "nfs", "projected", "secret"), _STORAGE
+        ("configMap", "downwardAPI", "emptyDir", "hostPath", "image", "nfs", "projected", "secret"), STORAGE
     ),
 }
 
-POD_SPEC: Final[Rule] = {
+POD_SPEC: Final[Mapping[str, Rule]] = {
     "containers": Each(CONTAINER),
     "initContainers": Each(CONTAINER),
     "ephemeralContainers": Irrelevant("they have no resources"),
-    "resources": _RESOURCES,
+    "resources": RESOURCES,
     "overhead": QUANTITIES,
     "nodeSelector": READ,
     "affinity": AFFINITY,
@@ -225,7 +225,7 @@ _CONTAINER_STATUS: Final[Rule] = {
     "state": _STATE,
     "lastState": _STATE,
     "restartCount": READ,
-    "resources": _RESOURCES,
+    "resources": RESOURCES,
     "allocatedResources": QUANTITIES,
     **dict.fromkeys(("ready", "started", "image", "imageID", "containerID"), _REPORT),
     **dict.fromkeys(("volumeMounts", "user", "allocatedResourcesStatus", "stopSignal"), _REPORT),
@@ -252,7 +252,7 @@ POD_STATUS: Final[Rule] = {
     "containerStatuses": Each(_CONTAINER_STATUS),
     "initContainerStatuses": Each(_CONTAINER_STATUS),
     "startTime": READ,
-    "resources": _RESOURCES,
+    "resources": RESOURCES,
     "allocatedResources": QUANTITIES,
     **dict.fromkeys(("message", "hostIP", "hostIPs", "podIP", "podIPs", "qosClass"), _REPORT),
     **dict.fromkeys(("observedGeneration", "ephemeralContainerStatuses"), _REPORT),

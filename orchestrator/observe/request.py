@@ -20,6 +20,7 @@ from orchestrator.names import (
     RESERVATION_LABEL,
     SYSTEM_NAMESPACE,
 )
+from orchestrator.observe.cluster_fields import refuse_unimplemented
 from orchestrator.observe.effective_request import effective_request, requested_names, resize_state
 from orchestrator.observe.field_rules import is_counted_whole
 from orchestrator.observe.node_terms import Terms, both, terms_of
@@ -369,8 +370,10 @@ def _shared_devices(annotations: Mapping[str, str]) -> int:
 def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
     """Where the pod may run, if its volumes ask for nodes that match these terms.
 
-    Raises UnreadableRequest when it has more conditions than a decision can look at for every node.
+    Raises UnreadableRequest when it has more conditions than a decision can look at for every node, or one that is not
+    implemented.
     """
+    refuse_unimplemented(pod)
     spec = pod.spec
     for count, most, what in (
         (len(spec.tolerations), MAX_TOLERATIONS, "tolerations"),

@@ -94,8 +94,10 @@ class ClusterState:
             workload = in_pod_order(self._sized(workload))
         self.ledger.load(workload, 1)
         self.workloads[workload.id] = workload
-        if any(pod.traits.looks_at_others for pod in workload.pods if pod.traits is not NO_TRAITS):
-            self._constrained[workload.id] = None
+        for pod in workload.pods:
+            if pod.traits is not NO_TRAITS and pod.traits.looks_at_others:
+                self._constrained[workload.id] = None
+                break
         waits, runs, nominated, unstarted = _states(workload.pods)
         if workload.project not in self.tree.projects:
             if waits:

@@ -29,6 +29,8 @@ MAX_DELAY_SECONDS: Final = 640
 MAX_NOT_STARTED_DELAY_SECONDS: Final = 3600
 IN_A_ROW: Final = 2
 """The number of failures from which a node is avoided. A workload may fail that often before it backs off."""
+OF_RUNTIME: Final = frozenset(("ContainerCannotRun", "StartError"))
+"""Reasons of the container runtime. A wrong command of a user has them too, so the delay of a node does not double."""
 TOGETHER_US: Final = 2 * SECOND_US
 """Refusals of one workload within this time are one attempt: its pods start together."""
 
@@ -90,7 +92,8 @@ class Failures:
         if len(counted) < IN_A_ROW:
             return ""
         last = counted[-1]
-        left_us = self._left_us(last, delay_us(len(counted) - IN_A_ROW + 1))
+        by_kubelet = sum(rejection.reason not in OF_RUNTIME for rejection in counted)
+        left_us = self._left_us(last, delay_us(max(1, by_kubelet - IN_A_ROW + 1)))
         if left_us <= 0:
             return ""
         times = f"{len(counted)} pods in a row failed there before a container ran"

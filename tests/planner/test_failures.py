@@ -39,6 +39,10 @@ def failed(
     return Rejection(place, of, f"{of}-x", "why", kind, at_us, node_recovered, workload_recovered)
 
 
+def runtime(of: str, ago: float) -> Rejection:
+    return replace(failed("n1", of, ago), reason="StartError")
+
+
 def refused(ago: float = 1, of: str = "job") -> Rejection:
     return failed("n1", of, ago, FailureKind.REFUSED)
 
@@ -82,6 +86,12 @@ def decide(*rejections: Rejection, workloads: tuple[Workload, ...] = (JOB,), now
         ((failed("gone"), failed("gone")), {"job-0": "n1", "other-0": "n1"}),
         ((timed_out(of="x"), timed_out(of="y")), {"job-0": "n1", "other-0": "n1"}),
         ((refused(of="x"), refused(of="y")), {"job-0": "n1", "other-0": "n1"}),
+        (tuple(runtime(each, ago=9) for each in "pqrstu"), {"job-0": "n2", "other-0": "n2"}),
+        (tuple(runtime(each, ago=10) for each in "pqrstu"), {"job-0": "n1", "other-0": "n1"}),
+        (
+            (*(runtime(each, ago=12) for each in "pq"), failed(ago=12, of="x")),
+            {"job-0": "n1", "other-0": "n1"},
+        ),
     ],
 )
 def test_a_node_with_two_failures_in_a_row_is_avoided_for_a_time_that_doubles(

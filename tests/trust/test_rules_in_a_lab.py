@@ -38,6 +38,15 @@ DEVICE_CLASS = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 PROBE = {"httpGet": {"host": "10.0.0.1", "port": 80}}
 
+TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+
+
+def beside(namespaces: Body) -> Body:
+    """An affinity to the pods of these namespaces."""
+    term = {**TERM, "namespaceSelector": namespaces}
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
 REFUSED = {
     "node-name": template(nodeName="dgx1-1"),
     "node-name-with-gpus": template(container=gpus(8), nodeName="dgx1-1", schedulerName="muster"),
@@ -57,6 +66,28 @@ REFUSED = {
     "gpu-scheduler-claim": template(resourceClaims=CLAIM),
     "gpu-scheduler-class": template(container={"resources": {"limits": {DEVICE_CLASS: "1"}}}),
     "gpu-scheduler-annotation": template({"muster.dev/gpu-fraction": "0.5"}),
+    "scheduling-fields": template(affinity=beside({"matchLabels": {"team": "a"}})),
+    "scheduling-fields-preferred": template(
+        affinity={
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 1,
+                        "podAffinityTerm": {**TERM, "namespaceSelector": {"matchLabels": {"a": "b"}}},
+                    }
+                ]
+            }
+        }
+    ),
+    "scheduling-fields-operator": template(
+        affinity=beside(
+            {
+                "matchExpressions": [
+                    {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["x"]}
+                ]
+            }
+        )
+    ),
     "operator-annotations": template({"muster.dev/gpu-devices": "0,1"}, schedulerName="muster"),
     "operator-annotations-empty": template({"muster.dev/gpu-devices": ""}, schedulerName="muster"),
     "operator-annotations-nomination": template({"muster.dev/nominated-devices": "0"}),
@@ -104,6 +135,10 @@ REFUSED = {
 
 ALLOWED = {
     "plain": template(),
+    "namespace-by-name": template(affinity=beside({"matchLabels": {"kubernetes.io/metadata.name": "x"}})),
+    "every-namespace": template(
+        affinity=beside({}), tolerations=[{"key": "example.com/special", "operator": "Exists"}]
+    ),
     "gpus": template(container=gpus(8), schedulerName="muster"),
     "fraction": template({"muster.dev/gpu-fraction": "0.5"}, schedulerName="muster"),
     "claim": template(schedulerName="muster", resourceClaims=CLAIM),
@@ -166,6 +201,7 @@ RULES = {
     "node-name",
     "gpu-scheduler",
     "gpu-resource",
+    "scheduling-fields",
     "operator-annotations",
     "annotation-size",
     "priority-class",

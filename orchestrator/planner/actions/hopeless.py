@@ -43,7 +43,9 @@ def _kind(
     session: Session, workload: Workload, chunk: Chunk, owner: Hashable
 ) -> tuple[tuple[Hashable, ...], Size]:
     """What two requests must have in common to be compared, and the size of this one."""
-    tier = (session.reservations.key(workload, chunk), session.shape_beside_others(chunk))
+    tier = session.reservations.key(workload, chunk)
+    if session.ledger.neighbours is not None:
+        tier = (*tier, *session.shape_beside_others(chunk))
     first = chunk[0].request
     if all(pod is chunk[0] or pod.request == first for pod in chunk) and workload.groups is None:
         constraints = {id(pod.constraints): pod.constraints for pod in chunk}

@@ -29,6 +29,10 @@ _LISTED_NODES_PER_LOOKUP = 32
 """So many nodes of a list are gone through in the time that it takes to look at one."""
 
 
+_MAX_SCORE = 1 << 32
+"""Above the score of each node."""
+
+
 class Placer:
     """Finds placements on one ledger."""
 
@@ -393,7 +397,7 @@ class Placer:
     def _find_portion(
         self, workload: Workload, pod: Pod, positions: Collection[int] | None, *, later: bool
     ) -> Placement | None:
-        best: tuple[tuple[bool, int, bool, int, int, int], NodeAccount, tuple[int, ...]] | None = None
+        best: tuple[tuple[int, bool, int, int, int], NodeAccount, tuple[int, ...]] | None = None
         scores = None if pod.traits.preferences is None else self._scores(pod, pod.traits.preferences)
         admitting = self._open_to(workload, pod, later=later)
         nodes = self.ledger.nodes
@@ -414,8 +418,8 @@ class Placer:
                 continue
             foreign, free, _ = choice[0]
             lent = self._is_promised(account, workload, pod)
-            score = 0 if scores is None else scores[position]
-            key = (lent, -score, foreign, free, account.idle_devices, account.position)
+            rank = lent if scores is None else lent * _MAX_SCORE - scores[position]
+            key = (rank, foreign, free, account.idle_devices, account.position)
             if best is not None and key >= best[0]:
                 continue
             chosen = tuple(device for _, _, device in choice)
