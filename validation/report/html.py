@@ -17,6 +17,8 @@ from validation.report.record import CheckResult, Report, RequirementResult
 
 MAX_SHOWN = 500
 """How many checks and evictions the page has; report.json has all."""
+HOSTS_IN_A_TABLE = 10
+"""The columns of a table of hosts by layer."""
 MAX_HOSTS = 8
 MAX_WAIVERS = 3
 MAX_LIMITS = 10
@@ -48,6 +50,7 @@ def render(report: Report) -> str:
         max_hosts=MAX_HOSTS,
         max_waivers=MAX_WAIVERS,
         max_limits=MAX_LIMITS,
+        hosts_in_a_table=HOSTS_IN_A_TABLE,
         findings=_findings(report),
         contents=_contents(report),
         host_layers=list(dict.fromkeys(layer for row in report.hosts or () for layer in row.layers)),
