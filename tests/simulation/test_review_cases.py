@@ -79,7 +79,11 @@ EXPECTED = {
         2, runs={"d1-1": "n1", "e-1": "n1"}, holds_gpu_milli={"d": 3000, "e": 1000}
     ),
     "victims-that-leave-idle-gpus": Expectation(
-        2, runs={"a": "node0", "d": "node0"}, waits=("b", "c"), holds_gpu_milli={"q0": 5000, "q1": 3000}
+        # b and c are within quota, and a is not: docs/decisions/pods-within-quota.md
+        2,
+        runs={"b": "node0", "c": "node0", "d": "node0"},
+        waits=("a",),
+        holds_gpu_milli={"q0": 2000, "q1": 3000},
     ),
 }
 
