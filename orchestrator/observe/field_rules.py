@@ -76,7 +76,7 @@ def problems(value: Any, rule: Rule, place: Place = ()) -> Iterator[tuple[Place,
         for index, entry in enumerate(value if isinstance(value, list) else ()):
             yield from problems(entry, rule.entry, (*place, index))
     elif isinstance(rule, Complete) and isinstance(value, dict):
-        yield from ((place, f"{name} is missing") for name in rule.required if name not in value)
+        yield from ((place, f"{name} is missing") for name in rule.required if not value.get(name))
         yield from problems(value, rule.fields, place)
     elif isinstance(rule, Checked):
         yield from rule.problems(value, place)

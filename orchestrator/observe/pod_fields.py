@@ -145,7 +145,7 @@ AFFINITY: Final[Rule] = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": Each(_NODE_TERM)},
         "preferredDuringSchedulingIgnoredDuringExecution": Each(
-            Complete({"weight": READ, "preference": _NODE_TERM}, ("weight", "preference"))
+            Complete({"weight": READ, "preference": _NODE_TERM}, ("weight",))
         ),
     },
     "podAffinity": _POD_TERMS,

@@ -134,6 +134,7 @@ EXPECTED: Final[dict[str, tuple[list[str], dict[str, tuple[Waiting, str]]]]] = {
 }
 """By file, the pods that run in the end, and the reasons of the workloads that are pending."""
 
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 TEMPLATE: Final = """\
 nodes: [{name: n1, gpus: 8}]
 projects: {a: {quota: 8}}
@@ -421,10 +422,26 @@ def test_an_amount_that_a_node_cannot_have_is_refused(
     assert words in str(refused.value)
 
 
-def test_a_field_that_a_term_needs_is_missing_by_name(loaded: Callable[[str], model.Snapshot]) -> None:
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": [{"namespaces": ["n"]}]}
-    with pytest.raises(UsageError, match=r"file.yaml:13: topologyKey is missing"):
-        loaded(with_template(spec(affinity={"podAntiAffinity": required})))
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("topologyKey", {"affinity": {"podAntiAffinity": {REQUIRED: [{"namespaces": ["n"]}]}}}),
+        ("topologyKey", {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": ""}]}}}),
+        (
+            "maxSkew",
+            {
+                "topologySpreadConstraints": [
+                    {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 0}
+                ]
+            },
+        ),
+    ],
+)
+def test_a_field_that_a_term_needs_is_missing_by_name(
+    name: str, fields: dict[str, Any], loaded: Callable[[str], model.Snapshot]
+) -> None:
+    with pytest.raises(UsageError, match=rf"file.yaml:\d+: {name} is missing"):
+        loaded(with_template(spec(**fields)))
 
 
 def test_the_command_exits_with_2_and_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
