@@ -335,7 +335,9 @@ async def test_a_reason_of_an_eviction_is_not_written_in_the_operators_name(
 async def test_what_a_pod_was_bound_by_stays(metadata: Body, dev: Transport, admin: Transport) -> None:
     annotations = {"muster.dev/gpu-fraction": "0.9", "muster.dev/preemptible": "true"}
     path, node = PODS.path(HOME, "bound"), (await admin.get(NODES.path()))["items"][0]["metadata"]["name"]
-    await admin.create(PODS.path(HOME), pod("bound", template(annotations, nodeName=node)))
+    await admin.create(
+        PODS.path(HOME), pod("bound", template(annotations, nodeName=node, schedulerName="muster"))
+    )
     try:
         with pytest.raises(Invalid, match="rule bound-request"):
             await dev.patch(path, {"metadata": metadata})
