@@ -19,7 +19,7 @@ WEB_TESTS = tests/musterweb tests/chart tests/agent/test_metrics.py tests/client
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site validate image test test-gpu test-rare test-cli test-trust test-web test-installer test-upstream test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site validate image rehearsal test test-gpu test-rare test-cli test-trust test-web test-installer test-upstream test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 §4.8-4.10 and our own scenarios on a real API server, write reports/<run>/
 	@$(UV) run --frozen muster validate $(PARTS:%=--part %) $(if $(OUT),--out $(OUT))
@@ -55,6 +55,9 @@ test-upstream: environment ## each name that muster uses of other projects, agai
 
 test-guests: environment ## the part of `make test-installer` that needs no control plane
 	@$(TEST_INSTALLER) -m installer
+
+rehearsal: environment ## from bare guests to a signed record by the real DeepOps and kubespray, without a network; root and MUSTER_UPSTREAM; goes on where it failed, KEEP=1, DOWN=1
+	@$(UV) run --frozen python -m tests.rehearsal $(if $(KEEP),--keep) $(if $(DOWN),--down)
 
 mutants: environment lab-binaries ## break the scheduler on purpose: each defect must make the scenarios fail
 	@$(UV) run --frozen python -m tests.mutants

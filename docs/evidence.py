@@ -17,12 +17,22 @@ This page says which parts ran on which real programs and hardware, and which di
 
 
 def page() -> str:
-    """Return the page: a table for each subject, the list of what was not run, and the text of evidence.md.in."""
+    """Return the page: what was not run, a table of the stages and of each subject, and the text of evidence.md.in."""
     data = yaml.safe_load(DATA.read_text(encoding="utf-8"))
     tables = [f"## {title}\n\n{_table(entries)}\n" for title, entries in data["ran"].items()]
     missing = "\n".join(f"- {each}" for each in data["not_run"])
     text = DATA.with_name("evidence.md.in").read_text(encoding="utf-8")
-    return "\n".join([_BEGIN, f"## Not run yet\n\n{missing}\n", *tables, text])
+    stages = f"## Stages of `muster install`\n\n{_stages(data['stages'])}\n"
+    return "\n".join([_BEGIN, f"## Not run yet\n\n{missing}\n", stages, *tables, text])
+
+
+def _stages(entries: list[dict[str, Any]]) -> str:
+    rows = [
+        f"| {each['stage']} | {each['real']} | {each['stand_in']} | {each['never']} | {_commands(each['by'])} |"
+        for each in entries
+    ]
+    head = ["| stage | run for real | on a stand-in | never | by |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *rows])
 
 
 def _table(entries: list[dict[str, Any]]) -> str:

@@ -60,15 +60,15 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster" / "guests"
 
 
-def base(suite: str) -> Base:
-    """Return the root file system of an Ubuntu release, made on first use. Raises Unusable."""
-    recipe = repr((RECIPE, suite, ORDINARY, BROUGHT, _downloaded(suite))).encode()
+def base(suite: str, more: tuple[str, ...] = ()) -> Base:
+    """Return the root file system of an Ubuntu release with more packages, made on first use. Raises Unusable."""
+    recipe = repr((RECIPE, suite, ORDINARY, BROUGHT, _downloaded(suite), *more)).encode()
     made = cache() / f"{suite}-{hashlib.sha256(recipe).hexdigest()[:12]}"
     with locked(cache() / f"{suite}.lock"):
         if not made.exists():
             unfinished = made.with_suffix(".unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)
-            _make(suite, unfinished)
+            _make(suite, unfinished, more)
             unfinished.rename(made)
     return Base(made / "root", made / "packages")
 
@@ -93,11 +93,15 @@ def _downloaded(suite: str) -> tuple[str, ...]:
     return DOWNLOADED.get(suite, ("docker.io", "nfs-common", *KUBESPRAY))
 
 
-def _make(suite: str, target: Path) -> None:
+def archive_lines(suite: str) -> list[str]:
+    """Return the lines by which apt knows the archive of an Ubuntu release and its updates."""
+    trust = f"signed-by={KEYRING}" if KEYRING.exists() else "trusted=yes"  # Debian 12 has no such package
+    return [f"deb [{trust}] {ARCHIVE} {pocket} main universe" for pocket in (suite, f"{suite}-updates")]
+
+
+def _make(suite: str, target: Path, more: tuple[str, ...]) -> None:
     root, packages = target / "root", target / "packages"
     packages.mkdir(parents=True)
-    trust = f"signed-by={KEYRING}" if KEYRING.exists() else "trusted=yes"  # Debian 12 has no such package
-    pockets = [f"deb [{trust}] {ARCHIVE} {pocket} main universe" for pocket in (suite, f"{suite}-updates")]
     hooks = (
         'chroot "$1" apt-get clean',
         f'chroot "$1" apt-get -qq -y --no-install-recommends --download-only install {" ".join(_downloaded(suite))}',
@@ -105,8 +109,11 @@ def _make(suite: str, target: Path) -> None:
         'chroot "$1" systemctl disable --quiet ssh.service ssh.socket',
     )
     options = ["--mode=root", "--variant=minbase", "--quiet", "--dpkgopt=force-unsafe-io"]
-    options += [f"--include={','.join(ORDINARY + BROUGHT)}", *(f"--customize-hook={hook}" for hook in hooks)]
-    call(["mmdebstrap", *options, suite, str(root), *pockets])
+    options += [
+        f"--include={','.join(ORDINARY + BROUGHT + more)}",
+        *(f"--customize-hook={hook}" for hook in hooks),
+    ]
+    call(["mmdebstrap", *options, suite, str(root), *archive_lines(suite)])
     (root / "etc/apt/sources.list").write_text("")
     (root / "etc/hostname").unlink(missing_ok=True)
     (root / "etc/machine-id").write_text("")

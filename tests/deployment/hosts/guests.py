@@ -131,7 +131,7 @@ class Guest:
     @property
     def leader(self) -> int:
         """Its init; another one after each boot, 0 while there is none."""
-        return _child(_child(self.monitor))
+        return child_of(child_of(self.monitor))
 
     def start(self) -> None:
         """Boot, and wait until systemd has started everything. Raises Unusable."""
@@ -153,7 +153,7 @@ class Guest:
         """Wait for a boot to end, for another one than `after` where that is given. Raises Unusable."""
         deadline = time.monotonic() + BOOT_SECONDS
         while not (self._up() and self.boot_id() != after):
-            if not _alive(self.monitor) or time.monotonic() > deadline:
+            if not is_alive(self.monitor) or time.monotonic() > deadline:
                 said = (folder() / f"{self.name}.log").read_text(errors="replace")[-800:]
                 raise Unusable(f"guest {self.name} does not boot: {said}")
             time.sleep(0.2)
@@ -187,20 +187,20 @@ class Guest:
 
     def kill(self) -> None:
         """Pull the plug."""
-        nspawn = _child(self.monitor)
-        leader = _child(nspawn)
+        nspawn = child_of(self.monitor)
+        leader = child_of(nspawn)
         for process in (self.monitor, nspawn, leader):
-            if process and _alive(process):
+            if process and is_alive(process):
                 os.kill(process, signal.SIGKILL)
         deadline = time.monotonic() + 120
         if self._process is not None:
             self._process.wait(120)
-        while any(map(_alive, (self.monitor, nspawn, leader))) and time.monotonic() < deadline:
+        while any(map(is_alive, (self.monitor, nspawn, leader))) and time.monotonic() < deadline:
             time.sleep(0.1)
 
     def destroy(self) -> None:
         """Stop the guest and remove all that it had."""
-        if _alive(self.monitor):
+        if is_alive(self.monitor):
             self.kill()
         if self.disk.is_mount():
             call(["umount", str(self.disk)])
@@ -233,7 +233,7 @@ class Guest:
         return yaml.safe_dump({"all": {"hosts": {self.name: variables}}})
 
 
-def _child(pid: int) -> int:
+def child_of(pid: int) -> int:
     """The first child of a process, 0 where there is none."""
     try:
         found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -242,7 +242,8 @@ def _child(pid: int) -> int:
     return int(found[0]) if found else 0
 
 
-def _alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -260,49 +261,51 @@ def _give_disk(guest: Guest, origin: Path) -> None:
     call(["mount", "-t", "overlay", "-o", layers, f"muster-{guest.name}", str(guest.disk)])
 
 
-def _give_hardware(guest: Guest) -> None:
-    """Let the guest see these GPUs on its PCI bus, and itself as a product of somebody."""
-    for number, device in enumerate(guest.gpus):
-        place = guest.disk / "srv/hardware/pci" / f"0000:{number + 6:02x}:00.0"
+def give_hardware(disk: Path, gpus: tuple[str, ...], product: str) -> None:
+    """Let the guest of a disk see these GPUs on its PCI bus, and a product name in its firmware."""
+    for number, device in enumerate(gpus):
+        place = disk / "srv/hardware/pci" / f"0000:{number + 6:02x}:00.0"
         for file, text in (("vendor", "0x10de"), ("class", "0x030200"), ("device", f"0x{device}")):
-            _write(place / file, f"{text}\n")
-    _write(guest.disk / "srv/hardware/dmi/product_name", f"{guest.product or 'none'}\n")
-    _write(guest.disk / "usr/sbin/dmidecode", _DMIDECODE, 0o755)
-    if "DGX" in guest.product:
-        _write(guest.disk / "etc/dgx-release", f'DGX_NAME="{guest.product}"\n')
-    if guest.gpus:
-        _unit(guest, "hardware.service", _HARDWARE, "sysinit.target")
+            write_file(place / file, f"{text}\n")
+    write_file(disk / "srv/hardware/dmi/product_name", f"{product or 'none'}\n")
+    write_file(disk / "usr/sbin/dmidecode", _DMIDECODE, 0o755)
+    if "DGX" in product:
+        write_file(disk / "etc/dgx-release", f'DGX_NAME="{product}"\n')
+    if gpus:
+        add_unit(disk, "hardware.service", _HARDWARE, "sysinit.target")
 
 
 def _give_site(guest: Guest) -> None:
     """Name the repository of drivers and Docker, and leave a configuration of Docker that must survive."""
-    _write(guest.disk / "etc/apt/sources.list", "deb [trusted=yes] file:/srv/packages/driver ./\n")
-    _write(guest.disk / "etc/systemd/system/docker.service.d/guest.conf", _DOCKER)
-    _write(guest.disk / "etc/docker/daemon.json", '{"storage-driver": "vfs", "labels": ["site=here"]}')
+    write_file(guest.disk / "etc/apt/sources.list", "deb [trusted=yes] file:/srv/packages/driver ./\n")
+    write_file(guest.disk / "etc/systemd/system/docker.service.d/guest.conf", _DOCKER)
+    write_file(guest.disk / "etc/docker/daemon.json", '{"storage-driver": "vfs", "labels": ["site=here"]}')
 
 
 def _give_ssh(guest: Guest) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         guest.port = free.getsockname()[1]
     call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(guest.key_file)])
-    _write(
+    write_file(
         guest.disk / "root/.ssh/authorized_keys", guest.key_file.with_suffix(".key.pub").read_text(), 0o600
     )
-    _write(guest.disk / "etc/ssh/guest_config", _SSHD.format(port=guest.port))
-    _unit(guest, "guest-ssh.service", _SSH_UNIT, "multi-user.target")
+    write_file(guest.disk / "etc/ssh/guest_config", _SSHD.format(port=guest.port))
+    add_unit(guest.disk, "guest-ssh.service", _SSH_UNIT, "multi-user.target")
     own = (guest.disk / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
     guest.known_hosts.write_text(f"[127.0.0.1]:{guest.port} {own}")
 
 
-def _unit(guest: Guest, name: str, text: str, target: str) -> None:
-    unit = guest.disk / "etc/systemd/system" / name
-    _write(unit, text)
+def add_unit(disk: Path, name: str, text: str, target: str) -> None:
+    """Add a unit of systemd to a disk, and let a target start it."""
+    unit = disk / "etc/systemd/system" / name
+    write_file(unit, text)
     wanted = unit.parent / f"{target}.wants" / name
     wanted.parent.mkdir(exist_ok=True)
     wanted.symlink_to(f"/etc/systemd/system/{name}")
 
 
-def _write(file: Path, text: str, mode: int = 0o644) -> None:
+def write_file(file: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file, and the folders above it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     file.chmod(mode)
@@ -320,7 +323,7 @@ def sweep(owner: int | None = None) -> None:
         for record in folder().glob("*.json"):
             with suppress(FileNotFoundError):  # another process removes its own
                 guest = load(record.stem)
-                if guest.owner == owner or (owner is None and not _alive(guest.owner)):
+                if guest.owner == owner or (owner is None and not is_alive(guest.owner)):
                     guest.destroy()
 
 
@@ -333,7 +336,7 @@ def create(suite: str, guest: Guest) -> Guest:
     origin = base(suite).root
     guest.save()
     _give_disk(guest, origin)
-    _give_hardware(guest)
+    give_hardware(guest.disk, guest.gpus, guest.product)
     _give_site(guest)
     _give_ssh(guest)
     guest.start()

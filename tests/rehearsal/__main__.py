@@ -1,0 +1,81 @@
+"""`make rehearsal`: `python -m tests.rehearsal [--keep | --down]`."""
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from orchestrator.errors import MusterError
+from orchestrator.progress import terminal_reporter
+from tests.deployment.hosts.bases import Unusable
+from tests.rehearsal import chain, machines, namespace, site
+
+RECORDS = chain.ROOT / "build" / "rehearsal"
+
+
+def main(arguments: list[str]) -> int:
+    """Run the chain, or go on where it failed, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="rehearsal")
+    parser.add_argument("--keep", action="store_true", help="leave hosts and cluster running")
+    parser.add_argument("--down", action="store_true", help="remove what an earlier run left, and do no more")
+    given = parser.parse_args(arguments)
+    absent = chain.missing()
+    if absent:
+        print(f"rehearsal: not run; this machine lacks: {'; '.join(absent)}", file=sys.stderr)
+        return 1
+    reporter = terminal_reporter()
+    rehearsal = chain.Chain(reporter)
+    if given.down or _is_stale(rehearsal):
+        rehearsal.destroy()
+        if given.down:
+            return 0
+        rehearsal = chain.Chain(reporter)
+    began = time.monotonic()
+    try:
+        rehearsal.run(chain.STEPS)
+    except (chain.StepFailed, Unusable, MusterError) as error:
+        print(
+            f"rehearsal: {error}. Go on with: make rehearsal; remove everything: make rehearsal DOWN=1",
+            file=sys.stderr,
+        )
+        return 1
+    finally:
+        reporter.close()
+    verdict = _keep_record(rehearsal, round(time.monotonic() - began))
+    if not given.keep:
+        rehearsal.destroy()
+    return 0 if verdict in {"PASS", "WAIVED"} else 1
+
+
+def _is_stale(rehearsal: chain.Chain) -> bool:
+    """Whether an earlier run left a folder whose hosts no longer run, as after a reboot of the machine."""
+    hosts = machines.load(rehearsal.folder / "hosts")
+    return bool(hosts) and not (namespace.exists() and all(machine.is_up() for machine in hosts))
+
+
+def _keep_record(rehearsal: chain.Chain, seconds: int) -> str:
+    """Copy the record out of the folder, print times, verdict and stand-ins; return the verdict."""
+    target = RECORDS / time.strftime("%Y%m%dT%H%M%S")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(rehearsal.record, target)
+    report = json.loads((target / "report.json").read_text())
+    times = rehearsal.state["seconds"]
+    summary = {
+        "verdict": report["verdict"],
+        "headline": report["headline"],
+        "seconds": times,
+        "seconds of this run": seconds,
+        "packets refused": namespace.refused_packets(),
+        "interfaces": namespace.interfaces(),
+        "stand-ins": site.STAND_INS,
+    }
+    Path(f"{target}.json").write_text(json.dumps(summary, indent=1) + "\n")
+    print(json.dumps(summary, indent=1))
+    print(f"record: {target / 'report.html'}")
+    return str(report["verdict"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,282 @@
+"""The steps of the rehearsal, from programs to the signed record. Each leaves what the next needs in one folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from deployment.matrix import tables
+from musterlab.realnodes import requirements
+from orchestrator.distribution import installed_version
+from orchestrator.progress import Reporter
+from tests.deployment.hosts import bases, guests, stubs
+from tests.deployment.hosts.bases import Unusable
+from tests.rehearsal import downloads, images, machines, namespace, recipes, servers, site
+from tests.upstream import environments, facts, repository
+from tests.upstream.stage import LOCAL_GIT
+
+(RELEASE,) = (str(row["release"]) for row in tables()["deepops"])
+ROOT: Final = Path(__file__).parents[2]
+FOLDER: Final = Path("/var/tmp/muster/rehearsal")  # noqa: S108 - a disk, not memory, and only root writes there
+MUSTER: Final = (
+    *(sys.executable, "-P", "-c"),
+    "import sys; from orchestrator.cli.main import main; sys.exit(main())",
+)
+SIZE: Final = f"1x{site.GPUS}"
+
+
+class StepFailed(Exception):
+    """A step did not come to its end; the message names its log."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the chain. One that is done is not repeated while its hosts run."""
+
+    name: str
+    act: Callable[["Chain"], None]
+
+
+class Chain:
+    """The rehearsal in its folder: state of the steps, hosts, and the programs that are called."""
+
+    def __init__(self, reporter: Reporter, folder: Path = FOLDER) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder = folder
+        self.report = reporter
+        self._state_file = folder / "steps.json"
+        self.state: dict[str, Any] = (
+            json.loads(self._state_file.read_text()) if self._state_file.exists() else {}
+        )
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Where the stage deepops leaves the access to the cluster."""
+        return self.folder / "state" / "rehearsal" / "artifacts" / "admin.conf"
+
+    @property
+    def record(self) -> Path:
+        """The directory of the validation record."""
+        return self.folder / "record"
+
+    def programs(self) -> dict[str, Path]:
+        """Return the programs by `RECIPE/PROGRAM`."""
+        return {name: Path(path) for name, path in self.state["programs"].items()}
+
+    def run(self, steps: tuple[Step, ...]) -> None:
+        """Run the steps that are not done. Raises StepFailed and Unusable."""
+        times = self.state.setdefault("seconds", {})
+        for step in steps:
+            if step.name in times:
+                self.report(f"{step.name}: done before, {times[step.name]} s")
+                continue
+            self.report(step.name)
+            began = time.monotonic()
+            step.act(self)
+            times[step.name] = round(time.monotonic() - began)
+            self.save()
+
+    def save(self) -> None:
+        """Write down which steps are done."""
+        unfinished = self._state_file.with_suffix(".new")
+        unfinished.write_text(json.dumps(self.state, indent=1))
+        unfinished.rename(self._state_file)
+
+    def call(self, log: str, *words: str, inside: bool = True, allowed: tuple[int, ...] = (0,)) -> str:
+        """Run a program, in the namespace if `inside`; its output goes to a log. Returns its output."""
+        path = self.folder / "logs" / f"{log}.log"
+        path.parent.mkdir(exist_ok=True)
+        environment = {**os.environ, **LOCAL_GIT, "KUBECONFIG": str(self.kubeconfig), "TERM": "dumb"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        with path.open("wb") as file:
+            done = subprocess.Popen(
+                namespace.inside(*words) if inside else list(words),
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+            while True:
+                try:
+                    code = done.wait(10)
+                    break
+                except subprocess.TimeoutExpired:
+                    self.report.update(f"{log}: {_last_line(path)}")
+        if code not in allowed:
+            raise StepFailed(f"{log} ended with {code}: {_last_line(path)}; the whole output is in {path}")
+        return path.read_text(errors="replace")
+
+    def muster(self, log: str, action: str, *more: str, allowed: tuple[int, ...] = (0,)) -> str:
+        """Run a command of muster on the site, inside the namespace."""
+        options = ("-i", str(self.folder / "site"), "--state-dir", str(self.folder / "state"))
+        return self.call(log, *MUSTER, action, *options, *more, allowed=allowed)
+
+    def kubectl(self, *words: str) -> str:
+        """Run kubectl on the rehearsal's cluster."""
+        return self.call("kubectl", str(self.programs()["kubernetes/kubectl"]), *words)
+
+    def destroy(self) -> None:
+        """Remove hosts, servers, network and folder: nothing of the rehearsal is left but its caches."""
+        for machine in machines.load(self.folder / "hosts"):
+            machine.destroy()
+        pid = self.state.get("servers", 0)
+        if pid and guests.is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+        namespace.destroy()
+        subprocess.run(["rm", "-rf", str(self.folder)], check=True)
+
+
+def missing() -> list[str]:
+    """Return everything that the machine lacks for the rehearsal."""
+    absent = [guests.missing()] if guests.missing() else []
+    packages = namespace.missing()
+    absent += [f"apt-get install {' '.join(packages)}"] if packages else []
+    if not facts.folder(facts.TREES_VARIABLE):
+        absent.append(
+            f"{facts.TREES_VARIABLE}=DIR, a folder with plain checkouts of DeepOps and kubespray: "
+            + ", ".join(facts.PROJECTS[name].checkout for name in ("deepops", "kubespray"))
+        )
+    else:
+        absent += [
+            f"the checkout {facts.checkout(name)}"
+            for name in ("deepops", "kubespray")
+            if not facts.checkout(name).is_dir()
+        ]
+    if not (environments.directory(RELEASE) / "bin" / "ansible-playbook").exists():
+        absent.append("DeepOps' Python environment: python -m tests.upstream.environments")
+    return absent
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").strip().splitlines()
+    return lines[-1].strip()[:200] if lines else "it said nothing"
+
+
+def build_programs(chain: Chain) -> None:
+    """Build what the cache lacks of the programs."""
+    chain.state["programs"] = {name: str(path) for name, path in recipes.built(chain.report).items()}
+
+
+def build_image(chain: Chain) -> None:
+    """Build the operator's image."""
+    chain.call("image", sys.executable, "-m", "image.build", str(chain.folder / "dist"), inside=False)
+
+
+def prepare_files(chain: Chain) -> None:
+    """Write the files and images that kubespray will download, and the packages of the hosts."""
+    programs, folder = chain.programs(), chain.folder
+    (archive,) = (folder / "dist").glob("*.oci.tar")
+    found = requirements.find()
+    root = bases.base(machines.SUITE, machines.MORE_PACKAGES)
+    chain.state["checksums"] = downloads.write(folder / "files", programs, root.root / "usr/sbin/runc")
+    images.build(folder / "images", programs, found.busybox, archive)
+    stubs.repository(folder / "packages", root.packages)
+
+
+def prepare_tree(chain: Chain) -> None:
+    """Make repositories of the checkouts, and put DeepOps' Python environment where the stage would make it."""
+    tree = repository.copied(chain.folder, RELEASE)
+    chain.state["deepops"] = {"repository": str(tree.path), "commit": tree.commit}
+    made = chain.folder / "state" / "rehearsal" / f"deepops-{RELEASE}-venv"
+    made.mkdir(parents=True)
+    for entry in environments.directory(RELEASE).iterdir():
+        (made / entry.name).symlink_to(entry)
+    (made / "requirements.txt").write_bytes(environments.lock(RELEASE).read_bytes())
+
+
+def boot_hosts(chain: Chain) -> None:
+    """Make the network, boot the hosts, start the servers and write the site file."""
+    namespace.create()
+    hosts = site.hosts(chain.folder / "hosts")
+    for machine in hosts:
+        machine.create(chain.folder / "packages")
+        machine.run("apt-get", "-qq", "update", check=True)
+    with (chain.folder / "servers.log").open("w") as log:
+        words = (
+            sys.executable,
+            "-m",
+            servers.__name__,
+            str(chain.folder / "files"),
+            str(chain.folder / "images"),
+        )
+        started = subprocess.Popen(
+            namespace.inside(*words), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    chain.state["servers"] = started.pid
+    extra = downloads.variables(servers.FILES_URL, servers.REGISTRY_URL, chain.state["checksums"])
+    site.write(
+        chain.folder / "site", hosts, chain.folder / "packages", deepops=chain.state["deepops"], extra=extra,
+        version=installed_version(),
+    )  # fmt: skip
+
+
+def try_the_way_out(chain: Chain) -> None:
+    """Prove that packets to another network are refused and counted. Raises Unusable."""
+    before = namespace.refused_packets()
+    words = ("timeout", "3", "bash", "-c", "exec 3<>/dev/tcp/192.0.2.1/443")
+    for machine in machines.load(chain.folder / "hosts"):
+        machine.run(*words)
+    subprocess.run(namespace.inside(*words), capture_output=True, check=False)
+    after = namespace.refused_packets()
+    if any(after[origin] <= before[origin] for origin in after):
+        raise Unusable(f"packets for another network were not refused: {before} before, {after} after")
+
+
+def install(chain: Chain) -> None:
+    """Take the hosts from bare to a cluster with the operator."""
+    action = "resume" if (chain.folder / "logs" / "install.log").exists() else "install"
+    options = () if action == "resume" else ("--until", "orchestrator")
+    chain.muster("install", action, *options)
+
+
+def announce_gpus(chain: Chain) -> None:
+    """Write GPUs into the status of the worker: the stand-in for NVIDIA's device plugin. Show processors for them."""
+    for machine in machines.load(chain.folder / "hosts"):
+        machine.show_processors()
+    for field in ("capacity", "allocatable"):
+        patch = json.dumps({"status": {field: {"nvidia.com/gpu": str(site.GPUS)}}})
+        chain.kubectl("patch", "node", "gpu01", "--subresource=status", "--type=merge", "-p", patch)
+    chain.kubectl("label", "node", "gpu01", "--overwrite", "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3")
+
+
+def verify(chain: Chain) -> None:
+    """Prove every layer."""
+    print(chain.muster("verify", "verify"))
+
+
+def validate(chain: Chain) -> None:
+    """Write the validation record of the cluster."""
+    options = ("--site", str(chain.folder / "site"), "--size", SIZE, "--out", str(chain.record))
+    chain.call("validate", *MUSTER, "validate", "--target", "cluster", *options, allowed=(0, 1))
+
+
+def sign(chain: Chain) -> None:
+    """Sign the record with a key of this run, and verify it with the public key."""
+    private, public = chain.folder / "key.pem", chain.folder / "key.pub"
+    chain.call("key", "openssl", "genpkey", "-algorithm", "ed25519", "-out", str(private))
+    chain.call("key", "openssl", "pkey", "-in", str(private), "-pubout", "-out", str(public))
+    chain.call("sign", *MUSTER, "report", "sign", str(chain.record), "--key", str(private))
+    chain.call("report-verify", *MUSTER, "report", "verify", str(chain.record), "--key", str(public))
+
+
+STEPS: Final = (
+    Step("programs", build_programs),
+    Step("image of the operator", build_image),
+    Step("files, images and packages", prepare_files),
+    Step("DeepOps and kubespray", prepare_tree),
+    Step("bare hosts", boot_hosts),
+    Step("cut off", try_the_way_out),
+    Step("muster install", install),
+    Step("GPUs", announce_gpus),
+    Step("muster verify", verify),
+    Step("muster validate", validate),
+    Step("signed record", sign),
+)

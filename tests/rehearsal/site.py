@@ -1,0 +1,96 @@
+"""The site of the rehearsal: two hosts, and a sentence for everything that stands in for hardware or a download."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.deployment.hosts.scenarios import TOOLKIT
+from tests.rehearsal import namespace, recipes
+from tests.rehearsal.machines import Machine
+
+IMAGE: Final = "docker.io/library/muster"
+GPUS: Final = 8
+GPU_DEVICE: Final = "2330"
+"""PCI device number of an H100 SXM, as `lspci` lists it."""
+
+STAND_INS: Final = {
+    "hosts": "systemd-nspawn guests on one kernel, with its cgroups and without its modules",
+    "processors": "32 shown to each kubelet; the machine has fewer",
+    "driver": "packages with the names of NVIDIA's, whose nvidia-smi prints the GPUs of a faked PCI bus",
+    "container_toolkit": "packages with the names of NVIDIA's, whose runtime is runc",
+    "gpus": f"{GPUS} nvidia.com/gpu written into the status of a node: no device, so GPU fractions do not start",
+    "kubernetes": "kubeadm, kubelet, containerd, etcd, CNI plugins, flannel and CoreDNS built from their Go modules, "
+    "with checksums of this build",
+    "pause": "busybox",
+    "nerdctl": "a script that knows its completion alone",
+    "storage": "none: the stages ontap and trident do not apply",
+    "bundle": "a file server and a registry on the controller",
+}
+"""Replaced programs and hardware. The description of the site and the file beside the record hold these sentences."""
+
+
+def hosts(folder: Path) -> list[Machine]:
+    """Return the hosts: a control plane, and a worker that its firmware and its PCI bus call a server with GPUs."""
+    return [
+        Machine("cp01", "10.90.0.11", folder),
+        Machine("gpu01", "10.90.0.12", folder, gpus=(GPU_DEVICE,) * GPUS),
+    ]
+
+
+def write(
+    directory: Path, machines: Sequence[Machine], packages: Path, *, deepops: Mapping[str, str],
+    extra: Mapping[str, Any], version: str,
+) -> None:  # fmt: skip
+    """Write the site file and the keys of its hosts."""
+    directory.mkdir(parents=True, exist_ok=True)
+    known = directory / "known_hosts"
+    known.write_text("".join(machine.host_key for machine in machines))
+    key = hashlib.sha256((packages / "toolkit" / "gpgkey").read_bytes()).hexdigest()
+    roles = {"cp01": ["control_plane", "etcd"], "gpu01": ["gpu"]}
+    document = {
+        "schema": 1,
+        "name": "rehearsal",
+        "description": f"Rehearsal; stand-ins: {'; '.join(f'{name}: {what}' for name, what in STAND_INS.items())}",
+        "access": {
+            "user": "root",
+            "become": False,
+            "known_hosts": str(known),
+            "key_file": str(machines[0].key_file),
+        },
+        "hosts": {
+            machine.name: {
+                "address": machine.address,
+                "os": "ubuntu-24.04",
+                "model": "generic",
+                "roles": roles[machine.name],
+            }
+            for machine in machines
+        },
+        "versions": {
+            "kubernetes": recipes.KUBERNETES,
+            "deepops": "26.07",
+            "driver": "580",
+            "container_toolkit": "1.19.1",
+            "dra": "off",
+        },
+        "kubernetes": {"network_plugin": "flannel", "upstream_dns": [namespace.CONTROLLER]},
+        "deepops": {**deepops, "device_plugin": False},
+        "orchestrator": {"image": f"{IMAGE}:{version}"},
+        "not_applicable": {
+            "nexus": "the hosts are guests on one bridge",
+            "ontap": "there is no storage system",
+            "trident": "there is no storage system",
+            "nfs_client": "there is no storage system",
+        },
+        "vars": {
+            **TOOLKIT,
+            "container_toolkit_key_sha256": key,
+            "preflight_free_gib": 1,
+            "preflight_control_plane_memory_gib": 1,
+            "deepops_extra_variables": dict(extra),
+        },
+    }
+    (directory / "site.yml").write_text(yaml.safe_dump(document, sort_keys=False, width=120))
