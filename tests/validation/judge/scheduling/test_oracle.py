@@ -45,7 +45,7 @@ def test_a_limit_caps_the_share_and_the_others_get_the_rest() -> None:
 
 
 def test_quotas_beyond_the_capacity_are_refused() -> None:
-    with pytest.raises(ValueError, match="promise more GPUs"):
+    with pytest.raises(ValueError, match="quotas exceed the GPUs"):
         fair_shares(10_000, [Project("p", 6000), Project("q", 6000)], {})
 
 
