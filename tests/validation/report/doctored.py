@@ -227,8 +227,7 @@ def _change_the_log(directory: Path, chance: random.Random) -> tuple[str, str]:
     """Change the log, and make all that follows from it anew, as far as the log can still be read."""
     path = directory / log.NAME
     entries = [json.loads(line) for line in path.read_bytes().splitlines()]
-    change = chance.choice(CHANGES)
-    change(entries, chance)
+    change = _change(entries, chance)
     text = "".join(
         json.dumps(e, separators=(",", ":"), sort_keys=True, ensure_ascii=False) + "\n" for e in entries
     )
@@ -248,6 +247,17 @@ def _change_the_log(directory: Path, chance: random.Random) -> tuple[str, str]:
     if chance.random() < 0.8 or seal == "none":
         _replace(directory / STATEMENT, statement)
     return change.__name__, seal
+
+
+def _change(entries: Entries, chance: random.Random) -> Callable[[Entries, random.Random], None]:
+    """Make one change, and return it; a run without pods or nodes has none of theirs to change."""
+    while True:
+        change = chance.choice(CHANGES)
+        try:
+            change(entries, chance)
+        except (IndexError, ValueError):
+            continue
+        return change
 
 
 def _manifest(directory: Path) -> bytes:
