@@ -10,7 +10,7 @@ from itertools import compress, count
 from operator import is_, is_not
 
 from orchestrator.planner.accounting.demand import Demand
-from orchestrator.planner.accounting.gpu_memory import GpuSizes
+from orchestrator.planner.accounting.gpu_models import GpuSizes
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.accounting.neighbours import Neighbours
 from orchestrator.planner.accounting.quota import ProjectTree

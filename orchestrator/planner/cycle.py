@@ -12,7 +12,6 @@ from orchestrator.planner.actions.allocate import (
     allocate_within_fair_share,
     allocate_within_quota,
 )
-from orchestrator.planner.actions.broken import evict_double_holders, evict_hopeless_stale, evict_stale
 from orchestrator.planner.actions.consolidate import consolidate
 from orchestrator.planner.actions.preempt import preempt
 from orchestrator.planner.actions.reclaim import (
@@ -22,7 +21,12 @@ from orchestrator.planner.actions.reclaim import (
 from orchestrator.planner.actions.remake import remake_lost_nominations
 from orchestrator.planner.actions.reserve import reserve, start_reserved
 from orchestrator.planner.actions.spare import spare_who_can_stay
-from orchestrator.planner.actions.unhealthy import move_off_unhealthy
+from orchestrator.planner.actions.unhealthy import (
+    evict_double_holders,
+    evict_hopeless_stale,
+    evict_stale,
+    move_off_unhealthy,
+)
 from orchestrator.planner.actions.unstarted import evict_unstarted
 from orchestrator.planner.actions.withdraw import withdraw_broken
 from orchestrator.planner.cluster_state import ClusterState

@@ -4,9 +4,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from typing import TypeVar, cast
 
 from orchestrator.planner.accounting.gpu_models import GpuModels
-from orchestrator.planner.accounting.quota_checks import incomplete, violation
+from orchestrator.planner.accounting.quota_checks import Use, incomplete, still_charged, violation
 from orchestrator.planner.accounting.shares import fair_shares
-from orchestrator.planner.accounting.terminating_pods import Use, still_charged
 from orchestrator.planner.accounting.tiers import EntitlementTier, tier, tier_with_model
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.eviction_limits import EvictionLimits
@@ -39,9 +38,8 @@ from orchestrator.planner.placement.chunks import ChunkPlacer
 from orchestrator.planner.placement.placer import Placer
 from orchestrator.planner.placement.reservations import Reservations
 from orchestrator.planner.placements import Placed
-from orchestrator.planner.queues import Queues
-from orchestrator.planner.seats import Seats, SeatState
-from orchestrator.planner.work_bound import WorkBound, work_of_decision
+from orchestrator.planner.seats import Queues, Seats, SeatState
+from orchestrator.planner.settings import WorkBound, work_of_decision
 
 _Built = TypeVar("_Built")
 

@@ -10,7 +10,7 @@ from typing import Final
 from orchestrator.errors import UsageError
 from orchestrator.planner import plan
 from orchestrator.planner.accounting.amounts import amount_text
-from orchestrator.planner.accounting.gpu_memory import GpuSizes
+from orchestrator.planner.accounting.gpu_models import GpuSizes
 from orchestrator.planner.accounting.ledger import capacity_gpu_milli
 from orchestrator.planner.model import (
     DEVICE_MILLI,

@@ -6,7 +6,7 @@ Amounts of GPUs are those that quotas count, as in the planner's sentences: `Gpu
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from orchestrator.planner.accounting.gpu_memory import GpuSizes
+from orchestrator.planner.accounting.gpu_models import GpuSizes
 from orchestrator.planner.model import Eviction, Plan, PodState, Snapshot, Workload
 from orchestrator.simulation.run import Run, settle
 

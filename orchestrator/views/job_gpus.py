@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from orchestrator.cluster.quantity import memory_mib
-from orchestrator.planner.accounting.gpu_memory import GpuSizes
+from orchestrator.planner.accounting.gpu_models import GpuSizes
 from orchestrator.planner.model import Request
 from orchestrator.views.jobs import WorkloadView
 from orchestrator.views.nodes import NodeView

@@ -25,7 +25,7 @@ from orchestrator.observe.request import (
     is_admitted,
     pod_request,
 )
-from orchestrator.planner.accounting.gpu_memory import gpu_milli_on
+from orchestrator.planner.accounting.gpu_models import gpu_milli_on
 from orchestrator.planner.model import DEVICE_MILLI
 from orchestrator.views import gpus as gpu_records
 from orchestrator.views.gpus import GpuView

@@ -26,8 +26,8 @@ from orchestrator.planner.model import (
 )
 from orchestrator.planner.ordering import turn_key
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
-from orchestrator.planner.preemption.reclaim_rules import restores_quota
 from orchestrator.planner.preemption.rescheduling import MovePolicy
+from orchestrator.planner.preemption.victims import restores_quota
 from orchestrator.planner.session import Session
 
 if TYPE_CHECKING:

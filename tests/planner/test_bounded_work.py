@@ -2,8 +2,7 @@
 
 from orchestrator.planner import plan
 from orchestrator.planner.model import Plan, Snapshot, Workload
-from orchestrator.planner.settings import Settings
-from orchestrator.planner.work_bound import work_of_decision
+from orchestrator.planner.settings import Settings, work_of_decision
 from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running
 

@@ -8,7 +8,7 @@ from orchestrator.planner import plan
 from orchestrator.planner.accounting.amounts import Figures
 from orchestrator.planner.model import UNLIMITED, PodState, Request, Snapshot, Workload
 from orchestrator.planner.ordering import is_over_share, turn_key
-from orchestrator.planner.preemption.reclaim_rules import restores_quota
+from orchestrator.planner.preemption.victims import restores_quota
 from tests.planner.builders import Cluster, node, project, workload
 
 CPU = 1000

@@ -36,7 +36,7 @@ from orchestrator.names import EVICTION_REASON_ANNOTATION, OPERATOR_ACCOUNT, WOR
 from orchestrator.observe.grace_periods import grace_seconds
 from orchestrator.observe.request import devices_of
 from orchestrator.observe.snapshot import Reading, owner_uid
-from orchestrator.planner.accounting.gpu_memory import GpuSizes
+from orchestrator.planner.accounting.gpu_models import GpuSizes
 from orchestrator.planner.model import Eviction, Node, Plan, Workload
 
 logger = logging.getLogger(__name__)

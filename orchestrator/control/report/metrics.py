@@ -25,7 +25,7 @@ from orchestrator.exposition import (
 from orchestrator.observe.namespaces import namespace_name
 from orchestrator.observe.snapshot import Reading
 from orchestrator.pages import Page
-from orchestrator.planner.accounting.gpu_memory import GpuSizes
+from orchestrator.planner.accounting.gpu_models import GpuSizes
 from orchestrator.planner.accounting.ledger import capacity_gpu_milli
 from orchestrator.planner.model import DEVICE_MILLI, Eviction, Plan, PodState, Project, Waiting
 

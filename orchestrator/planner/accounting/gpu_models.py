@@ -1,20 +1,67 @@
-"""Quotas and limits for GPUs of one model, beside those for all GPUs.
+"""Quotas and limits for GPUs of one model, and the sizes of models in memory.
 
-A pod counts for the model of the node that it runs on. Work that can only run on one model is *bound* to it: its
-project's quota for the model is a claim on that very model, which others give back even where their total quota covers
-what they run there. A total quota alone promises no particular model.
+A pod counts for the model of its node. A workload that can run on one model only is *bound* to it. Its project's quota
+for the model is a claim on this model. Others give it back even if their total quota covers the GPUs. A total quota
+alone promises no particular model.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from orchestrator.planner.accounting.demand import Demand
 from orchestrator.planner.accounting.ledger import Ledger
-from orchestrator.planner.accounting.model_bounds import keeps_promises, over_limit, within_quota
 from orchestrator.planner.accounting.shares import Claim, divide, total_model_demand
 from orchestrator.planner.gangs import Chunk, chunk_gpu_milli
-from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Workload
+from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Node, Request, Workload
 from orchestrator.planner.node_sets import NodeSets, node_types_for
 from orchestrator.planner.obstacles import LimitReached, ModelPromised
+
+
+def within_quota(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
+    """Whether the project and its departments have that much of the model promised, with what they hold."""
+    return all(
+        ledger.model_held.get((name, model), 0) + gpu_milli <= ledger.tree.model_quota[name, model]
+        for name in ledger.tree.lineage[workload.project]
+    )
+
+
+def over_limit(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> str | None:
+    """The first project of the lineage whose limit for the model would be passed."""
+    for name in ledger.tree.lineage[workload.project]:
+        if ledger.model_held.get((name, model), 0) + gpu_milli > ledger.tree.model_limit[name, model]:
+            return name
+    return None
+
+
+def keeps_promises(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
+    """Whether everybody's quota for the model can still be kept: what cannot be taken back is not lent."""
+    if workload.preemptible:
+        return True
+    tree, lineage = ledger.tree, ledger.tree.lineage[workload.project]
+    for depth, name in enumerate(lineage):
+        non_preemptible = ledger.model_non_preemptible.get((name, model), 0) + gpu_milli
+        if non_preemptible <= tree.model_quota[name, model]:
+            continue
+        parent = lineage[depth + 1] if depth + 1 < len(lineage) else None
+        total = ledger.model_capacity.get(model, 0)
+        if parent is not None:
+            above = ledger.model_non_preemptible.get((parent, model), 0) + gpu_milli
+            total = max(tree.model_quota[parent, model], above)
+        promised = sum(
+            max(tree.model_quota[child, model], ledger.model_non_preemptible.get((child, model), 0))
+            for child in tree.children[parent]
+            if child != name
+        )
+        if promised + non_preemptible > total:
+            return False
+    return True
+
+
+def may_take(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
+    """Whether limits and promises for the model let the workload have that much more of it."""
+    return over_limit(ledger, workload, gpu_milli, model) is None and keeps_promises(
+        ledger, workload, gpu_milli, model
+    )
+
 
 ModelAmounts = dict[tuple[str, str], int]
 """By project and model, in `gpu_milli`."""
@@ -93,3 +140,38 @@ def _claim(ledger: Ledger, name: str, model: str, requested: Mapping[tuple[str, 
         priority=project.priority,
         created_at_us=project.created_at_us,
     )
+
+
+class GpuSizes:
+    """The sizes of the GPUs of nodes, by the names of the nodes; 0 where a node does not say."""
+
+    def __init__(self, memory_mib: Mapping[str, int]) -> None:
+        self._memory_mib = memory_mib
+        self._sizes_mib = sorted({size for size in self._memory_mib.values() if size})
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node]) -> "GpuSizes":
+        """The sizes of the GPUs of these nodes."""
+        return cls({node.name: node.gpu_memory_mib for node in nodes})
+
+    def portion_milli(self, request: Request) -> int:
+        """The part of the smallest GPU that has so much memory; all of it where no GPU has so much."""
+        smallest = next((size for size in self._sizes_mib if size >= request.gpu_memory_mib), 0)
+        return request.portion_milli(smallest)
+
+    def counted_milli(self, request: Request) -> int:
+        """What quotas and shares count, waiting or running."""
+        if not request.gpu_memory_mib:
+            return request.gpu_milli
+        return request.shared_devices * self.portion_milli(request)
+
+    def held_milli(self, request: Request, node: str | None) -> int:
+        """What it takes of the GPUs of the node: memory of a large GPU is less of it than of a small one."""
+        return gpu_milli_on(request, self._memory_mib.get(node or "", 0))
+
+
+def gpu_milli_on(request: Request, device_memory_mib: int) -> int:
+    """What it takes of GPUs with so much memory each; all of them where that is unknown (0)."""
+    if not request.gpu_memory_mib:
+        return request.gpu_milli
+    return request.shared_devices * request.portion_milli(device_memory_mib)

@@ -1,8 +1,15 @@
-"""What a project may hold at all, whatever is free: its limit, and its quota for work that cannot be taken back."""
+"""The limit of a project and its quota for non-preemptible workloads, with and without terminating pods.
+
+A pod holds its devices until it has ended, so it is charged until then. A workload that needs the share of terminating
+pods is nominated, and bound after they have ended.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.model import Amounts, PodState, Workload
-from orchestrator.planner.obstacles import GangIncomplete, LimitReached, QuotaReached
+from orchestrator.planner.obstacles import GangIncomplete, LimitReached, QuotaReached, StillCharged
 
 
 def violation(ledger: Ledger, workload: Workload, requested: Amounts) -> LimitReached | QuotaReached | None:
@@ -67,3 +74,62 @@ def incomplete(workload: Workload) -> GangIncomplete:
     present = sum(pod.state is not PodState.RELEASING for pod in workload.pods)
     needed = workload.min_member if workload.groups is None else None
     return GangIncomplete(present, needed, leaving=len(workload.pods) - present)
+
+
+class Use(NamedTuple):
+    """The amounts that a pod of the project holds, or will hold, on a node with GPUs of that model."""
+
+    project: str
+    amounts: Amounts
+    gpu_model: str
+    preemptible: bool
+
+
+def still_charged(
+    ledger: Ledger, placed: Iterable[Use], nominated: Callable[[], Iterable[Use]]
+) -> StillCharged | None:
+    """Return the first bound that would be exceeded if the placed pods started at once, None if there is none.
+
+    The placed pods, of one workload, are on the ledger. So are the `nominated` ones, which hold nothing yet.
+    """
+    excess = {charge: amount for charge, amount in _excess(ledger, list(placed)) if amount > 0}
+    if not excess:
+        return None
+    for use in nominated():
+        for charge in excess:
+            if charge.project in ledger.tree.lineage[use.project]:
+                excess[charge] -= _amount_of(charge, use)
+    return next((charge for charge, amount in excess.items() if amount > 0), None)
+
+
+def _amount_of(charge: StillCharged, use: Use) -> int:
+    """Return the part of the use that counts against the bound, if the use is in its project."""
+    if charge.bound == "quota" and use.preemptible:
+        return 0
+    return use.amounts[charge.resource] if charge.model in ("", use.gpu_model) else 0
+
+
+def _excess(ledger: Ledger, uses: list[Use]) -> Iterator[tuple[StillCharged, int]]:
+    """Yield each bound on these uses that charges terminating pods, with how much all pods exceed it."""
+    if not uses:
+        return
+    tree = ledger.tree
+    resources = [resource for resource in tree.resources if any(use.amounts[resource] for use in uses)]
+    models = {use.gpu_model for use in uses if use.amounts[0]} & tree.models
+    for name in tree.limited.get(uses[0].project, ()):
+        for resource in resources:
+            amount = ledger.terminating[name][resource]
+            if amount:
+                held = ledger.allocated[name][resource] + amount
+                yield StillCharged(name, "limit", resource, amount), held - tree.limit[name][resource]
+        for model in sorted(models):
+            amount = ledger.model_terminating.get((name, model), 0)
+            if amount:
+                held = ledger.model_held.get((name, model), 0) + amount
+                yield StillCharged(name, "limit", 0, amount, model), held - tree.model_limit[name, model]
+    for name in () if uses[0].preemptible else tree.lineage.get(uses[0].project, ()):
+        for resource in resources:
+            amount = ledger.non_preemptible_terminating[name][resource]
+            if amount:
+                held = ledger.non_preemptible[name][resource] + amount
+                yield StillCharged(name, "quota", resource, amount), held - tree.quota[name][resource]

@@ -3,14 +3,13 @@
 from collections.abc import Iterable
 
 from orchestrator.planner.accounting.tiers import EntitlementTier, tier, tier_with_model
-from orchestrator.planner.actions.evicting import better_claims, waiting_for
-from orchestrator.planner.actions.hopeless import Hopeless
-from orchestrator.planner.actions.rearrange import Rearranger
-from orchestrator.planner.gangs import chunk_amounts
+from orchestrator.planner.actions.evicting import Hopeless, better_claims, waiting_for
+from orchestrator.planner.gangs import chunk_amounts, shape_of
 from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.arrangement import (
+    arrange,
     carry_out_arrangement,
     place_beside,
     started_workloads,
@@ -19,7 +18,7 @@ from orchestrator.planner.preemption.nominations import start_nominated_elsewher
 from orchestrator.planner.reasons.explainer import Explainer
 from orchestrator.planner.seats import SeatState
 from orchestrator.planner.session import Session
-from orchestrator.planner.work_bound import Allowance
+from orchestrator.planner.settings import Allowance
 
 
 def allocate_within_quota(session: Session) -> None:
@@ -216,3 +215,44 @@ def _tier_as_placed(session: Session, workload: Workload, placed: Placed) -> Ent
     ]
     ledger.rollback(checkpoint)
     return max(tiers)
+
+
+_FAILURES = 16
+
+
+class Rearranger:
+    """Tries other arrangements of what is started; after 16 kinds of requests that none helped, no more are tried."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._hopeless: set[tuple[object, ...]] = set()
+
+    def start(self, workload: Workload) -> bool:
+        """Start the workload's next chunk beside all that is started, if some arrangement has room for them."""
+        session = self._session
+        chunk = session.next_chunk(workload)
+        if not session.waits_for(workload, CAPACITY_REASONS) or len(self._hopeless) >= _FAILURES:
+            return False
+        started = started_workloads(session)
+        if not started:
+            return False
+        tier = session.reservations.key(workload, chunk)
+        beside = session.shape_beside_others(chunk)
+        shape = (workload.project, tier, *beside, *shape_of(workload, chunk))
+        requested = chunk_amounts(chunk)
+        if shape in self._hopeless or not requested[0] or session.violation(workload, chunk) is not None:
+            return False
+        placing = None
+        if self._could_fit(requested[0]):
+            placing = arrange(session, workload, chunk, started, only_now=True)
+        if placing is None:
+            self._hopeless.add(shape)
+            return False
+        placed, elsewhere = placing
+        carry_out_arrangement(session, elsewhere)
+        session.grant(workload, placed)
+        return True
+
+    def _could_fit(self, gpu_milli: int) -> bool:
+        nodes = self._session.ledger.nodes
+        return sum(account.later_milli for account in nodes if account.node.schedulable) >= gpu_milli

@@ -3,8 +3,13 @@
 from collections.abc import Iterable
 
 from orchestrator.planner.accounting.tiers import EntitlementTier
-from orchestrator.planner.actions.evicting import carry_out, may_evict_now, promise_places, waiting_for
-from orchestrator.planner.actions.hopeless import Hopeless
+from orchestrator.planner.actions.evicting import (
+    Hopeless,
+    carry_out,
+    may_evict_now,
+    promise_places,
+    waiting_for,
+)
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli
 from orchestrator.planner.model import CAPACITY_REASONS, Workload
 from orchestrator.planner.ordering import workload_order

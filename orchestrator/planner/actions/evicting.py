@@ -1,6 +1,6 @@
-"""What the actions that evict have in common: who waits for capacity alone, and carrying out what was found."""
+"""The common part of the actions that evict: pending workloads, failed searches, and an outcome in the plan."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.tiers import EntitlementTier
@@ -121,3 +121,65 @@ def promise_places(
             moved = session.end_useless_promises(victim.workload.id)
             for eviction in evictions_for(workload, [(Victim(victim.workload, moved), reason)]):
                 session.seats.evict(eviction)
+
+
+Size = tuple[int, int, int]
+"""GPUs, or the part of each device, CPU and memory."""
+
+
+class Hopeless:
+    """Remembers failures in one decision, by `owner`: what else decides whether a search succeeds."""
+
+    def __init__(self) -> None:
+        self._failed: dict[tuple[Hashable, ...], list[Size]] = {}
+        self.count = 0
+
+    def includes(self, session: Session, workload: Workload, chunk: Chunk, owner: Hashable) -> bool:
+        """Whether a search for the same or less has failed."""
+        if not self._failed:
+            return False
+        kind, size = _kind(session, workload, chunk, owner)
+        return any(
+            failed[0] <= size[0] and failed[1] <= size[1] and failed[2] <= size[2]
+            for failed in self._failed.get(kind, ())
+        )
+
+    def add(self, session: Session, workload: Workload, chunk: Chunk, owner: Hashable) -> None:
+        """Remember that a search failed."""
+        kind, size = _kind(session, workload, chunk, owner)
+        smaller = [
+            failed
+            for failed in self._failed.get(kind, ())
+            if not (size[0] <= failed[0] and size[1] <= failed[1] and size[2] <= failed[2])
+        ]
+        self._failed[kind] = [*smaller, size]
+        self.count += 1
+
+
+def _kind(
+    session: Session, workload: Workload, chunk: Chunk, owner: Hashable
+) -> tuple[tuple[Hashable, ...], Size]:
+    """What two requests must have in common to be compared, and the size of this one."""
+    tier = session.reservations.key(workload, chunk)
+    if session.ledger.neighbours is not None:
+        tier = (*tier, *session.shape_beside_others(chunk))
+    first = chunk[0].request
+    if all(pod is chunk[0] or pod.request == first for pod in chunk) and workload.groups is None:
+        constraints = {id(pod.constraints): pod.constraints for pod in chunk}
+        sizeless = (
+            first.is_shared,
+            first.gpu_memory_mib,
+            first.shared_devices,
+            first.claim_specs,
+            first.scalars,
+            any(pod.extended_claim is None for pod in chunk),
+            len(chunk),
+        )
+        size = (
+            first.gpu_portion_milli if first.is_shared else first.gpu_count,
+            first.cpu_milli,
+            first.memory_bytes,
+        )
+        kind = (owner, tier, workload.interactive, workload.topology, *sizeless, *constraints.values())
+        return kind, size
+    return (owner, tier, *shape_of(workload, chunk)), (0, 0, 0)

@@ -7,13 +7,13 @@ from orchestrator.planner.accounting.quota import preempt_min_runtime
 from orchestrator.planner.accounting.quota_checks import keeps_limits, quota_violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.evicting import (
+    Hopeless,
     better_claims,
     carry_out,
     may_evict_now,
     promise_places,
     waiting_for,
 )
-from orchestrator.planner.actions.hopeless import Hopeless
 from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import CAPACITY_REASONS, Amounts, Waiting, Workload
 from orchestrator.planner.obstacles import Overtaken

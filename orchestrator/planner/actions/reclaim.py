@@ -14,8 +14,13 @@ from orchestrator.planner.actions.consolidate import (
     can_consolidate_for,
     free_milli,
 )
-from orchestrator.planner.actions.evicting import carry_out, may_evict_now, promise_places, waiting_for
-from orchestrator.planner.actions.hopeless import Hopeless
+from orchestrator.planner.actions.evicting import (
+    Hopeless,
+    carry_out,
+    may_evict_now,
+    promise_places,
+    waiting_for,
+)
 from orchestrator.planner.gangs import chunk_amounts
 from orchestrator.planner.model import CAPACITY_REASONS, Waiting, Workload
 from orchestrator.planner.preemption.arrangement import ArrangedSearches

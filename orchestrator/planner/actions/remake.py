@@ -6,8 +6,7 @@ in use. The room is made again before anything else is given away: else the free
 
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.consolidate import consolidate_for
-from orchestrator.planner.actions.evicting import promise_places
-from orchestrator.planner.actions.hopeless import Hopeless
+from orchestrator.planner.actions.evicting import Hopeless, promise_places
 from orchestrator.planner.actions.preempt import PriorityPolicy, preempt_lower_for
 from orchestrator.planner.actions.reclaim import MovesWithinQuota, reclaim_for
 from orchestrator.planner.model import PodState, Workload

@@ -9,8 +9,8 @@ If the pod has preferences, the node that meets most of them comes first.
 
 from collections.abc import Collection, Iterable
 
+from orchestrator.planner.accounting.gpu_models import may_take, within_quota
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
-from orchestrator.planner.accounting.model_bounds import may_take, within_quota
 from orchestrator.planner.failures import NO_FAILURES, Failures
 from orchestrator.planner.model import DEVICE_MILLI, Constraints, Pod, Request, Workload
 from orchestrator.planner.node_sets import NodeSet, NodeSets, node_types_for

@@ -33,9 +33,15 @@ from orchestrator.planner.ordering import dominant_share, is_over_share
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.node_options import Harm, Option
 from orchestrator.planner.preemption.nominations import held_behind
-from orchestrator.planner.preemption.reclaim_rules import divergence_point, is_better_served, restores_quota
 from orchestrator.planner.preemption.victim_selection import Losses, Order
-from orchestrator.planner.preemption.victims import EvictionReason, is_protected, needed_pods
+from orchestrator.planner.preemption.victims import (
+    EvictionReason,
+    divergence_point,
+    is_better_served,
+    is_protected,
+    needed_pods,
+    restores_quota,
+)
 from orchestrator.planner.session import Session
 
 SideKey = tuple[bool, int, int, int, str]

@@ -13,7 +13,7 @@ from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
 from orchestrator.planner.accounting.quota_checks import limiting
 from orchestrator.planner.gangs import Chunk, chunk_amounts, has_topology
 from orchestrator.planner.model import Request, Workload
-from orchestrator.planner.placement.topology import candidate_domains
+from orchestrator.planner.placement.chunks import candidate_domains
 from orchestrator.planner.placements import Placed, Placement
 from orchestrator.planner.preemption.candidates import Piece
 from orchestrator.planner.preemption.homes import Homes, Lifted

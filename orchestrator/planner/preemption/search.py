@@ -11,8 +11,7 @@ from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota_checks import limiting
 from orchestrator.planner.gangs import Chunk, chunk_amounts, has_topology
 from orchestrator.planner.model import Amounts, Pod, Workload
-from orchestrator.planner.placement.chunks import largest_first
-from orchestrator.planner.placement.topology import candidate_domains
+from orchestrator.planner.placement.chunks import candidate_domains, largest_first
 from orchestrator.planner.placements import Placed, Placement
 from orchestrator.planner.preemption.arrangement import (
     ArrangedSearches,

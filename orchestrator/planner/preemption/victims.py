@@ -1,13 +1,25 @@
-"""Victims: why they may be evicted, who of a project has least to lose, and what their owners read."""
+"""Victims: the rules of reclaim on figures, the order of victims, and the messages for their owners.
 
-from collections.abc import Collection, Iterable
+A project reclaims for a workload if with it the project stays within its fair share. At the level where the two
+lineages part, one of two rules must hold before each victim:
+- `fair-share`: the victim's side holds more than its fair share, or its quota if that is more;
+- `quota`: the reclaiming side stays within its quota, and the victim's side is above its own.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from orchestrator.planner.accounting.amounts import amounts_text
+from orchestrator.planner.accounting.amounts import (
+    Figures,
+    amounts_text,
+    exceeds_somewhere,
+    exceeds_where_requested,
+    plus,
+)
 from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
-from orchestrator.planner.model import SECOND_US, Eviction, Pod, PodState, Workload
+from orchestrator.planner.model import SECOND_US, Amounts, Eviction, Pod, PodState, Workload
 from orchestrator.planner.session import Session
 
 
@@ -107,3 +119,31 @@ def evictions_for(beneficiary: Workload, losses: Iterable[tuple[Victim, Eviction
         for pod in victim.pods
         if pod.state is PodState.ALLOCATED
     ]
+
+
+def restores_quota(reclaimer: Figures, requested: Amounts, victim: Figures, held: Amounts) -> bool:
+    """The rule `quota`; `held` is what the victim's side holds before this victim is taken."""
+    leaves_quota = exceeds_where_requested(plus(reclaimer.held, requested), reclaimer.quota, requested)
+    return not leaves_quota and exceeds_somewhere(held, victim.quota)
+
+
+def is_better_served(
+    taker: Figures, held: Amounts, loser: Figures, remaining: Amounts, involved: Iterable[int]
+) -> bool:
+    """Whether the taker, above its fair share with `held`, is served no worse than a sibling that keeps `remaining`."""
+    for resource in involved:
+        share, sibling = taker.share[resource], loser.share[resource]
+        if sibling <= 0:
+            continue
+        above = held[resource] > share
+        if above and held[resource] * sibling >= remaining[resource] * share:
+            return True
+    return False
+
+
+def divergence_point(ours: Sequence[str], theirs: Sequence[str]) -> tuple[str | None, str | None]:
+    """The first pair of ancestors, from the top, that differ: the level at which two projects compete."""
+    for our_side, their_side in zip(reversed(ours), reversed(theirs), strict=False):
+        if our_side != their_side:
+            return our_side, their_side
+    return None, None

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.planner import plan
-from orchestrator.planner.accounting.budgets import Budgets
+from orchestrator.planner.eviction_limits import Budgets
 from orchestrator.planner.model import Budget, Plan, Snapshot, Workload
 from orchestrator.planner.settings import Settings
 from tests.planner.builders import node, project, workload

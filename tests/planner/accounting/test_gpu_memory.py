@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.planner import plan
-from orchestrator.planner.accounting.gpu_memory import GpuSizes
+from orchestrator.planner.accounting.gpu_models import GpuSizes
 from orchestrator.planner.model import PodState, Request, Snapshot
 from tests.planner import builders
 
