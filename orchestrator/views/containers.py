@@ -20,7 +20,6 @@ from orchestrator.cluster.pods import FINISHED, ContainerStateTerminated, Contai
 from orchestrator.cluster.quantity import time_us
 from orchestrator.cluster.wire import has_condition
 from orchestrator.names import STUCK_CONDITION
-from orchestrator.observe.health import node_health
 from orchestrator.observe.stuck_pods import NODE_NOT_READY
 
 MAX_MESSAGE: Final = 300
@@ -217,6 +216,8 @@ def _node_obstacle(pod: Pod, around: Surroundings) -> Obstacle | None:
 
 
 def _unhealthy(node: Node) -> str:
+    from orchestrator.observe.health import node_health  # noqa: PLC0415 -- brings the planner, too slow for a list
+
     try:
         return node_health(node).unhealthy
     except ValueError as error:
