@@ -6,6 +6,7 @@ import pytest
 from validation.catalogue.thresholds import load_thresholds
 from validation.judge.check_verdict import Judgement
 from validation.judge.hosts.host_facts import (
+    BurnIn,
     FioJob,
     HostGpu,
     HostGpus,
@@ -25,7 +26,9 @@ from validation.judge.hosts.host_facts import (
     judge_ports,
     judge_throttles,
 )
+from validation.judge.hosts.host_load import judge_load
 from validation.judge.hosts.host_log import judge_logs
+from validation.judge.hosts.host_storage import judge_burn_in
 from validation.judge.verdict import Verdict
 
 THRESHOLDS = load_thresholds().hosts
@@ -227,6 +230,46 @@ def test_fio() -> None:
     check(judge_fio(two, read_bytes_per_second=3_000_000_001), Verdict.FAIL, "3.00 GB/s in all")
     check(judge_fio({"a": [FioJob("seq", 5, 9**10, 0)]}, read_bytes_per_second=1), Verdict.FAIL, "errno 5")
     check(judge_fio({"a": []}, read_bytes_per_second=0), Verdict.ERROR)
+
+
+def test_one_slow_gpu_among_eight_is_named_beside_the_median_of_its_model() -> None:
+    rates = {"a": [14000] * 8, "b": [*[14000] * 7, 12500]}
+    loads = {name: BurnIn([], 8, each) for name, each in rates.items()}
+    counts = dict.fromkeys(loads, 8)
+    check(judge_burn_in(loads, counts), Verdict.FAIL, "b GPU 7 reached 12500 Gflop/s, the median is 14000")
+    other = {"a": BurnIn([], 8, [128_000] * 8), "b": BurnIn([], 8, [390_000] * 8)}
+    cards = {"a": "A100", "b": "H100"}
+    check(judge_burn_in(other, counts, cards, THRESHOLDS), Verdict.PASS)
+    check(
+        judge_burn_in({"a": BurnIn([], 8, [12_800] * 8)}, counts, cards, THRESHOLDS),
+        Verdict.FAIL,
+        "8 GPUs below",
+    )
+    check(judge_burn_in({"a": BurnIn([], 8, [14000] * 7)}, counts), Verdict.ERROR, "how fast each GPU was")
+
+
+def test_a_gpu_that_is_slowed_or_far_below_the_clock_of_its_model_under_load_is_named() -> None:
+    def reading(**changed: object) -> dict[str, list[HostGpus]]:
+        return {name: [host] for name, host in hosts(**changed).items()}
+
+    clock = [("clocks/sm_clock", "1530 MHz")]
+    whole = {
+        name: [
+            msgspec.structs.replace(
+                host, gpus=[msgspec.structs.replace(one, elements=clock) for one in host.gpus]
+            )
+        ]
+        for name, host in hosts().items()
+    }
+    check(judge_load(whole, {})[0], Verdict.PASS)
+    hot = judge_load(reading(throttles=["hw_slowdown"]), {})[0]
+    check(hot, Verdict.FAIL, "dgx1-2 0000:05:00.0 was throttled under load")
+    whole["dgx1-2"][0].gpus[5] = gpu("dgx1-2", 5, elements=[("clocks/sm_clock", "900 MHz")])
+    check(
+        judge_load(whole, {})[0],
+        Verdict.FAIL,
+        "dgx1-2 0000:05:00.0: SM clock 900 under load, the median is 1530",
+    )
 
 
 def test_nothing_is_never_green() -> None:
