@@ -1,4 +1,7 @@
-"""Failures on a real API server: a refused binding, and a dead kubelet, which is that of a node that has none."""
+"""Failures on a real API server, all at once: a refused binding, a rejecting kubelet, a dead kubelet.
+
+The pods of other projects start meanwhile. The dead kubelet is that of a node that has none.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,7 +23,7 @@ from orchestrator.cluster.resources import (
     NODES,
     PODS,
 )
-from orchestrator.cluster.transport import Transport
+from orchestrator.cluster.transport import STRATEGIC_MERGE_PATCH, Transport
 from orchestrator.manifests.install import apply
 from orchestrator.manifests.render import documents, render
 from orchestrator.names import OUT_OF_SERVICE_TAINT
@@ -30,6 +33,7 @@ from tests.control.operators import must, operator, prepare
 pytestmark = [pytest.mark.lab, pytest.mark.rare]
 
 NAMESPACE = "muster-team-a"
+REJECTED = {"status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}}
 
 
 class Site:
@@ -150,7 +154,7 @@ async def _refuse_bindings(transport: Transport) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_a_refused_binding_costs_its_owner_only(site: Site) -> None:
+async def test_each_failure_costs_its_owner_only(site: Site) -> None:
     await _refuse_bindings(site.transport)
     spec = {
         "schedulerName": "muster",
@@ -160,6 +164,7 @@ async def test_a_refused_binding_costs_its_owner_only(site: Site) -> None:
     for name in ("doomed", "fine"):
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}}
         await site.transport.create(JOBS.path(NAMESPACE), {**job, "spec": {"template": {"spec": spec}}})
+    await site.deploy("reject")
     await until(lambda: site.nodes_of("fine"))
     await until(
         lambda: any("site policy says no" in said for said in site.said("doomed", "PodScheduled", "False"))
@@ -167,6 +172,23 @@ async def test_a_refused_binding_costs_its_owner_only(site: Site) -> None:
     explained = await site.run("explain", "doomed", "-p", "team-a")
     assert "site policy says no" in explained
     assert "It starts now" not in explained
+
+    # as a kubelet with a broken device plugin would
+    rejected: set[str] = set()
+    await until(lambda: site.nodes_of("reject"))
+    first = site.nodes_of("reject")[0]
+    while not set(site.nodes_of("reject")) - {first}:
+        for pod in site.of("reject"):
+            if pod.spec.node_name == first and pod.status.phase != "Failed":
+                rejected.add(pod.metadata.uid)
+                path = PODS.path(NAMESPACE, pod.metadata.name, "status")
+                await site.transport.patch(path, REJECTED, content_type=STRATEGIC_MERGE_PATCH)
+        await asyncio.sleep(0.05)
+    assert len(rejected) == 2
+    (other,) = site.nodes_of("reject")
+    assert {first, other} == {"dgx1-1", "dgx1-2"}
+    line = next(row for row in (await site.run("list", "-p", "team-a")).splitlines() if "reject" in row)
+    assert " 1 " in line, "the failed pods hold nothing"
 
 
 async def test_the_pod_of_a_dead_kubelet_is_neither_charged_nor_waited_for(site: Site) -> None:
