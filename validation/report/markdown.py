@@ -9,13 +9,18 @@ from validation.judge.waivers import Waiver
 from validation.report import text
 from validation.report.record import CheckResult, ImageRecord, Report
 
-_MARKS: Final = re.compile(r"[\\`*_\[\]<>|&~#!@{}]|(?<=:)//|^[-+=]|^\d+(?=[.)])|(?<=[wW]{3})\.")
-"""Characters that begin markup, a link or a mention in GitHub's Markdown."""
+_MARKS: Final = re.compile(r"[\\`*_\[\]<>|&~#!@{}]|(?<=:)//|^[-+=]|^\d+(?=[.)](?:\s|$))|(?<=[wW]{3})\.")
+"""The marks that begin markup, a link or a mention in GitHub's Markdown, and the number before "." of a list."""
 
 
 def plain(words: str) -> str:
     """Return the words as text that no Markdown reader takes for markup, on one line."""
-    return _MARKS.sub(lambda match: "".join(f"\\{letter}" for letter in match[0]), text.inert(words).strip())
+    return _MARKS.sub(lambda match: _escaped(match[0]), text.inert(words.strip()).strip())
+
+
+def _escaped(mark: str) -> str:
+    """Return the mark as a plain character: a backslash before a digit has no meaning, so it stands after a number."""
+    return f"{mark}\\" if mark.isdigit() else "".join(f"\\{letter}" for letter in mark)
 
 
 def render(report: Report) -> str:

@@ -204,6 +204,21 @@ def test_what_did_not_run_is_no_success_in_junit(report: Report, verdict: str, t
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("97.00 % over 600.0 s", "97.00 % over 600.0 s"),
+        ("6530.59 images/s", "6530.59 images/s"),
+        ("1. an item", "1\\. an item"),
+        (" 12) an item", "12\\) an item"),
+        ("  - an item", "\\- an item"),
+        ("7.", "7\\."),
+    ],
+)
+def test_markdown_begins_no_list_and_keeps_figures(words: str, expected: str) -> None:
+    assert markdown.plain(words) == expected
+
+
 def test_markdown_keeps_its_tables_whole(report: Report) -> None:
     report.steps[1].volatile.violations = [Violation(61_500, "a | b\nc")]
     text = markdown.render(report)
