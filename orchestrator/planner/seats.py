@@ -165,11 +165,18 @@ class Seats:
             current = self._current[name] = start.with_pods(tuple(map(self._current_pod, start.pods)))
         return current
 
-    def running(self, at_start: Collection[str]) -> list[Workload]:
-        """The workloads, by their ids, that ran at the start and still do, and those with nominated pods."""
+    def running(self, at_start: Collection[str], project: str | None = None) -> list[Workload]:
+        """The workloads, by their ids, that ran at the start and still do, and those with nominated pods.
+
+        With a project, `at_start` has its workloads, and nominated pods of others are left out.
+        """
         if not self._current:
             return [self._start[name] for name in at_start]
-        nominees = (name for name in self.all_names(SeatState.NOMINATED) if name not in at_start)
+        nominees = (
+            name
+            for name in self.all_names(SeatState.NOMINATED)
+            if name not in at_start and project in (None, self._start[name].project)
+        )
         return [
             workload
             for workload in map(self.workload, (*at_start, *nominees))

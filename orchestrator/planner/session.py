@@ -1,6 +1,7 @@
 """The state of one decision, shared by its actions: the ledger, the shares, and what has been decided so far."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import TypeVar, cast
 
 from orchestrator.planner.accounting.gpu_models import GpuModels
@@ -202,9 +203,19 @@ class Session:
         )
         return turns.pop() is first
 
-    def running(self) -> list[Workload]:
-        """Workloads that hold something, as decided so far."""
-        return self.seats.running(self._state.running)
+    def running(self, project: str | None = None) -> list[Workload]:
+        """Workloads that hold something, as decided so far: all of them, or those of one project."""
+        if project is None:
+            return self.seats.running(self._state.running)
+        return self.seats.running(self._running_by_project.get(project, {}), project)
+
+    @cached_property
+    def _running_by_project(self) -> dict[str, dict[str, None]]:
+        """Ids of the workloads that held something at the start, by project."""
+        by_project: dict[str, dict[str, None]] = {}
+        for name in self._state.running:
+            by_project.setdefault(self.workload(name).project, {})[name] = None
+        return by_project
 
     def unstarted(self) -> list[Workload]:
         """Workloads with bound pods of which no container has started, by id."""

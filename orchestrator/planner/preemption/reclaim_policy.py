@@ -380,20 +380,17 @@ class ReclaimPolicy:
         key = (side, self._claimed_model)
         covered = self._covered.get(key)
         if covered is None:
-            by_project: dict[str, list[Workload]] = {}
-            for workload in self._session.running():
-                by_project.setdefault(workload.project, []).append(workload)
-            whole = self._coverage(side, by_project)
+            whole = self._coverage(side)
             lent = {pod.id for part in whole.lent if part.model == self._claimed_model for pod in part.pods}
             pods = (pod.id for part in whole.covered for pod in part.pods)
             covered = self._covered[key] = frozenset(pods) - lent
         return covered
 
-    def _coverage(self, side: str, by_project: Mapping[str, Sequence[Workload]]) -> Coverage:
+    def _coverage(self, side: str) -> Coverage:
         children = self._tree.children.get(side, ())
-        own = filling_order(by_project.get(side, ()))
+        own = filling_order(self._session.running(side))
         if children:
-            parts = [(child, self._coverage(child, by_project)) for child in children]
+            parts = [(child, self._coverage(child)) for child in children]
             inside = in_filling_order(piece for _, part in parts for piece in part.covered)
             # Work that took a sibling's place by its fair share does not make way before what that sibling borrows.
             fair = [piece for child, part in parts for piece in self._within_share(child, part)]
