@@ -33,7 +33,12 @@ from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.search import preempt_for
 from orchestrator.planner.preemption.victim_selection import VictimSelector
-from orchestrator.planner.preemption.victims import EvictionReason, is_protected, victim_order
+from orchestrator.planner.preemption.victims import (
+    EvictionReason,
+    gpu_ns_since_start,
+    is_protected,
+    victim_order,
+)
 from orchestrator.planner.session import Session
 
 RULE = "reservation"
@@ -310,7 +315,7 @@ def _lent_inside(session: Session, workload: Workload) -> Iterator[Victim]:
         on_loan += [Victim(other, part, is_core=False) for part in surplus]
         on_loan.append(Victim(other, everything))
     now_us = session.snapshot.now_us
-    yield from sorted(on_loan, key=lambda victim: victim_order(victim, now_us))
+    yield from sorted(on_loan, key=lambda victim: victim_order(victim, gpu_ns_since_start(victim, now_us)))
 
 
 _NOBODY = Workload("", "", "", 0, preemptible=True, created_at_us=0, pods=())

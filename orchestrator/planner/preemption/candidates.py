@@ -16,7 +16,7 @@ from orchestrator.planner.model import Pod, PodState, Workload
 from orchestrator.planner.node_sets import NodeSet, node_set
 from orchestrator.planner.preemption.victims import (
     VictimKey,
-    lost_gpu_ns,
+    gpu_ns_since_start,
     victim_order,
 )
 from orchestrator.planner.session import Session
@@ -65,13 +65,13 @@ class Piece(Victim):
         super().__init__(workload, pods, is_core, "", is_move)
         self.project = workload.project
         self.has_started = not all(pod.never_started for pod in pods)
+        self.lost_gpu_ns = gpu_ns_since_start(self, now_us)
         self.order: tuple[bool, VictimKey, bool, int] = (
             self.has_started,
-            victim_order(self, now_us),
+            victim_order(self, self.lost_gpu_ns),
             is_move,
             sequence,
         )
-        self.lost_gpu_ns = lost_gpu_ns(self, now_us)
         self.gpu_milli = pods[0].request.gpu_milli if len(pods) == 1 else chunk_gpu_milli(pods)
         self.pod_count = len(pods)
         self.urgency = 0

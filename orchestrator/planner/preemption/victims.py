@@ -37,7 +37,7 @@ _LOST_IN_CLASS_0_GPU_NS = 600 * 1_000_000_000
 """Ten GPU-minutes: less than that does not count."""
 
 
-def victim_order(victim: Victim, now_us: int) -> VictimKey:
+def victim_order(victim: Victim, lost_gpu_ns: int) -> VictimKey:
     """Sort key of victims of one project: lowest priority, elastic pods, least lost time, youngest.
 
     A workload keeps its age when it restarts, so that the same one is not evicted again and again.
@@ -46,7 +46,7 @@ def victim_order(victim: Victim, now_us: int) -> VictimKey:
     return (
         workload.priority,
         victim.is_core,
-        class_of_lost_time(lost_gpu_ns(victim, now_us)),
+        class_of_lost_time(lost_gpu_ns),
         -workload.created_at_us,
         -workload.started_at_us,
         workload.name,
@@ -54,7 +54,7 @@ def victim_order(victim: Victim, now_us: int) -> VictimKey:
     )
 
 
-def lost_gpu_ns(victim: Victim, now_us: int) -> int:
+def gpu_ns_since_start(victim: Victim, now_us: int) -> int:
     """Return the GPU time since the start of the victim's workload; 0 for elastic pods."""
     started_at_us = victim.workload.started_at_us
     if not victim.is_core or not 0 < started_at_us < now_us:
