@@ -15,9 +15,9 @@ from orchestrator.observe.pod_status import (
     last_start_us,
     rejection_reason,
 )
-from orchestrator.planner.model import Rejection
+from orchestrator.planner.model import SECOND_US, Rejection
 
-FORGET_US: Final = 6 * 3600 * 1_000_000
+FORGET_US: Final = 6 * 3600 * SECOND_US
 MAX_NOTED: Final = 1000
 """Failures of requests that are kept, the newest of them."""
 MAX_ENDED: Final = 10_000

@@ -97,8 +97,7 @@ class Settings:
     has waited for `reservation_after_seconds`, room is kept; None: never.
     A pod whose containers have not started after `start_timeout_seconds` is evicted; None: never.
     `topology_levels` are the node labels of the cluster's topology from the widest to the closest, which workloads may
-    name. `max_work` bounds what one decision does on up to 500 nodes (`work_bound` says how it grows), in units of
-    about a microsecond on one processor (a node or a victim that is looked at); None: no bound.
+    name. `max_work` is the bound on the work of one decision, as the top of this module describes it; None: no bound.
     """
 
     max_consolidation_victims: int | None = 16

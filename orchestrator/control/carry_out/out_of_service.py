@@ -22,13 +22,13 @@ from orchestrator.cluster.transport import JSON_PATCH, Transport
 from orchestrator.control.operator_config import OperatorConfig
 from orchestrator.names import OUT_OF_SERVICE_TAINT
 from orchestrator.observe.stuck_pods import not_ready_since
+from orchestrator.planner.model import SECOND_US
 
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 5.0
 VALUE: Final = "muster"
 """The value of the operator's taints."""
-_SECOND_US: Final = 1_000_000
 
 
 async def taint_nodes(
@@ -99,7 +99,7 @@ class OutOfService:
 
     def _due(self, nodes: Iterable[Node]) -> list[tuple[Node, str]]:
         """The nodes to taint with since when they are not ready, the longest first."""
-        before_us = self._now_us() - self._after_seconds * _SECOND_US
+        before_us = self._now_us() - self._after_seconds * SECOND_US
         not_ready = [
             (node, since) for node in nodes if (since := not_ready_since(node)) and not _is_tainted(node)
         ]

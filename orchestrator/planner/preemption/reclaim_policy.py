@@ -1,8 +1,10 @@
 """Whom a project may take GPUs back from, on the ledger as it stands.
 
 At the level where two lineages part, a side may lose a piece when it holds more than it may (rule `fair-share`) or more
-than its quota while the taking side stays within its own (rule `quota`). Nobody falls below what the quotas promise
-while another set of victims exists; where none does, only pieces that no quota covers go.
+than its quota while the taking side stays within its own (rule `quota`).
+
+A pod within the quota of its side stays, unless a claim is on its GPU model and the quota would hold on another. CPUs
+and memory that the GPUs of a node need can be taken back for a claim on GPUs within the quota.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
