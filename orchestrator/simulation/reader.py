@@ -28,6 +28,8 @@ from orchestrator.simulation.templates import Templates, has_succeeded, namespac
 
 Place = tuple[str | int, ...]
 T = TypeVar("T")
+MAX_PODS: Final = 100_000
+"""Pods of one workload of a file. Kubernetes is made for 150,000 pods in a cluster."""
 _OWN: Final[Mapping[str, tuple[str, Callable[[str], int], int, int | str]]] = {
     "gpus": (GPU_RESOURCE, whole_count, MAX_DEVICES, 0),
     "cpu": ("cpu", cpu_milli, MAX_AMOUNT, forms.NODE_CPU),
@@ -184,6 +186,8 @@ class _Reader:
             return [(pod, (*place, "pods", number)) for number, pod in enumerate(form.pods)]
         if form.pods < 1:
             raise self._error((*place, "pods"), f"{form.pods} pods are no workload: give 1 or more")
+        if form.pods > MAX_PODS:
+            raise self._error((*place, "pods"), f"a workload has at most {MAX_PODS} pods")
         nodes = [form.on] * form.pods if isinstance(form.on, str) else form.on or []
         if len(nodes) > form.pods:
             raise self._error((*place, "on"), f"`on` names {len(nodes)} nodes for {form.pods} pods")

@@ -212,6 +212,7 @@ def test_a_mistake_is_named_with_file_and_line(
         ("{name: w, project: team-a, gpus: 7, on: dgx1-1}", "dgx1-1 has not enough free GPUs for `w`"),
         ("{name: w, project: team-a, on: dgx1-9}", "there is no node `dgx1-9`"),
         ("{name: w, project: team-a, pods: 0}", "0 pods are no workload"),
+        (f"{{name: w, project: team-a, pods: {10**40}}}", "a workload has at most 100000 pods"),
         ("{name: w, project: team-a, pods: 1, on: [dgx1-1, dgx1-1]}", "`on` names 2 nodes for 1 pods"),
         ("{name: w, project: team-a, on: dgx1-1, pods: [{}]}", "`on` goes with a number of pods"),
         ("{name: w, project: team-a, devices: [1]}", "`devices` goes with one pod that is `on` a node"),
