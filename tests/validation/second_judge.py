@@ -407,7 +407,14 @@ def is_waived(check: Json, scope: Json) -> bool:
         last = (year + 1, month, day)
         in_time = (year, month, day) <= tuple(map(int, waiver["expires"].split("-"))) <= last
         has_host = bool(waiver["host"]) == ("/layer/" in waiver["id"])
-        if waiver["id"] == check["id"] and in_time and len(waiver["fact"].strip()) > 3 and has_host:
+        signed = waiver["owner"].strip() and waiver["reason"].strip()
+        if (
+            waiver["id"] == check["id"]
+            and in_time
+            and signed
+            and len(waiver["fact"].strip()) > 3
+            and has_host
+        ):
             valid.append(waiver)
 
     def is_named(sentence: str) -> bool:

@@ -59,12 +59,13 @@ def last_day(today: str) -> str:
 
 
 def _applies(waiver: Waiver, today: str) -> bool:
-    """Whether it could have been accepted on that day: not expired, for a year at most, with a fact, and a host."""
+    """Whether it could have been accepted that day: owner, reason, fact and host are there, and a year at most."""
     if not _DAY.fullmatch(today) or not _DAY.fullmatch(waiver.expires):
         return False
     has_host = bool(waiver.host) == (OF_HOSTS in waiver.id)
     has_fact = len(waiver.fact.strip()) >= LEAST_CHARACTERS
-    return today <= waiver.expires <= last_day(today) and has_fact and has_host
+    has_words = bool(waiver.owner.strip() and waiver.reason.strip())
+    return today <= waiver.expires <= last_day(today) and has_words and has_fact and has_host
 
 
 def _excuses(waiver: Waiver, sentence: str) -> bool:

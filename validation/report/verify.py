@@ -5,7 +5,7 @@ from pathlib import Path
 
 from orchestrator.errors import MusterError
 from validation.errors import ReportError
-from validation.report import chronology, log, manifest, record, sources, statement
+from validation.report import chronology, log, manifest, record, renderings, sources, statement
 from validation.report.assemble import CUT, rejudge
 from validation.report.files import untrusted
 
@@ -47,6 +47,8 @@ def _verify_content(directory: Path, key: Path | None) -> Verification:
     lines = [*log.repeated_keys(directory), *chronology.problems(source)]
     compared = sources.compare(report)
     lines += [f"report.json: {line}" for line in [*_rejudge(report, source), *compared.problems]]
+    if not lines and compared.is_whole:  # another version may render a record in another way
+        lines += renderings.differing(directory, report)
     return Verification(lines, compared.notes, is_compared=compared.is_whole)
 
 

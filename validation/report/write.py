@@ -5,11 +5,12 @@ import tempfile
 from pathlib import Path
 
 from validation.errors import ReportError
-from validation.report import html, junit, manifest, markdown
+from validation.report import manifest
 from validation.report.record import Report, encode
+from validation.report.renderings import NAMES, renderings
 from validation.report.statement import NAME as STATEMENT
 
-_WRITTEN = ("report.json", "report.html", "report.md", "junit.xml")
+_WRITTEN = ("report.json", *NAMES)
 
 
 def write(report: Report, directory: Path) -> Path:
@@ -45,9 +46,8 @@ def render_into(report: Report, directory: Path) -> None:
 
 def render(report: Report, directory: Path) -> None:
     """Write the renderings of the record: HTML, Markdown, JUnit XML."""
-    _replace(directory / "report.html", html.render(report).encode())
-    _replace(directory / "report.md", markdown.render(report).encode())
-    _replace(directory / "junit.xml", junit.render(report))
+    for name, content in renderings(report).items():
+        _replace(directory / name, content)
 
 
 def _replace(path: Path, content: bytes) -> None:

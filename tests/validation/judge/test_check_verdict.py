@@ -193,6 +193,8 @@ SAID = "n2 GPU 0: vBIOS 1, others 2"
         (SAID.ljust(1000, "x"), [OF_HOST], "2026-06-01", "FAIL"),  # it was cut
         (SAID, [msgspec.structs.replace(OF_HOST, host="")], "2026-06-01", "FAIL"),
         (SAID, [msgspec.structs.replace(OF_HOST, fact="GPU")], "2026-06-01", "FAIL"),  # it excuses everything
+        (SAID, [msgspec.structs.replace(OF_HOST, owner=" ")], "2026-06-01", "FAIL"),  # as a record may say
+        (SAID, [msgspec.structs.replace(OF_HOST, reason="")], "2026-06-01", "FAIL"),
         (
             f"{SAID}; n3 GPU 1: memory 16 GiB, others 32",
             [OF_HOST, msgspec.structs.replace(OF_HOST, host="n3", fact="memory 16 GiB")],

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.validation.replay import GANG, run_command, settings
-from validation.report import files, log, manifest
+from validation.report import files, log, manifest, renderings
 from validation.report.verify import verify
 from validation.report_command import report
 
@@ -160,6 +160,21 @@ def test_the_worst_of_them_take_little_memory(copy: Path) -> None:
     lines = done.stdout.splitlines()
     assert "has a line of more than" in lines[0]
     assert int(lines[1]) < MAX_MIB
+
+
+@pytest.mark.parametrize("name", renderings.NAMES)
+def test_a_rendering_that_says_something_else_is_refused(name: str, copy: Path) -> None:
+    path = copy / name
+    for content in (path.read_bytes().replace(b"FAIL", b"PASS") + b" ", b""):
+        path.write_bytes(content)
+        sealed(copy)
+        assert verify(copy).problems == [
+            f"{name}: does not show what report.json says; `muster report render` makes it anew"
+        ]
+    path.unlink()
+    sealed(copy)
+    (line,) = verify(copy).problems
+    assert f"{name}: cannot be read: No such file" in line
 
 
 def test_a_log_that_was_changed_names_the_line(copy: Path) -> None:
