@@ -6,7 +6,7 @@ from pathlib import Path
 
 from validation.errors import ReportError
 from validation.report import manifest
-from validation.report.record import Report, encode
+from validation.report.record import Report, decode, encode
 from validation.report.renderings import NAMES, renderings
 from validation.report.statement import NAME as STATEMENT
 
@@ -17,8 +17,9 @@ def write(report: Report, directory: Path) -> Path:
     """Write report.json, its renderings and the manifest of all into `directory`; returns it. Raises ReportError."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _replace(directory / "report.json", encode(report))
-        render(report, directory)
+        content = encode(report)
+        _replace(directory / "report.json", content)
+        render(decode(content), directory)  # its keys are sorted, as in the record that `verify` reads
         (directory / STATEMENT).unlink(missing_ok=True)  # of what was here before
         _replace(directory / manifest.NAME, manifest.render(directory))
     except OSError as error:
