@@ -70,9 +70,12 @@ def of_site(**changed: Any) -> Callable[[], FakeHosts]:
     return build
 
 
-def ends(tool: str, output: Output | str) -> Callable[[], FakeHosts]:
-    """Hosts on the second of which the tool ends so."""
-    return lambda: FakeHosts({(NODES[1], tool): output}, names=NODES)
+TOOLS = ("nvidia-smi", "topology", "kernel-log", "counters", "write", "fio", "interfaces")
+
+
+def ends(output: Output | str) -> Callable[[], FakeHosts]:
+    """Hosts on the second of which each of TOOLS ends so. Each has checks of its own: one run shows all of them."""
+    return lambda: FakeHosts({(NODES[1], tool): output for tool in TOOLS}, names=NODES)
 
 
 HOST_BUNDLES: dict[str, Callable[[], FakeHosts]] = {
@@ -91,17 +94,11 @@ HOST_BUNDLES: dict[str, Callable[[], FakeHosts]] = {
         {(name, "nvidia-smi"): Output("", 127) for name in NODES}, names=NODES
     ),
     "model of which nothing is known": lambda: FakeHosts(names=NODES, model="dgx-2"),
-    **{
-        f"{tool} {how}": ends(tool, output)
-        for tool in ("nvidia-smi", "topology", "kernel-log", "counters", "write", "fio", "interfaces")
-        for how, output in (
-            ("fails", Output("failure", 3)),
-            ("is missing", Output("", 127)),
-            ("is not heard", "cannot be reached"),
-            ("is silent", Output("")),
-            ("says nonsense", Output('{"jobs": [{}]} <gpu/>')),
-        )
-    },
+    "tools fail": ends(Output("failure", 3)),
+    "tools are missing": ends(Output("", 127)),
+    "tools are not heard": ends("cannot be reached"),
+    "tools are silent": ends(Output("")),
+    "tools say nonsense": ends(Output('{"jobs": [{}]} <gpu/>')),
 }
 
 
