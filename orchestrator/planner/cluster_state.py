@@ -1,7 +1,7 @@
-"""What every decision starts from, kept current by differences instead of being added up again.
+"""The state between decisions: ledger, demand and queues, updated by differences between snapshots.
 
-Snapshots share what did not change: a workload that is the same object as last time is not looked at. A change of
-nodes or projects begins a new state. What the state says never depends on how they came about.
+Snapshots share unchanged objects: a workload that is the same object as last time is skipped. If nodes or projects
+change, a new state begins. The state depends on the present objects alone, not on their history.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,10 @@ from orchestrator.planner.traits import NO_TRAITS
 
 
 class ClusterState:
-    """The ledger between decisions, what is asked for by project, and which workloads wait or run.
+    """The ledger between decisions, the demand by project, and the pending and running workloads.
 
-    `incomplete` wait for pods that their gangs need and nobody has made yet, `homeless` for their projects.
+    `incomplete` workloads lack pods that their gangs need and that do not exist yet. `homeless` ones lack their
+    project.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -52,7 +53,7 @@ class ClusterState:
         self._observe_neighbours()
 
     def follows(self, snapshot: Snapshot) -> bool:
-        """Take over the new snapshot; False when a new state is needed."""
+        """Take over the new snapshot. Return false if a new state is needed."""
         if not (
             _same(snapshot.nodes, self.snapshot.nodes) and _same(snapshot.projects, self.snapshot.projects)
         ):
@@ -132,7 +133,9 @@ class ClusterState:
         self.unstarted.pop(name, None)
 
     def _sized(self, workload: Workload) -> Workload:
-        """Requests for GPU memory with what quotas count them as: the portion of the smallest GPU that has so much."""
+        """Convert requests for GPU memory to the portion that quotas count: that of the smallest GPU with enough
+        memory.
+        """
         if not any(pod.request.gpu_memory_mib for pod in workload.pods):
             return workload
         return workload.with_pods(tuple(self._sized_pod(pod) for pod in workload.pods))
@@ -145,7 +148,7 @@ class ClusterState:
 
 
 def _states(pods: Sequence[Pod]) -> tuple[bool, bool, bool, bool]:
-    """Whether some of the pods wait, run, are nominated, and hold a node without having started."""
+    """Return whether some of the pods are pending, running, nominated, and bound without having started."""
     waits = runs = nominated = unstarted = False
     for pod in pods:
         state = pod.state
@@ -160,7 +163,10 @@ def _states(pods: Sequence[Pod]) -> tuple[bool, bool, bool, bool]:
 
 
 def in_pod_order(workload: Workload) -> Workload:
-    """The workload with its pods by name, numbers in their order, so that no plan depends on the order of the input."""
+    """Return the workload with its pods sorted by name, numbers in their order.
+
+    So no plan depends on the order of the input.
+    """
     if len(workload.pods) < 2:
         return workload
     pods = tuple(sorted(workload.pods, key=lambda pod: (len(pod.name), pod.name, pod.id)))
@@ -170,7 +176,7 @@ def in_pod_order(workload: Workload) -> Workload:
 def _differing(
     before: Sequence[Workload], after: Sequence[Workload]
 ) -> tuple[list[Workload], list[Workload]]:
-    """What is only in the one, and what is only in the other; their equal beginnings and ends are not looked at."""
+    """Return the workloads that are only in `before`, and those only in `after`. Skip equal beginnings and ends."""
     start = next(compress(count(), map(is_not, before, after)), min(len(before), len(after)))
     rest = min(len(before), len(after)) - start
     end = next(compress(count(), map(is_not, reversed(before), reversed(after))), rest)

@@ -1,4 +1,4 @@
-"""One decision: whoever runs on unhealthy hardware, then tier by tier what is free and what can be made free.
+"""One decision: the order of its steps, from pods on unhealthy hardware to evictions for each entitlement tier.
 
 The plan is the difference between the snapshot and the seats at the end.
 """
@@ -47,7 +47,8 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("unhealthy",), move_off_unhealthy),
     (("reserve",), reserve),
     (("allocate",), allocate_within_quota),
-    # The better founded a claim is the earlier room is made for it: it would take what others got before it.
+    # More entitled workloads evict before less entitled ones start, as they would otherwise evict those
+    # again.
     (("consolidate", "reclaim"), consolidate_or_reclaim_within_quota),
     (("allocate",), allocate_within_fair_share),
     (("consolidate", "reclaim"), consolidate_or_reclaim_within_fair_share),
@@ -60,13 +61,14 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("stale",), evict_stale),
     (("nominations",), withdraw_broken),
 )
-"""The steps in their order; those with two names do what the decision is not kept from."""
+"""The steps in their order. A step with two names runs if either of them is allowed."""
 
 ACTION_NAMES = frozenset(name for names, _ in ACTIONS for name in names)
 
 
 def plan(snapshot: Snapshot, actions: Iterable[str] = ACTION_NAMES) -> Plan:
-    """Who is bound where, who is evicted for whom, and why the rest waits. Same input, same plan.
+    """Return the bindings, evictions, nominations and pending reasons for a snapshot. The same input gives the same
+    plan.
 
     `actions` restricts the decision to some of its steps, in the order of `ACTIONS`.
     """
@@ -74,7 +76,7 @@ def plan(snapshot: Snapshot, actions: Iterable[str] = ACTION_NAMES) -> Plan:
 
 
 class Planner:
-    """`plan` for a row of snapshots: the same answers, at a cost that follows what changed between them.
+    """`plan` for a sequence of snapshots: the same results, at a cost that depends on the changes between them.
 
     Workloads, nodes and projects that did not change should be the same objects in the next snapshot.
     """
@@ -83,7 +85,7 @@ class Planner:
         self._state: ClusterState | None = None
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """As the function `plan`."""
+        """Return the same plan as the function `plan`."""
         state, self._state = self._state, None
         if state is None or not state.follows(snapshot):
             state = ClusterState(snapshot)
@@ -94,7 +96,7 @@ class Planner:
 
 
 def _decide(state: ClusterState, actions: Collection[str]) -> Plan:
-    """One decision; the state ends as it was."""
+    """Return the plan of one decision. The cluster state is unchanged afterwards."""
     checkpoint = state.ledger.checkpoint()
     session = Session(state, actions)
     for names, act in ACTIONS:
@@ -102,13 +104,14 @@ def _decide(state: ClusterState, actions: Collection[str]) -> Plan:
             act(session)
     explain_all(session)
     decided = _difference(session)
-    # What was decided comes back with the next snapshot, as far as it has come true.
+    # The next snapshot shows which of these decisions were carried out, so the ledger returns to its state
+    # before.
     state.ledger.rollback(checkpoint)
     return decided
 
 
 def _difference(session: Session) -> Plan:
-    """Return the plan: what the seats, evictions and reasons at the end add to the snapshot."""
+    """Return the plan: the seats, evictions and reasons at the end that the snapshot does not have."""
     bindings = placed = {seat.pod.id: seat.binding for seat in session.seats.new()}
     if session.snapshot.dynamic.slices or session.snapshot.dynamic.claims:
         bindings = _grant_claims(session.ledger, placed, session.workload)
@@ -144,9 +147,10 @@ def _pending_reason(session: Session, name: str) -> PendingReason:
 def _grant_claims(
     ledger: Ledger, bindings: Mapping[str, Binding], workload_of: Callable[[str], Workload]
 ) -> dict[str, Binding]:
-    """The bindings, by pod id, with what claims get.
+    """Return the bindings by pod id, with the devices that the claims of each pod get.
 
-    A workload of which one pod lacks its devices, as another part of the decision has them, is left out as a whole.
+    If one pod of a workload lacks its devices because another pod of this decision has them, all bindings of the
+    workload are omitted.
     """
     names = dict.fromkeys(binding.workload for binding in bindings.values())
     pods = {pod.id: pod for name in names for pod in workload_of(name).pods if pod.id in bindings}
@@ -171,7 +175,9 @@ def _grant_claims(
 def _claims_to_deallocate(
     ledger: Ledger, waiting: Iterable[Workload], bindings: Mapping[str, Binding]
 ) -> tuple[str, ...]:
-    """Keys of claims that hold devices for nobody but pods that wait on: with them elsewhere, these could start."""
+    """Return the keys of claims that hold devices only for pending pods. These pods could start with devices
+    elsewhere.
+    """
     pods = [
         pod
         for workload in waiting

@@ -68,7 +68,9 @@ class Budgets:
         self.in_the_way: set[str] = set()
 
     def allow(self, pods: Iterable[Pod], evicted: Collection[str]) -> bool:
-        """Whether these pods may go too, after those in `evicted`; names of budgets that say no are kept."""
+        """Return whether these pods may be evicted too, after those in `evicted`. Store the names of budgets that
+        refuse.
+        """
         if not self._of_pod:
             return True
         new = [pod.id for pod in pods if pod.id in self._of_pod and pod.id not in evicted]

@@ -1,7 +1,7 @@
-"""Pods that stand or fall together: how a workload is started and given up in chunks.
+"""The chunks of a workload: the pods that start together or not at all, and the pods that are evicted together.
 
-The minimum of a gang (`min_member` pods, or the tree of sub-groups) starts in one chunk or not at all; every elastic
-pod is a chunk. Evictions have the opposite order: elastic pods one by one, then everything.
+The minimum of a gang (`min_member` pods, or the tree of sub-groups) is one chunk, and every elastic pod is a chunk of
+its own. Evictions have the opposite order: elastic pods one by one, then all others at once.
 """
 
 from collections.abc import Collection, Hashable, Sequence

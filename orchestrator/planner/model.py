@@ -144,15 +144,21 @@ class PodState(enum.Enum):
 class Pod:
     """One pod. `node` and `devices` (indices of GPUs on the node) are set unless it is pending.
 
-    `nominated_node` and `nominated_devices`: of a pending pod, the room that an earlier decision made for it, its own
-    until it is bound; of a releasing pod, the room that is kept for the pod that its controller makes next.
-    `replaced`: of a releasing pod, that the one which its controller makes instead is there.
-    `stuck`: it should be gone by now and is not, so nothing is promised on what it holds. `max_runtime_seconds` is how
-    long it may run by its own declaration; if it runs, `ends_by_us` is when that is over, 0 when nothing is declared.
-    `claims` are the keys of its resource claims, `extended_claim` what is to be claimed for its GPUs on a node that
-    publishes them in slices. `never_started`: it is bound, and none of its containers has run yet. Such a pod was bound
-    at `bound_at_us` (0: not known). `start_problem` is the reason of its kubelet; with `cannot_start` that is final.
-    `traits` are for the constraints between pods.
+    - `nominated_node`, `nominated_devices`: of a pending pod, the placement that an earlier decision reserved for it
+      until
+      it is bound. Of a terminating pod, the placement that is reserved for its replacement pod.
+    - `replaced`: of a terminating pod, that its replacement pod exists.
+    - `stuck`: it should have terminated by now, so its devices are given to no other pod.
+    - `max_runtime_seconds`: its declared maximum runtime. `ends_by_us` is the end of that time for a running pod, 0
+      if
+      it declares none.
+    - `claims`: the keys of its ResourceClaims.
+    - `extended_claim`: the claim to create for its GPUs on a node that publishes them in slices.
+    - `never_started`: it is bound, and none of its containers has run yet. `bound_at_us` is the time of the binding,
+      0 if
+      unknown.
+    - `start_problem`: the reason that its kubelet gives. With `cannot_start` it is final.
+    - `traits`: its labels and terms for the constraints between pods.
     """
 
     id: str
@@ -179,13 +185,13 @@ class Pod:
     traits: PodTraits = NO_TRAITS
 
     def in_state(self, state: PodState) -> "Pod":
-        """The same pod in another state."""
+        """Return the same pod in another state."""
         values = [*_pod_values(self)]
         values[_POD_STATE] = state
         return Pod(*values)
 
     def placed(self, state: PodState, node: str | None, devices: tuple[int, ...]) -> "Pod":
-        """The same pod in another state and place."""
+        """Return the same pod in another state, on another node and other devices."""
         values = [*_pod_values(self)]
         values[_POD_STATE], values[_POD_NODE], values[_POD_DEVICES] = state, node, devices
         return Pod(*values)
@@ -224,12 +230,14 @@ class SubGroup:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Pods that are judged together: they count as one victim, and `min_member` of them run or none does.
+    """Pods that are judged together: at least `min_member` of them run, or none does.
 
-    `created_at_us` is the age in the queue and survives an eviction; `started_at_us` is when its oldest
-    running pod started, 0 when none runs. `groups` refines `min_member` to a tree. `stale_since_us` is when a gang
-    fell below its minimum, 0 while it is whole. `evicts_from_us` is the time before which it waits for free capacity
-    rather than evict anybody. `waiting_since_us` is when its pods began to wait, 0: since it was made.
+    - `created_at_us`: its age in the queue, which survives an eviction.
+    - `started_at_us`: the start of its oldest running pod, 0 if none runs.
+    - `groups`: refines `min_member` to a tree.
+    - `stale_since_us`: the time at which the gang fell below its minimum, 0 while it is complete.
+    - `evicts_from_us`: before this time it waits for free GPUs and evicts no pod.
+    - `waiting_since_us`: the time from which its pods are pending, 0: since its creation.
     """
 
     id: str
@@ -250,7 +258,7 @@ class Workload:
     waiting_since_us: int = 0
 
     def with_pods(self, pods: tuple[Pod, ...]) -> "Workload":
-        """The same workload with other pods."""
+        """Return the same workload with other pods."""
         values = [*_workload_values(self)]
         values[_WORKLOAD_PODS] = pods
         return Workload(*values)
@@ -263,7 +271,7 @@ _WORKLOAD_PODS = _WORKLOAD_FIELDS.index("pods")
 
 @dataclass(frozen=True, slots=True)
 class GpuModelBounds:
-    """A project's claim on GPUs of one model, beside its total. None: no quota of its own; no limit."""
+    """A project's quota and limit for GPUs of one model, beside its total. None: no quota for the model; no limit."""
 
     model: str
     quota_gpu_milli: int | None = None
@@ -274,10 +282,12 @@ class GpuModelBounds:
 class Project:
     """A team's entitlement. None as a quota or limit: unlimited. `over_quota_weight` is its weight beyond the quotas.
 
-    A project with children is a department: its workloads are those of its children. CPU and memory are
-    unlimited unless somebody bounds them. For `reclaim_min_runtime_seconds` after its start no other project may take
-    a workload's GPUs, for `preempt_min_runtime_seconds` no other workload of the project; None asks the department.
-    `moves_non_preemptible` lets work that is not preemptible be moved off unhealthy hardware too.
+    A project with children is a department: its workloads are those of its children. CPU and memory are unlimited
+    unless the project has a quota or limit for them.
+
+    For `reclaim_min_runtime_seconds` after its start, a workload is not evicted for other projects. For
+    `preempt_min_runtime_seconds` it is not evicted for its own project. None: the value of the department applies.
+    `moves_non_preemptible` allows the migration of non-preemptible workloads from unhealthy hardware.
     """
 
     name: str
@@ -303,16 +313,18 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine. `schedulable` is false when it is cordoned or not ready: what runs there still counts.
+    """One machine. `schedulable` is false if it is cordoned or not ready; its running pods still count.
 
-    `node_type` is the group that administrators put it in, which projects may be restricted to.
-    `foreign` is what pods of other schedulers hold; of their GPUs, those beyond `foreign_devices` have unknown indices
-    and are taken from the top.
-    `unhealthy` says what is wrong with the whole node ("": nothing), `unhealthy_since_us` since when it is not ready
-    (0: somebody said so, there is nothing to wait for). `unhealthy_gpus` are indices of GPUs that must not be used;
-    of `lost_gpus` more the index is not known, only that nobody can be given so many. `published_gpus` are its GPUs by
-    index where a driver publishes them in slices: pods get them by claims only. `scalars` are its other resources; it
-    has none of a resource that they do not name. `foreign_traits` are those of pods of other schedulers on it.
+    - `node_type`: the group of nodes to which projects can be restricted.
+    - `foreign`: the amounts of pods of other schedulers. Of their GPUs, those not in `foreign_devices` have unknown
+      indices and are assumed to be the last ones.
+    - `unhealthy`: the problem of the whole node ("": none). `unhealthy_since_us` is the time since which it is not
+      ready;
+      0 if an administrator reported the problem, so that no grace period applies.
+    - `unhealthy_gpus`: indices of GPUs that must not be used. `lost_gpus` more are missing, with unknown indices.
+    - `published_gpus`: its GPUs by index, if a driver publishes them in slices. Pods get them only by claims.
+    - `scalars`: its other resources. It has none of a resource that is missing here.
+    - `foreign_traits`: the traits of pods of other schedulers on it.
     """
 
     name: str
@@ -338,12 +350,12 @@ class Node:
 
     @property
     def usable_gpus(self) -> int:
-        """How many GPUs pods can be given, those that they have included."""
+        """The number of GPUs that pods can use, including those in use."""
         return max(0, self.gpu_count - len(self.unhealthy_gpus) - self.lost_gpus)
 
     @property
     def gpu_model(self) -> str:
-        """The model of its GPUs; empty when no label says it."""
+        """The model of its GPUs; empty if no label names it."""
         return self.labels.get(GPU_MODEL_LABEL, "")
 
 
@@ -477,13 +489,15 @@ class PendingReason:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The answer. `shares_gpu_milli` and `allocated_gpu_milli` are by project, departments included.
+    """The result of a decision. `shares_gpu_milli` and `allocated_gpu_milli` are by project, departments included.
 
-    `nominations` are all that hold after this decision, made now or before: places of pods that wait for capacity that
-    is being released, under the id of the pending pod, or of the pod that is evicted and comes back there.
-    `left_over` are the workloads that the decision's bound on work did not let it reach.
-    `endangered` says, by workload, why one stays on unhealthy hardware. `deallocations` are claims (keys) whose devices
-    keep the only pod that waits for them from every node. `avoided` says, by node, why nothing is placed there.
+    - `nominations`: all that are valid after this decision, new or not. Each is a placement that waits for
+      terminating
+      pods. It has the id of the pending pod, or of the evicted pod whose replacement gets the placement.
+    - `left_over`: the workloads that this decision did not reach within its bound on work.
+    - `endangered`: by workload, the reason why it stays on unhealthy hardware.
+    - `deallocations`: keys of claims whose devices exclude the only pod that uses them from every node.
+    - `avoided`: by node, the reason why nothing is placed there.
     """
 
     bindings: tuple[Binding, ...]

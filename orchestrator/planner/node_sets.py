@@ -1,8 +1,12 @@
 """Sets of nodes as integers: bit `n` stands for the node at position `n`.
 
-The nodes that admit a pod, those that could run it if they were empty, and the total of a set of nodes: each costs a
-few operations on whole sets, whatever the number of nodes. So the constraints of a pod are evaluated in microseconds,
-even if every pod has different ones.
+Three questions cost a few operations on whole sets, for any number of nodes:
+
+- the nodes that admit a pod
+- the nodes that could run it if they were empty
+- the total of a set of nodes
+
+So the constraints of a pod are evaluated in microseconds, even if every pod has different ones.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence

@@ -157,8 +157,8 @@ class Overtaken:
 class Hindrances:
     """The obstacles to evictions for a workload: disruption budgets, and the cap of one decision.
 
-    `pods_over_cap` is the size of the smallest set of victims found that exceeds the `cap`, 0 if there is none;
-    `spent` is the number of pods that were evicted for other workloads.
+    `pods_over_cap` is the size of the smallest set of victims that exceeds the `cap`, 0 if no set does. `spent` is
+    the number of pods that were evicted for other workloads.
     """
 
     budgets: tuple[str, ...] = ()

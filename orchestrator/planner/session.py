@@ -1,4 +1,4 @@
-"""The state of one decision, shared by its actions: the ledger, the shares, and what has been decided so far."""
+"""The state of one decision, shared by its actions: the ledger, the shares, and the seats decided so far."""
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -46,11 +46,14 @@ _Built = TypeVar("_Built")
 
 
 class Session:
-    """The state of one decision, and the verbs that change it.
+    """The state of one decision, and the methods that change it.
 
-    `actions` are the names of the steps that it may take. `seats` and `queues` are the record of the decision,
-    `restored` the workloads whose seats an earlier decision nominated. `reasons` say why workloads wait, `limits`
-    which evictions are refused. `has_lifted`: a start was taken back, perhaps in a trial.
+    - `actions`: the names of the steps that it may run.
+    - `seats` and `queues`: the record of the decision.
+    - `restored`: the workloads with a seat from an earlier nomination.
+    - `reasons`: by workload, why it is pending.
+    - `limits`: the evictions that were refused.
+    - `has_lifted`: a start was undone, perhaps in a trial.
     """
 
     def __init__(self, state: ClusterState, actions: Collection[str] = ()) -> None:
@@ -107,14 +110,16 @@ class Session:
             self.reasons[name] = back_offs[name]
 
     def once(self, build: Callable[["Session"], _Built]) -> _Built:
-        """What `build` makes of this decision, made once: what has changed since, its users find out themselves."""
+        """Return the result of `build` for this decision, built once. Its users must follow later
+        changes themselves.
+        """
         built = self._built.get(build)
         if built is None:
             built = self._built[build] = build(self)
         return cast("_Built", built)
 
     def turns_left_over_first(self, waiting: Iterable[Workload]) -> Iterator[TurnOrder]:
-        """The turns of those that the last decision did not reach, then those of the others."""
+        """Yield the priority order of the workloads that the last decision did not reach, then that of the others."""
         workloads = list(waiting)
         first = [workload for workload in workloads if workload.id in self._left_over_before]
         if first:
@@ -123,10 +128,13 @@ class Session:
         yield self.turns(workloads)
 
     def next_turn(self, turns: TurnOrder) -> Workload | None:
-        """The next workload, None when every one had its turn or the bound on work is reached."""
+        """Return the next workload in priority order; None after the last one, or when the action has used up its
+        bound.
+        """
         workload = turns.pop()
         if workload is not None and not self.work.take_turn():
-            # Noted, not dropped: they are first in the next decision, so that nobody starves by the bound.
+            # They are stored and not dropped. They come first in the next decision, so the bound starves no
+            # workload.
             while workload is not None:
                 self.left_over[workload.id] = None
                 turns.settle(workload.project)
@@ -134,12 +142,12 @@ class Session:
         return workload
 
     def _nominated_pods(self) -> Iterator[tuple[Pod, int]]:
-        """The pods with seats that are not free yet, and the positions of their nodes."""
+        """Yield the pods with nominated seats, and the positions of their nodes."""
         for seat in self.seats.nominated():
             yield seat.pod, self.ledger.by_name[seat.where.node].position
 
     def meets_constraints(self, placed: Placed) -> bool:
-        """Whether the pods, which are on the ledger, meet their constraints on other pods once releases are through.
+        """Return whether the placed pods meet their constraints on other pods after all terminating pods have ended.
 
         A search places pods one after the other, and the last pods can break the constraints of the first ones.
         """
@@ -154,7 +162,7 @@ class Session:
         return () if neighbours is None else tuple(map(neighbours.key, chunk))
 
     def tier(self, workload: Workload, chunk: Chunk, *, levels: int | None = None) -> EntitlementTier:
-        """How well founded it is to start the chunk; `levels` 1 looks at the project alone."""
+        """Return the entitlement tier of the chunk. With `levels` 1, only the project counts, not its departments."""
         requested = chunk_amounts(chunk)
         total = tier(self.ledger, self.shares, workload, requested, levels=levels)
         model = self.models.bound(workload, chunk)
@@ -168,25 +176,25 @@ class Session:
     def violation(
         self, workload: Workload, chunk: Chunk
     ) -> LimitReached | QuotaReached | LimitReserved | None:
-        """Why the project may not hold the chunk too: its limits, its quota, or what is kept of them for another."""
+        """Return the limit, quota or reservation that excludes the chunk; None if the project may have it."""
         return violation(self.ledger, workload, chunk_amounts(chunk)) or self.reservations.limit(
             workload, chunk
         )
 
     def workload(self, name: str) -> Workload:
-        """The workload by its id, with the evictions and nominations decided so far."""
+        """Return the workload by its id, with the evictions and nominations decided so far."""
         return self.seats.workload(name)
 
     def pending(self) -> list[Workload]:
-        """Workloads of known projects with a chunk that could start."""
+        """Return the workloads of known projects with a chunk that could start."""
         return [self.workload(name) for name in self.queues]
 
     def next_chunk(self, workload: Workload) -> Chunk:
-        """The pods that the workload would start next; empty if none waits."""
+        """Return the pods that the workload would start next; empty if none is pending."""
         return self.queues.next_chunk(workload.id)
 
     def turns(self, waiting: Iterable[Workload]) -> TurnOrder:
-        """The order in which these workloads have their turn."""
+        """Return the priority order of these workloads."""
         return TurnOrder(
             self.ledger,
             self.shares,
@@ -196,7 +204,9 @@ class Session:
         )
 
     def has_turn_before(self, first: Workload, its: Chunk, second: Workload, chunk: Chunk) -> bool:
-        """Whether `first` would have its turn for the chunk `its` before `second` for its own, as the ledger stands."""
+        """Return whether `first` with the chunk `its` comes before `second` with `chunk` in the priority order of
+        now.
+        """
         chunks = {first.id: its, second.id: chunk}
         turns = TurnOrder(
             self.ledger, self.shares, (first, second), lambda workload: chunks[workload.id], lambda _: 0
@@ -204,25 +214,28 @@ class Session:
         return turns.pop() is first
 
     def running(self, project: str | None = None) -> list[Workload]:
-        """Workloads that hold something, as decided so far: all of them, or those of one project."""
+        """Return the workloads with running pods, as decided so far: all, or those of one project."""
         if project is None:
             return self.seats.running(self._state.running)
         return self.seats.running(self._running_by_project.get(project, {}), project)
 
     @cached_property
     def _running_by_project(self) -> dict[str, dict[str, None]]:
-        """Ids of the workloads that held something at the start, by project."""
+        """The ids of the workloads that had running pods at the start, by project."""
         by_project: dict[str, dict[str, None]] = {}
         for name in self._state.running:
             by_project.setdefault(self.workload(name).project, {})[name] = None
         return by_project
 
     def unstarted(self) -> list[Workload]:
-        """Workloads with bound pods of which no container has started, by id."""
+        """Return the workloads with bound pods of which no container has started, by id."""
         return [self.workload(name) for name in sorted(self._state.unstarted)]
 
     def stale_gangs(self) -> list[tuple[Workload, list[Pod]]]:
-        """Gangs that lost a member too long ago, by id, with what runs of them: it goes unless they are made whole."""
+        """Return the gangs beyond the grace period, by id, each with its running pods.
+
+        The decision evicts these pods unless it completes the gang.
+        """
         if not self._state.stale:
             return []
         now_us, grace_seconds = self.snapshot.now_us, self.snapshot.settings.stale_grace_seconds
@@ -235,7 +248,7 @@ class Session:
         ]
 
     def _has_all_places(self, workload: Workload) -> bool:
-        """Whether the pods that its gang needs run or have a seat on another node."""
+        """Return whether the pods that the gang needs run or have a seat on another node."""
         pods = (
             pod.in_state(PodState.ALLOCATED)
             if pod.id in self.seats.evictions and self.seats.is_nominated(pod)
@@ -245,11 +258,13 @@ class Session:
         return has_gang(workload.with_pods(tuple(pods)))
 
     def place_all(self, workload: Workload, chunk: Sequence[Pod], *, only_now: bool = False) -> Placed | None:
-        """Place every pod of the chunk on the ledger, or none; None says that one found no place."""
+        """Place every pod of the chunk on the ledger. Return None, with no change, if one does not fit."""
         return self._chunk_placer.place(workload, chunk, only_now=only_now)
 
     def grant(self, workload: Workload, placed: Placed, *, after_evictions: bool = False) -> None:
-        """Seat the workload's next chunk; all of its pods wait if one of them waits for terminating pods."""
+        """Give the next chunk of the workload its seats. If one pod waits for terminating pods, the whole chunk is
+        nominated.
+        """
         self.queues.start(workload, placed)
         # The whole chunk waits: pods that ran ahead of their gang would hold GPUs and do nothing.
         if after_evictions or self._waits(workload, placed):
@@ -259,7 +274,7 @@ class Session:
         self.seats.place(workload, placed, SeatState.NEW)
 
     def _waits(self, workload: Workload, placed: Placed) -> bool:
-        """Whether some of the chunk, or of what the workload was given before, waits for a release."""
+        """Return whether the chunk, or an earlier seat of the workload, has to wait for terminating pods."""
         return (
             any(placement.promised for _, placement in placed)
             or self.seats.has(workload, SeatState.NOMINATED)
@@ -286,7 +301,7 @@ class Session:
         return Use(workload.project, pod.request.amounts, model, workload.preemptible)
 
     def nominate(self, workload: Workload, placed: Placed, state: SeatState = SeatState.NOMINATED) -> None:
-        """Give the pods these seats, which are on the ledger, as soon as they are free."""
+        """Give the pods these seats, which are on the ledger, from the time at which they are free."""
         if any(pod.state is PodState.PENDING and not self.seats.is_new(pod) for pod in workload.pods):
             nodes = tuple(dict.fromkeys(where.node for _, where in placed))
             is_free = not any(where.promised for _, where in placed)
@@ -301,28 +316,30 @@ class Session:
         return [self._state.workloads[name] for name in self._state.nominated]
 
     def restore(self, workload: Workload, chunk: Chunk, placed: Placed) -> None:
-        """Bind a nominated chunk, which is on the ledger, if all of its devices are free; else it waits on."""
+        """Seat a nominated chunk, which is on the ledger. It starts if all its devices are free, else it keeps its
+        nomination.
+        """
         self.queues.put_first(workload, chunk)
         self.restored.add(workload.id)
         self.grant(workload, placed)
 
     def waiting_nominees(self) -> list[Workload]:
-        """Workloads whose nominations of earlier decisions wait on, in the order of their queues."""
+        """Return the workloads whose earlier nominations are still not free, in queue order."""
         workloads = map(self.workload, self.restored)
         waiting = (workload for workload in workloads if self.seats.has(workload, SeatState.NOMINATED))
         return sorted(waiting, key=workload_order)
 
     def nominated_now(self) -> list[Workload]:
-        """Workloads that wait for seats that no earlier decision nominated them to."""
+        """Return the workloads that this decision nominated for the first time."""
         names = self.seats.all_names(SeatState.NOMINATED)
         return [self.workload(name) for name in names if name not in self.restored]
 
     def waits_for_its_seat(self, workload: Workload) -> bool:
-        """Whether some of the workload waits for a seat that an earlier decision nominated it to."""
+        """Return whether a pod of the workload waits for a seat of an earlier nomination."""
         return workload.id in self.restored and self.seats.has(workload, SeatState.NOMINATED)
 
     def renominate(self, workload: Workload, placed: Placed) -> None:
-        """Give nominated pods other seats, which are on the ledger, instead of theirs, which are not."""
+        """Give nominated pods other seats, which are on the ledger. Their former seats are off the ledger already."""
         self.seats.place(workload, placed, SeatState.NOMINATED)
         self.reasons.pop(workload.id, None)
         self.nominate(self._state.workloads[workload.id], self.seats.placed(workload, SeatState.NOMINATED))
@@ -334,30 +351,30 @@ class Session:
         self.reasons.pop(workload.id, None)
 
     def is_promised_now(self, pod: Pod) -> bool:
-        """Whether the pod waits for a seat that no decision before this one promised it."""
+        """Return whether the pod has a nomination of this decision, and none of an earlier one."""
         return pod.nominated_node is None and self.seats.is_nominated(pod)
 
     def started(self, project: str) -> list[Workload]:
-        """The project's workloads of which this decision starts pods."""
+        """Return the workloads of the project of which this decision starts pods."""
         return [self.workload(name) for name in self.seats.names(SeatState.NEW, project)]
 
     def lift(self, workload: Workload) -> None:
-        """Let the pods that this decision starts wait again, also on the ledger."""
+        """Undo the start of pods in this decision, also on the ledger."""
         self.has_lifted = True
         self.seats.lift(workload, SeatState.NEW)
         self.queues.renew(workload.id)
 
     def waits_for(self, workload: Workload, codes: Collection[Waiting]) -> bool:
-        """Whether the workload waits for one of these reasons, or for one that is not known yet."""
+        """Return whether the workload is pending for one of these reasons, or for an unknown one."""
         reason = self.reasons.get(workload.id)
         return reason is None or reason.code in codes
 
     def refuse(self, workload: Workload, reason: Obstacle) -> None:
-        """Remember why the workload, or the rest of it, waits."""
+        """Store why the workload, or the rest of it, is pending."""
         self.reasons[workload.id] = reason
 
     def take(self, evictions: Iterable[Eviction]) -> None:
-        """Make the evictions, already on the ledger, part of the plan."""
+        """Add the evictions, which are on the ledger, to the plan."""
         evicted = list(evictions)
         names = dict.fromkeys(eviction.workload for eviction in evicted)
         pods = {pod.id: pod for name in names for pod in self.workload(name).pods}
@@ -374,7 +391,9 @@ class Session:
                 self._queue_again(name)
 
     def _queue_again(self, name: str) -> None:
-        """After evictions, let the workload start what makes a gang with what is left of it, or nothing."""
+        """After evictions, queue the pods that make a gang together with the running ones; no pod if that is
+        impossible.
+        """
         self.queues.renew(name)
         workload = self.workload(name)
         if self.seats.has(workload, SeatState.NEW) and not has_gang(self.seats.as_decided(workload)):
@@ -385,7 +404,7 @@ class Session:
                 self.refuse(workload, GangEvicted())
 
     def promise(self, workload: Workload, placed: Placed) -> None:
-        """Keep seats for evicted pods, so that they come back there."""
+        """Reserve seats for evicted pods, so that their replacement pods start there."""
         waiting = {pod.id for pod in self.workload(workload.id).pods if pod.state is PodState.PENDING}
         moved = [(pod, where) for pod, where in placed if pod.id not in waiting]
         self.seats.place(workload, moved, SeatState.KEPT)
@@ -395,9 +414,9 @@ class Session:
             self._queue_again(workload.id)
 
     def end_useless_promises(self, name: str) -> tuple[Pod, ...]:
-        """Take back the seats of moved pods of a gang of which too little is left to start with them.
+        """Remove the reserved seats of a gang that is too small to start with them.
 
-        Returns those of them that ran, as they ran, and that this decision evicts.
+        Return its pods that ran and that this decision evicts, in the state before.
         """
         workload = self.workload(name)
         seated = {pod.id for pod, _ in self.seats.placed(workload, SeatState.KEPT)}
@@ -417,14 +436,17 @@ class Session:
         return tuple(pod for pod in ran if pod.id in self.seats.evictions)
 
     def spare(self, workload: Workload, chunk: Chunk) -> None:
-        """Leave pods where they run that were to be evicted or moved; on the ledger they run again."""
+        """Keep pods running that were to be evicted or migrated. On the ledger they run already."""
         for pod in chunk:
             self.seats.keep_running(pod)
         if workload.id in self.queues:
             self._queue_again(workload.id)
 
     def is_left_over(self, name: str) -> bool:
-        """Whether the workload was not reached. Where nothing is decided, nobody comes again who just had a turn."""
+        """Return whether the workload was not reached and comes first in the next decision.
+
+        If a decision that began with left-over workloads changed nothing, only workloads among them count.
+        """
         if name not in self.left_over or not self.queues.next_chunk(name):
             return False
         decided = self.seats.count(SeatState.NEW) or self.seats.evictions or not self._left_over_before

@@ -15,8 +15,10 @@ MAX_WORK: Final = 350_000
 """The default of `Settings.max_work`."""
 
 _LEAST_TURNS = 8
-"""So many workloads have their turn in each action whatever they cost: on a large cluster counting its nodes alone may
-use up the bound."""
+"""Minimum number of workloads that each action serves at any cost.
+
+On a large cluster, counting the nodes alone can use up the bound.
+"""
 
 _NODES = 500
 
@@ -30,14 +32,16 @@ def work_of_decision(max_work: int | None, node_count: int) -> int | None:
 
 @dataclass(slots=True)
 class Allowance:
-    """What an action may still do, None for no bound, and how many workloads had their turn in it."""
+    """The remaining work of an action (None: no bound) and the number of workloads that it has served."""
 
     left: int | None
     turn_count: int = 0
 
 
 class WorkBound:
-    """What is left of the bound for one action after another; `looked_at` counts the nodes that placing looked at."""
+    """The remaining work of the current action. `looked_at` returns the number of nodes that placements have
+    examined.
+    """
 
     def __init__(self, max_work: int | None, looked_at: Callable[[], int]) -> None:
         self._max_work = max_work
@@ -46,16 +50,16 @@ class WorkBound:
         self._current = Allowance(None)
 
     def allow(self, percent: int) -> None:
-        """Let what follows use this part of the bound, or as much as _LEAST_TURNS workloads need."""
+        """Give the next action this percentage of the bound. It serves at least _LEAST_TURNS workloads anyway."""
         self._switch(self.part(percent))
 
     def part(self, percent: int) -> Allowance:
-        """This part of the bound, for `within`."""
+        """Return this percentage of the bound, for `within`."""
         return Allowance(None if self._max_work is None else self._max_work * percent // 100)
 
     @contextmanager
     def within(self, allowance: Allowance) -> Iterator[None]:
-        """Count what is done meanwhile against this allowance alone."""
+        """Count the work inside the block against this allowance alone."""
         outer = self._current
         self._switch(allowance)
         yield
@@ -69,35 +73,40 @@ class WorkBound:
         self._current = allowance
 
     def spend(self, work: int) -> None:
-        """Take so much of the bound."""
+        """Subtract this amount from the remaining work."""
         if self._current.left is not None:
             self._current.left -= work
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the action has done what it may."""
+        """Whether the action has used its work and served its minimum of workloads."""
         current = self._current
         if current.left is None or current.turn_count <= _LEAST_TURNS:
             return False
         return current.left < self._looked_at() - self._counted
 
     def take_turn(self) -> bool:
-        """Count one more workload that has its turn in the action; False when the bound is reached."""
+        """Count one more workload that the action serves. Return false if the bound is reached."""
         self._current.turn_count += 1
         return not self.is_used_up
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an administrator may choose. None: no cap.
+    """The settings that an administrator may choose. None means: no cap.
 
-    `max_consolidation_victims` caps the pods that are moved for one workload, `max_evictions` the pods that one
-    decision evicts. `spread` places pods on the emptiest node instead of the fullest. Work on a node that is not ready
-    is moved after `not_ready_grace_seconds`. For a workload that asks for more than one GPU, is entitled to them and
-    has waited for `reservation_after_seconds`, room is kept; None: never.
-    A pod whose containers have not started after `start_timeout_seconds` is evicted; None: never.
-    `topology_levels` are the node labels of the cluster's topology from the widest to the closest, which workloads may
-    name. `max_work` is the bound on the work of one decision, as the top of this module describes it; None: no bound.
+    - `max_consolidation_victims`: maximum number of pods that are migrated for one workload.
+    - `max_evictions`: maximum number of pods that one decision evicts.
+    - `spread`: place pods on the emptiest node, not on the fullest.
+    - `not_ready_grace_seconds`: time after which pods are migrated from a node that is not ready.
+    - `reservation_after_seconds`: pending time after which nodes are reserved for a workload. It must request more
+      than
+      one GPU and be entitled to them. None: never.
+    - `start_timeout_seconds`: time after which a pod is evicted whose containers have not started. None: never.
+    - `topology_levels`: the node labels of the cluster's topology that workloads may name, from the widest level to
+      the
+      closest.
+    - `max_work`: the bound on the work of one decision, in the unit of this module's docstring. None: no bound.
     """
 
     max_consolidation_victims: int | None = 16

@@ -1,12 +1,12 @@
-"""Which claims hold devices, during one decision: the half of the ledger that is about resource claims.
+"""The claims that hold devices during one decision: the half of the ledger for ResourceClaims.
 
-The accounts of nodes count GPUs by index, for quotas and to choose victims; which devices a claim really gets is the
-allocator's answer. Both are changed together, by the ledger, and undone together.
+The accounts of nodes count GPUs by index, for quotas and the choice of victims. The allocator decides the devices of
+a claim. The ledger changes and rolls back both together.
 
-    observed      what claims hold in the cluster, whoever allocated it
-    leaving       claims of which every user was evicted: their devices count as free only where releases do
-    granted       what claims get in this decision
-    joined        claims that hold something already and have one more user by this decision: they are not leaving
+    observed      allocations of claims in the cluster, by any scheduler
+    releasing     claims whose users are all evicted: their devices are free after the terminating pods have ended
+    granted       allocations of this decision
+    joined        allocated claims that get one more user in this decision: they stay allocated
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -292,11 +292,11 @@ class ClaimLedger:
         ]
 
     def _held_by(self, allocation: Allocation, *, is_short: bool) -> Allocation:
-        """The devices of a claim with this allocation: a nomination with admin access can have the device until it is
-        allocated.
+        """Return the devices of a claim with this allocation.
 
-        A device that is shared, or takes counters, must be as free as for others when it is allocated, even if
-        nothing of it is taken then.
+        A nomination with admin access can have a device until it is allocated. Exception: a device that is shared or
+        consumes counters must be as free as for other claims at the allocation. This also applies if admin access
+        takes nothing of it.
         """
         if not is_short or not any(result.admin_access for result in allocation.results):
             return allocation

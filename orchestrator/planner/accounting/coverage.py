@@ -35,8 +35,8 @@ class Victim:
 class Coverage:
     """The pods within the quota and the borrowed ones, each in the order in which the quota is filled.
 
-    `lent` are pods within the total quota but not within a quota for their GPU model, with that model: the same GPUs
-    of another model would do.
+    `lent` has pods within the total quota but not within a quota for their GPU model, with that model. GPUs of
+    another model would serve them as well.
     """
 
     covered: tuple[Victim, ...]
@@ -45,14 +45,16 @@ class Coverage:
 
 
 def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
-    """The workloads in pieces: first the minimum of each, then its elastic pods one by one."""
+    """Return the workloads as candidates: first the minimum of each, then its elastic pods one by one."""
     # Two stable sorts, as a key with a priority turned round is not made in C.
     by_age = sorted(workloads, key=_BY_AGE)
     return _in_pieces(sorted(by_age, key=_by_priority))
 
 
 def in_filling_order(pieces: Iterable[Victim]) -> list[Victim]:
-    """Pieces of several projects in the order of a department's quota; those of one workload keep their order."""
+    """Return candidates of several projects in the order of a department's quota. Those of one workload keep their
+    order.
+    """
     by_age = sorted(pieces, key=lambda piece: _BY_AGE(piece.workload))
     return sorted(by_age, key=lambda piece: _by_priority(piece.workload))
 
@@ -79,7 +81,7 @@ def coverage(
     model_quota: Mapping[str, int] | None = None,
     model_of: Callable[[Pod], str] | None = None,
 ) -> Coverage:
-    """Fill the quota with the pieces; a workload without its minimum loses its elastic pods too.
+    """Fill the quota with the candidates. A workload without its minimum loses its elastic pods too.
 
     Pods within a quota for their GPU model (`model_quota`, for models with a quota of any project) are taken first.
     """
@@ -135,7 +137,7 @@ def covered_pods(
 
 
 def _fill(remaining: list[int], piece: Victim, counted: Iterable[int]) -> bool:
-    """Subtract the piece from the rest of the quota, if it fits."""
+    """Subtract the candidate from the rest of the quota, if it fits. Return whether it does."""
     pods = piece.pods
     held = pods[0].request.amounts if len(pods) == 1 else chunk_amounts(pods)
     for resource in counted:
@@ -153,7 +155,9 @@ def _firm(
     model_left: dict[str, int],
     model_of: Callable[[Pod], str],
 ) -> set[int]:
-    """The pieces (by identity) within quotas for GPU models, which are subtracted from the rest."""
+    """Return the candidates (by identity) within quotas for GPU models, and subtract them from the
+    rest of the quota.
+    """
     firm: set[int] = set()
     stopped: set[str] = set()
     for piece in pieces:

@@ -1,11 +1,14 @@
 """The demand of each project, as far as the cluster could ever serve it.
 
 Running pods count as they are, and terminating pods until their successor exists. Otherwise shares would fall while a
-successor is missing and rise again when it comes, and GPUs would be reclaimed back and forth. Of pending pods:
-- a chunk counts for nothing if it cannot start even on empty nodes: no node that admits one of its pods is large
-  enough, or all of them together are too small for the chunk;
-- pods that can run only on some of the nodes count at most the total of these nodes, with the pods that run there
-  already.
+successor is missing and rise again when it comes, and GPUs would be reclaimed back and forth.
+
+Of pending pods:
+
+- A chunk does not count if it cannot start even on empty nodes. Either no node that admits one of its pods is large
+  enough, or all of them together are too small for the chunk.
+- Pods that can run only on some of the nodes count at most the total of these nodes. The pods that run there already
+  are included.
 
 Running pods are bound to the same nodes as when they were pending. Shares that rise with a start would take GPUs from
 others, and fall again when these take them back.

@@ -1,8 +1,8 @@
 """Quotas and limits for GPUs of one model, and the sizes of models in memory.
 
-A pod counts for the model of its node. A workload that can run on one model only is *bound* to it. Its project's quota
-for the model is a claim on this model. Others give it back even if their total quota covers the GPUs. A total quota
-alone promises no particular model.
+A pod counts for the model of its node. A workload that can run on one model only is *bound* to it. A quota for a
+model entitles its project to GPUs of this model. Other projects return them even if their total quota is large
+enough. A total quota alone guarantees no particular model.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from orchestrator.planner.obstacles import LimitReached, ModelPromised
 
 
 def within_quota(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
-    """Whether the project and its departments have that much of the model promised, with what they hold."""
+    """Return whether the project and its departments have a quota for that much more of the model."""
     return all(
         ledger.model_held.get((name, model), 0) + gpu_milli <= ledger.tree.model_quota[name, model]
         for name in ledger.tree.lineage[workload.project]
@@ -25,7 +25,7 @@ def within_quota(ledger: Ledger, workload: Workload, gpu_milli: int, model: str)
 
 
 def over_limit(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> str | None:
-    """The first project of the lineage whose limit for the model would be passed."""
+    """Return the project or department whose limit for the model would be exceeded, or None."""
     for name in ledger.tree.lineage[workload.project]:
         if ledger.model_held.get((name, model), 0) + gpu_milli > ledger.tree.model_limit[name, model]:
             return name
@@ -33,7 +33,7 @@ def over_limit(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -
 
 
 def keeps_promises(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
-    """Whether everybody's quota for the model can still be kept: what cannot be taken back is not lent."""
+    """Return whether all quotas for the model can still be served: non-preemptible pods must not borrow from them."""
     if workload.preemptible:
         return True
     tree, lineage = ledger.tree, ledger.tree.lineage[workload.project]
@@ -57,7 +57,7 @@ def keeps_promises(ledger: Ledger, workload: Workload, gpu_milli: int, model: st
 
 
 def may_take(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
-    """Whether limits and promises for the model let the workload have that much more of it."""
+    """Return whether the limits and the quotas for the model allow the workload that much more of it."""
     return over_limit(ledger, workload, gpu_milli, model) is None and keeps_promises(
         ledger, workload, gpu_milli, model
     )
@@ -68,7 +68,7 @@ ModelAmounts = dict[tuple[str, str], int]
 
 
 class GpuModels:
-    """What the projects claim of single models, in one decision."""
+    """The quotas and shares of the projects for single GPU models, in one decision."""
 
     def __init__(self, ledger: Ledger, nodes: NodeSets, demand: Demand) -> None:
         self._ledger = ledger
@@ -78,7 +78,7 @@ class GpuModels:
         self.shares = model_shares(ledger, self.demand) if self._tree.models else {}
 
     def bound(self, workload: Workload, chunk: Chunk) -> str | None:
-        """The only model on which the chunk's GPUs can be, if somebody bounds it."""
+        """Return the only model on which the GPUs of the chunk can be, if it has a quota or limit."""
         if not self._tree.models:
             return None
         models: set[str] = set()
@@ -90,7 +90,7 @@ class GpuModels:
         return model if model in self._tree.models else None
 
     def claim(self, workload: Workload, chunk: Chunk) -> str | None:
-        """The model to which the chunk is bound, if the quotas for it have room for the chunk."""
+        """Return the model to which the chunk is bound, if the quotas for it are large enough for the chunk."""
         model = self.bound(workload, chunk)
         if model is None or not within_quota(self._ledger, workload, chunk_gpu_milli(chunk), model):
             return None
@@ -155,23 +155,23 @@ class GpuSizes:
         return cls({node.name: node.gpu_memory_mib for node in nodes})
 
     def portion_milli(self, request: Request) -> int:
-        """The part of the smallest GPU that has so much memory; all of it where no GPU has so much."""
+        """Return the portion of the smallest GPU with enough memory; a whole GPU if none has enough."""
         smallest = next((size for size in self._sizes_mib if size >= request.gpu_memory_mib), 0)
         return request.portion_milli(smallest)
 
     def counted_milli(self, request: Request) -> int:
-        """What quotas and shares count, waiting or running."""
+        """Return the amount that quotas and shares count for a pending or running pod, in thousandths of a GPU."""
         if not request.gpu_memory_mib:
             return request.gpu_milli
         return request.shared_devices * self.portion_milli(request)
 
     def held_milli(self, request: Request, node: str | None) -> int:
-        """What it takes of the GPUs of the node: memory of a large GPU is less of it than of a small one."""
+        """Return the amount of the node's GPUs that it uses. The same memory is a smaller portion of a large GPU."""
         return gpu_milli_on(request, self._memory_mib.get(node or "", 0))
 
 
 def gpu_milli_on(request: Request, device_memory_mib: int) -> int:
-    """What it takes of GPUs with so much memory each; all of them where that is unknown (0)."""
+    """Return the amount of GPUs with that memory each; whole GPUs if the memory is unknown (0)."""
     if not request.gpu_memory_mib:
         return request.gpu_milli
     return request.shared_devices * request.portion_milli(device_memory_mib)

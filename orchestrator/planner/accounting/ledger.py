@@ -196,9 +196,9 @@ class NodeAccount:
 class Ledger:
     """The accounts of all nodes and projects, with an undo log.
 
-    First everything that holds something is loaded, then `index_free_devices` is called once. What is loaded between
-    decisions is not in the log. `changes` are the positions of the nodes that changed in this decision, one after the
-    other. `neighbours` is set while a pod has required constraints on other pods.
+    First all running pods are loaded, then `index_free_devices` is called once. Loading between decisions is not in
+    the log. `changes` has the positions of the nodes that changed in this decision, in the order of the changes.
+    `neighbours` is set while a pod has required constraints on other pods.
     """
 
     def __init__(self, nodes: Sequence[Node], tree: ProjectTree) -> None:

@@ -110,8 +110,10 @@ class ProjectTree:
 
     `quota` and `limit` are by project and resource, UNLIMITED if not set. `resources` are the indices of bounded
     ones: GPUs always, CPU and memory only with a bound. `limited` has the members of a project's `lineage` with a
-    limit of any kind. `model_quota` and `model_limit` are by project and GPU model, for bounded `models`. Without a
-    quota of its own for a model, a project has none of it, and a department has that of its projects.
+    limit of any kind.
+
+    `model_quota` and `model_limit` are by project and GPU model, for bounded `models`. Without a quota of its own for
+    a model, a project has none of it, and a department has that of its projects.
     """
 
     def __init__(self, projects: Iterable[Project]) -> None:

@@ -52,7 +52,10 @@ def limit_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> L
 
 
 def quota_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> QuotaReached | None:
-    """Work that may not be evicted never leaves the quota: nobody could get the GPUs back."""
+    """Return the quota that a non-preemptible workload would exceed, or None.
+
+    It cannot be evicted, so the owner of a borrowed GPU could not reclaim it.
+    """
     if workload.preemptible:
         return None
     for name in ledger.tree.lineage[workload.project]:

@@ -1,12 +1,15 @@
 """Fair shares: the entitlement of each project, given the demand of all.
 
-Level by level, as a parent's share is its children's total:
-1. each project gets its demand, up to the quota;
-2. the rest is given by priority from high to low: a lower priority gets nothing while a higher one has more demand
-   and a weight;
-3. inside a priority it is divided in proportion to the weights; a project with less demand than its portion gets
-   exactly its demand, and the others divide the rest;
-4. the portions are rounded down to whole devices, once and at the end, so that a job can use a share; the remaining
+Each level of the tree is divided in these steps. The total of a level is the share of the parent.
+
+1. Each project gets its demand, up to the quota.
+2. The rest is given by priority from high to low. A lower priority gets nothing while a higher one has more demand
+   and
+   a weight.
+3. Inside a priority the rest is divided in proportion to the weights. A project with less demand than its portion
+   gets
+   exactly its demand, and the others divide the rest.
+4. The portions are rounded down to whole devices, once and at the end, so that a job can use a share. The remaining
    devices are given one each to the largest remainders, then to the older project.
 
 No share exceeds the demand, and the sum never exceeds the total unless the quotas themselves do. The demand of a

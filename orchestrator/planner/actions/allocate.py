@@ -1,4 +1,6 @@
-"""Give what is free, best founded requests first, project by project in the order of turns, disturbing nobody."""
+"""Start workloads on free GPUs, the most entitled first and project by project in queue order, without any
+disruption.
+"""
 
 from collections.abc import Iterable
 
@@ -22,37 +24,44 @@ from orchestrator.planner.settings import Allowance
 
 
 def allocate_within_quota(session: Session) -> None:
-    """Place every pending workload that a quota covers and that fits; remember for the others why they do not."""
+    """Place every pending workload that is within quota and fits. Store for the others why they do not fit."""
     _allocate(session, EntitlementTier.GUARANTEED)
 
 
 def allocate_within_fair_share(session: Session) -> None:
-    """Place what else fits that fair shares cover, once claims within quotas had their turn to make room."""
-    with session.work.within(Allowance(None)):  # it is as cheap as it was before room was made
+    """Place the workloads within their fair share that fit, after evictions and migrations for the workloads within
+    quota.
+    """
+    with session.work.within(
+        Allowance(None)
+    ):  # The steps for evictions use a bounded amount of work. This step is cheap and has no bound.
         _allocate(session, EntitlementTier.FAIR)
 
 
 def allocate_surplus(session: Session) -> None:
-    """Place what else fits, once whoever has a claim had a turn to make room: it would be in their way.
+    """Place all other workloads that fit, after the entitled workloads had their evictions and migrations.
 
-    Inside a project nobody is overtaken by younger work that was started in any of these rounds.
+    Inside a project, an older workload is then preferred to younger ones that this decision started
+    (`_prefer_older`).
     """
     with session.work.within(Allowance(None)):
         _prefer_older(session, _allocate(session, EntitlementTier.SURPLUS))
 
 
 def _allocate(session: Session, level: EntitlementTier) -> Explainer:
-    """Place what fits of a tier, and of those before it; the explainer of who does not.
+    """Place the workloads that fit, of this tier and of the tiers before it. Return the explainer of those that do
+    not fit.
 
-    What is free only shrinks in the turns, so a shape that found no place is not tried again.
+    Free capacity only shrinks during this step, so a shape that did not fit is not tried again.
     """
     hopeless = Hopeless()
     explainer = Explainer(session)
     rearranger = Rearranger(session)
     pending = session.pending()
-    # Where room has come free it need not wait for a release; but at its tier, as its claim is no better, and after
-    # more urgent work of its project, also of a later tier: that would take the place from it, when its own room
-    # is somebody else's.
+    # A nominated workload starts at once if other GPUs became free. It starts in its tier, because a
+    # nomination does not make it more entitled.
+    # It also starts after the more urgent pending workloads of its project. Example: the nominee takes the
+    # last free GPU before them, although its nominated GPU is of a node that they cannot use.
     ahead, behind = _by_queue(session.waiting_nominees(), pending)
     _start_elsewhere(session, ahead, level)
     turns = session.turns(pending)
@@ -76,7 +85,9 @@ def _allocate(session: Session, level: EntitlementTier) -> Explainer:
 def _by_queue(
     nominees: Iterable[Workload], waiting: Iterable[Workload]
 ) -> tuple[list[Workload], list[Workload]]:
-    """Those who come first in the queues of their projects, and those behind somebody who waits."""
+    """Divide the nominees: first those ahead of all waiting workloads of their project, then those behind one of
+    them.
+    """
     ahead: list[Workload] = []
     behind: list[Workload] = []
     first: dict[str, tuple[int, int, str, str]] = {}
@@ -91,17 +102,17 @@ def _by_queue(
 
 
 def _start_elsewhere(session: Session, nominees: Iterable[Workload], level: EntitlementTier) -> None:
-    """Start nominees of this tier where room is free."""
+    """Start the nominees of this tier on GPUs that are free now."""
     for nominee in nominees:
         if _tier_without_nomination(session, nominee) <= level:
             start_nominated_elsewhere(session, nominee)
 
 
 def _prefer_older(session: Session, explainer: Explainer) -> None:
-    """Inside a project nobody is overtaken by younger or less urgent work that was started in this decision.
+    """Exchange younger or less urgent workloads that this decision started for older ones of the same project.
 
-    Standing puts a small request before a larger one of the same project; where only one of them fits, the queue
-    decides. What the older one would only borrow is not taken from others for it that have a better claim to it.
+    The tiers can put a small request before a larger one of the same project. If only one of them fits, the queue
+    order decides. Exception: the older one would borrow GPUs to which other projects are more entitled.
     """
     hopeless = Hopeless()
     waiting = sorted(waiting_for(session, (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT)), key=workload_order)
@@ -139,14 +150,14 @@ def _prefer_older(session: Session, explainer: Explainer) -> None:
         placed, elsewhere = placing
         carry_out_arrangement(session, elsewhere)
         session.grant(workload, placed)
-        # What still fits beside the older workload does not have to wait for it.
+        # Younger workloads that still fit beside the older one start again.
         for younger in sorted(later, key=workload_order):
             while session.next_chunk(younger) and _start(session, younger, Hopeless(), explainer):
                 pass
 
 
 def _started_now(session: Session, project: str) -> list[Workload]:
-    """What the project was given in this decision, but for what was its own since an earlier one."""
+    """Return the workloads of the project that this decision started, except those with an earlier nomination."""
     return [workload for workload in session.started(project) if workload.id not in session.restored]
 
 
@@ -157,7 +168,11 @@ def _start(
     explainer: Explainer,
     level: EntitlementTier = EntitlementTier.SURPLUS,
 ) -> bool | None:
-    """Place the next chunk, or remember why not; None when only GPU models would do that others come before it for."""
+    """Place the next chunk, or store why it does not fit. Return whether it is placed.
+
+    Return None if it fits only on GPU models to which its project is less entitled than this tier. It then waits for
+    the other workloads of the tier.
+    """
     chunk = session.next_chunk(workload)
     violation_found = session.violation(workload, chunk)
     if violation_found is not None:
@@ -180,7 +195,9 @@ def _start(
 
 
 def _tier_without_nomination(session: Session, workload: Workload) -> EntitlementTier:
-    """How well founded the nominated pods' claim is, which is on the ledger already."""
+    """Return the entitlement tier of the nominated pods. They are on the ledger already, so they are taken off to
+    compute it.
+    """
     checkpoint = session.ledger.checkpoint()
     nominated = session.seats.placed(workload, SeatState.NOMINATED)
     session.ledger.unplace(workload, nominated)
@@ -190,7 +207,9 @@ def _tier_without_nomination(session: Session, workload: Workload) -> Entitlemen
 
 
 def _tier_as_placed(session: Session, workload: Workload, placed: Placed) -> EntitlementTier:
-    """How well founded what is on the ledger is by each GPU model on which it really is."""
+    """Return the tier of the placed pods by the GPU models that they really use: the worst of the tiers of all
+    models.
+    """
     ledger, tree = session.ledger, session.tree
     chunk = tuple(pod for pod, _ in placed)
     if not tree.promised_models or session.models.bound(workload, chunk) is not None:
@@ -221,14 +240,19 @@ _FAILURES = 16
 
 
 class Rearranger:
-    """Tries other arrangements of what is started; after 16 kinds of requests that none helped, no more are tried."""
+    """Tries other placements for the workloads that this decision started, so that one more workload fits.
+
+    After 16 kinds of requests for which no arrangement was found, it stops for this decision.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._hopeless: set[tuple[object, ...]] = set()
 
     def start(self, workload: Workload) -> bool:
-        """Start the workload's next chunk beside all that is started, if some arrangement has room for them."""
+        """Start the next chunk of the workload if an arrangement of all started workloads leaves enough free GPUs for
+        it.
+        """
         session = self._session
         chunk = session.next_chunk(workload)
         if not session.waits_for(workload, CAPACITY_REASONS) or len(self._hopeless) >= _FAILURES:

@@ -1,4 +1,4 @@
-"""Move running work together so that a larger request fits: nobody loses, everybody who is moved has a place."""
+"""Migrate running pods so that a larger request fits. Every migrated pod has a new placement."""
 
 from collections.abc import Iterable
 
@@ -25,7 +25,7 @@ _WORK_PERCENT = 5
 
 
 def consolidate(session: Session) -> None:
-    """Move work together for workloads that neither quotas nor fair shares cover, in the order of turns."""
+    """Migrate pods for workloads that are within neither quota nor fair share, in priority order."""
     waiting = can_consolidate_for(session, EntitlementTier.SURPLUS)
     if not waiting:
         return
@@ -38,7 +38,9 @@ def consolidate(session: Session) -> None:
 
 
 def can_consolidate_for(session: Session, level: EntitlementTier) -> list[Workload]:
-    """Workloads of that tier that lack room although enough is free in all, and for which others may be moved."""
+    """Return the workloads of that tier for which migrations may help: the free GPUs of all nodes are enough for one
+    of them.
+    """
     if session.snapshot.settings.max_consolidation_victims == 0:
         return []
     waiting = [
@@ -53,10 +55,9 @@ def can_consolidate_for(session: Session, level: EntitlementTier) -> list[Worklo
 
 
 class Consolidation:
-    """Moves for one workload after the other.
+    """Migrations for one workload after the other.
 
-    A search without success is expensive: after 16 kinds of workloads for which nothing could be moved, no more are
-    tried.
+    A failing search is expensive. After 16 kinds of requests without success, it tries no more in this decision.
     """
 
     def __init__(self, session: Session) -> None:
@@ -71,16 +72,16 @@ class Consolidation:
         return self._hopeless.count >= _MAX_FAILURES
 
     def move_for(self, workload: Workload) -> bool:
-        """Move work so that the workload's next chunk fits, or leave everything as it was."""
+        """Migrate pods so that the next chunk of the workload fits. If that is impossible, change nothing."""
         return not self.is_hopeless and consolidate_for(
             self._session, workload, self._selector, self._hopeless
         )
 
 
 def _served(waiting: Iterable[Workload]) -> list[Workload]:
-    """Those that are preemptible, and those that come before one of them in their project.
+    """Return the preemptible workloads, and those that are ahead of one of them in the queue of their project.
 
-    Room made for the less urgent alone would go to the more urgent, and would have to be made again.
+    If GPUs were made free for a preemptible workload alone, the more urgent one ahead of it would take them.
     """
     candidates = list(waiting)
     last: dict[str, tuple[int, int, str, str]] = {}
@@ -100,7 +101,7 @@ def _served(waiting: Iterable[Workload]) -> list[Workload]:
 def consolidate_for(
     session: Session, workload: Workload, selector: VictimSelector, hopeless: Hopeless
 ) -> bool:
-    """Move work so that the next chunk fits, and promise everybody's places; or leave everything as it was."""
+    """Migrate pods so that the next chunk fits, and nominate them. If that is impossible, change nothing."""
     chunk = session.next_chunk(workload)
     requested = chunk_amounts(chunk)
     if not requested[0] or hopeless.includes(session, workload, chunk, ()):
@@ -124,5 +125,5 @@ def consolidate_for(
 
 
 def free_milli(session: Session) -> int:
-    """What is free in all, once all releases are through: moves free nothing."""
+    """Return the GPUs that are free on all nodes after all terminating pods have ended, in thousandths."""
     return sum([account.later_milli for account in session.ledger.nodes if account.node.schedulable])

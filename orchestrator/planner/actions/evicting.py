@@ -15,7 +15,7 @@ from orchestrator.planner.session import Session
 
 
 def waiting_for(session: Session, codes: Iterable[Waiting]) -> list[Workload]:
-    """Workloads that wait for one of these reasons and may have others evicted already."""
+    """Return the workloads that wait for one of these reasons, and that may have other pods evicted at this time."""
     reasons = tuple(codes)
     now_us = session.snapshot.now_us
     return [
@@ -26,9 +26,10 @@ def waiting_for(session: Session, codes: Iterable[Waiting]) -> list[Workload]:
 
 
 def may_evict_now(session: Session, waiting: Iterable[Workload]) -> list[Workload]:
-    """Those of them that do not wait for a place which others make way for already.
+    """Return the workloads without nominated pods that wait for their victims to terminate.
 
-    Whoever was moved for the first pods of a job that grows would be evicted for the next ones, before those started.
+    The victims of the first pods of an elastic workload may be nominated elsewhere. If the workload continued now,
+    its next pods would evict them there before its first pods have started.
     """
     return [workload for workload in waiting if not session.waits_for_its_seat(workload)]
 
@@ -39,10 +40,10 @@ def better_claims(
     chunk: Chunk,
     suspended: Iterable[Workload],
 ) -> bool:
-    """Whether work of another project with a better claim than the chunk's would fit if it were not for this project.
+    """Return whether a more entitled workload of another project would fit without the workloads of this project.
 
-    That is, without all that the project starts in this decision, of which `suspended` is off the ledger already.
-    Such work would take the room back at once. The ledger stays as it is.
+    Without means: without all that the project starts in this decision. `suspended` is off the ledger already. Such a
+    workload would reclaim the GPUs at once. The ledger stays unchanged.
     """
     ours = session.tier(workload, chunk)
     if ours is EntitlementTier.GUARANTEED:
@@ -71,7 +72,7 @@ def better_claims(
 
 
 def _one_of_each_kind(session: Session) -> Iterator[Workload]:
-    """Of the workloads that wait for capacity and nothing else, the first of each kind in its project's queue."""
+    """Yield the first workload of each kind in the queue of its project, of those that wait for capacity only."""
     for names in session.once(_by_kind).values():
         while names and not _waits_for_capacity(session, names[-1]):
             names.pop()
@@ -83,7 +84,9 @@ def _one_of_each_kind(session: Session) -> Iterator[Workload]:
 
 
 def _by_kind(session: Session) -> dict[tuple[object, ...], list[str]]:
-    """Ids of the workloads that wait for capacity, by kind, the next in the queue last."""
+    """Return the ids of the workloads that wait for capacity, by kind. The first in the queue is the last of its
+    list.
+    """
     kinds: dict[tuple[object, ...], list[str]] = {}
     for workload in sorted(waiting_for(session, CAPACITY_REASONS), key=workload_order, reverse=True):
         chunk = session.next_chunk(workload)
@@ -100,7 +103,7 @@ def _waits_for_capacity(session: Session, name: str) -> bool:
 def carry_out(
     session: Session, workload: Workload, losses: Losses, placed: Placed, elsewhere: Arrangement
 ) -> None:
-    """Make what is on the ledger part of the plan."""
+    """Add the result of a search, which is on the ledger, to the plan."""
     carry_out_arrangement(session, elsewhere)
     session.take(evictions_for(workload, losses))
     session.grant(workload, placed, after_evictions=bool(losses))
@@ -109,10 +112,10 @@ def carry_out(
 def promise_places(
     session: Session, workload: Workload, losses: Losses, places: Mapping[str, Placed]
 ) -> None:
-    """Promise the workload's victims these places, by their workloads, which are on the ledger.
+    """Nominate the victims of the workload to these placements, which are on the ledger, by workload of the victim.
 
-    Where what was left of a gang goes for good, what was promised to those of it that were moved before ends: they too
-    go for this workload then, and not for the one that they would only have moved for.
+    If a victim's gang is evicted for good, the nominations of its earlier migrated pods end. These pods are then
+    evicted for this workload, no longer migrated for an earlier one.
     """
     for name, placed in places.items():
         session.promise(session.workload(name), placed)
@@ -124,18 +127,18 @@ def promise_places(
 
 
 Size = tuple[int, int, int]
-"""GPUs, or the part of each device, CPU and memory."""
+"""GPUs (or the fraction of each device), CPU and memory."""
 
 
 class Hopeless:
-    """Remembers failures in one decision, by `owner`: what else decides whether a search succeeds."""
+    """The failed searches of one decision. `owner` has all else on which the success of a search depends."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[Hashable, ...], list[Size]] = {}
         self.count = 0
 
     def includes(self, session: Session, workload: Workload, chunk: Chunk, owner: Hashable) -> bool:
-        """Whether a search for the same or less has failed."""
+        """Return whether a search for the same request or a smaller one has failed."""
         if not self._failed:
             return False
         kind, size = _kind(session, workload, chunk, owner)
@@ -145,7 +148,7 @@ class Hopeless:
         )
 
     def add(self, session: Session, workload: Workload, chunk: Chunk, owner: Hashable) -> None:
-        """Remember that a search failed."""
+        """Store that a search failed."""
         kind, size = _kind(session, workload, chunk, owner)
         smaller = [
             failed
@@ -159,7 +162,7 @@ class Hopeless:
 def _kind(
     session: Session, workload: Workload, chunk: Chunk, owner: Hashable
 ) -> tuple[tuple[Hashable, ...], Size]:
-    """What two requests must have in common to be compared, and the size of this one."""
+    """Return the key that comparable requests have in common, and the size of this one."""
     tier = session.reservations.key(workload, chunk)
     if session.ledger.neighbours is not None:
         tier = (*tier, *session.shape_beside_others(chunk))

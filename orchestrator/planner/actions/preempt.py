@@ -1,4 +1,4 @@
-"""Inside one project, more urgent work takes the place of less urgent work that can be taken back."""
+"""Preemption in a project: a workload of higher priority takes GPUs of preemptible workloads of lower priority."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -31,7 +31,9 @@ from orchestrator.planner.session import Session
 
 
 class PriorityPolicy:
-    """Inside the project every piece of lower priority may go; the project's limits hold afterwards."""
+    """Inside a project, every candidate of lower priority may be evicted. The limits of the project apply to the
+    result.
+    """
 
     moves = False
 
@@ -39,14 +41,16 @@ class PriorityPolicy:
         self._session = session
 
     def start(self, workload: Workload, chunk: Chunk) -> None:
-        """Nothing to prepare."""
+        """Do nothing: this policy has no state."""
 
     def key(self, workload: Workload) -> tuple[object, ...]:
-        """The project, and below which priority."""
+        """Return the project and the priority of the preemptor."""
         return ("preempt", workload.project, workload.priority)
 
     def may_go(self, workload: Workload, piece: Piece) -> bool:
-        """Whether the piece is of lower priority in the same project, and has run for as long as that asks for."""
+        """Return whether the candidate is of the same project and lower priority, and has run for the minimum
+        runtime.
+        """
         victim = piece.workload
         if piece.is_move:
             return False
@@ -58,50 +62,50 @@ class PriorityPolicy:
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """Other projects lose nothing by priority."""
+        """Return whether this is another project: those lose no pods by priority."""
         del requested, frees_gpus
         return project != workload.project
 
     def harm(self, option: Option) -> Harm:
-        """The most urgent are spared before all else."""
+        """Return the harm, with the highest priority among the victims counted first."""
         return option.harm(option.urgency)
 
     def order(self, workload: Workload) -> Order:
-        """As `victim_order` says."""
+        """Return the sort key of `victim_order`."""
         del workload
         return lambda piece: (not piece.is_harmless, piece.order)
 
     def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
-        """Never: what the project loses, it gets."""
+        """Return false: the project gets the GPUs that it loses."""
         del workload, pieces
         return False
 
     def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
-        """No quota protects a pod from its own project."""
+        """Return true: no quota protects a pod from its own project."""
         del workload, victim
         return True
 
     def eviction_reason(
         self, workload: Workload, requested: Amounts, victim: Victim
     ) -> EvictionReason | None:
-        """The rule of priority."""
+        """Return the rule `priority`."""
         del requested
         ours, theirs = workload.priority, victim.workload.priority
         return EvictionReason("priority", f"priority {ours} goes before {theirs} inside {workload.project}")
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
-        """Whether the cap on evictions is kept so far."""
+        """Return whether the evictions so far are within the cap on evictions."""
         return session.limits.may_evict(victim.pods for victim, _ in losses)
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
-        """Whether the cap on evictions and the limits hold."""
+        """Return whether the cap on evictions and the limits of the project are kept."""
         return session.limits.may_evict(victim.pods for victim, _ in losses) and keeps_limits(
             session.ledger, workload
         )
 
 
 def preempt(session: Session) -> None:
-    """For every workload that lacks room or stands at its project's limit, in the order of turns."""
+    """Preempt for every workload that waits for capacity or is at the limit of its project, in priority order."""
     waiting = may_evict_now(session, waiting_for(session, (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT)))
     if not waiting:
         return
@@ -123,7 +127,7 @@ def preempt(session: Session) -> None:
 
 
 def _lowest_priorities(session: Session, projects: Collection[str]) -> dict[str, int]:
-    """By project, the lowest priority of what could give way: preemptible work that runs or was just started."""
+    """Return, by project, the lowest priority of its preemptible running workloads and of those just started."""
     lowest: dict[str, int] = {}
     started = (workload for project in sorted(projects) for workload in session.started(project))
     for workload in (*(workload for workload in session.running() if workload.preemptible), *started):
@@ -138,7 +142,7 @@ def preempt_lower_for(
     selector: VictimSelector,
     hopeless: Hopeless,
 ) -> bool:
-    """Evict less urgent work of the project for the next chunk; or leave everything as it was."""
+    """Evict less urgent pods of the project so that the next chunk fits. If that is impossible, change nothing."""
     chunk = session.next_chunk(workload)
     requested = chunk_amounts(chunk)
     if (
@@ -168,8 +172,10 @@ def preempt_lower_for(
         session.refuse(other, Overtaken(workload.name))
     losses = outcome[0]
     carry_out(session, workload, *outcome)
-    # Whose room was its own since an earlier decision comes first, then the victims, who ran, then what was started
-    # only now: nobody loses a promised room to those who come after it.
+    # The order of new placements starts with nominations of earlier decisions. The victims, which ran, are
+    # next. The workloads that only this decision started are last. So none loses its GPUs to a workload
+    # that comes after it.
+    # workload that comes after it.
     nominees = [other for other in granted if other.id in session.restored]
     _start_again(session, nominees)
     promise_places(session, workload, losses, move_elsewhere(session, losses))
@@ -178,9 +184,10 @@ def preempt_lower_for(
 
 
 def _has_passed_on_its_place(session: Session, nominee: Workload) -> bool:
-    """Whether it starts elsewhere and others were given the room that it had been promised.
+    """Return whether the nominee starts elsewhere and another workload got its nominated GPUs.
 
-    Those may have no better claim to it: it starts, and may be evicted like all that runs from the next decision on.
+    That workload can be less entitled to them than the preemptor. So the nominee starts, and can be evicted like any
+    running workload from the next decision on.
     """
     if nominee.id not in session.restored:
         return False
@@ -195,10 +202,10 @@ def _has_passed_on_its_place(session: Session, nominee: Workload) -> bool:
 def _is_due_to_others(
     session: Session, workload: Workload, outcome: Outcome, suspended: Sequence[Workload]
 ) -> bool:
-    """Whether others have a better claim: projects, to what less urgent work of this one gives back, or the victims.
+    """Return whether other workloads are more entitled to the GPUs: waiting ones of other projects, or the victims.
 
-    A victim may be entitled to what it needs to run where the workload, with which the project holds more than its fair
-    share, is not. Unless it fits elsewhere it would reclaim the room of others, and these the workload's.
+    If the preemptor is beyond the fair share of its project, a victim can be more entitled than it. If the victim
+    fits nowhere else, it would reclaim GPUs from other projects, which would reclaim theirs from the preemptor.
     """
     losses, placed, elsewhere = outcome
     chunk = tuple(pod for pod, _ in placed)
@@ -223,7 +230,7 @@ def _is_due_to_others(
 
 
 def _start_again(session: Session, workloads: Iterable[Workload]) -> None:
-    """Give back, in the order of the queue, what still fits beside the more urgent work."""
+    """Start the suspended workloads that still fit beside the preemptor again, in queue order."""
     for workload in sorted(workloads, key=workload_order):
         while chunk := session.next_chunk(workload):
             placed = None if session.violation(workload, chunk) else session.place_all(workload, chunk)

@@ -1,7 +1,9 @@
-"""Free capacity for entitled workloads, in the order of turns: by consolidation where that does, else by reclaim.
+"""Make GPUs free for entitled workloads, in priority order: by consolidation if that is enough, otherwise by reclaim.
 
-Reclaim takes borrowed GPUs back for projects that hold less than they may, once the whole placement is shown to work.
-Moves for all, then evictions for all, would move work for a workload whose capacity then goes to a better entitled one.
+Reclaim evicts borrowed pods for projects below their entitlement, and only after the whole chunk has a placement.
+
+Both are tried for one workload before the next. If all migrations came first, a migration could make GPUs free that a
+more entitled workload takes, and a pod would be migrated for nothing.
 """
 
 from collections.abc import Iterable
@@ -37,7 +39,7 @@ _MAX_FAILED_EXCHANGES = 4
 
 
 def can_reclaim_for(session: Session, level: EntitlementTier) -> list[Workload]:
-    """Workloads that only lack room and for which others may be evicted, of that tier in their project."""
+    """Return the workloads of that tier in their project that lack only capacity and may have other pods evicted."""
     return [
         workload
         for workload in may_evict_now(
@@ -48,7 +50,7 @@ def can_reclaim_for(session: Session, level: EntitlementTier) -> list[Workload]:
 
 
 class Reclaim:
-    """Evictions for one workload of the tier after the other: what it may and must have, or nothing."""
+    """Evictions for the workloads of one tier, one workload after the other."""
 
     def __init__(self, session: Session, level: EntitlementTier) -> None:
         self._session = session
@@ -59,7 +61,7 @@ class Reclaim:
         self._displaced: dict[str, Losses] = {}
 
     def evict_for(self, workload: Workload) -> bool:
-        """Evict borrowed work of others so that the workload's next chunk fits, or leave everything as it was."""
+        """Evict borrowed pods of other projects so that the next chunk fits. If that is impossible, change nothing."""
         session = self._session
         losses = None
         if _may_reclaim(session, workload, self._level):
@@ -71,14 +73,15 @@ class Reclaim:
         return losses is not None
 
     def finish(self) -> None:
-        """Promise other places also to those who were evicted for workloads that have another turn left."""
+        """Nominate the victims of workloads that are still incomplete to other placements."""
         for name in list(self._displaced):
             self._settle(name)
 
     def _settle(self, name: str) -> None:
-        """Promise other places to those who were evicted for the workload, now that no more are.
+        """Nominate the victims of the workload to other placements, after the workload has its last pod.
 
-        Its next pod could need the place of one that was evicted for the first, and would evict it once more.
+        If this came earlier, the next pod of the workload could need the new placement of a victim, and would evict
+        it again.
         """
         if losses := self._displaced.pop(name, None):
             moved = move_elsewhere(self._session, losses)
@@ -105,9 +108,10 @@ def reclaim_for(
     hopeless: Hopeless,
     moving: "MovesWithinQuota",
 ) -> Losses | None:
-    """Evict borrowed work of others for the next chunk; or leave everything as it was.
+    """Evict borrowed pods of other projects for the next chunk. If that is impossible, change nothing and return
+    None.
 
-    Returns whom it evicts; the caller promises other places to them. None: nobody is, and there is no room.
+    Return the victims. The caller nominates them to other placements.
     """
     chunk = session.next_chunk(workload)
     owner = (workload.project, workload.preemptible)
@@ -129,10 +133,10 @@ def reclaim_for(
 
 
 class MovesWithinQuota:
-    """Evictions of borrowed work and moves of other work in one step, for claims within the quota.
+    """Evictions of borrowed pods together with migrations of other pods, for requests within quota.
 
-    A search without success is expensive: after _MAX_FAILURES no more are tried in this decision, and after
-    _MAX_FAILED_EXCHANGES none that replaces an eviction.
+    A failing search is expensive. After _MAX_FAILURES failures this decision tries no more of them. After
+    _MAX_FAILED_EXCHANGES it does not try to replace evictions by migrations.
     """
 
     def __init__(self, session: Session) -> None:
@@ -142,7 +146,9 @@ class MovesWithinQuota:
         self._failed_exchanges = 0
 
     def evict_and_move(self, workload: Workload) -> Losses | None:
-        """Make room for the workload's next chunk, and return whom it evicts; or leave everything as it was."""
+        """Make the next chunk fit and return the evicted pods without the migrated ones; None, with no change, if it
+        cannot fit.
+        """
         session = self._session
         if self._cap == 0 or self._failures >= _MAX_FAILURES:
             return None
@@ -215,12 +221,12 @@ class MovesWithinQuota:
 
 
 def consolidate_or_reclaim_within_quota(session: Session) -> None:
-    """For workloads that quotas cover."""
+    """Make GPUs free for workloads within quota."""
     _consolidate_or_reclaim(session, EntitlementTier.GUARANTEED, moves_percent=10, work_percent=40)
 
 
 def consolidate_or_reclaim_within_fair_share(session: Session) -> None:
-    """For workloads that fair shares cover."""
+    """Make GPUs free for workloads within their fair share."""
     _consolidate_or_reclaim(session, EntitlementTier.FAIR, moves_percent=5, work_percent=20)
 
 
@@ -235,13 +241,13 @@ def _consolidate_or_reclaim(
     movable = {workload.id for workload in moves}
     taking = {workload.id for workload in takes}
     consolidation, reclaim = Consolidation(session), Reclaim(session, level)
-    # Of its own part: searches for moves that find nothing must not use up what evictions may do.
+    # Migrations have their own share of the work, so that failing searches leave enough for the evictions.
     part_of_moves = session.work.part(moves_percent)
     waiting = [*moves, *(workload for workload in takes if workload.id not in movable)]
     for turns in session.turns_left_over_first(waiting):
         while (workload := session.next_turn(turns)) is not None:
             served = False
-            # Those before it may have used up what covered it; then it has its turn later.
+            # An earlier workload can have used up the quota. Then a later tier serves this one.
             if workload.id in movable and session.tier(workload, session.next_chunk(workload)) <= level:
                 with session.work.within(part_of_moves):
                     served = session.work.take_turn() and consolidation.move_for(workload)

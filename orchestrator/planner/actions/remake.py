@@ -1,7 +1,8 @@
-"""Evictions for nominations whose place somebody holds: an operator that ended before it could evict had promised it.
+"""Repeat evictions for nominations whose GPUs are still in use, because the operator crashed before it evicted.
 
-A nomination is written down before the evictions that make its room. The next leader may thus find it on GPUs that are
-in use. The room is made again before anything else is given away: else the free part of it goes to younger work first.
+The operator writes a nomination before it evicts. So the next leader can find a nomination to GPUs that are in use.
+It repeats the evictions before it gives free GPUs to others. Otherwise younger workloads would take the part of the
+nominated GPUs that is free.
 """
 
 from orchestrator.planner.accounting.tiers import EntitlementTier
@@ -20,7 +21,7 @@ _WORK_PERCENT = 20
 
 
 def remake_lost_nominations(session: Session) -> None:
-    """For workloads with a nomination that could not be restored and that fit nowhere now, the oldest first."""
+    """Evict for workloads whose nomination could not be restored and that fit nowhere else, the oldest first."""
     lost = [
         workload
         for workload in session.nominated_workloads()
@@ -41,7 +42,7 @@ def remake_lost_nominations(session: Session) -> None:
 
 
 def _fits(session: Session, workload: Workload) -> bool:
-    """Whether the next chunk may not start at all, or has a place without evictions: both are for `allocate`."""
+    """Return whether the next chunk fits without evictions, or must not start at all. `allocate` handles both cases."""
     chunk = session.next_chunk(workload)
     if session.violation(workload, chunk) is not None:
         return True
@@ -52,7 +53,10 @@ def _fits(session: Session, workload: Workload) -> bool:
 
 
 def _remake(session: Session, workload: Workload, reclaim: VictimSelector) -> bool:
-    """By moves, by what others borrow, or by what is less urgent in its project, as the room was made before."""
+    """Make GPUs free for the workload: by consolidation, then by reclaim, then by preemption inside its project.
+
+    Return whether one of them succeeded.
+    """
     candidates = session.once(Candidates)
     cap = session.snapshot.settings.max_consolidation_victims
     moves = VictimSelector(session, candidates, MovePolicy(cap), max_nodes=MAX_NODES)

@@ -1,9 +1,13 @@
-"""Reserve nodes for large work that has starved, let other work use them meanwhile, and start it when it fits.
+"""Reserve nodes for large workloads that have been pending for long, backfill them, and start the large workload.
 
-Without this a gang waits for ever while single GPUs come free one by one and go to single jobs. After
-`reservation_after_seconds` room is kept for it on the nodes where it will fit first. What is kept is lent to work that
-ends in time by its own declaration, or that can be evicted for it: borrowed work of other projects, and preemptible
-work of its own project that is behind it in the queue.
+Without a reservation, a gang of 8 pods never starts: whenever a GPU becomes free, a small job takes it. After
+`reservation_after_seconds` the scheduler reserves the nodes on which the gang will fit first.
+
+Three kinds of workloads can be backfilled on reserved nodes:
+
+- workloads that end in time by their own declaration
+- borrowed workloads of other projects, which the gang can reclaim
+- preemptible workloads of the own project that are behind the gang in the queue
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -46,11 +50,13 @@ _MAX_RESERVATIONS = 4
 _MAX_TRIES = 16
 
 Ending = tuple[tuple[bool, int, int, int, str, str], Workload, Pod]
-"""A running pod by when it will be gone: the known ends first, then node by node."""
+"""A running pod with its sort key: pods with a known end first, in order of their end, then the others node by node."""
 
 
 def starving_since_us(session: Session, workload: Workload) -> int:
-    """When the workload had waited for so long that room is kept for it; 0 when that never happens."""
+    """Return the time from which nodes are reserved for the workload, in microseconds; 0 if reservations are
+    disabled.
+    """
     after = session.snapshot.settings.reservation_after_seconds
     if after is None or not session.snapshot.now_us:
         return 0
@@ -58,7 +64,9 @@ def starving_since_us(session: Session, workload: Workload) -> int:
 
 
 def reserve(session: Session) -> None:
-    """Keep room for the first workloads, in the order of turns, that starve and are entitled to what they ask for."""
+    """Reserve nodes for starving workloads that are entitled to their request, in priority order, at most four in
+    all.
+    """
     if not starving_since_us(session, _NOBODY):
         return
     starving = [workload for workload in session.pending() if _is_starving(session, workload)]
@@ -82,7 +90,7 @@ def reserve(session: Session) -> None:
 
 
 def start_reserved(session: Session) -> None:
-    """Start what room is kept for, when the only thing in its way is work that uses its nodes on loan."""
+    """Start the workloads with a reservation for which evicting backfilled pods of their own project is enough."""
     reasons = (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT)
     waiting = waiting_for(session, reasons) if session.reservations else []
     for reservation in [
@@ -94,7 +102,7 @@ def start_reserved(session: Session) -> None:
         chunk = session.next_chunk(workload)
         lent = {victim.workload.id for victim in _lent_inside(session, workload)}
         if not lent:
-            continue  # whatever others borrow is taken back by the rules of every day
+            continue  # other projects are reclaimed from by the usual rules
         selector = VictimSelector(session, session.once(Candidates), ReservationPolicy(session, lent))
         outcome = preempt_for(session, workload, chunk, selector)
         if outcome is None:
@@ -105,9 +113,9 @@ def start_reserved(session: Session) -> None:
 
 
 class ReservationPolicy(ReclaimPolicy):
-    """Inside the project, whoever was let in ahead of the workload; of others what may be reclaimed.
+    """Inside the project, backfilled workloads are candidates. In other projects, the rules of reclaim apply.
 
-    `lent` are the ids of the project's workloads that run on loan.
+    `lent` has the ids of the backfilled workloads of the project.
     """
 
     def __init__(self, session: Session, lent: Collection[str]) -> None:
@@ -115,11 +123,11 @@ class ReservationPolicy(ReclaimPolicy):
         self._lent = lent
 
     def key(self, workload: Workload) -> tuple[object, ...]:
-        """The workload: what was let in ahead of it is its own."""
+        """Return the workload as the key: its backfilled workloads are candidates for it alone."""
         return ("reservation", workload.id)
 
     def may_go(self, workload: Workload, piece: Piece) -> bool:
-        """Whether the piece runs on loan, or may be reclaimed."""
+        """Return whether the candidate is backfilled, or can be reclaimed."""
         if piece.project == workload.project:
             return piece.workload.id in self._lent and not piece.is_move
         return super().may_go(workload, piece)
@@ -127,34 +135,37 @@ class ReservationPolicy(ReclaimPolicy):
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """The own project is open for what runs on loan."""
+        """Return whether a project may not lose any pod. The own project may always lose backfilled pods."""
         return project != workload.project and super().is_closed(
             workload, requested, project, frees_gpus=frees_gpus
         )
 
     def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
-        """As for reclaim; what the own project loses, it gets."""
+        """Return whether another project would fall below its quota. The own project gets the GPUs that it loses."""
         others = [piece for piece in pieces if piece.project != workload.project]
         return bool(others) and super().falls_below_quota(workload, others)
 
     def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
-        """Whether the victim runs on loan, or no quota covers it."""
+        """Return whether the victim is backfilled, or within no quota."""
         return victim.workload.project == workload.project or super().is_borrowed(workload, victim)
 
     def eviction_reason(
         self, workload: Workload, requested: Amounts, victim: Victim
     ) -> EvictionReason | None:
-        """The rule by which the victim may be taken now."""
+        """Return the rule by which the victim may be evicted now, or None."""
         if victim.workload.project == workload.project:
             return EvictionReason(RULE, f"it was backfilled before {workload.name}, which fits now")
         return super().eviction_reason(workload, requested, victim)
 
 
 def _claim(session: Session, workload: Workload, chunk: Chunk) -> tuple[EntitlementTier | None, bool]:
-    """How well founded the claim is, None when the project is not entitled to so much, or could not hold it.
+    """Return the tier of the chunk, and whether a limit of the project delays it.
 
-    What the project runs behind the workload's back does not count against it. Also whether some of that, which
-    cannot be taken back, has to end first because the project's limits have no room for both: no nodes are kept then.
+    The tier is None if the project is not entitled to the request, or if a limit or quota excludes it. Workloads of
+    the project that are behind this one in the queue do not count.
+
+    Some of those may be non-preemptible, and the limit too small for them and this workload. They must end first: the
+    second value is true, and the scheduler reserves no nodes yet.
     """
     checkpoint = session.ledger.checkpoint()
     behind = [
@@ -191,10 +202,10 @@ def _is_starving(session: Session, workload: Workload) -> bool:
 
 
 def _endings(session: Session) -> list[Ending]:
-    """All running pods with GPUs, in the order in which they will probably be gone.
+    """Return all running pods with GPUs, in the order in which they are expected to end.
 
-    Of those that do not say when they end, the ones on the node that has fewest of them come first: a node on which
-    only little is to be returned stays the one that is waited for.
+    Pods without a declared end come last, first those on the node with the fewest GPUs of such pods. So the
+    reservation stays on the node that needs the fewest endings.
     """
     open_ended: dict[str, int] = {}
     running = [
@@ -222,7 +233,7 @@ def _endings(session: Session) -> list[Ending]:
 def _earliest(
     session: Session, workload: Workload, chunk: Chunk, tier: EntitlementTier, endings: list[Ending]
 ) -> Reservation | None:
-    """The hold on the nodes where the chunk fits after the fewest endings; None when it fits nowhere even then."""
+    """Return the reservation on the nodes where the chunk fits after the fewest endings; None if it never fits."""
     ledger = session.ledger
     checkpoint = ledger.checkpoint()
 
@@ -272,7 +283,7 @@ def _earliest(
 
 
 def _fewest(session: Session, chunk: Chunk, endings: list[Ending]) -> int:
-    """How many pods must end at least, by counting what is free alone."""
+    """Return the minimum number of pods that must end, from the number of missing GPUs alone."""
     missing = chunk_gpu_milli(chunk) - sum(account.later_milli for account in session.ledger.nodes)
     for count, (_, _, pod) in enumerate(endings):
         if missing <= 0:
@@ -282,7 +293,7 @@ def _fewest(session: Session, chunk: Chunk, endings: list[Ending]) -> int:
 
 
 def _steps(first: int, most: int) -> Iterator[int]:
-    """`first`, then ever further beyond it, and `most`."""
+    """Yield `first`, then numbers at growing distances from it (1, 3, 7, 15, …), and `most` at the end."""
     step, count = 1, first
     while count < most:
         yield count
@@ -291,13 +302,16 @@ def _steps(first: int, most: int) -> Iterator[int]:
 
 
 def _yielding(session: Session, workload: Workload) -> Amounts:
-    """What of its project is evicted for the workload as soon as that helps."""
+    """Return the amounts of the backfilled pods of the project that the scheduler can evict for the workload."""
     pods = {pod.id: pod for victim in _lent_inside(session, workload) for pod in victim.pods}
     return chunk_amounts(pods.values())
 
 
 def _lent_inside(session: Session, workload: Workload) -> Iterator[Victim]:
-    """What the project started since the workload starves, though it is behind it in the queue, in victim order."""
+    """Yield the backfilled candidates of the project, in victim order.
+
+    These are preemptible workloads behind this one in the queue that started after it began to starve.
+    """
     since_us = starving_since_us(session, workload)
     seconds = session.tree.nearest(workload.project, preempt_min_runtime)
     on_loan: list[Victim] = []

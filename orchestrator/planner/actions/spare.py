@@ -1,7 +1,8 @@
-"""Evictions that proved needless: a victim that fits beside all that was decided stays where it runs.
+"""Evictions that proved needless: a victim that fits beside all results of the decision keeps running.
 
-A search looks at one preemptor at a time. A later preemptor may free more than it needs, so that an earlier victim need
-not go. A victim also stays if the pods that this decision nominated to its devices have other placements as good.
+A search looks at one preemptor at a time. A later preemptor may free more GPUs than it needs, so that an earlier
+eviction is not needed any more. A victim also keeps running if the pods that this decision nominated to its devices
+have other placements that are equally good.
 """
 
 from collections import Counter
@@ -25,7 +26,9 @@ Device = tuple[str, int]
 
 
 def spare_who_can_stay(session: Session) -> None:
-    """Take back the evictions and moves of this decision that no binding or nomination needs, best claims first."""
+    """Cancel the evictions and migrations of this decision that no binding or nomination needs, most entitled victims
+    first.
+    """
     _spare_where_capacity_is_left(session)
     victims = _victims_of_others(session)
     renomination = Renomination(session)
@@ -39,7 +42,7 @@ def spare_who_can_stay(session: Session) -> None:
 
 
 def _victims_of_others(session: Session) -> dict[str, list[str]]:
-    """By workload, ids of the pods that are evicted or moved for other workloads."""
+    """Return the ids of the pods that are evicted or migrated for other workloads, by workload."""
     victims: dict[str, list[str]] = {}
     for eviction in session.seats.evictions.values():
         if eviction.beneficiary != eviction.workload:
@@ -57,7 +60,9 @@ def _spare_where_capacity_is_left(session: Session) -> None:
 def _spare_best_claims_first(
     session: Session, victims: Mapping[str, Collection[str]], let_stay: Callable[[Workload, Chunk], bool]
 ) -> bool:
-    """Let pods that were to make way, by workload, stay where it can be done; tell whether any do."""
+    """Cancel evictions chunk by chunk with `let_stay`, most entitled workloads first. Return whether any was
+    canceled.
+    """
     parts = {
         name: parts_of_victim(as_it_ran(session.workload(name), evicted), evicted)
         for name, evicted in victims.items()
@@ -71,12 +76,12 @@ def _spare_best_claims_first(
             if isinstance(session.reasons.get(workload.id), GangEvicted) and session.next_chunk(current):
                 session.refuse(current, explainer.no_capacity(current, session.next_chunk(current)))
         elif len(chunk) > 1 or not _runs(session.workload(workload.id)):
-            parts[workload.id].clear()  # the surplus is of no use without what its gang needs
+            parts[workload.id].clear()  # elastic pods cannot run without their gang
     return is_any_spared
 
 
 def _could_stay(session: Session, workload: Workload, evicted: Collection[str]) -> bool:
-    """Whether one of the evicted pods could run on where it is, or has another place to give back for that."""
+    """Return whether an evicted pod could keep running where it is, or has a new seat that it could return for that."""
     return any(
         session.seats.of(pod) is not None or session.placer.can_stay(pod)
         for pod in workload.pods
@@ -89,7 +94,7 @@ def _runs(workload: Workload) -> bool:
 
 
 def _stay(session: Session, workload: Workload, chunk: Chunk) -> bool:
-    """Spare all of the chunk, or leave everything as it was."""
+    """Cancel the evictions of the whole chunk. If that is impossible, change nothing."""
     ledger = session.ledger
     checkpoint = ledger.checkpoint()
     for pod in chunk:
@@ -103,7 +108,10 @@ def _stay(session: Session, workload: Workload, chunk: Chunk) -> bool:
 
 
 class Renomination:
-    """Moves promises of this decision; after 32 victims whose nominees found no other place, no more are tried."""
+    """Nominates pods of this decision to other GPUs, so that the victims there keep running.
+
+    After 32 victims for which no other placement was found, it stops for this decision.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -114,7 +122,7 @@ class Renomination:
         self._later_milli = self._largest_later_milli()
 
     def could_help(self, victims: Collection[str]) -> bool:
-        """Whether one of the pods was promised another place, or the smallest nominated pod fits somewhere."""
+        """Return whether one of the victims has a nomination itself, or the smallest nominated pod fits on a node."""
         if not self._nominees:
             return False
         if any(seat.pod.id in victims for seat in self._session.seats.nominated()):
@@ -123,7 +131,9 @@ class Renomination:
         return any(pod.request.gpu_milli <= self._later_milli for pod in pods)
 
     def let_stay(self, workload: Workload, chunk: Chunk) -> bool:
-        """Spare all of the chunk where nominees have other places, or leave everything as it was."""
+        """Cancel the evictions of the whole chunk if the nominated pods have other placements. Otherwise change
+        nothing.
+        """
         if self._failures >= _MAX_FAILURES:
             return False
         in_the_way = self._in_the_way(chunk)
@@ -154,17 +164,19 @@ class Renomination:
         return True
 
     def _note(self, name: str, placed: Placed) -> None:
-        """Note that pods of the workload are nominated to these places."""
+        """Store that pods of the workload are nominated to these placements."""
         for pod, where in placed:
             for device in where.devices:
                 self._nominees.setdefault((where.node, device), {})[pod.id] = (name, pod)
 
     def _largest_later_milli(self) -> int:
-        """The most GPUs that are free on one node, once all releases are through."""
+        """Return the largest amount of GPUs on one node that is free after all terminating pods have ended, in
+        thousandths.
+        """
         return max((account.later_milli for account in self._session.ledger.nodes), default=0)
 
     def _in_the_way(self, chunk: Chunk) -> dict[str, dict[str, Pod]]:
-        """The nominated pods on devices of the chunk, by workload and id."""
+        """Return the nominated pods on the devices of the chunk, by workload and pod id."""
         pods: dict[str, dict[str, Pod]] = {}
         for leaving in chunk:
             for device in leaving.devices:
@@ -173,18 +185,22 @@ class Renomination:
         return pods
 
     def _could_fit(self, chunk: Chunk, in_the_way: Mapping[str, Mapping[str, Pod]]) -> bool:
-        """Whether the largest nominated pod fits into what is left, with what the chunk was promised instead."""
+        """Return whether the largest nominated pod fits into the free GPUs and those to which the chunk itself is
+        nominated.
+        """
         promised = (pod.request.gpu_milli for pod in chunk if self._session.seats.is_nominated(pod))
         largest = max(pod.request.gpu_milli for pods in in_the_way.values() for pod in pods.values())
         return largest <= self._later_milli + sum(promised)
 
     def _lost_a_promise(self, workload: Workload) -> bool:
-        """Whether pods of it that were moved before lost their places: what stays would be no gang."""
+        """Return whether earlier migrated pods of the workload lost their nominations, so that its gang would be
+        incomplete.
+        """
         session = self._session
         return any(pod.nominated_node is not None and session.seats.of(pod) is None for pod in workload.pods)
 
     def _take_off(self, name: str, pods: Mapping[str, Pod]) -> Placed:
-        """Take nominated pods of the workload off the ledger; return where they were."""
+        """Take these nominated pods of the workload off the ledger. Return their former placements."""
         workload = self._session.workload(name)
         placed = [
             (pod, where)
@@ -203,9 +219,11 @@ class Renomination:
         before: list[Placed],
         tiers: Mapping[str, EntitlementTier],
     ) -> dict[str, Placed] | None:
-        """Other places of the nominees on the ledger, by workload; None where one has none as good.
+        """Place the nominated pods elsewhere on the ledger. Return the placements by workload; None if one fits
+        nowhere.
 
-        Beside who stays they may be beyond a limit, or have a claim that is not as good as `tiers`.
+        With the victims running again, a nominee can be beyond a limit, or in a worse tier than in `tiers`. The
+        result is None then too.
         """
         session = self._session
         others: dict[str, Placed] = {}
@@ -220,7 +238,9 @@ class Renomination:
         return others
 
     def _models(self, placed: Placed) -> Counter[str]:
-        """The GPU models that the pods get: quotas for them were looked at when they were nominated."""
+        """Return the GPU models of the pods. Quotas for models were checked at the nomination, so the models must not
+        change.
+        """
         if not self._session.tree.promised_models:
             return Counter()
         return Counter(self._session.ledger.by_name[where.node].model for _, where in placed)

@@ -23,7 +23,7 @@ RULE = "unhealthy"
 
 
 def move_off_unhealthy(session: Session) -> None:
-    """Move, or name as endangered, every workload that runs on unhealthy hardware; the oldest of a project first."""
+    """Migrate each workload on unhealthy hardware, or report it as endangered; the oldest of a project first."""
     if not session.ledger.unhealthy:
         return
     for workload in sorted(
@@ -35,7 +35,10 @@ def move_off_unhealthy(session: Session) -> None:
 
 
 def problem_of(node: Node, pod: Pod, now_us: int, grace_seconds: int) -> str:
-    """What is wrong with what the pod runs on, as far as something has to be done about it; "" for nothing."""
+    """Return the problem of the pod's node or GPUs that requires a migration; "" if there is none.
+
+    A node counts as unhealthy only after the grace period.
+    """
     if node.unhealthy and (
         not node.unhealthy_since_us or now_us >= node.unhealthy_since_us + grace_seconds * SECOND_US
     ):
@@ -93,7 +96,7 @@ def _move(session: Session, workload: Workload, struck: Sequence[tuple[Pod, str]
 
 
 def _is_due_to_others(session: Session, workload: Workload, pods: Sequence[Pod], placed: Placed) -> bool:
-    """Whether somebody who waits has a better claim to the places, and would fit there only."""
+    """Return whether a waiting workload is more entitled to the new placements and would fit only there."""
     checkpoint = session.ledger.checkpoint()
     session.ledger.unplace(workload, placed)
     ours = session.tier(workload, tuple(pods))
@@ -120,7 +123,7 @@ def _is_due_to_others(session: Session, workload: Workload, pods: Sequence[Pod],
 
 
 def _keeps_unhealthy(session: Session, pod: Pod) -> bool:
-    """Whether a claim of the pod, which is evicted on the ledger, holds an unhealthy GPU on, as others use it too."""
+    """Return whether a claim of the evicted pod still holds an unhealthy GPU because other pods use the claim too."""
     account = session.ledger.by_name.get(pod.node or "")
     if account is None or not pod.claims:
         return False
@@ -129,7 +132,9 @@ def _keeps_unhealthy(session: Session, pod: Pod) -> bool:
 
 
 def _together(workload: Workload, struck: Sequence[Pod]) -> tuple[Pod, ...]:
-    """The struck pods and who shares their claims, or all that run when the gang could not go on without them."""
+    """Return the affected pods and those that share their claims; all running pods if the rest is less than the gang
+    minimum.
+    """
     keys = {key for pod in struck for key in pod.claims}
     if keys:
         hit = {pod.id for pod in struck}
@@ -155,21 +160,21 @@ DOUBLE_CLAIM_RULE = "double-claim"
 
 
 def evict_hopeless_stale(session: Session) -> None:
-    """Evict what is left of stale gangs of which nothing can start: the decision cannot make them whole.
+    """Evict the pods of stale gangs that this decision cannot complete, because no pod of them can start.
 
-    Claims of the same decision get what they free, and their projects hold that much less: else those would take from
-    others what need not go.
+    Their GPUs are then free for workloads of the same decision, and count no more as used by their project. Otherwise
+    those workloads would evict pods of other projects without need.
     """
     _evict(session, only_hopeless=True)
 
 
 def evict_stale(session: Session) -> None:
-    """Evict what is left of every stale gang that the decision did not make whole."""
+    """Evict the pods of every stale gang that the decision did not complete."""
     _evict(session, only_hopeless=False)
 
 
 def _evict(session: Session, *, only_hopeless: bool) -> None:
-    """Evict stale gangs as far as the cap on evictions and the budgets allow; rooms promised to some of them end."""
+    """Evict stale gangs as far as the cap on evictions and the budgets allow. The nominations of their pods end."""
     for workload, survivors in session.stale_gangs():
         if not survivors or (only_hopeless and session.next_chunk(workload)):
             continue
@@ -183,7 +188,7 @@ def _evict(session: Session, *, only_hopeless: bool) -> None:
 
 
 def evict_double_holders(session: Session) -> None:
-    """Evict the pods of ours whose claims hold devices that other claims hold too, whatever their quota."""
+    """Evict our pods whose claims hold devices that other claims hold too, also pods within quota."""
     doubles = session.ledger.claims.doubles
     if not doubles:
         return

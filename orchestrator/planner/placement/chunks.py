@@ -52,7 +52,7 @@ def domains_to_try(
 
 
 def candidate_domains(ledger: Ledger, rule: TopologyRule, workload: Workload) -> list[Domain]:
-    """Domains in which the workload's pods could be together, whatever is free there; closest levels first."""
+    """Return the domains in which the workload's pods could run together on empty nodes, closest levels first."""
     occupied = {
         ledger.by_name[pod.node].position
         for pod in workload.pods
@@ -78,7 +78,10 @@ def _levels_to_try(rule: TopologyRule) -> list[str]:
 def _free_by_level(
     ledger: Ledger, levels: Sequence[str], scope: Collection[int] | None
 ) -> Callable[[Domain], list[int]]:
-    """What is free, or will be, around a domain at each level, from the widest, in `gpu_milli`."""
+    """Return a function that gives the free GPUs around a domain at each level, widest first, in thousandths.
+
+    GPUs of terminating pods count as free.
+    """
     free_milli: dict[tuple[str, ...], int] = {}
     nodes = ledger.nodes
     for values, positions in ledger.grouped_by(tuple(levels)).items():
@@ -111,9 +114,9 @@ class ChunkPlacer:
         self._placer = placer
 
     def place(self, workload: Workload, chunk: Sequence[Pod], *, only_now: bool = False) -> Placed | None:
-        """Place every pod of the chunk on the ledger, or none; None says that one has no place.
+        """Place every pod of the chunk on the ledger. Return None, with no change, if one does not fit.
 
-        `only_now` leaves out what is still being released.
+        `only_now` excludes GPUs of terminating pods.
         """
         if workload.topology is None and workload.groups is None:
             return self._place_pods(workload, chunk, None, only_now=only_now)
@@ -284,5 +287,5 @@ def _different(pods: Sequence[Pod]) -> list[Pod]:
 
 
 def largest_first(chunk: Sequence[Pod]) -> Sequence[Pod]:
-    """Pods in the order in which they find room best."""
+    """Return the pods with the largest first, the order in which they fit best."""
     return chunk if len(chunk) == 1 else sorted(chunk, key=lambda pod: -pod.request.gpu_milli)

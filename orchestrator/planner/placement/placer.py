@@ -1,10 +1,11 @@
-"""Where a pod goes: the first node and devices that fit, packed so that large requests keep finding room.
+"""The placement of one pod: the first node and devices that fit, packed so that large requests still fit later.
 
-Whole devices go to the fullest node that has enough of them. A portion goes to devices that are shared already, first
-those that the same project shares, then the fullest; a new device is opened only when no shared one fits. With the
-setting `spread` the emptiest node comes first.
+Whole devices are placed on the fullest node that has enough of them. A fraction is placed on devices that are shared
+already: first those with pods of the same project, then the fullest. It opens a new device only if no shared one
+fits.
 
-If the pod has preferences, the node that meets most of them comes first.
+With the setting `spread` the emptiest node comes first. If the pod has preferences, the node that meets most of them
+comes first.
 """
 
 from collections.abc import Collection, Iterable
@@ -26,7 +27,7 @@ from orchestrator.planner.placements import Placement
 from orchestrator.planner.traits import Preferences
 
 _LISTED_NODES_PER_LOOKUP = 32
-"""So many nodes of a list are gone through in the time that it takes to look at one."""
+"""Nodes of a list that are read in the time of examining one node."""
 
 
 _MAX_SCORE = 1 << 32
@@ -67,10 +68,10 @@ class Placer:
         *,
         only_now: bool = False,
     ) -> Placement | None:
-        """The best placement now, else the best one on what is being released, else None; on these nodes, if given.
+        """Return the best placement on free GPUs, else the best one on GPUs of terminating pods, else None.
 
-        Part of a GPU rather waits for its room on one that stays shared than opens another GPU, which would be lost to
-        whole requests for much longer.
+        `positions` limits the nodes. A GPU fraction waits for a shared device rather than opening another one, which
+        would be lost to requests for whole GPUs for much longer.
         """
         placement = self._find(workload, pod, positions, later=False)
         if only_now or not self.ledger.releasing_nodes:
@@ -82,14 +83,16 @@ class Placer:
         return placement
 
     def _opens_device(self, placement: Placement) -> bool:
-        """Whether nobody uses one of the devices yet."""
+        """Return whether no pod uses one of the devices yet."""
         account = self.ledger.by_name[placement.node]
         return any(not account.tenants[device] for device in placement.devices)
 
     def _find_shared_later(
         self, workload: Workload, pod: Pod, positions: Collection[int] | None
     ) -> Placement | None:
-        """Devices on which there is room once releases are through, and others stay; the tightest of the first node."""
+        """Return devices that stay shared and have enough free after terminating pods have ended, on the first such
+        node.
+        """
         for position in sorted(self.ledger.spare_nodes):
             account = self.ledger.nodes[position]
             if positions is not None and position not in positions:
@@ -143,9 +146,10 @@ class Placer:
         return self._keep_devices(account, request, where.devices, now=now)
 
     def stay(self, workload: Workload, pod: Pod) -> Placement | None:
-        """Where the pod runs, with its devices there, once all releases are through; None if others get them.
+        """Return the placement where the pod ran, with the same devices; None if others get them. It may have to
+        wait.
 
-        The pod, and whoever else uses its claims, is off the ledger.
+        The pod and all other users of its claims are off the ledger.
         """
         account = self.ledger.by_name.get(pod.node or "")
         if account is None or not pod.claims:
@@ -155,7 +159,10 @@ class Placer:
         return Placement(account.node.name, pod.devices, promised=True) if self.can_stay(pod) else None
 
     def can_stay(self, pod: Pod) -> bool:
-        """Whether a pod that leaves could run on beside all that was promised meanwhile, whatever its node accepts."""
+        """Return whether an evicted pod could keep running beside all nominations.
+
+        The taints and constraints of its node do not matter, as the pod runs there already.
+        """
         account = self.ledger.by_name.get(pod.node or "")
         if account is None or not account.has_capacity(pod.request, later=True):
             return False
@@ -196,7 +203,8 @@ class Placer:
                 return None
             now = not where.promised
         times = (False, True) if now else (True,)
-        # Its own, even if it has to wait for them, before others that are free now: these may be somebody else's.
+        # The pod's own devices come before others that are free now, even if it must wait: others may be
+        # nominated.
         own = [(later, True) for later in times if reserved]
         for later, only_preferred in (*own, *((later, False) for later in times)):
             devices = self._devices_for(
@@ -218,7 +226,7 @@ class Placer:
         preferred: tuple[int, ...] = (),
         only_preferred: bool = False,
     ) -> tuple[int, ...] | None:
-        """As `devices_on`; what that looked at counts as work."""
+        """Return the result of `devices_on`, and count the devices that it examined as work."""
         claims = self.ledger.claims
         if not claims.concern(account.node, pod):
             return devices_for(account, pod.request, project, later=later)
@@ -346,11 +354,11 @@ class Placer:
     def _leaves_reserved(
         self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], *, later: bool
     ) -> bool:
-        """Whether what is kept on the node for somebody else stays there, or the pod may use it."""
+        """Return whether the reservations of other workloads on the node are kept, or allow the pod."""
         return not self._reservations or self._reservations.lets(account, workload, pod, devices, later=later)
 
     def _is_promised(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
-        """Whether the node's GPU model is promised to others, so that any other node is better."""
+        """Return whether other projects have a quota for the node's GPU model, so that any other node is better."""
         if account.model not in self._promised or not pod.request.gpu_milli:
             return False
         return not within_quota(self.ledger, workload, pod.request.gpu_milli, account.model)
@@ -377,7 +385,7 @@ class Placer:
     def _with_portion(
         self, request: Request, positions: Collection[int] | None, *, later: bool
     ) -> Collection[int]:
-        """The nodes, of `positions` if given, on which one device may have room for the request's part."""
+        """Return the nodes on which one device may have the requested fraction free."""
         if positions is not None or request.gpu_memory_mib:
             return range(len(self.ledger.nodes)) if positions is None else positions
         self.looked_at += len(self.ledger.nodes) // _LISTED_NODES_PER_LOOKUP

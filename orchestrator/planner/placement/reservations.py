@@ -43,10 +43,13 @@ class ReservedCapacity:
 class Reservation:
     """Nodes, by position, with GPUs that are reserved for a workload.
 
-    `tier` is its entitlement. `starts_us` is the latest time at which it fits, 0 if a pod without a declared end must
-    end first. `missing_milli` is the amount that is still in use. `requested` are its amounts of its project's
-    limits, and `yielding` the pods of its project that are evicted when needed. If the limits are in the way there
-    are no nodes.
+    - `tier`: its entitlement.
+    - `starts_us`: the latest time at which it fits, 0 if a pod without a declared end must end first.
+    - `missing_milli`: the reserved GPUs that are still in use, in thousandths.
+    - `requested`: the amounts that it needs of its project's limits.
+    - `yielding`: the amounts of pods of its project that are evicted when needed.
+
+    `nodes` is empty if the limits of the project are too small until other workloads end.
     """
 
     workload: Workload

@@ -1,1 +1,1 @@
-"""Who has to make way for whom: reclaim rules, victims, nominations."""
+"""Preemption: the rules of reclaim, the search for victims, and nominations."""

@@ -1,8 +1,12 @@
-"""What could make way on each node: the pieces in which running work may be taken off it.
+"""The candidates for eviction on each node: the units in which running workloads can be evicted.
 
-A piece is a surplus pod of an elastic workload, everything that a workload runs, or, for moves, a single pod. Which of
-them may go, and for whom, is for the policies to say. Pieces show the work as it stood when the first of them was asked
-for in a decision, but they are made node by node, as a large cluster has many more than a claim ever looks at.
+A candidate is one elastic pod, or all pods of a workload. For migrations it can also be a single pod. The eviction
+policies decide which candidates a preemptor may evict.
+
+Example: a gang with a minimum of 2 runs 4 pods. It is three candidates: one elastic pod, the other one, and the gang.
+
+The candidates of a node are made when a search first asks for them, because a large cluster has many more than a
+decision needs. They show the workloads as they were at the first of these requests.
 """
 
 from bisect import bisect_left
@@ -29,14 +33,14 @@ _ON_NO_NODE: Mapping[int, Sequence[Pod]] = {}
 
 
 class Piece(Victim):
-    """A possible victim. `order` sorts the pieces of a project: who has least to lose is first.
+    """A possible victim. `order` sorts the candidates of a project, the least entitled first.
 
-    `pods_on` are its pods by the position of their node; `gpu_milli` is what it holds in all. `is_harmless`: all that
-    it has are nominations, nobody is evicted. `is_covered`: the quota of its project covers some of it.
-    `has_started`: a container of it has started.
+    `pods_on` has its pods by the position of their node. `gpu_milli` is the sum of its GPUs. `is_harmless` says that
+    it has only nominations, so no pod is evicted. `is_covered` says that some of its pods are within the quota of its
+    project. `has_started` says that one of its containers has started.
 
-    `urgency` is the number of lower priorities among the preemptible workloads of its project that run.
-    `lost_gpu_ns` is the GPU time since the start.
+    `urgency` is the number of lower priorities among the running preemptible workloads of its project. `lost_gpu_ns`
+    is the GPU time since the start, in nanoseconds.
     """
 
     __slots__ = (
@@ -80,7 +84,7 @@ class Piece(Victim):
         self.pods_on = _ON_NO_NODE
 
     def is_gone(self, evicted: set[str]) -> bool:
-        """Whether all its pods are evicted by now."""
+        """Return whether all its pods are evicted on the ledger."""
         if not evicted:
             return False
         pods = self.pods
@@ -88,10 +92,10 @@ class Piece(Victim):
 
 
 class Candidates:
-    """The pieces of all running work that can be taken back, by node and by project, for one decision.
+    """The candidates of all preemptible running workloads, by node and by project, for one decision.
 
-    Pieces that can be evicted, and on request those that can be moved as well; policies choose among them. Who has
-    least to lose is first. Of a nominee that started elsewhere since, what it holds now counts.
+    On request they include migrations of single pods. The least entitled candidate is first. A nominated workload
+    that started on other GPUs in this decision counts with the pods that it has there.
     """
 
     def __init__(self, session: Session) -> None:
@@ -129,7 +133,7 @@ class Candidates:
                     on_node.append(workload)
 
     def _follow(self) -> None:
-        """Take the nominees that started elsewhere as they are now: their places are bound, and not in any piece."""
+        """Update the candidates of nominated workloads that started elsewhere: their nominations are bound now."""
         moved = self._session.started_elsewhere[self._followed :]
         if not moved:
             return
@@ -148,16 +152,16 @@ class Candidates:
 
     @cached_property
     def nodes(self) -> NodeSet:
-        """The nodes on which anything could make way."""
+        """The nodes on which any candidate runs."""
         return node_set(self._workloads_on, len(self._positions))
 
     @property
     def projects(self) -> list[str]:
-        """The projects that run something, by name."""
+        """The names of the projects that run a workload, in alphabetical order."""
         return sorted(self._running)
 
     def on(self, position: int, *, moves: bool = False) -> Sequence[Piece]:
-        """The pieces with pods on that node."""
+        """Return the candidates with pods on that node."""
         self._follow()
         known = self._on_with_moves if moves else self._on
         pieces = known.get(position)
@@ -172,7 +176,10 @@ class Candidates:
         return pieces
 
     def movable_milli(self, position: int) -> int:
-        """What pods on that node hold that could move elsewhere: as much as the moves of `on`, without making those."""
+        """Return the GPUs of the pods on that node that could migrate, in thousandths.
+
+        The sum is that of the migrations of `on`, but no candidates are made for it.
+        """
         self._follow()
         evicted = self._session.ledger.evicted
         node = self._session.ledger.nodes[position].node.name
@@ -185,7 +192,7 @@ class Candidates:
         )
 
     def of(self, project: str, *, moves: bool = False) -> list[Piece]:
-        """The pieces of the project."""
+        """Return the candidates of the project."""
         self._follow()
         workloads = self._running.get(project, ())
         pieces = [
@@ -222,7 +229,7 @@ class Candidates:
         return both
 
     def _only_piece(self, workload: Workload) -> Piece:
-        """What `_complete` makes of the piece that is the workload's only pod."""
+        """Return the candidate of a workload with a single pod, as `_complete` would return it."""
         pods = workload.pods
         pod = pods[0]
         piece = Piece(workload, pods, 0, self._now_us, is_core=True, is_move=False)
@@ -240,7 +247,7 @@ class Candidates:
         return piece
 
     def _complete(self, pieces: list[Piece]) -> list[Piece]:
-        """The pieces with what they need to know of nodes, quotas and nominations."""
+        """Set the fields of the candidates that depend on nodes, quotas and nominations."""
         nominated = self._nominated
         for piece in pieces:
             covered = self._covered.get(piece.project)
@@ -250,7 +257,7 @@ class Candidates:
             for pod in piece.pods:
                 if pod.id in covered:
                     piece.is_covered = True
-                # Whoever only has nominations has started nothing: it waits on, and no work is lost.
+                # A pod that only has a nomination has not started. It stays pending and loses no GPU time.
                 if pod.id in nominated:
                     piece.pod_count -= 1
             piece.is_harmless = not piece.pod_count
@@ -267,7 +274,7 @@ class Candidates:
         return bisect_left(priorities, workload.priority)
 
     def _pods_on(self, pods: tuple[Pod, ...]) -> Mapping[int, Sequence[Pod]]:
-        """The pods that run by the position of their node."""
+        """Return the running pods by the position of their node."""
         positions = self._positions
         if len(pods) == 1:
             position = positions.get(pods[0].node or "")
@@ -280,7 +287,7 @@ class Candidates:
         return pods_on
 
     def _covered_pods(self, project: str) -> frozenset[str]:
-        """Ids of the pods that the project's quota covers, as it is filled at the beginning."""
+        """Return the ids of the project's pods within quota, by its state at the beginning of the decision."""
         covered = self._covered.get(project)
         if covered is None:
             pods = covered_pods(self._running[project], self._tree.quota[project], self._tree.resources)
@@ -289,7 +296,7 @@ class Candidates:
 
 
 def _evictions(workload: Workload, nominated: Collection[str], now_us: int) -> list[Piece]:
-    # What runs goes last: a pod that only has a place would not keep the workload running.
+    # Nominated pods are evicted before running ones, as they would not keep the workload running.
     running_first = sorted(workload.pods, key=lambda pod: pod.id in nominated)
     *surplus, everything = give_up_chunks(workload.with_pods(tuple(running_first))) or [()]
     pieces = [
@@ -302,8 +309,8 @@ def _evictions(workload: Workload, nominated: Collection[str], now_us: int) -> l
 
 
 def _is_movable(workload: Workload) -> bool:
-    # Some of it is on its way already, or has just arrived: the rest moves when that runs. What completes a gang again
-    # would lose its place with the rest.
+    # If one of its pods terminates or has just been nominated, the workload migrates already. The others
+    # wait for that. A pod that makes a gang complete again would lose its nomination with the others.
     return not any(pod.state is PodState.RELEASING or _is_successor(pod) for pod in workload.pods)
 
 
@@ -318,5 +325,5 @@ def _moves(workload: Workload, sequence: int, now_us: int) -> list[Piece]:
 
 
 def _is_successor(pod: Pod) -> bool:
-    """Whether the pod waits, and was promised a place by an earlier decision."""
+    """Return whether the pod is pending and an earlier decision nominated it."""
     return pod.state is PodState.PENDING and pod.nominated_node is not None

@@ -1,6 +1,6 @@
-"""Pods that were lifted off their nodes and are to be where they were: who is one too many there, by counting.
+"""Pods that were taken off their nodes and should return to their original placement: which of them do not fit.
 
-Whoever lifts everything that may move, and puts other pods down, asks here who of them has to go anywhere else.
+The repacking search takes all candidates off the ledger, places other pods, and asks here which pods must migrate.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ Free = tuple[Rest, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """A pod to put down; `piece` is the move that it is lifted by, None for a pod of the chunk."""
+    """A pod to place. `piece` is the migration that it belongs to, None for a pod of the preemptor."""
 
     workload: Workload
     pod: Pod
@@ -27,7 +27,7 @@ class Lifted:
 
 
 class Homes:
-    """Which of the lifted pods are to stay on which devices, by the position of the node."""
+    """The pods that should return to their original placement, by the position of their node."""
 
     def __init__(self, items: Sequence[Lifted], ledger: Ledger) -> None:
         self._ledger = ledger
@@ -47,7 +47,7 @@ class Homes:
             self.add(item)
 
     def add(self, item: Lifted, *, stays: bool = False) -> None:
-        """The pod is to be where it was; `stays`: it may not go."""
+        """Let the pod return to its original placement. With `stays`, the search may not migrate it."""
         account = self._ledger.by_name[item.pod.node or ""]
         index = self._order[id(item)]
         self._by_position.setdefault(account.position, {})[index] = _Home(item, account, self._names)
@@ -55,22 +55,22 @@ class Homes:
         self._stay = self._stay | 1 << index if stays else self._stay & ~(1 << index)
 
     def remove(self, item: Lifted) -> None:
-        """The pod goes anywhere else."""
+        """Let the pod migrate."""
         account = self._ledger.by_name[item.pod.node or ""]
         index = self._order[id(item)]
         del self._by_position[account.position][index]
         self._present[account.position] &= ~(1 << index)
 
     def stays(self, item: Lifted) -> bool:
-        """Whether the pod may not go."""
+        """Return whether the search may not migrate the pod."""
         return bool(self._stay >> self._order[id(item)] & 1)
 
     def kind(self, index: int) -> tuple[int, bool]:
-        """What two pods of a node have in common that could change places there."""
+        """Return a key that two pods of a node share if they could exchange their placements there."""
         return self._kinds[index], bool(self._stay >> index & 1)
 
     def kind_of_place(self, item: Lifted) -> tuple[object, ...]:
-        """What two pods of a node have in common of which either can go as well as the other."""
+        """Return a key that two pods of a node share if migrating either has the same effect."""
         account = self._ledger.by_name[item.pod.node or ""]
         residents = self.on(account.position)
         places = [
@@ -80,16 +80,18 @@ class Homes:
         return (account.position, self._kinds[self._order[id(item)]], *sorted(places))
 
     def kind_waiting(self, item: Lifted) -> int:
-        """What two pods to be put down have in common that need the same, -1 for those of the chunk."""
+        """Return a key that two pods to be placed share if their needs are equal; -1 for pods of the preemptor."""
         return self._kinds[self._order[id(item)]] if item.piece is not None else -1
 
     def at(self, position: int) -> tuple[object, ...]:
-        """What is free of the node, who is to be there and who of them may not go."""
+        """Return the free amounts of the node, and the pods to return to it with those that may not migrate."""
         present = self._present.get(position, 0)
         return position, present, self._stay & present, self.free_on(position)
 
     def state(self, position: int) -> object:
-        """What is left of the node, device by device, and who is to be there: the same for devices that are alike."""
+        """Return the free amounts and the pods to return, device by device, in a form that is equal for equal
+        devices.
+        """
         key = self.at(position)
         state = self._states.get(key)
         if state is None:
@@ -99,7 +101,7 @@ class Homes:
             devices = []
             for device, free_milli in enumerate(free_of_devices):
                 there = residents.get(device, ())
-                # what several devices hold together keeps its name, so that they are not taken for others
+                # pods with several devices keep their index, so that they are not mistaken for others
                 names = [index if len(homes[index].devices) > 1 else -1 for index in there]
                 devices.append((free_milli, *sorted(zip(map(self.kind, there), names, strict=True))))
             state = (free_rest, tuple(sorted(map(self.kind, homes))), tuple(sorted(devices)))
@@ -107,7 +109,7 @@ class Homes:
         return state
 
     def free_on(self, position: int) -> Free:
-        """What is free of the node once all releases are through."""
+        """Return the free amounts of the node after all terminating pods have ended."""
         account = self._ledger.nodes[position]
         known = self._free.get(position)
         if known is None or known[0] != account.version:
@@ -118,12 +120,12 @@ class Homes:
         return known[1]
 
     def items(self) -> Iterator[Lifted]:
-        """Those that are to be where they were."""
+        """Yield the pods that should return to their original placement."""
         for homes in self._by_position.values():
             yield from (home.item for home in homes.values())
 
     def on(self, position: int) -> dict[int, tuple[int, ...]]:
-        """By device, the indices of the items that are there."""
+        """Return the indices of the pods on each device."""
         residents: dict[int, tuple[int, ...]] = {}
         homes = self._by_position.get(position, {})
         for index in sorted(homes):
@@ -132,7 +134,7 @@ class Homes:
         return residents
 
     def count_lost(self) -> int:
-        """How many of the items cannot all be where they were, at least."""
+        """Return a lower bound of the number of pods that cannot return."""
         total = 0
         for position, present in self._present.items():
             version = self._ledger.nodes[position].version
@@ -147,7 +149,7 @@ class Homes:
         return total
 
     def crowd(self) -> list[Lifted]:
-        """Items of which at least one cannot be where it was, who holds least first; empty when all can, by count."""
+        """Return pods of which at least one cannot return, smallest first; an empty list if all fit by counting."""
         for position, homes in self._by_position.items():
             crowd = _crowd(self._ledger.nodes[position], homes, self._names)
             if crowd:
@@ -156,7 +158,7 @@ class Homes:
 
 
 class _Home:
-    """The amounts that a pod takes on its node: a share of each of its devices, and `rest`."""
+    """The amounts that a pod uses on its node: a share of each of its devices, and `rest`."""
 
     __slots__ = ("devices", "item", "rest", "share_milli")
 
@@ -174,7 +176,7 @@ def _kind(item: Lifted) -> tuple[object, ...]:
 
 
 def _crowd(account: NodeAccount, homes: Mapping[int, _Home], names: Sequence[str]) -> Collection[int]:
-    """Those of the pods, by index, that ask together for more of something than the node has."""
+    """Return the indices of pods that together request more of a device or resource than the node has."""
     free_milli = free_milli_of_devices(account)
     on_device: dict[int, list[int]] = {}
     for index, home in homes.items():
@@ -192,7 +194,7 @@ def _crowd(account: NodeAccount, homes: Mapping[int, _Home], names: Sequence[str
 
 
 def _count_lost(free: Free, homes: Collection[_Home]) -> int:
-    """How many of these pods cannot be where they were on the node, at least."""
+    """Return a lower bound of the number of these pods that cannot return to the node."""
     if not homes:
         return 0
     free_rest, free_milli = free
@@ -222,18 +224,18 @@ def _count_lost(free: Free, homes: Collection[_Home]) -> int:
 
 
 def free_milli_of_devices(account: NodeAccount) -> list[int]:
-    """What is free of each device once all releases are through."""
+    """Return the free amount of each device after all terminating pods have ended, in thousandths."""
     pairs = zip(account.used_milli, account.releasing_milli, strict=True)
     return [max(0, DEVICE_MILLI - used + releasing) for used, releasing in pairs]
 
 
 def scalar_names(items: Iterable[Lifted]) -> tuple[str, ...]:
-    """The scalars that the pods request, by name."""
+    """Return the names of the scalars that the pods request, sorted."""
     return tuple(sorted({name for item in items for name, _ in item.pod.request.scalars}))
 
 
 def rest_of(request: Request, names: Sequence[str]) -> Rest:
-    """The amounts that a pod takes beside devices; `names` are those of `scalar_names`."""
+    """Return the amounts that a pod uses beside devices. `names` are those of `scalar_names`."""
     rest = (1, request.cpu_milli, request.memory_bytes)
     if not names:
         return rest
@@ -242,7 +244,9 @@ def rest_of(request: Request, names: Sequence[str]) -> Rest:
 
 
 def free_rest_of(account: NodeAccount, names: Sequence[str]) -> Rest:
-    """The free amounts beside devices once all releases are through; `names` are those of `scalar_names`."""
+    """Return the free amounts beside devices after all terminating pods have ended. `names` are those of
+    `scalar_names`.
+    """
     node = account.node
     # A node that has lost a resource keeps its pods, and takes others that do not request it.
     scalars = [max(0, account.free_scalar(name, later=True)) for name in names]
@@ -255,7 +259,7 @@ def free_rest_of(account: NodeAccount, names: Sequence[str]) -> Rest:
 
 
 def _count_largest(amounts: Iterable[int], missing: int) -> int:
-    """How many of the amounts make up for what is missing, the largest first."""
+    """Return how many of the largest amounts are needed for a sum of at least `missing`."""
     count = 0
     for amount in sorted(amounts, reverse=True):
         if missing <= 0:

@@ -1,7 +1,9 @@
-"""Sets of pieces after which one pod fits on one node, by counting alone.
+"""The minimal sets of candidates after whose eviction one pod fits on one node, by counting alone.
 
-A set is minimal: without any one of its pieces the pod does not fit. Nodes hold few pieces, so all sets are looked at,
-smaller ones first, up to a bound.
+A set is minimal if the pod does not fit without any one of its candidates. Nodes have few candidates, so all sets are
+tried up to a bound, smaller ones first.
+
+Example: a pod needs 2 GPUs, and candidates hold 1, 1 and 2. The minimal sets are the third one, and the first two.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,9 +19,9 @@ from orchestrator.planner.preemption.victims import class_of_lost_time
 MAX_SETS = 300
 MAX_PIECES = 12
 MAX_EXHAUSTIVE = 8
-"""With so many pieces MAX_SETS leaves no set out."""
+"""Up to this number of candidates, MAX_SETS is large enough for all sets."""
 _SMALLEST = 8
-"""Of more pieces than MAX_PIECES on a node, so many that go first are looked at, and the largest of the others."""
+"""If a node has more candidates than MAX_PIECES: the number of first ones to try, beside the largest of the others."""
 
 
 Harm = tuple[int, bool, int, int, int, int]
@@ -28,10 +30,10 @@ NO_HARM: Harm = (0, False, 0, 0, 0, 0)
 
 
 class Option(NamedTuple):
-    """A set of pieces. `excess_milli` is what they free beyond the need.
+    """A set of candidates. `excess_milli` are the GPUs that they free beyond the need of the pod, in thousandths.
 
-    `pod_count` is the number of pods evicted, `covered` that of pieces which a quota covers, `urgency` the highest of a
-    piece. `projects` lose `freed_milli`, and all together `lost_gpu_ns`.
+    `pod_count` is the number of evicted pods. `covered` is the number of candidates within quota, and `urgency` the
+    highest of a candidate. `projects` lose `freed_milli` each. `lost_gpu_ns` is the sum of their lost GPU time.
     """
 
     pieces: Sequence[Piece]
@@ -57,7 +59,7 @@ class Option(NamedTuple):
 
 
 class Need(NamedTuple):
-    """What is missing on a node: devices or a part of each of some, CPU, memory, pod slots and scalars."""
+    """The amounts that a node lacks for a pod: devices (or a fraction of each), CPU, memory, pod slots and scalars."""
 
     devices: int
     portion_milli: int
@@ -73,7 +75,7 @@ def minimal_options(
     pieces: Sequence[Piece],
     allowed: Callable[[Sequence[Piece]], bool] | None = None,
 ) -> tuple[list[Option], int]:
-    """All minimal options on this node; also how many sets were looked at. `allowed` leaves sets out."""
+    """Return all minimal options on this node, and the number of sets that were tried. `allowed` excludes sets."""
     if len(pieces) > MAX_PIECES:
         ranked = sorted(pieces, key=lambda piece: piece.order)
         others = sorted(ranked[_SMALLEST:], key=lambda piece: -piece.gpu_milli)
@@ -103,12 +105,12 @@ def minimal_options(
 
 
 def includes_all(pieces: Sequence[Piece], pods: Collection[str]) -> bool:
-    """Whether the pods, by id, would all be evicted."""
+    """Return whether all these pods (ids) would be evicted."""
     return {pod.id for piece in pieces for pod in piece.pods}.issuperset(pods)
 
 
 def option_of(pieces: Sequence[Piece], excess_milli: int) -> Option:
-    """The option of taking these pieces."""
+    """Return the option of evicting these candidates."""
     if len(pieces) == 1:
         piece = pieces[0]
         return Option(
@@ -140,7 +142,10 @@ def option_of(pieces: Sequence[Piece], excess_milli: int) -> Option:
 
 
 def _sets(fewest: int, count: int, enough: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Sets of at least so many indices, smaller ones first, larger ones without those `enough` (bit masks) alone."""
+    """Yield the sets of at least `fewest` indices, smaller ones first.
+
+    Sets of several indices do not have those that are `enough` alone (bit masks): they would not be minimal.
+    """
     rest = list(range(count))
     if fewest <= 1:
         yield from ((index,) for index in rest)
@@ -150,7 +155,10 @@ def _sets(fewest: int, count: int, enough: Sequence[int]) -> Iterator[tuple[int,
 
 
 def missing_on(account: NodeAccount, request: Request) -> Need:
-    """What the node lacks for such a pod once all releases are through; what it does not lack is not positive."""
+    """Return the amounts that the node lacks for such a pod, after all terminating pods have ended.
+
+    An amount of 0 or less is available.
+    """
     cpu = account.cpu_used_milli - account.cpu_releasing_milli + request.cpu_milli - account.node.cpu_milli
     memory = (
         account.memory_used_bytes
@@ -174,7 +182,7 @@ def _missing_scalars(account: NodeAccount, requested: Scalars) -> Scalars:
 
 
 class _Node:
-    """One node's devices with what each piece holds of them."""
+    """The devices of one node, with the share of each candidate in them."""
 
     def __init__(self, account: NodeAccount, need: Need, pieces: Sequence[Piece]) -> None:
         self._need = need
@@ -207,7 +215,7 @@ class _Node:
         ]
 
     def fewest_pieces(self) -> int:
-        """How many pieces must go at least, if those that hold most of the devices went."""
+        """Return the least number of candidates that could be enough: those with the largest shares of the devices."""
         free = sum(min(self._need.portion_milli, free) for free in self._free)
         missing = self._need.devices * self._need.portion_milli - free
         held = sorted((sum(shares.values()) for shares in self._held), reverse=True)
@@ -218,7 +226,7 @@ class _Node:
         return len(held)
 
     def excess_milli(self, indices: Sequence[int]) -> int | None:
-        """What the pieces free beyond the need, None when they are not enough."""
+        """Return the GPUs that these candidates free beyond the need; None if they are not enough."""
         need = self._need
         total = cpu = memory = slots = 0
         for index in indices:
@@ -250,7 +258,10 @@ class _Node:
         )
 
     def _excess_of_devices(self, freed: Mapping[int, int], total: int) -> int | None:
-        """`total` less what is needed of it: the devices that fit, those that need least of what is freed first."""
+        """Return `total` less the amount that the pod needs of it.
+
+        The pod gets the devices that are free already, then those that need the least of the freed amounts.
+        """
         portion, free = self._need.portion_milli, self._free
         missing = self._need.devices - self._fitting
         costs = [
@@ -264,7 +275,9 @@ class _Node:
         return total - sum(costs[: max(0, missing)])
 
     def _excess_without_lost(self, freed: Mapping[int, int], total: int) -> int | None:
-        """As `_excess_of_devices` where devices are lost, nobody knows which: so many whole ones count for nothing."""
+        """Do the same as `_excess_of_devices` on a node that lost GPUs with unknown indices: as many whole GPUs do
+        not count.
+        """
         portion, lost = self._need.portion_milli, self._lost
         costs: list[int] = []
         for device, free in enumerate(self._free):

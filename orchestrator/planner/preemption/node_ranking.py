@@ -1,9 +1,11 @@
-"""The options of all nodes for pods of one shape, in order of harm, kept current between one claim and the next.
+"""The options of all nodes for pods of one shape, in order of harm, kept current between one search and the next.
 
-Looking at every node for every claim would make decisions cost nodes times claims. Options are kept in groups of equal
-harm and equal losers, each a heap by who has least to lose; a claim compares the groups of the least harm only, leaves
-out those whose losers may not lose anything now, and takes the first option of the best. Only nodes on which something
-changed since are counted again.
+If each search examined each node, a decision would cost the number of nodes times the number of workloads. So options
+are kept in groups of equal harm and equal losing projects. Each group is a heap, with the least entitled option
+first.
+
+A search compares the groups of the least harm only. It skips the groups in which a project may not lose pods now, and
+takes the first option of the best group. Only nodes that changed since the last search are counted again.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,7 +21,7 @@ from orchestrator.planner.session import Session
 
 _Rank = tuple[tuple[object, ...], ...]
 _Entry = tuple[_Rank, int, int, Option]
-"""Who has least to lose, position of the node, stamp of the count that the option is from, the option."""
+"""The sort key of the option (least entitled first), the position of its node, the version of the node, the option."""
 _Losers = tuple[tuple[str, ...], tuple[int, ...]]
 _WORK_OF_NODE = 12
 _WORK_OF_SET = 9
@@ -27,10 +29,10 @@ _WORK_OF_OPTION = 3
 
 
 class NodeRanking:
-    """The options on these nodes for one request; `may_go` says which pieces are candidates.
+    """The options on these nodes for one request. `may_go` says which candidates may be evicted.
 
-    `harm` ranks the options; `moves`: whether pods may be moved as well. `blockers`
-    are the pods of a node that every option there has to include, None if one of them cannot be evicted.
+    `harm` ranks the options. `moves` says whether pods may also be migrated. `blockers` returns the pods of a node
+    that each option there must include, or None if one of these cannot be evicted.
     """
 
     def __init__(
@@ -55,7 +57,8 @@ class NodeRanking:
         self._blockers = blockers
         self._options: dict[int, list[Option]] = {}
         self._stamps: dict[int, int] = {}
-        # Whether a project may lose anything changes with every claim, but is the same for all that it would lose:
+        # Whether a project may lose pods changes with every search, but is the same for all options with
+        # these projects. So one check for each group skips thousands of options.
         # grouped by losers, thousands of options are passed over in one step.
         self._groups: dict[Harm, dict[_Losers, list[_Entry]]] = {}
         self._cursor = len(self._ledger.changes)
@@ -73,7 +76,7 @@ class NodeRanking:
         self._cursor = len(changes)
 
     def options(self) -> Iterator[tuple[int, Option]]:
-        """All options, with the position of their node."""
+        """Yield all options, with the position of their node."""
         for position, options in self._options.items():
             for option in options:
                 yield position, option
@@ -84,9 +87,10 @@ class NodeRanking:
         order: Callable[[Piece], tuple[object, ...]],
         scope: Collection[int] | None,
     ) -> Iterator[tuple[int, Option]]:
-        """Options of which no loser is `closed` for its GPUs, on nodes of `scope` if given, least harm first.
+        """Yield the options, least harm first, of which no losing project is `closed`. `scope` limits the nodes.
 
-        Among equals the losers that `order` puts first; what was counted stays valid while the caller tries.
+        Among options of equal harm, the first is the one that `order` puts first. The ranking stays valid during the
+        trials of the caller, which rolls them back.
         """
         session = self._session
         for harm in sorted(self._groups):
@@ -105,13 +109,14 @@ class NodeRanking:
                     yield position, entry[3]
                     self._push_head(walk, losers)
             finally:
-                # The caller stops at the first option that works; what it only looked at stays for the next claim.
+                # The caller stops at the first option that works. Those before it stay in the ranking for
+                # the next search.
                 for losers, entries in walk.passed.items():
                     for entry in entries:
                         heappush(groups[losers], entry)
 
     def _push_head(self, walk: "_Walk", losers: _Losers) -> None:
-        """Put the first current option of the group among the heads; drops what is out of date."""
+        """Put the first current option of the group among the heads. Drop outdated options before it."""
         heap = walk.groups[losers]
         while heap:
             _, position, stamp, option = heap[0]
@@ -121,7 +126,8 @@ class NodeRanking:
             if walk.scope is not None and position not in walk.scope:
                 walk.passed.setdefault(losers, []).append(heappop(heap))
                 continue
-            # Inside a group the sides are equal; groups are compared anew, as what each side holds has changed.
+            # Inside a group the sides are equal. Between groups the rank is computed anew, as the amounts
+            # of the sides have changed.
             rank = tuple(sorted(map(walk.order, option.pieces), reverse=True))
             heappush(walk.heads, (rank, position, losers))
             return
@@ -139,7 +145,7 @@ class NodeRanking:
         ]
         options, work = self._minimal_options(account, pieces) if pieces else ([], _WORK_OF_NODE)
         self._session.work.spend(work)
-        if len(options) == 1:  # as where a node's work is all alike
+        if len(options) == 1:  # as on a node with pods of one kind
             self._options[position] = options
             self._enter(options[0], _rank(options[0].pieces), position, stamp)
             return
@@ -161,7 +167,7 @@ class NodeRanking:
         )
 
     def _minimal_options(self, account: NodeAccount, pieces: Sequence[Piece]) -> tuple[list[Option], int]:
-        """The options on one node, and the work that it was."""
+        """Return the options on one node, and the cost of finding them in units of work."""
         blockers = () if self._blockers is None else self._blockers(account.position)
         if blockers is None:
             return [], _WORK_OF_NODE
@@ -180,7 +186,9 @@ class NodeRanking:
 
 @dataclass(slots=True)
 class _Walk:
-    """One claim's way through the groups of equal harm: the first option of each, and what was taken out so far."""
+    """The state of one search in the groups of equal harm: the first option of each, and the options taken out so
+    far.
+    """
 
     groups: dict[_Losers, list[_Entry]]
     order: Callable[[Piece], tuple[object, ...]]

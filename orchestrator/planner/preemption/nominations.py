@@ -1,14 +1,17 @@
-"""Nominations: room that was made for a pod is its own from decision to decision, until it is bound.
+"""Nominations: GPUs that are reserved for a pod from decision to decision, until the pod is bound.
 
-    decision 1: b is evicted for a ──> a is nominated to b's devices
-    decision 2: b is still leaving ──> the nomination is on the ledger before anybody else is looked at
-    decision 3: b is gone          ──> a is bound there
+    decision 1: b is evicted for a   ──> a is nominated to the devices of b
+    decision 2: b is terminating     ──> the nomination of a is on the ledger before the other steps
+    decision 3: b has terminated     ──> a is bound to these devices
 
-A decision begins with the nominations, so neither the successors of victims nor younger work can take the room. A
-nomination ends when the pod is bound or gone, when its node cannot keep it, or when somebody with a better claim comes:
-nominated pods are victims like running ones, by the same rules, but nobody is harmed by taking their room.
+A decision begins with the nominations, so the replacement pods of victims and younger workloads cannot take these
+GPUs.
 
-A pod that is moved is evicted with a nomination of its own; the pod that its controller makes next inherits it.
+A nomination ends when the pod is bound or deleted, or when its node cannot take the pod. It also ends when a more
+entitled workload needs the GPUs. Nominated pods are victims by the same rules as running pods, but ending a
+nomination evicts no pod.
+
+A migrated pod is evicted with a nomination. The replacement pod that its controller creates inherits the nomination.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,9 +27,10 @@ _MAX_ORDERS = 3
 
 
 def restore_nominations(session: Session) -> None:
-    """Put the nominations of earlier decisions on the ledger, the oldest workloads first; bind what is free by now.
+    """Put the nominations of earlier decisions on the ledger, and bind pods whose GPUs are free now.
 
-    Those whose places are all intact come first: pods that need another place must not take theirs.
+    Older workloads are restored before younger ones. Pods whose nominated placement is intact come before all pods
+    that need another placement, so that the latter cannot take the GPUs of the former.
     """
     nominated = _keeping_all(session, _oldest_first(session))
     inherited: set[str] = set()
@@ -34,21 +38,26 @@ def restore_nominations(session: Session) -> None:
         _restore(session, workload, inherited, find_others=False)
     for workload in nominated:
         _keep_for_successors(session, workload, inherited)
-    # A pod that lost its place looks for another one, which could be the place of somebody who is restored after it.
+    # A pod that lost its placement looks for another one. It must not find the placement of a workload
+    # restored after it.
     for workload in nominated:
         _restore(session, workload, inherited, find_others=True)
 
 
 def _oldest_first(session: Session) -> list[Workload]:
-    """If not all of the room is left, the youngest promises go; the order is the same in every decision."""
+    """Return the nominated workloads, oldest first. If GPUs are missing, the youngest nominations are lost.
+
+    The order is the same in every decision.
+    """
     return sorted(session.nominated_workloads(), key=lambda workload: (workload.created_at_us, workload.id))
 
 
 def _keeping_all(session: Session, oldest_first: list[Workload]) -> list[Workload]:
-    """Of nominees with claims an order in which none takes what another one needs; as given if none is found.
+    """Return an order of nominated workloads in which each keeps its nomination; the given order if none is found.
 
-    A nomination says which GPUs are kept, but not which parts of GPUs, network cards and so on: whoever comes first
-    gets the first that do, and for another one they may be the only ones.
+    Only clusters with ResourceClaims need the search. A nomination names the GPUs, but not the fractions or network
+    cards that the claim gets there. The workload restored first gets the first suitable device, which can be the only
+    device that fits another workload. A workload that lost its placement in one try comes first in the next.
     """
     order = oldest_first if session.snapshot.dynamic.slices else []
     for _ in range(_MAX_ORDERS if len(order) > 1 else 0):
@@ -60,7 +69,7 @@ def _keeping_all(session: Session, oldest_first: list[Workload]) -> list[Workloa
 
 
 def _lost_in(session: Session, order: Iterable[Workload]) -> set[str]:
-    """The workloads, by id, that lose a place if they are restored in this order; the ledger stays as it is."""
+    """Return the ids of the workloads that lose a placement in this order of restoring. The ledger stays unchanged."""
     ledger = session.ledger
     checkpoint = ledger.checkpoint()
     lost: set[str] = set()
@@ -80,9 +89,9 @@ def _lost_in(session: Session, order: Iterable[Workload]) -> set[str]:
 
 
 def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
-    """Bind nominated pods where room is free now instead of waiting for what is being released.
+    """Bind the nominated pods of a workload to free GPUs, so that they need not wait for terminating pods.
 
-    Parts of GPUs wait where they share one with others, rather than open another.
+    Return whether they were bound. GPU fractions keep waiting if binding them now would open another whole device.
     """
     nominated = session.seats.placed(workload, SeatState.NOMINATED)
     checkpoint = session.ledger.checkpoint()
@@ -123,7 +132,7 @@ def start_in_free_places(session: Session) -> None:
 
 
 def _count_unshared(session: Session, placed: Placed) -> int:
-    """How many devices these parts of GPUs, which are on the ledger, have to themselves once all releases are done."""
+    """Return the number of devices that these GPU fractions have to themselves once all terminating pods have ended."""
     count = 0
     for pod, where in placed:
         account = session.ledger.by_name[where.node]
@@ -139,10 +148,11 @@ def _count_unshared(session: Session, placed: Placed) -> int:
 def inherited_places(
     workload: Workload, startable: Mapping[str, Pod], inherited: Collection[str]
 ) -> tuple[dict[str, Placement], dict[str, str]]:
-    """Where pods are nominated, by pod id; pods that wait inherit from those of the same kind that leave.
+    """Return the nominated placements by pod id, and the terminating pod from which each heir inherited, by heir id.
 
-    `startable` are pods that may start, by id, `inherited` leaving pods whose place is gone already. Also, by heir, the
-    leaving pod that it inherits from.
+    A pending pod without a nomination inherits that of a terminating pod with the same request and sub-group.
+    `startable` has the pods that may start, by id. `inherited` has the terminating pods whose nomination is inherited
+    already.
     """
     places: dict[str, Placement] = {
         pod.id: Placement(pod.nominated_node, pod.nominated_devices)
@@ -166,9 +176,10 @@ def inherited_places(
 
 
 def _restore(session: Session, workload: Workload, inherited: set[str], *, find_others: bool) -> None:
-    """Restore the workload's nominations chunk by chunk; with `find_others`, lost places are replaced by others.
+    """Restore the nominations of a workload chunk by chunk. With `find_others`, replace lost placements by other
+    ones.
 
-    Adds to `inherited` the leaving pods whose place a waiting one has now.
+    Add the terminating pods from which a pending pod inherited to `inherited`.
     """
     chunks = session.queues.chunks(workload.id)
     startable = {pod.id: pod for chunk in chunks for pod in chunk}
@@ -192,9 +203,10 @@ def _exchange(
     places: dict[str, Placement],
     heirs: dict[str, str],
 ) -> None:
-    """Give the places that can still be had to those of alike pods that start first.
+    """Give the placements that are still usable to the pods that start first, among pods of the same kind.
 
-    Nothing of a workload starts without its first pods: their places would be lost with one that only they have.
+    A workload does not start without its first chunk. If a pod of that chunk lost its placement and a later pod did
+    not, they exchange placements. Otherwise the whole gang would lose its nominations. Changes `places` and `heirs`.
     """
     alike: dict[object, list[Pod]] = {}
     for pod in startable.values():
@@ -215,7 +227,7 @@ def _exchange(
 
 
 def _keep_for_successors(session: Session, workload: Workload, inherited: set[str]) -> None:
-    """Keep the places of pods whose gang is not complete yet because others of it are still leaving."""
+    """Keep the nominations of pods whose gang is incomplete because other pods of it are still terminating."""
     if not any(pod.state is PodState.RELEASING and not pod.stuck for pod in workload.pods):
         return
     startable = {pod.id: pod for chunk in session.queues.chunks(workload.id) for pod in chunk}
@@ -235,7 +247,7 @@ def _keep_for_successors(session: Session, workload: Workload, inherited: set[st
 def _places(
     session: Session, workload: Workload, chunk: Chunk, places: Mapping[str, Placement], *, find_others: bool
 ) -> Placed | None:
-    """The chunk on the ledger, nominated pods where they are nominated; None when it cannot be had as a whole."""
+    """Place the chunk on the ledger, nominated pods at their nominations; None if the chunk does not fit as a whole."""
     needs_place = any(chunk_amounts(chunk)) or any(pod.claims for pod in chunk)
     if session.violation(workload, chunk) is not None or not needs_place:
         return None
@@ -263,9 +275,10 @@ def _places(
 
 
 def held_behind(session: Session, nominee: Workload) -> Amounts:
-    """What less urgent work of the project was given or promised while the nominee waits for its room.
+    """Return the amounts that less urgent workloads of the project got while the nominee waits for its GPUs.
 
-    Nothing when it does not wait for one.
+    The sum has their nominations, and the pods that this decision started. It is zero if the nominee has no
+    nomination.
     """
     if not session.seats.has(nominee, SeatState.NOMINATED):
         return (0, 0, 0)

@@ -1,7 +1,7 @@
-"""Whether pods fit on a few nodes in any way at all: a search through all ways, on figures alone.
+"""A search for any placement of pods on a few nodes, by amounts alone.
 
-Largest pods first, as what is left over is easiest to fill with small ones; each pod where it was, if it still can be.
-Ways that leave the same free are tried once.
+Large pods are placed first, because small pods fill the rest most easily. Each pod is first tried where it was.
+States with equal free amounts are tried once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,12 +23,14 @@ MAX_STATES = 5_000
 _MAX_COMBINATIONS = 70
 
 Spot = tuple[int, tuple[int, ...]]
-"""A node by its place in the list of spaces, and indices of its devices."""
+"""The index of a space (node) in the list, and the indices of its devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a node has free: of each device in `gpu_milli`, and of the rest; `homes` counts who was on each device."""
+    """The free amounts of a node: of each device, and beside devices. `homes` counts the pods that were on each
+    device.
+    """
 
     free_milli: tuple[int, ...]
     rest: Rest
@@ -37,9 +39,10 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A pod to be put down. `share_milli`: what it takes of each of `count` devices, by space; None: not there.
+    """A pod to place. `share_milli` has, for each space, its share of each of `count` devices; None: not on this
+    node.
 
-    `is_shared`: others may have the rest of its devices. `home` is where it was.
+    `is_shared` says that other pods may use the rest of its devices. `home` is its original placement.
     """
 
     count: int
@@ -50,14 +53,16 @@ class Parcel:
 
     @property
     def size(self) -> tuple[int, ...]:
-        """What the largest have most of: whole devices, then parts of several, then CPU and memory."""
+        """The sort key, largest first: whole devices, then the number of fractions and their size, then CPU and
+        memory.
+        """
         whole = 0 if self.is_shared else self.count
         share_milli = max((share for share in self.share_milli if share is not None), default=0)
         return (whole, self.count, share_milli, *self.rest[1:])
 
 
 def spaces_of(items: Sequence[Lifted], nodes: Sequence[NodeAccount]) -> list[Space]:
-    """What is free on the nodes once all releases are through and the items, which are off the ledger, are gone."""
+    """Return the free amounts of the nodes after terminating pods have ended. The items are off the ledger."""
     spaces = []
     names = scalar_names(items)
     for account in nodes:
@@ -68,7 +73,8 @@ def spaces_of(items: Sequence[Lifted], nodes: Sequence[NodeAccount]) -> list[Spa
                     homes[device] += 1
         free_milli = free_milli_of_devices(account)
         idle = [device for device, milli in enumerate(free_milli) if milli == DEVICE_MILLI]
-        # Which devices were lost nobody knows: those on which somebody was are there.
+        # The indices of lost GPUs are unknown. Devices with running pods are not lost, so others are
+        # assumed to be.
         for device in sorted(idle, key=lambda device: (homes[device], -device))[: account.lost]:
             free_milli[device] = 0
         spaces.append(Space(tuple(free_milli), free_rest_of(account, names), tuple(homes)))
@@ -80,7 +86,7 @@ def parcels_of(
     nodes: Sequence[NodeAccount],
     may_be_on: Callable[[Lifted, NodeAccount], bool],
 ) -> list[Parcel]:
-    """The items as parcels, in their order; `may_be_on` says whether the node admits one."""
+    """Return the items as parcels, in their order. `may_be_on` says whether the node admits an item."""
     position = {account.node.name: index for index, account in enumerate(nodes)}
     parcels = []
     names = scalar_names(items)
@@ -98,11 +104,11 @@ def parcels_of(
 
 
 class _TooManyStates(Exception):
-    """The search has come to more states than it may."""
+    """Raised when the search has tried its maximum number of states."""
 
 
 class Packing:
-    """A search for spots; `state_count` says how far it went."""
+    """A search for the placements of all parcels. `state_count` is the number of failed states."""
 
     def __init__(self, parcels: Sequence[Parcel], spaces: Sequence[Space]) -> None:
         self._order = sorted(range(len(parcels)), key=lambda index: parcels[index].size, reverse=True)
@@ -113,11 +119,13 @@ class Packing:
 
     @property
     def state_count(self) -> int:
-        """How many states proved to lead nowhere."""
+        """The number of states from which no solution was found."""
         return len(self._failed)
 
     def find(self) -> list[Spot] | None:
-        """A spot for every parcel, in their order; None when there is none, or none within MAX_STATES states."""
+        """Return a placement for each parcel, in their order; None if there is none, or none within MAX_STATES
+        states.
+        """
         if not self._is_enough_in_all():
             return None
         try:
@@ -157,7 +165,7 @@ class Packing:
         return False
 
     def _return_home(self) -> None:
-        """Let alike parcels exchange their spots where one of them gets back to where it was."""
+        """Exchange the placements of equal parcels if one of them then has its original placement."""
         holders: dict[object, dict[Spot, int]] = {}
         for index, parcel in enumerate(self._parcels):
             spot = self._spots[index]
@@ -177,7 +185,10 @@ class Packing:
 
 
 def _spots(parcel: Parcel, spaces: Sequence[Space]) -> Iterator[Spot]:
-    """Where the parcel fits, where it was first, then where fewer were; of spots that leave the same free, one."""
+    """Yield the placements of the parcel: the original one, then those on devices from which fewer pods come.
+
+    Of placements that leave equal free amounts, one is enough.
+    """
     home = parcel.home
     if home is not None and _is_free(spaces[home[0]], parcel, home):
         yield home
@@ -207,7 +218,7 @@ def _is_free(space: Space, parcel: Parcel, spot: Spot) -> bool:
 
 
 def _device_sets(space: Space, parcel: Parcel, share_milli: int) -> Iterator[tuple[int, ...]]:
-    """Sets of devices that differ in what is left of them; devices on which fewer were come first."""
+    """Yield sets of devices that differ in their free amounts. Devices from which fewer pods come are first."""
     if not parcel.count:
         yield ()
         return

@@ -1,10 +1,12 @@
-"""Whom a project may take GPUs back from, on the ledger as it stands.
+"""The projects from which a project may reclaim GPUs, for the present state of the ledger.
 
-At the level where two lineages part, a side may lose a piece when it holds more than it may (rule `fair-share`) or more
-than its quota while the taking side stays within its own (rule `quota`).
+Two sides are compared at the level of the project tree at which their lineages diverge. By the rule `fair-share`, a
+side can lose pods if it holds more than its fair share. By the rule `quota`, its own quota counts instead, and the
+preemptor's side must stay within its quota.
 
-A pod within the quota of its side stays, unless a claim is on its GPU model and the quota would hold on another. CPUs
-and memory that the GPUs of a node need can be taken back for a claim on GPUs within the quota.
+A pod within the quota of its side is not evicted. Exception: the preemptor requests the GPU model of the pod, and the
+quota would be filled by GPUs of another model as well. A workload within its GPU quota can also reclaim the CPUs and
+memory that the GPUs of a node need.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -50,7 +52,7 @@ SideKey = tuple[bool, int, int, int, str]
 
 
 class ReclaimPolicy:
-    """What one project may reclaim from others, for one decision."""
+    """The rules by which projects reclaim from each other, for one decision."""
 
     moves = False
 
@@ -71,20 +73,24 @@ class ReclaimPolicy:
         )
 
     def key(self, workload: Workload) -> tuple[object, ...]:
-        """Protection depends on where the lineages part, everything else on the piece's project alone."""
+        """Return the key of the cached candidates. With minimum runtimes they differ by the project of the preemptor.
+
+        A minimum runtime applies from the level at which the two lineages diverge. Nothing else depends on the
+        preemptor.
+        """
         return ("reclaim", workload.project if self._has_protection else "")
 
     def start(self, workload: Workload, chunk: Chunk) -> None:
-        """Note what is claimed, and of which GPU model."""
+        """Store the requested amounts and, if a quota exists for it, the requested GPU model."""
         self._claimed = chunk_amounts(chunk)
         model = self._session.models.claim(workload, chunk) if self._tree.promised_models else None
         self._claimed_model = model if model in self._tree.promised_models else None
 
     def may_go(self, workload: Workload, piece: Piece) -> bool:
-        """Whether the piece has run for as long as its project asks for.
+        """Return whether the candidate has run for the minimum runtime of its project.
 
-        Pieces of the own project are left to `is_closed`: without protection this is the same for all claimants, and
-        what is counted for one is used for the next.
+        Without minimum runtimes, candidates of the preemptor's own project pass too: `is_closed` excludes them. So
+        the answer is the same for all preemptors, and the ranking of one preemptor serves the next.
         """
         if piece.is_move:
             return False
@@ -99,7 +105,7 @@ class ReclaimPolicy:
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """Whether no rule lets the project lose anything now."""
+        """Return whether no rule lets the project lose any pod now."""
         ours, theirs = self._divergence_point(workload.project, project)
         if ours is None or theirs is None:
             return True
@@ -114,11 +120,13 @@ class ReclaimPolicy:
         return self._reason(workload, requested, project) is None
 
     def harm(self, option: Option) -> Harm:
-        """Pods within quota count first."""
+        """Return the harm, with pods within quota counted first."""
         return option.harm(option.covered)
 
     def order(self, workload: Workload) -> Order:
-        """Pods that have not started first, then the side with the weakest claim, then `victim_order`."""
+        """Return the sort key: pods that never started, then the side with the weakest entitlement, then
+        `victim_order`.
+        """
         sides: dict[str, SideKey] = {}
 
         def key(piece: Piece) -> tuple[object, ...]:
@@ -131,7 +139,7 @@ class ReclaimPolicy:
         return key
 
     def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
-        """Whether a project, or a department on its side, would hold less than its quota without these pieces."""
+        """Return whether a project or department on the victims' side would fall below its quota without them."""
         victims: dict[str, list[Pod]] = {}
         for piece in pieces:
             pods = victims.setdefault(piece.workload.id, [])
@@ -156,7 +164,8 @@ class ReclaimPolicy:
         for name, sums in leaving.items():
             held, quota = self._ledger.allocated[name], self._tree.quota[name]
             for resource in self._tree.resources:
-                # CPU without a bound is promised to nobody; a GPU quota without a bound promises all GPUs.
+                # A CPU quota without a bound guarantees no CPUs. A GPU quota without a bound guarantees all
+                # GPUs.
                 promised = quota[resource] < UNLIMITED or resource == 0
                 remaining = held[resource] - sums[resource]
                 if promised and lost[name][resource] and remaining < quota[resource]:
@@ -167,7 +176,7 @@ class ReclaimPolicy:
         )
 
     def _promises_anything(self, workload: Workload, victims: Iterable[str]) -> bool:
-        """Whether quotas, be it for a GPU model, promise these workloads' sides anything that they could lose."""
+        """Return whether a side of these workloads has a quota that an eviction could violate, also of a GPU model."""
         if self._tree.promised_models:
             return True
         for name in victims:
@@ -188,7 +197,7 @@ class ReclaimPolicy:
         leaving: Mapping[str, list[int]],
         leaving_model: dict[tuple[str, str], int],
     ) -> None:
-        """Add what is left of stale gangs, which goes at the end of this decision: nobody has a quota by it."""
+        """Add the pods of stale gangs to the sums: this decision evicts them at its end, so they fill no quota."""
         for gang, survivors in self._session.stale_gangs():
             lineage = () if gang.id in victims else self._tree.lineage.get(gang.project, ())
             for pod, side in product(survivors, lineage):
@@ -199,7 +208,9 @@ class ReclaimPolicy:
                     leaving_model[key] += amounts[0]
 
     def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
-        """Whether no quota covers the victim; for a claim on a GPU model, whether none for that model does."""
+        """Return whether the victim is over quota; if a GPU model is requested, whether it is over the quota for that
+        model.
+        """
         _, theirs = self._divergence_point(workload.project, victim.workload.project)
         if theirs is None:
             return False
@@ -211,10 +222,13 @@ class ReclaimPolicy:
     def eviction_reason(
         self, workload: Workload, requested: Amounts, victim: Victim
     ) -> EvictionReason | None:
-        """The rule by which the victim may be taken now, or None. `requested` is not yet on the ledger.
+        """Return the rule by which the victim may be evicted now, or None. `requested` is not yet on the ledger.
 
-        What a workload needs to run goes by the rule `fair-share` only if its surplus, which goes with it, is not all
-        that its side holds too much of: it would be entitled to come back, and whoever took its place, in turn.
+        The elastic pods of a gang are evicted together with its core. By the rule `fair-share`, the core is a victim
+        only if its side is over its fair share even without the elastic pods.
+
+        Example: a side with a fair share of 4 GPUs runs a gang of 4 and an elastic pod of 1. If the core were
+        evicted, the project would be entitled to reclaim 4 GPUs at once.
         """
         behind = plus(held_behind(self._session, victim.workload), self._surplus_of(victim))
         project = victim.workload.project
@@ -232,7 +246,7 @@ class ReclaimPolicy:
         return reason
 
     def _takes_lent_cpus(self, workload: Workload, requested: Amounts, project: str) -> bool:
-        """Whether the claim is on GPUs within the quota, and no quota of CPUs or memory protects the project."""
+        """Return whether the request for GPUs is within quota, and no quota of CPUs or memory protects the project."""
         ours, _ = self._divergence_point(workload.project, project)
         if ours is None or not self._lends_cpus(workload, project):
             return False
@@ -244,10 +258,10 @@ class ReclaimPolicy:
         return bool(self._claimed[0]) and all(min(cpu, memory) >= UNLIMITED for _, cpu, memory in quotas)
 
     def _holds_lent_cpus(self, workload: Workload, victim: Victim) -> bool:
-        """Whether the victim holds no GPUs, and CPUs or memory of a node whose GPUs need them.
+        """Return whether the victim has no GPUs, and uses CPUs or memory of a node that the GPUs of this node need.
 
-        Each GPU needs an equal part of the CPUs and the memory of its node. A claim on more than that part for each of
-        its GPUs takes nothing from such victims.
+        Each GPU needs an equal portion of the CPUs and the memory of its node. Example: 8 CPUs on a node with 8 GPUs
+        and 64 CPUs. A preemptor that requests more than this portion for each of its GPUs cannot evict such a victim.
         """
         if any(pod.request.gpu_milli for pod in victim.pods):
             return False
@@ -262,7 +276,7 @@ class ReclaimPolicy:
         ) and self._lends_cpus(workload, victim.workload.project)
 
     def _surplus_of(self, victim: Victim) -> Amounts:
-        """What runs of the victim beyond what its workload needs, if it is all of the workload."""
+        """Return the amounts of the victim's running elastic pods, if the victim is the whole workload."""
         needed = {pod.id for pod in needed_pods(victim)}
         surplus = (pod for pod in victim.pods if pod.id not in needed)
         return chunk_amounts(
@@ -274,11 +288,11 @@ class ReclaimPolicy:
         )
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
-        """Whether the cap on evictions is kept so far."""
+        """Return whether the evictions so far are within the cap on evictions."""
         return session.limits.may_evict(victim.pods for victim, _ in losses)
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
-        """Whether nobody who lost is served worse than the side that took, and quotas and limits are kept."""
+        """Return whether caps and limits are kept and no losing side is served worse than the preemptor's side."""
         victims = [victim for victim, _ in losses]
         return (
             session.limits.may_evict(victim.pods for victim in victims)
@@ -295,11 +309,11 @@ class ReclaimPolicy:
         *,
         behind: Amounts = (0, 0, 0),
     ) -> EvictionReason | None:
-        """The rule by which the project may lose something, or what `victim` holds, now.
+        """Return the rule by which the project may lose a pod now; with `victim`, a pod with these amounts.
 
-        A victim holds some of what its side holds too much of: work without GPUs does not go because others of its
-        side borrow GPUs. It would come back, and nothing would be settled. Nor does a victim that waits for its room
-        lose it because less urgent work of its project, which holds `behind`, got some meanwhile.
+        A victim must use a resource of which its side holds too much. If its side only borrows GPUs, evicting a pod
+        without GPUs changes nothing: the pod would return. `behind` is subtracted before the comparison with the fair
+        share. It has the amounts that less urgent workloads got while the victim waits for its nominated GPUs.
         """
         ours, theirs = self._divergence_point(workload.project, project)
         if ours is None or theirs is None:
@@ -324,7 +338,11 @@ class ReclaimPolicy:
         return None if model is None else self._model_reason(ours, theirs, requested, model)
 
     def _model_reason(self, ours: str, theirs: str, requested: Amounts, model: str) -> EvictionReason | None:
-        """Our quota for the model goes before what they hold of it beyond theirs, though their total covers it."""
+        """Return the rule `quota` if the other side is over its quota for the model and ours is within its own, else
+        None.
+
+        The total of the other side can be within its quota.
+        """
         held, quota = self._ledger.model_held, self._tree.model_quota
         mine, lent = held.get((ours, model), 0), held.get((theirs, model), 0)
         our_side = self._figures(ours)
@@ -341,14 +359,14 @@ class ReclaimPolicy:
         )
 
     def _leaves_balance(self, reclaimer: Workload, victims: Sequence[Victim]) -> bool:
-        """Whether, after the evictions, nobody who lost is served worse than the side that takes."""
+        """Return whether no side that lost pods is served worse than the side of the preemptor after the evictions."""
         requested = chunk_amounts(self._session.next_chunk(reclaimer))
         for project in sorted({victim.workload.project for victim in victims}):
             ours, theirs = self._divergence_point(reclaimer.project, project)
             if ours is None or theirs is None:
                 continue
             taker, loser = self._figures(ours), self._figures(theirs)
-            # Within its quota the taker gets what is promised, however the loser is served.
+            # Within its quota, the preemptor's side gets its guarantee, however the losing side is served.
             if exceeds_where_requested(taker.held, taker.quota, requested) and is_better_served(
                 taker, taker.held, loser, loser.held, self._tree.resources
             ):
@@ -356,7 +374,7 @@ class ReclaimPolicy:
         return True
 
     def _side_key(self, side: str) -> SideKey:
-        """How strong a side's claim to what it holds is: the weakest, which gives first, sorts first."""
+        """Return the sort key of a side by its entitlement to its GPUs. The weakest, which loses first, is first."""
         held = tuple(self._ledger.allocated[side])
         known = self._side_keys.get(side)
         if known is not None and known[0] == held:
@@ -394,7 +412,8 @@ class ReclaimPolicy:
         if children:
             parts = [(child, self._coverage(child)) for child in children]
             inside = in_filling_order(piece for _, part in parts for piece in part.covered)
-            # Work that took a sibling's place by its fair share does not make way before what that sibling borrows.
+            # A workload that took GPUs of a sibling by its fair share is not evicted before the pods that
+            # the sibling borrows.
             fair = [piece for child, part in parts for piece in self._within_share(child, part)]
             known = set(map(id, fair))
             beyond = (piece for _, part in parts for piece in part.borrowed if id(piece) not in known)
@@ -405,7 +424,7 @@ class ReclaimPolicy:
         return coverage(pieces, self._tree.quota[side], self._tree.resources, models, self._model_of)
 
     def _within_share(self, name: str, part: Coverage) -> Sequence[Victim]:
-        """What the project's fair share of GPUs covers beyond its quota."""
+        """Return the pods of the project beyond its quota that are within its fair share of GPUs."""
         figures = self._figures(name)
         entitled_milli = entitled_amounts(figures)[0]
         if not part.borrowed or entitled_milli <= figures.quota[0]:
@@ -420,14 +439,16 @@ class ReclaimPolicy:
         return "" if account is None else account.model
 
     def _exceeded(self, held: Amounts, bounds: Amounts, victim: Amounts | None) -> int | None:
-        """The first resource of which more is held than the bound, some of it by the victim, if given."""
+        """Return the first resource with more in `held` than in `bounds`; with `victim`, one that it uses. None: no
+        resource.
+        """
         for resource in self._tree.resources:
             if held[resource] > bounds[resource] and (victim is None or victim[resource]):
                 return resource
         return None
 
     def _lineage_below(self, ours: str, theirs: str) -> Sequence[str]:
-        """The other project and its departments up to where the lineages part."""
+        """Return the other project and its departments, up to the level at which the two lineages diverge."""
         lineage = self._tree.lineage[theirs]
         side = self._divergence_point(ours, theirs)[1]
         return lineage[: lineage.index(side) + 1] if side is not None else lineage

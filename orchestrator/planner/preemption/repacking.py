@@ -1,8 +1,13 @@
-"""Room made by packing some nodes anew: everything that may go or move is lifted, then put down again.
+"""Repacking: take all candidates off a few nodes, place the preemptor's pods, and place the others again.
 
-The last resort, where taking one set of pieces off one node does not help: moves that make room for other moves. Who
-waits is put down first, in any place; where that is one too many, one of those who were there goes to any other place,
-and so on until all others can be where they were. It looks at a few nodes only, in a bounded number of steps.
+This is the last resort, for cases in which one migration needs another one first. The pods of the preemptor are
+placed first, in any placement. If a node is then over capacity, one of its pods is placed elsewhere, and so on, until
+all others keep their original placement.
+
+Example: three nodes have 4 GPUs each. Node a runs a job of 3 GPUs, node b a job of 3, and node c two jobs of 1. A job
+of 4 GPUs is pending. The job of node a can migrate to node c, but only if a job of node c migrates to node b.
+
+The search examines few nodes and has a bound on its steps.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,7 +34,7 @@ _TRIES_OF_STEP = 4
 _FEW_MOVES = 4
 _FEW_NODES = 12
 _STEPS_AMONG_MANY = 150
-"""With more nodes than _FEW_NODES there are other ways to make room, and less to gain here."""
+"""With more nodes than _FEW_NODES, other searches are more likely to succeed, so this one has fewer steps."""
 _MAX_SETS = 6
 _MAX_DOMAINS = 4
 _MAX_COMBINATIONS = 70
@@ -42,7 +47,9 @@ _Place = tuple[Lifted, Placement]
 def repack_for(
     session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
 ) -> Outcome | None:
-    """Places for the whole chunk on the ledger, with who is moved and evicted; None, with the ledger as it was."""
+    """Place the whole chunk on the ledger by repacking. Return the victims and placements; None, with no change, if
+    it fails.
+    """
     policy = selector.policy
     if not isinstance(policy, MovePolicy):
         return None
@@ -55,9 +62,9 @@ def repack_for(
 
 
 def _scopes(ledger: Ledger, workload: Workload, chunk: Chunk) -> Sequence[Collection[int] | None]:
-    """The sets of nodes of which one has to take all of the chunk; None: all nodes.
+    """Return the sets of nodes of which one must take the whole chunk; None stands for all nodes.
 
-    Where sub-groups have topologies of their own none is tried.
+    The result is empty if sub-groups have topologies of their own: repacking does not support these.
     """
     rule, groups = workload.topology, workload.groups
     if groups is not None and has_topology(groups):
@@ -93,10 +100,11 @@ class _Repacking:
         self._tries = 0
         self._homes = Homes((), self._ledger)
         self._are_few = len(self._ledger.nodes) <= _FEW_NODES
-        # What most tries of many nodes cost is to find out that they are out of the question.
+        # With many nodes, most tries end at the first check. So one check already counts as a step.
         self._tries_of_step = _TRIES_OF_STEP if self._are_few else 1
         self._max_tries = self._tries_of_step * (_MAX_STEPS if self._are_few else _STEPS_AMONG_MANY)
-        # Claims choose devices by more than what is left of them, and few steps seldom come to the same state.
+        # ResourceClaims choose devices by more than the free amounts, and few steps seldom reach the same
+        # state twice.
         self._is_memorized = self._are_few and not session.snapshot.dynamic.slices
         # The same amounts can be free with other pods on the node, and constraints between pods tell these apart.
         self._is_memorized = self._is_memorized and session.ledger.neighbours is None
@@ -108,7 +116,7 @@ class _Repacking:
         evicted = [piece for piece in self._pieces() if not piece.is_move and self._lift(piece)]
         if limiting(self._ledger, self._workload, self._requested) is not None:
             self._ledger.rollback(checkpoint)
-            return None  # whoever is moved is still there
+            return None  # migrated pods still count for the limit
         lifted = [piece for piece in self._pieces() if piece.is_move and self._lift(piece)]
         items = [Lifted(self._workload, pod, None) for pod in self._chunk]
         items += [Lifted(piece.workload, piece.pods[0], piece) for piece in lifted]
@@ -117,7 +125,8 @@ class _Repacking:
         fits = self._put_down_with_fewest_moves(items, places)
         if not fits and self._is_memorized and self._tries > self._max_tries:
             fits = self._pack_anew(items, places)
-        # Everything that may go was lifted; who has most to lose is the first to be put back.
+        # All candidates are off the ledger by now. The most entitled of them is the first to be placed
+        # again.
         back: set[str] = set()
         spared = {id(piece) for piece in reversed(evicted) if self._put_back(piece, back)} if fits else set()
         self._ledger.rollback(checkpoint)
@@ -131,7 +140,9 @@ class _Repacking:
         return outcome
 
     def _choose_nodes(self) -> list[int]:
-        """Nodes for the pods of the chunk where most is free or could be lifted, less what cannot."""
+        """Return the positions of the nodes with the most free or movable GPUs. Nodes that accept the largest pod
+        come first.
+        """
         largest = max(self._chunk, key=lambda pod: pod.request.gpu_milli)
         having = self._session.node_sets.having(largest.request.scalars)
         admitting = self._session.placer.admitting(self._workload, largest)
@@ -153,9 +164,9 @@ class _Repacking:
         return self._open is None or position in self._open
 
     def _pieces(self) -> Iterator[Piece]:
-        """Pieces that are wholly on the chosen nodes and may go, who has least to lose first.
+        """Yield the candidates whose pods are all on the chosen nodes and may be evicted, the least entitled first.
 
-        What they hold on nodes that take no work, and are never chosen, goes with the rest.
+        Pods on cordoned nodes count as on the chosen nodes, because such nodes are never chosen.
         """
         closed = (account.position for account in self._ledger.nodes if not account.node.schedulable)
         chosen = {*self._positions, *closed}
@@ -168,7 +179,7 @@ class _Repacking:
         yield from sorted(pieces.values(), key=self._policy.order(self._workload))
 
     def _lift(self, piece: Piece) -> bool:
-        """Take the piece off the ledger, if the policy and the budgets let it go."""
+        """Take the candidate off the ledger, if the policy and the budgets allow it. Return whether they do."""
         if piece.is_gone(self._ledger.evicted) or (piece.is_harmless and piece.is_move):
             return False
         checkpoint = self._ledger.checkpoint()
@@ -178,7 +189,9 @@ class _Repacking:
         return True
 
     def _put_down_with_fewest_moves(self, items: Sequence[Lifted], places: list[_Place]) -> bool:
-        """Place the chunk's pods so that as few as possible of those that are lifted go anywhere else."""
+        """Place the pods of the chunk so that the fewest other pods migrate. Try 0 migrations first, then 1, 2 and so
+        on.
+        """
         lifted = [item for item in items if item.piece is not None]
         chunk = tuple(item for item in items if item.piece is None)
         most = min(len(lifted), self._policy.max_moves)
@@ -190,7 +203,7 @@ class _Repacking:
         return any(self._put_down(chunk, places, moves) for moves in allowed)
 
     def _pack_anew(self, items: Sequence[Lifted], places: list[_Place]) -> bool:
-        """Place all of them in any way at all, where the fewest moves could not be found in time."""
+        """Place all pods in any way, if the search for the fewest migrations has used up its steps."""
         nodes = [self._ledger.nodes[position] for position in self._positions]
         packing = Packing(parcels_of(items, nodes, self._may_be_on), spaces_of(items, nodes))
         spots = packing.find()
@@ -219,9 +232,10 @@ class _Repacking:
         return is_open and self._session.placer.accepts(account, item.workload, item.pod)
 
     def _put_down(self, waiting: tuple[Lifted, ...], places: list[_Place], moves: int) -> bool:
-        """Place these pods, and those in whose place they come, so many of them at most; all others where they were.
+        """Place these pods, and the pods that they displace, with at most `moves` migrations. All others keep their
+        placement.
 
-        Backtracks until the bound on steps.
+        Backtracks until a placement is found or the steps are used up.
         """
         if self._homes.count_lost() > moves:
             return False
@@ -235,7 +249,9 @@ class _Repacking:
         return False
 
     def _state(self, waiting: tuple[Lifted, ...], places: Sequence[_Place]) -> object:
-        """What decides whether a way is found from here with so many moves, whichever way led here."""
+        """Return the state on which the success of the rest of the search depends, so that a failed state is not
+        tried again.
+        """
         first = self._positions_for(waiting[0], places)[:1] if waiting else ()
         nodes = tuple(self._homes.state(position) for position in self._positions)
         return (*first, *map(self._homes.kind_waiting, waiting)), nodes
@@ -246,7 +262,7 @@ class _Repacking:
             checkpoint = self._ledger.checkpoint()
             self._ledger.place(item.workload, item.pod, where)
             if self._homes.count_lost() > moves:
-                # Most places are out of the question at once, which costs less than to go on from there.
+                # Most placements fail this check. It costs less than the next level of the search.
                 self._tries += 1
                 self._ledger.rollback(checkpoint)
                 continue
@@ -262,7 +278,7 @@ class _Repacking:
         return False
 
     def _make_way(self, places: list[_Place], moves: int) -> bool:
-        """Put all others down where they were; whoever of them is one too many goes somewhere else first."""
+        """Place all others where they were. While one of them does not fit, migrate a pod of that node."""
         crowd = self._homes.crowd()
         if not crowd and (misfit := self._put_down_at_home()) is not None:
             crowd = [misfit]
@@ -277,7 +293,8 @@ class _Repacking:
             self._homes.remove(item)
             if kinds[id(item)] not in tried and self._put_down((item,), places, moves - 1):
                 return True
-            # One of the crowd has to go. All ways in which this one does, or one like it, were tried: it is another.
+            # One pod of the crowd must migrate. All solutions in which this one or an equal pod migrates
+            # were tried, so it stays.
             tried.add(kinds[id(item)])
             self._homes.add(item, stays=True)
             stays.append(item)
@@ -286,7 +303,7 @@ class _Repacking:
         return False
 
     def _put_down_at_home(self) -> Lifted | None:
-        """Put all who stay down where they were; whoever cannot be there, with the ledger as it was."""
+        """Place all remaining pods where they were. If one does not fit, undo this and return that pod."""
         checkpoint = self._ledger.checkpoint()
         for item in self._homes.items():
             where = self._session.placer.stay(item.workload, item.pod)
@@ -297,7 +314,9 @@ class _Repacking:
         return None
 
     def _choices(self, item: Lifted, places: Sequence[_Place]) -> Iterator[Placement]:
-        """Where the pod could be; for one that has to go, places in which few others were come first."""
+        """Return the possible placements of the pod. For a migrated pod, those that displace the fewest other pods
+        are first.
+        """
         placer = self._session.placer
         home = (item.pod.node, frozenset(item.pod.devices)) if item.piece is not None else None
         choices: list[tuple[int, Placement]] = []
@@ -331,7 +350,9 @@ class _Repacking:
         default: tuple[int, ...],
         residents: Mapping[int, tuple[int, ...]],
     ) -> Sequence[tuple[int, tuple[int, ...]]]:
-        """`_device_sets`, each with how many are in the way; worked out once for as much free and the same pods."""
+        """Return the sets of devices with the number of pods each displaces. Equal states of the node share one
+        computation.
+        """
         key = (request, default, bool(residents), self._homes.at(account.position))
         known = self._sets.get(key)
         if known is None:
@@ -342,14 +363,17 @@ class _Repacking:
         return known
 
     def _positions_for(self, item: Lifted, places: Sequence[_Place]) -> Sequence[int]:
-        """The nodes to look at; of alike pods of the chunk none goes before the one put down last."""
+        """Return the nodes to try for the pod.
+
+        Equal pods of the chunk are placed in the order of the nodes, because exchanging two of them changes nothing.
+        """
         if not places or not _are_alike(places[-1][0], item):
             return self._positions
         last = self._ledger.by_name[places[-1][1].node].position
         return self._positions[self._positions.index(last) :]
 
     def _may_have(self, item: Lifted, account: NodeAccount, devices: tuple[int, ...]) -> bool:
-        """Whether other devices than those that the placer would take are open to the pod as well."""
+        """Return whether the pod may use these devices instead of those that the placer would choose."""
         lets = self._session.reservations.lets
         return lets(account, item.workload, item.pod, devices, later=True) and (
             self._session.placer.keep(item.workload, item.pod, Placement(account.node.name, devices))
@@ -357,9 +381,11 @@ class _Repacking:
         )
 
     def _put_back(self, piece: Piece, back: set[str]) -> bool:
-        """Spare a piece that would have been evicted, where it fits as it was; its pods are added to `back`.
+        """Place a candidate where it was, so that it is not evicted. Add its pods to `back` and return whether it
+        fits.
 
-        Surplus pods are part of their workload's core as well, which comes back with them.
+        The elastic pods of a workload are part of its core candidate too, so `back` has those that are placed
+        already.
         """
         pods = [pod for pod in piece.pods if pod.id not in back]
         if limiting(self._ledger, piece.workload, chunk_amounts(pods)) is not None:
@@ -380,7 +406,9 @@ class _Repacking:
         moved: list[_Place],
         places: list[_Place],
     ) -> Outcome | None:
-        """The outcome on the ledger, checked by the policy as a whole."""
+        """Return the outcome on the ledger after the policy has checked it as a whole; None if the
+        policy rejects it.
+        """
         pieces = [*evicted, *(item.piece for item, _ in moved if item.piece is not None)]
         losses = self._selector.evict(self._workload, self._requested, pieces)
         if losses is None:
@@ -397,7 +425,7 @@ class _Repacking:
 
 
 def _are_alike(first: Lifted, second: Lifted) -> bool:
-    """Whether they are pods of the chunk that could change places."""
+    """Return whether both are pods of the chunk that could exchange their placements."""
     return (
         first.piece is None
         and second.piece is None
@@ -421,12 +449,13 @@ def _device_sets(
     residents: Mapping[int, tuple[int, ...]],
     kind_of: Callable[[int], tuple[int, bool]],
 ) -> list[tuple[int, ...]]:
-    """Sets of devices that differ in what is left of them or in who would have to move, few of these first.
+    """Return sets of devices that differ in their free amounts or in the pods that would migrate, fewest pods first.
 
-    Devices on which nobody was are alike, so with enough of them there is one set only.
+    Devices without other pods are equal. If there are enough of them, the result is one set.
     """
     count = len(default)
-    # Several parts are not all alike even where nobody was: three pods of two halves fit on three devices, two by two.
+    # Several fractions are not all equal, even on empty devices. Example: three pods of two halves each fit
+    # on three devices, if each two of them share one.
     if not default or not (residents or (request.is_shared and count > 1)):
         return [default]
     usable = account.whole_devices(later=True)

@@ -1,8 +1,9 @@
-"""Other nodes and devices for victims, and preemption by such moves, alone or together with evictions.
+"""Other nodes and devices for victims, and preemption by migrations, alone or together with evictions.
 
-The best entitled victim is placed first, as it could take its placement from the others. A pod within quota is never
-evicted for another project, but it may be moved to a nominated placement: a guaranteed quota is had whenever evictions
-of borrowed pods and such moves together free the capacity.
+The most entitled victim is placed first, as it could take its placement from the others.
+
+A pod within quota is never evicted for another project, but it may be migrated to a nominated placement. So a
+guaranteed quota is available whenever evictions of borrowed pods and such migrations together make enough GPUs free.
 """
 
 from collections import deque
@@ -28,15 +29,15 @@ _MAX_MOVES = 16
 
 
 def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
-    """Places on the ledger for victims that fit somewhere else, by workload; the best founded claims first.
+    """Place victims that fit elsewhere on the ledger, the most entitled first. Return the placements by workload.
 
-    Whose claim is worse would lose the place to the others again.
+    In another order, a more entitled victim would take the placement of a less entitled one later.
     """
     names = dict.fromkeys(victim.workload.id for victim, _ in losses)
     evicted = {pod.id for victim, _ in losses for pod in victim.pods}
     victims: dict[str, Workload] = {}
     parts: dict[str, deque[Chunk]] = {}
-    # a pod that has another place by now needs none
+    # a pod that has another seat by now needs none
     lost = {
         pod.id
         for name in names
@@ -58,7 +59,7 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
         if placed is not None:
             moved.setdefault(workload.id, []).extend(placed)
         elif len(chunk) > 1 or not _goes_on(victims[workload.id], lost):
-            parts[workload.id].clear()  # the surplus is of no use without what its gang needs
+            parts[workload.id].clear()  # elastic pods cannot run without their gang
     return moved
 
 
@@ -69,7 +70,7 @@ def as_it_ran(workload: Workload, lost: Collection[str]) -> Workload:
 
 
 def parts_of_victim(workload: Workload, evicted: Collection[str]) -> deque[Chunk]:
-    """What was evicted of the workload, in the chunks in which it may go on elsewhere."""
+    """Return the evicted pods of the workload, in the chunks in which they can continue elsewhere."""
     core, surplus = held_parts(workload)
     pods = [(pod,) for pod in (*core, *surplus) if pod.id in evicted]
     if _goes_on(workload, evicted):
@@ -78,12 +79,12 @@ def parts_of_victim(workload: Workload, evicted: Collection[str]) -> deque[Chunk
 
 
 def _goes_on(workload: Workload, evicted: Collection[str]) -> bool:
-    """Whether pods of the workload stay where they are."""
+    """Return whether other pods of the workload keep running where they are."""
     return any(pod.state is PodState.ALLOCATED and pod.id not in evicted for pod in workload.pods)
 
 
 def by_claim(session: Session, parts: Mapping[str, deque[Chunk]]) -> Iterator[tuple[Workload, Chunk]]:
-    """The next part of the workload whose claim is best founded, as the ledger stands by then."""
+    """Yield the next chunk of the workload that is most entitled at that moment, by the present ledger."""
     waiting = [session.workload(name) for name, chunks in parts.items() if chunks]
     if len(waiting) == 1:  # nearly always
         chunks = parts[waiting[0].id]
@@ -106,10 +107,10 @@ def by_claim(session: Session, parts: Mapping[str, deque[Chunk]]) -> Iterator[tu
 
 
 class MovePolicy:
-    """Any pod that can be taken back may be moved; with `reclaim`, what that lets go may be evicted beside it.
+    """Every preemptible pod may be migrated. With `reclaim`, borrowed pods may also be evicted.
 
-    `cap` bounds the pods that are moved for one workload. With `among`, only these pods (ids) are evicted. `moved` are
-    the places of the last accepted outcome.
+    `cap` bounds the pods that are migrated for one workload. With `among`, only these pods (ids) are evicted. `moved`
+    has the placements of the last accepted outcome.
     """
 
     moves = True
@@ -125,7 +126,9 @@ class MovePolicy:
         self.moved: dict[str, Placed] = {}
 
     def key(self, workload: Workload) -> tuple[object, ...]:
-        """Whose own pods stay; with evictions what may go changes with every claim."""
+        """Return the workload, whose own pods are no candidates. With evictions, the candidates differ for each
+        search.
+        """
         return (
             "move",
             workload.id,
@@ -133,13 +136,15 @@ class MovePolicy:
         )
 
     def start(self, workload: Workload, chunk: Chunk) -> None:
-        """As for reclaim."""
+        """Store the requested amounts, and prepare the rules of reclaim."""
         self._requested = chunk_amounts(chunk)
         if self._reclaim is not None:
             self._reclaim.start(workload, chunk)
 
     def may_go(self, workload: Workload, piece: Piece) -> bool:
-        """Whether the piece is of other work, and may be moved, or evicted by the rules of reclaim."""
+        """Return whether the candidate is of another workload and may be migrated, or evicted by the rules of
+        reclaim.
+        """
         if piece.is_move:
             return piece.workload.id != workload.id and not self._is_evictable(workload, piece)
         return self._is_evictable(workload, piece)
@@ -159,40 +164,40 @@ class MovePolicy:
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """Moves are open to all."""
+        """Return false: every project may have pods migrated."""
         del workload, requested, project, frees_gpus
         return False
 
     def harm(self, option: Option) -> Harm:
-        """A move is less than an eviction."""
+        """Return the harm, in which evicted pods count first and migrated pods last."""
         return option.harm(sum(piece.pod_count for piece in option.pieces if not piece.is_move))
 
     def order(self, workload: Workload) -> Order:
-        """Evictions of borrowed work first, then moves, as `victim_order` says."""
+        """Return the sort key: evictions of borrowed pods, then migrations, each by `victim_order`."""
         del workload
         return lambda piece: (not piece.is_harmless, piece.is_move, piece.order)
 
     def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
-        """As for reclaim, for what is evicted."""
+        """Return the answer of reclaim for the evicted candidates. Migrated pods keep their quota."""
         evicted = [piece for piece in pieces if not piece.is_move]
         return (
             bool(evicted) and self._reclaim is not None and self._reclaim.falls_below_quota(workload, evicted)
         )
 
     def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
-        """Whether the victim is moved, or no quota covers it."""
+        """Return whether the victim is migrated, or borrowed."""
         return victim.is_move or (self._reclaim is not None and self._reclaim.is_borrowed(workload, victim))
 
     def eviction_reason(
         self, workload: Workload, requested: Amounts, victim: Victim
     ) -> EvictionReason | None:
-        """The rule of consolidation for a move, else that of reclaim."""
+        """Return the rule `consolidation` for a migration, else that of reclaim."""
         if victim.is_move:
             return EvictionReason(MOVE_RULE, f"migrated so that {workload.name} fits")
         return None if self._reclaim is None else self._reclaim.eviction_reason(workload, requested, victim)
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
-        """Whether those who are moved so far all have a place."""
+        """Return whether all pods that are migrated so far have a new placement."""
         if not session.limits.may_evict(victim.pods for victim, _ in losses):
             return False
         checkpoint = session.ledger.checkpoint()
@@ -202,7 +207,7 @@ class MovePolicy:
         return fits
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
-        """Whether all who are moved are placed again, on the ledger, and are not too many."""
+        """Return whether all migrated pods have a new placement on the ledger and their number is within the caps."""
         if not self._is_within_caps(session, losses):
             return False
         moved = self._place_moved(session, losses)
@@ -214,7 +219,7 @@ class MovePolicy:
     def accepts_places(
         self, session: Session, workload: Workload, losses: Losses, moved: dict[str, Placed]
     ) -> bool:
-        """`accepts` for moves to these places, which are put on the ledger."""
+        """Do the same as `accepts` for migrations to these given placements, and put them on the ledger."""
         if not self._is_within_caps(session, losses):
             return False
         for name, placed in moved.items():
@@ -230,7 +235,7 @@ class MovePolicy:
         )
 
     def _accepts_evictions(self, session: Session, workload: Workload, losses: Losses) -> bool:
-        """Whether reclaim accepts what is evicted, with all who are moved in their new places."""
+        """Return whether reclaim accepts the evictions, with all migrated pods in their new placements."""
         evicted = [(victim, reason) for victim, reason in losses if not victim.is_move]
         return not evicted or self._reclaim is None or self._reclaim.accepts(session, workload, evicted)
 

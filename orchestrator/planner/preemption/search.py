@@ -1,6 +1,6 @@
-"""Evicting and placing on the ledger until a whole chunk fits, under a policy that says who may go.
+"""The search for victims: evict and place on the ledger until a whole chunk fits, by the rules of an eviction policy.
 
-Nothing is decided here: the caller makes what is on the ledger part of the plan, or rolls back.
+It decides nothing. The caller adds the result on the ledger to the plan, or rolls it back.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -37,7 +37,7 @@ _MAX_PRUNED = 24
 _MAX_VICTIMS_OF_TREE = 200
 _MAX_ARRANGED = 32
 _TRIED_EACH = 8
-"""To place a tree of gangs costs much: after so many victims it is tried once for as many more."""
+"""Placing a tree of sub-groups is expensive: after this number of victims it is tried only once for as many more."""
 _WORK_OF_TREE = 10_000
 _MAX_OPTIONS = 24
 _MAX_DOMAINS = 8
@@ -52,9 +52,9 @@ def preempt_for(
     selector: VictimSelector,
     started: Sequence[Workload] = (),
 ) -> Outcome | None:
-    """Evict and place on the ledger so that the whole chunk fits; None, with the ledger as it was, if nothing does.
+    """Evict and place on the ledger until the whole chunk fits. Return None, with no change, if it does not fit.
 
-    If no evictions are enough alone, `started`, which this decision has started, gets other placements.
+    If evictions alone are not enough, the workloads in `started`, which this decision started, get other placements.
     """
     session.limits.forget()
     selector.policy.start(workload, chunk)
@@ -96,13 +96,13 @@ def _attempt(
 
 
 def _is_acceptable(session: Session, workload: Workload, selector: VictimSelector, outcome: Outcome) -> bool:
-    """Whether the outcome, which is on the ledger, is allowed as a whole and keeps the constraints between pods."""
+    """Return whether the outcome on the ledger is allowed as a whole and keeps the constraints between pods."""
     losses, placed, _ = outcome
     return selector.policy.accepts(session, workload, losses) and session.meets_constraints(placed)
 
 
 def _takes_places_for_nothing(session: Session, losses: Losses) -> bool:
-    """Whether nominees lose their places because somebody is to go who in the end can stay."""
+    """Return whether nominations are lost to an eviction that is not needed in the end."""
     evicted = [victim for victim, _ in losses if not victim.is_move]
     if not any(session.seats.is_nominated(pod) for victim in evicted for pod in victim.pods):
         return False
@@ -115,7 +115,7 @@ def _takes_places_for_nothing(session: Session, losses: Losses) -> bool:
 def _relieve_limits(
     session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
 ) -> Losses | None:
-    """Victims under the same limit, with least harm, until it leaves room for the chunk."""
+    """Evict the least harmful candidates under a full limit on the ledger, until the chunk fits within the limit."""
     requested = chunk_amounts(chunk)
     losses: Losses = []
     while (full := limiting(session.ledger, workload, requested)) is not None:
@@ -133,7 +133,7 @@ def _relieve_limits(
         pieces = [
             piece
             for piece in selector.in_order(workload)
-            # whoever is moved still counts
+            # migrated pods still count for the limit
             if not piece.is_move and name in session.tree.lineage[piece.project]
         ]
         attempts = (selector.evict(workload, requested, [piece]) for piece in sorted(pieces, key=harm))
@@ -165,7 +165,7 @@ def _search(
 def _domains(
     session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
 ) -> list[Collection[int] | None]:
-    """Domains in which the gang could be together, those where the least has to be freed first."""
+    """Return the domains in which the gang can run together, those that need the fewest evictions first."""
     rule = workload.topology
     if rule is None:
         return [None]
@@ -199,12 +199,15 @@ def _search_pods(
     selector: VictimSelector,
     scope: Collection[int] | None,
 ) -> Outcome | None:
-    """Pod by pod: what is free first, else the least harmful room on a node. Fails with the ledger as it was."""
+    """Place the chunk pod by pod, on free GPUs if possible, otherwise after the least harmful evictions of one node.
+
+    Return None, with no change, if a pod does not fit.
+    """
     checkpoint = session.ledger.checkpoint()
     losses: Losses = []
     placed: Placed = []
     missing = chunk_amounts(chunk)
-    # What is free goes first even inside a chunk, so nobody is evicted for a pod that has a place.
+    # Every pod takes free GPUs first, so that no victim is evicted for a pod that fits anyway.
     for pod in largest_first(chunk):
         placement = session.placer.find(workload, pod, scope)
         if placement is None:
@@ -231,7 +234,9 @@ def _evict_for(
     losses: Losses,
     scope: Collection[int] | None,
 ) -> tuple[Losses, Placement] | None:
-    """Evict on the ledger the least harmful victims that the policy tolerates; all taken so far, and the place."""
+    """Evict the least harmful victims that the policy tolerates. Return all victims so far, and the placement of the
+    pod.
+    """
     for account, option in islice(selector.options(workload, pod, requested, scope), _MAX_OPTIONS):
         current = option
         for _ in range(2):
@@ -251,8 +256,9 @@ def _evict_for(
                 session.ledger.rollback(checkpoint)
                 break
             session.ledger.rollback(checkpoint)
-            # The ranking judges pieces one by one; the first eviction can put a side back within its claim, so that
-            # the second is not allowed. Only on such nodes whole sets are judged, which is much dearer.
+            # The ranking judges candidates one by one. Example: a side is over its share by 1 GPU and has
+            # two candidates of 1 GPU. Each may be evicted, but not both. On such nodes whole sets are
+            # judged, which costs much more.
             other = selector.retry(account, workload, pod, requested)
             if other is None:
                 break
@@ -269,9 +275,9 @@ def _search_one_by_one(
     *,
     most: int | None = None,
 ) -> Outcome | None:
-    """Victims one after the other, who has least to lose first, until `place` finds nodes for the chunk.
+    """Evict one candidate after the other, the least entitled first, until `place` finds nodes for the chunk.
 
-    Pieces without which a project falls below its quota go only after all others. `most`: the number of them.
+    Candidates without which a project falls below its quota come last. `most` bounds the number of candidates.
     """
     requested = chunk_amounts(chunk)
     losses: Losses = []
@@ -304,7 +310,7 @@ def _prune(
     outcome: Outcome,
     checkpoint: int,
 ) -> Outcome:
-    """The same outcome with every victim spared that is not needed after all."""
+    """Return the same outcome without the victims that are not needed in the end."""
     requested = chunk_amounts(chunk)
     victims = [victim for victim, _ in outcome[0]]
 
@@ -332,7 +338,7 @@ def _prune(
 
 
 def put_again(session: Session, workload: Workload, selector: VictimSelector, outcome: Outcome) -> None:
-    """Put an outcome on the ledger once more, after a rollback."""
+    """Put an outcome on the ledger again after a rollback."""
     losses, placed, elsewhere = outcome
     requested = chunk_amounts(tuple(pod for pod, _ in placed))
     evict_allowed(session, [victim for victim, _ in losses], selector.policy, workload, requested)

@@ -1,7 +1,13 @@
-"""Victims for one pod: on every node the least harmful set of pieces, then the least harmful node.
+"""Victims for one pod: the least harmful set of candidates on each node, then the least harmful node.
 
-Harm, in this order: a project falls below what its quota covers; GPUs are freed that no pod asked for; priority inside
-the victim's project; lost work; evicted pods; the side that holds most beyond its claim, and the youngest of it.
+The harm is compared in this order:
+
+- a project falls below its quota
+- GPUs are freed that the pod does not request
+- the priority inside the victim's project
+- lost GPU time
+- the number of evicted pods
+- the side that holds most beyond its entitlement, and the youngest workload of it
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,17 +29,17 @@ from orchestrator.planner.preemption.victims import EvictionReason
 from orchestrator.planner.session import Session
 
 Losses = list[tuple[Victim, EvictionReason]]
-"""What a search takes for one chunk: the victims, and the rule by which each may go."""
+"""The victims that a search found for one chunk, each with the rule by which it is evicted."""
 MAX_NODES = 24
-"""Nodes that a search for moves or reclaims looks at for one shape of pods."""
+"""Maximum number of nodes that a search for migrations or reclaims examines for pods of one shape."""
 _FEW_NODES = 64
-"""With more nodes than this, CPU and memory are rounded up so that similar pods share what is counted."""
+"""With more nodes than this, CPU and memory are rounded up so that similar pods share one ranking."""
 _WORK_OF_CHECK = 3
 Order = Callable[[Piece], tuple[object, ...]]
 
 
 class EvictionPolicy(Protocol):
-    """Whom workloads may make give way. `moves`: whether pods may be moved as well."""
+    """The rules by which workloads may preempt others. `moves` says whether victims may also be migrated."""
 
     moves: bool
 
@@ -42,57 +48,58 @@ class EvictionPolicy(Protocol):
         ...
 
     def key(self, workload: Workload) -> tuple[object, ...]:
-        """What `may_go` depends on, apart from the piece."""
+        """Return the values that `may_go` depends on, apart from the candidate."""
         ...
 
     def may_go(self, workload: Workload, piece: Piece) -> bool:
-        """Whether the piece is a candidate for the workload at all."""
+        """Return whether the workload may consider the candidate as a victim at all."""
         ...
 
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """Whether the project may not lose anything now; `requested` is what is not on the ledger yet.
+        """Return whether the project may not lose any pod now. `requested` are the amounts that are not on the ledger
+        yet.
 
-        `frees_gpus`: whether what it would lose holds GPUs.
+        `frees_gpus` says whether the victims would hold GPUs.
         """
         ...
 
     def harm(self, option: Option) -> Harm:
-        """The harm of a set of pieces."""
+        """Return the harm of evicting a set of candidates."""
         ...
 
     def order(self, workload: Workload) -> Order:
-        """Sort key of pieces: who has least to lose is first."""
+        """Return the sort key of candidates: the least entitled candidate is first."""
         ...
 
     def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
-        """Whether somebody would hold less than the quota promises without these pieces."""
+        """Return whether a project would hold less than its quota without these candidates."""
         ...
 
     def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
-        """Whether the victim may go as far as quotas are concerned: none of another project covers it."""
+        """Return whether the victim is within no quota of another project, so that quotas allow its eviction."""
         ...
 
     def eviction_reason(
         self, workload: Workload, requested: Amounts, victim: Victim
     ) -> EvictionReason | None:
-        """The rule by which the victim may go now; `requested` is what is not on the ledger yet."""
+        """Return the rule by which the victim may be evicted now, or None. `requested` is not on the ledger yet."""
         ...
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
-        """Whether it is worth going on with these victims; the pod for which the last ones went is placed."""
+        """Return whether the search may continue with these victims. The pod that needed the last of them is placed."""
         ...
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
-        """Whether the outcome on the ledger is allowed as a whole; may add to the ledger."""
+        """Return whether the outcome on the ledger is allowed as a whole. May add migrated pods to the ledger."""
         ...
 
 
 class VictimSelector:
-    """Selects victims among the candidates of one decision under one policy. What was counted once is kept.
+    """Selects victims among the candidates of one decision under one policy, and caches the rankings of nodes.
 
-    `max_nodes`: only so many nodes, those where most is free, are looked at for one shape of pods.
+    `max_nodes` bounds the nodes that are examined for pods of one shape: those with the most free GPUs.
     """
 
     def __init__(
@@ -114,13 +121,16 @@ class VictimSelector:
         self._cpu_is_ample = self._is_cpu_ample()
 
     def under(self, policy: EvictionPolicy) -> "VictimSelector":
-        """A selector of the same candidates under another policy."""
+        """Return a selector of the same candidates under another policy."""
         return VictimSelector(self._session, self.candidates, policy, max_nodes=self._max_nodes)
 
     def options(
         self, workload: Workload, pod: Pod, requested: Amounts, scope: Collection[int] | None = None
     ) -> Iterator[tuple[NodeAccount, Option]]:
-        """Nodes, of `scope` if given, with the pieces after which the pod should fit there, least harm first."""
+        """Yield nodes, each with the candidates without which the pod should fit there, least harm first.
+
+        Options after which a project would fall below its quota come last. `scope` limits the positions of nodes.
+        """
         closed = _Closed(self.policy, workload, requested)
         order = self.policy.order(workload)
         below: list[tuple[NodeAccount, Option]] = []
@@ -147,7 +157,11 @@ class VictimSelector:
         return harms
 
     def retry(self, account: NodeAccount, workload: Workload, pod: Pod, requested: Amounts) -> Option | None:
-        """The best set on the node of which each piece may really go after the others; asks the policy about all."""
+        """Return the best set on the node of which each candidate may be evicted after the others, or None.
+
+        The rankings judge each candidate alone. This search asks the policy about each set as a whole, which costs
+        more.
+        """
         closed = _Closed(self.policy, workload, requested)
         eligible = [
             piece
@@ -178,7 +192,7 @@ class VictimSelector:
         )
 
     def in_order(self, workload: Workload) -> Iterator[Piece]:
-        """Every piece that may go and is left, who has least to lose first."""
+        """Yield every candidate that may be evicted and is not evicted yet, the least entitled first."""
         pieces = [
             piece
             for name in self.candidates.projects
@@ -192,7 +206,7 @@ class VictimSelector:
                 yield piece
 
     def evict(self, workload: Workload, requested: Amounts, pieces: Sequence[Piece]) -> Losses | None:
-        """Evict the pieces on the ledger; None, with the ledger as far as it came, when one may not go."""
+        """Evict the candidates on the ledger. Return None if one may not be evicted; the earlier evictions remain."""
         return evict_allowed(self._session, pieces, self.policy, workload, requested)
 
     def _all_may_go(self, workload: Workload, requested: Amounts, pieces: Sequence[Piece]) -> bool:
@@ -202,7 +216,7 @@ class VictimSelector:
         return evicted is not None
 
     def _blockers(self, pod: Pod, position: int) -> frozenset[str] | None:
-        """The pods on the node that keep the pod away by constraints; None: one of them cannot be evicted."""
+        """Return the pods on the node that exclude the pod by constraints; None if one of these cannot be evicted."""
         neighbours = self._ledger.neighbours
         return frozenset() if neighbours is None else neighbours.blockers(pod, position)
 
@@ -241,7 +255,7 @@ class VictimSelector:
         return ranking
 
     def _ranking_beside_others(self, workload: Workload, pod: Pod, neighbours: Neighbours) -> NodeRanking:
-        """A ranking for this pod alone: pods on other nodes change its set of nodes."""
+        """Return a ranking for this pod alone: pods on other nodes change the set of nodes on which it may run."""
         admitting = self._session.placer.admitting(workload, pod) & self.candidates.nodes
         admitting &= neighbours.reachable(pod) & self._session.node_sets.having(pod.request.scalars)
         return NodeRanking(
@@ -256,7 +270,9 @@ class VictimSelector:
         )
 
     def _counted_request(self, request: Request, *, exact: bool) -> Request:
-        """What rankings of this request count, so that pods which differ little share them."""
+        """Return the request for which nodes are ranked, so that pods with slightly different requests share a
+        ranking.
+        """
         known = self._counted.get((request, exact))
         if known is None:
             known = request
@@ -274,7 +290,7 @@ class VictimSelector:
         return known
 
     def _is_cpu_ample(self) -> bool:
-        """Whether every node has CPU, memory and slots for any pod that waits, whatever it evicts."""
+        """Return whether each node has free CPU, memory and pod slots for any pending pod, so that only GPUs decide."""
         cpu = memory = 0
         for workload in self._session.pending():
             for pod in self._session.next_chunk(workload):
@@ -285,13 +301,13 @@ class VictimSelector:
 
 
 def _rounded_up(amount: int) -> int:
-    """The amount, at most an eighth larger, so that pods of similar requests share what was counted."""
+    """Return the amount, rounded up by at most an eighth, so that pods with similar requests share a ranking."""
     step = max(1, 1 << max(0, amount.bit_length() - 4))
     return -(-amount // step) * step
 
 
 class _Closed:
-    """Which projects may not lose anything, found out once for each."""
+    """The answers of `is_closed`, computed once for each project."""
 
     def __init__(self, policy: EvictionPolicy, workload: Workload, requested: Amounts) -> None:
         self._policy, self._workload, self._requested = policy, workload, requested
@@ -314,9 +330,10 @@ def evict_allowed(
     workload: Workload,
     requested: Amounts,
 ) -> Losses | None:
-    """Evict the victims on the ledger one by one; None, with the ledger as far as it came, when one may not go.
+    """Evict the victims on the ledger one by one. Return None if one may not be evicted.
 
-    Who was promised a room only now goes first: with it nobody holds too much, at the cost of who was there before.
+    The ledger then keeps the evictions so far. Pods that only this decision nominated are evicted first: their side
+    may then be within its share, and the running pods stay.
     """
     losses: Losses = []
     if len(victims) > 1:

@@ -1,9 +1,10 @@
 """Victims: the rules of reclaim on figures, the order of victims, and the messages for their owners.
 
 A project reclaims for a workload if with it the project stays within its fair share. At the level where the two
-lineages part, one of two rules must hold before each victim:
-- `fair-share`: the victim's side holds more than its fair share, or its quota if that is more;
-- `quota`: the reclaiming side stays within its quota, and the victim's side is above its own.
+lineages diverge, one of two rules must apply to each victim:
+
+- `fair-share`: the victim's side has more than its fair share, or its quota if that is more
+- `quota`: the preemptor's side stays within its quota, and the victim's side is above its own
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -25,7 +26,7 @@ from orchestrator.planner.session import Session
 
 @dataclass(frozen=True, slots=True)
 class EvictionReason:
-    """By which rule a victim's pods may be taken, with the figures that make it so."""
+    """The rule by which a victim's pods may be evicted, with its figures in a sentence."""
 
     rule: str
     message: str
@@ -73,7 +74,7 @@ def class_of_lost_time(gpu_ns: int) -> int:
 
 
 def is_protected(workload: Workload, min_runtime_seconds: int, now_us: int) -> bool:
-    """Whether the workload started too short a time ago to be given up as a whole."""
+    """Return whether the workload has not run for its minimum runtime yet."""
     return (
         bool(now_us and min_runtime_seconds)
         and now_us < workload.started_at_us + min_runtime_seconds * SECOND_US
@@ -81,7 +82,9 @@ def is_protected(workload: Workload, min_runtime_seconds: int, now_us: int) -> b
 
 
 def needed_pods(victim: Victim) -> Chunk:
-    """Of a victim that is all of its workload, the pods without which that does not run; else its pods."""
+    """Return the pods that the workload needs to run, if the victim is the whole workload; otherwise all pods of the
+    victim.
+    """
     if not victim.is_core or victim.is_move or len(victim.pods) == 1:
         return victim.pods
     needed, _ = held_parts(victim.workload)
@@ -89,7 +92,10 @@ def needed_pods(victim: Victim) -> Chunk:
 
 
 def stay_on_ledger(session: Session, workload: Workload, pods: Collection[Pod]) -> bool:
-    """Let pods that leave run on where they are, if they fit beside all that was promised; else nothing changes."""
+    """Let evicted pods run again where they are, if they fit beside all nominations. Otherwise change nothing.
+
+    Return whether they fit.
+    """
     ledger = session.ledger
     checkpoint = ledger.checkpoint()
     fits = violation(ledger, workload, chunk_amounts(pods)) is None
@@ -103,7 +109,7 @@ def stay_on_ledger(session: Session, workload: Workload, pods: Collection[Pod]) 
 
 
 def evictions_for(beneficiary: Workload, losses: Iterable[tuple[Victim, EvictionReason]]) -> list[Eviction]:
-    """The plan's evictions, one for each pod, with the sentence that the pod's owner will read."""
+    """Return the evictions of the plan, one for each running pod, with a message for the pod's owner."""
     return [
         Eviction(
             pod=pod.id,
@@ -122,7 +128,7 @@ def evictions_for(beneficiary: Workload, losses: Iterable[tuple[Victim, Eviction
 
 
 def restores_quota(reclaimer: Figures, requested: Amounts, victim: Figures, held: Amounts) -> bool:
-    """The rule `quota`; `held` is what the victim's side holds before this victim is taken."""
+    """Return whether the rule `quota` applies. `held` are the amounts of the victim's side before the eviction."""
     leaves_quota = exceeds_where_requested(plus(reclaimer.held, requested), reclaimer.quota, requested)
     return not leaves_quota and exceeds_somewhere(held, victim.quota)
 
@@ -130,7 +136,10 @@ def restores_quota(reclaimer: Figures, requested: Amounts, victim: Figures, held
 def is_better_served(
     taker: Figures, held: Amounts, loser: Figures, remaining: Amounts, involved: Iterable[int]
 ) -> bool:
-    """Whether the taker, above its fair share with `held`, is served no worse than a sibling that keeps `remaining`."""
+    """Return whether the preemptor's side, over its fair share with `held`, is served no worse than a sibling's.
+
+    `remaining` are the amounts that the sibling keeps. Only the `involved` resources count.
+    """
     for resource in involved:
         share, sibling = taker.share[resource], loser.share[resource]
         if sibling <= 0:
@@ -142,7 +151,7 @@ def is_better_served(
 
 
 def divergence_point(ours: Sequence[str], theirs: Sequence[str]) -> tuple[str | None, str | None]:
-    """The first pair of ancestors, from the top, that differ: the level at which two projects compete."""
+    """Return the first pair of different ancestors from the top: the level at which two projects compete."""
     for our_side, their_side in zip(reversed(ours), reversed(theirs), strict=False):
         if our_side != their_side:
             return our_side, their_side

@@ -1,7 +1,10 @@
-"""`minimal_options` where pods and pieces hold whole devices: then what pieces free adds up, and few sets need a look.
+"""`minimal_options` for pods and candidates with whole devices, where freed amounts add up and few sets must be
+tried.
 
-Pieces that free the same, and are the same harm to the same project, differ only in who has least to lose: of those,
-whoever goes first is in a set before the others, so that sets are made of counts.
+Candidates of one kind free the same amounts, at the same harm to the same project. They differ only in their
+entitlement. The least entitled of a kind is evicted first, so a set is described by a count for each kind.
+
+Example: five equal jobs of 1 GPU, and a pod that needs 2. Instead of ten sets there is one: the first two jobs.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -21,7 +24,7 @@ _WORK_OF_SEARCH = 4
 
 
 class _Kind:
-    """Alike pieces of a node, who has least to lose first."""
+    """Equal candidates of a node, the least entitled first."""
 
     __slots__ = ("amounts", "pieces")
 
@@ -33,7 +36,8 @@ class _Kind:
 def whole_device_options(
     account: NodeAccount, request: Request, pieces: Sequence[Piece]
 ) -> tuple[list[Option], int] | None:
-    """The least of alike minimal options on this node, and the work that it took; None where parts of devices count.
+    """Return the best minimal option of each kind on this node, and its cost; None if fractions or scalars are
+    involved.
 
     `pieces` are in their order.
     """
@@ -43,7 +47,7 @@ def whole_device_options(
     need = missing_on(account, request)
     free = _free_devices(account)
     missing = need.devices - len(free)
-    # Where a resource is there anyway, pieces do not differ by it.
+    # If the node has enough of a resource, candidates do not differ by it.
     counts_rest = need.cpu_milli > 0 or need.memory_bytes > 0 or need.slots > 0
     excess_less = DEVICE_MILLI * max(0, missing)
     if not counts_rest and missing <= 1:
@@ -82,7 +86,7 @@ def _free_devices(account: NodeAccount) -> set[int]:
 def _singles(
     position: int, pieces: Sequence[Piece], free: set[int], missing: int
 ) -> Collection[Piece] | None:
-    """Of alike pieces that free so many devices the first; None as for `_kinds`."""
+    """Return the first candidate of each kind that frees `missing` devices alone; None as for `_kinds`."""
     first: dict[tuple[object, ...], Piece] = {}
     for piece in pieces:
         devices = 0
@@ -108,7 +112,7 @@ def _harm_of(piece: Piece) -> tuple[object, ...]:
 def _kinds(
     position: int, pieces: Sequence[Piece], used: set[int], *, counts_rest: bool
 ) -> list[_Kind] | None:
-    """The pieces by kind; None if one holds a part of a device, or one that is free or another piece's too."""
+    """Return the candidates by kind; None if one has a fraction of a device, or a device that is free or of two."""
     kinds: dict[tuple[object, ...], _Kind] = {}
     devices: list[int] = [*used]
     for piece in pieces:
@@ -133,10 +137,10 @@ def _kinds(
 
 
 def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Piece]], int]:
-    """All minimal sets that free so many devices, where nothing else is missing; also how many steps that took.
+    """Return all minimal sets that free `missing` devices, and the number of steps. No other resource is missing.
 
-    Kinds with most devices come first, so that the last piece of a set frees least: it is minimal if all of it is
-    needed.
+    Kinds with the most devices come first, so the last candidate of a set frees the least. The set is minimal if that
+    candidate is needed.
     """
     # Those that hold none free none.
     ranked = sorted((kind for kind in kinds if kind.amounts[0]), key=lambda kind: -kind.amounts[0])
@@ -157,7 +161,8 @@ def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Pi
         needed = -(-missing // size)
         count = len(kind.pieces)
         if needed <= count:
-            # Without its last piece a set with fewer of these would do as well as one with more.
+            # Of two sets with different counts of this kind, the smaller count would do without its last
+            # candidate.
             sets.append(sorted([*chosen, *kind.pieces[:needed]], key=_ORDER))
             count = needed - 1
         open_sets += [
@@ -168,7 +173,7 @@ def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Pi
 
 
 class _Search:
-    """All minimal sets: `need` is freed, and without any one of its pieces it would not be."""
+    """The search for all minimal sets: they free `need`, and do not without any one of their candidates."""
 
     def __init__(self, kinds: Sequence[_Kind], need: _Amounts) -> None:
         self._kinds = kinds
@@ -180,7 +185,7 @@ class _Search:
         self._rest.reverse()
 
     def run(self) -> Iterator[list[Piece]]:
-        """Of each combination of kinds the pieces that go first."""
+        """Return the first candidates of each kind, for each minimal combination of kinds."""
         return self._extend(0, (0, 0, 0, 0), [])
 
     def _extend(self, index: int, freed: _Amounts, counts: list[int]) -> Iterator[list[Piece]]:

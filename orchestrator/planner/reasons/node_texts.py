@@ -1,4 +1,6 @@
-"""Every reason why a workload waits that is about nodes: none admits it, none has room, or they are reserved."""
+"""The reasons of pending workloads that are about nodes: none admits them, none has enough free, or they are
+reserved.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ POD_SLOT, TOGETHER, SCALAR = 3, 4, 5
 """Other shortages of a node: no pod slot, not all of the resources together, too little of a scalar."""
 
 NO_CAPACITY = PendingReason(Waiting.CLUSTER_FULL, "has no placement yet")
-"""The workload found no place so far; the facts are worked out when the decision is complete."""
+"""The workload has no placement so far. The facts are added when the decision is complete."""
 
 
 _UNFIT = {
@@ -59,9 +61,9 @@ def _some_sentences(whys: Iterable[str]) -> str:
 
 
 def too_large(request: Request, largest: Amounts, scalars: Mapping[str, int]) -> PendingReason:
-    """No matching node could hold one of its pods if it were empty.
+    """Return the reason of a workload of which one pod is larger than every empty node that matches.
 
-    `largest` and `scalars` are the most that one node has of each resource, less what other schedulers use.
+    `largest` and `scalars` are the largest amounts on one node, without the pods of other schedulers.
     """
     requested = (devices_of(request) * DEVICE_MILLI, request.cpu_milli, request.memory_bytes)
     short = next((resource for resource in range(3) if requested[resource] > largest[resource]), None)
@@ -84,7 +86,10 @@ def too_large(request: Request, largest: Amounts, scalars: Mapping[str, int]) ->
 
 
 def claims_not_allocatable(why: str) -> PendingReason:
-    """Its resource claims cannot be allocated, whatever becomes free; `why` is the allocator's reason."""
+    """Return the reason of a workload whose ResourceClaims cannot be allocated, even on empty nodes.
+
+    `why` is the allocator's reason.
+    """
     return PendingReason(Waiting.CLAIMS, f"its resource claims cannot be allocated: {why}")
 
 
@@ -117,7 +122,7 @@ def part_refused(node: str) -> PendingReason:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The beginning of a reason: what the pods of a chunk ask for together."""
+    """The beginning of a reason: the amounts that the pods of a chunk request together."""
 
     requested: Amounts
     pods: int
@@ -164,10 +169,10 @@ def full(
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What no node has enough of for one pod: `resource` is a resource, POD_SLOT, TOGETHER or SCALAR.
+    """The resource of which no node has enough for one pod: an index of amounts, POD_SLOT, TOGETHER or SCALAR.
 
-    `nodes` is how many have its GPUs, `most` the largest amount of the resource that is free on one of them. `scalar`
-    is the name of a SCALAR.
+    `nodes` is the number of nodes with enough GPUs for it. `most` is the largest free amount of the resource on one
+    of them. `scalar` is the name of a SCALAR.
     """
 
     request: Request
@@ -300,7 +305,7 @@ _SHOWN_NAMES = 4
 
 
 def requests_text(requested: Amounts, pods: int) -> str:
-    """What a workload asks for, as the beginning of a sentence."""
+    """Return the amounts that a workload requests, as the beginning of a sentence."""
     return f"asks for {amounts_text(requested)}" + (f" in {pods} pods together" if pods > 1 else "")
 
 
