@@ -17,7 +17,7 @@ from orchestrator.cluster.lease import LeaseElection
 from orchestrator.cluster.resources import DRA_VERSIONS, RESOURCE_CLAIMS
 from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS, Limits
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.carry_out.out_of_service import taint_nodes
+from orchestrator.control.carry_out.out_of_service import OutOfService
 from orchestrator.control.carry_out.requests import REQUESTS_IN_FLIGHT
 from orchestrator.control.decide.observer import Observer
 from orchestrator.control.decide.scheduler import SchedulerLoop
@@ -26,6 +26,7 @@ from orchestrator.control.projects.memory_watch import MemoryWatch
 from orchestrator.control.projects.project_controller import ProjectController
 from orchestrator.control.projects.success_snapshots import SuccessSnapshots
 from orchestrator.control.projects.time_limits import Caches, TimeLimits
+from orchestrator.control.report.background import Task, repeat
 from orchestrator.control.report.health import Health, health_pages
 from orchestrator.control.report.metrics import OperatorMetrics
 from orchestrator.control.report.settings_record import SettingsRecord
@@ -185,38 +186,32 @@ async def _lead(
             dra_version=dra_version,
         )
         logger.info("leading: %d nodes, %d pods", len(observer.nodes.objects), len(observer.pods.objects))
-        group.create_task(projects.run())
-        _watch_jobs_and_nodes(group, transport, observer, scheduler, config, is_leader=election.is_leader)
-        group.create_task(SettingsRecord(transport, config, is_leader=election.is_leader).run())
+        settings = SettingsRecord(transport, config, is_leader=election.is_leader)
+        tasks: dict[str, Task] = {
+            "the controller of projects": projects.run,
+            "the record of the settings": settings.run,
+            **_watches(transport, observer, scheduler, config, is_leader=election.is_leader),
+        }
+        for name, task in tasks.items():
+            group.create_task(repeat(name, task))
         await scheduler.run()
 
 
-def _watch_jobs_and_nodes(
-    group: asyncio.TaskGroup,
+def _watches(
     transport: Transport,
     observer: Observer,
     scheduler: SchedulerLoop,
     config: OperatorConfig,
     *,
     is_leader: Callable[[], bool],
-) -> None:
-    """Start the tasks beside the scheduler: limits of running jobs, volumes of finished ones, taints of dead nodes."""
+) -> dict[str, Task]:
+    """Return the watches over jobs and nodes beside the scheduler, by name."""
     limits = TimeLimits(
         transport,
         Caches(observer.projects.objects, observer.namespaces.objects, observer.pods.objects),
         now_us=scheduler.now_us,
         warn=lambda pod, message: scheduler.warn(pod, "TimeLimit", message),
         is_leader=is_leader,
-    )
-    group.create_task(limits.run())
-    group.create_task(
-        taint_nodes(
-            transport,
-            observer.nodes.objects,
-            config,
-            now_us=scheduler.now_us,
-            is_leader=is_leader,
-        )
     )
     success_snapshots = SuccessSnapshots(
         transport,
@@ -225,9 +220,21 @@ def _watch_jobs_and_nodes(
         observer.projects.objects,
         is_leader=is_leader,
     )
-    group.create_task(success_snapshots.run())
+    watches: dict[str, Task] = {
+        "the check of time limits": limits.check,
+        "the check for snapshots": success_snapshots.check,
+    }
+    if config.out_of_service_after_seconds is not None:
+        watches["the check of dead nodes"] = OutOfService(
+            transport,
+            observer.nodes.objects,
+            after_seconds=config.out_of_service_after_seconds,
+            max_nodes=config.max_out_of_service_nodes,
+            now_us=scheduler.now_us,
+            is_leader=is_leader,
+        ).check
     if config.gpu_memory_limits is MemoryLimitsMode.ENFORCE:
-        watch = MemoryWatch(
+        watches["the watch of GPU memory"] = MemoryWatch(
             observer.gpu_nodes,
             observer.pods.objects,
             observer.gpu_nodes_changed,
@@ -235,5 +242,5 @@ def _watch_jobs_and_nodes(
             warn=scheduler.warn,
             evict=scheduler.evict,
             is_leader=is_leader,
-        )
-        group.create_task(watch.run())
+        ).run
+    return watches

@@ -9,7 +9,6 @@ If the containers still run on a node without network, they then run twice. The 
 that if many nodes fail at once, for example because their network fails.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -19,36 +18,14 @@ from orchestrator.cluster.objects import Node
 from orchestrator.cluster.quantity import time_us
 from orchestrator.cluster.resources import NODES
 from orchestrator.cluster.transport import JSON_PATCH, Transport
-from orchestrator.control.operator_config import OperatorConfig
 from orchestrator.names import OUT_OF_SERVICE_TAINT
 from orchestrator.observe.stuck_pods import not_ready_since
 from orchestrator.planner.model import SECOND_US
 
 logger = logging.getLogger(__name__)
 
-CHECK_SECONDS: Final = 5.0
 VALUE: Final = "muster"
 """The value of the operator's taints."""
-
-
-async def taint_nodes(
-    transport: Transport,
-    nodes: Mapping[str, Node],
-    config: OperatorConfig,
-    *,
-    now_us: Callable[[], int],
-    is_leader: Callable[[], bool],
-) -> None:
-    """Taint the nodes of a live cache until cancelled, if the site allows that."""
-    if config.out_of_service_after_seconds is not None:
-        await OutOfService(
-            transport,
-            nodes,
-            after_seconds=config.out_of_service_after_seconds,
-            max_nodes=config.max_out_of_service_nodes,
-            now_us=now_us,
-            is_leader=is_leader,
-        ).run()
 
 
 class OutOfService:
@@ -73,12 +50,6 @@ class OutOfService:
         self._max_nodes = max_nodes
         self._now_us = now_us
         self._is_leader = is_leader
-
-    async def run(self) -> None:
-        """Look again and again until cancelled."""
-        while True:
-            await self.check()
-            await asyncio.sleep(CHECK_SECONDS)
 
     async def check(self) -> None:
         """Taint the nodes that are due, and take the taint from those that are ready."""

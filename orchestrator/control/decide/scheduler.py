@@ -37,6 +37,7 @@ from orchestrator.control.decide.unready import UNREADY_SECONDS, UnreadyPods
 from orchestrator.control.decide.watch_lag import WatchLag
 from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
 from orchestrator.control.report.audit import Audit
+from orchestrator.control.report.background import repeat
 from orchestrator.control.report.conditions import ConditionWriter
 from orchestrator.control.report.events import Announcer
 from orchestrator.control.report.health import Health
@@ -190,16 +191,13 @@ class SchedulerLoop:
     async def _run(self) -> None:
         failures = 0
         async with self._executor, asyncio.TaskGroup() as group:
-            group.create_task(self._conditions.run())
-            self._audit.recall(self._observer.pods.objects.values())
-            self._requeue_holds.recall(self._observer.pods.objects.values())
-            self._problems.recall(self._observer.pods.objects.values())
-            group.create_task(self._problems.run())
-            group.create_task(self._audit.run())
-            group.create_task(self._announcer.run())
-            group.create_task(self._skipped.run())
+            for recorded in (self._audit, self._requeue_holds, self._problems):
+                recorded.recall(self._observer.pods.objects.values())
             await self._first.recall()
-            group.create_task(self._first.run())
+            for writer in (
+                self._conditions, self._problems, self._audit, self._announcer, self._skipped, self._first,
+            ):  # fmt: skip
+                group.create_task(repeat(f"the {type(writer).__name__}", writer.run))
             while True:
                 await self._wait_for_change(TICK_SECONDS)
                 if not self._is_leader():

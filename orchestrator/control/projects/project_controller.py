@@ -128,6 +128,7 @@ class ProjectController:
         self._figures: _Figures | None = None
         self._written: dict[str, Any] = {}
         self._status_due: dict[str, float] = {}
+        self._mistakes: dict[str, str] = {}
         observer.listen(self._listen)
 
     def note(self, reading: Reading, decision: Plan) -> None:
@@ -166,8 +167,8 @@ class ProjectController:
     async def _reconcile(self, project: Project) -> None:
         if not self._is_leader():
             return
-        allowed = granted(project, self._observer.projects.objects.values(), self._config.ingress_domain)
         try:
+            allowed = granted(project, self._observer.projects.objects.values(), self._config.ingress_domain)
             try:
                 namespace = await self._namespace_of(project, allowed)
                 await self._bind(namespace, OPERATOR_BINDING, WRITER_ROLE, [OPERATOR_SUBJECT])
@@ -185,6 +186,11 @@ class ProjectController:
             asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._changed.set)
         except ClusterError as error:
             logger.warning("project %s: %s", project.metadata.name, error)
+        except Exception as error:  # a mistake of muster with this project: the others are reconciled
+            why = f"{type(error).__name__}: {error}"
+            if self._mistakes.get(project.metadata.uid) != why:
+                self._mistakes[project.metadata.uid] = why
+                logger.exception("project %s: it cannot be reconciled", project.metadata.name)
 
     async def _namespace_of(self, project: Project, allowed: Granted) -> str:
         """The project's namespace, which is made if it is not there. Raises NoNamespace."""

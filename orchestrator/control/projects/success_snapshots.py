@@ -4,10 +4,8 @@ No memory is needed: the names of the snapshots follow from the Job, so existing
 their names are written on the Job. A failed Job gets none.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from orchestrator.cluster.errors import AlreadyExists, ClusterError, NotFound
 from orchestrator.cluster.objects import Job, Namespace, Object, Project
@@ -19,8 +17,6 @@ from orchestrator.observe.namespaces import projects_by_namespace
 from orchestrator.submit.datasets import success_snapshots
 
 logger = logging.getLogger(__name__)
-
-CHECK_SECONDS: Final = 5.0
 
 
 class SuccessSnapshots:
@@ -44,12 +40,6 @@ class SuccessSnapshots:
         """By uid the version of a Job at which it had not succeeded, or was seen to."""
         self._failures: dict[str, str] = {}
         """By uid why the snapshots of a Job could not be taken, so that it is said once."""
-
-    async def run(self) -> None:
-        """Look again and again until cancelled."""
-        while True:
-            await self.check()
-            await asyncio.sleep(CHECK_SECONDS)
 
     async def check(self) -> None:
         """Look at the Jobs that have changed since the last time, and take the snapshots of those that succeeded."""

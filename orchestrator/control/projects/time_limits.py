@@ -5,7 +5,6 @@ make no difference. A StatefulSet is scaled to zero and marked, a Job gets an ex
 TimedOut, and stay until a user deletes or resumes them.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ from orchestrator.planner.model import SECOND_US
 
 logger = logging.getLogger(__name__)
 
-CHECK_SECONDS: Final = 5.0
 MAX_WARNING_SECONDS: Final = 900
 """The warning is sent a tenth of the limit before its end, at most this time before."""
 _OWNERS: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFUL_SETS, "Job": JOBS}
@@ -80,12 +78,6 @@ class TimeLimits:
         self._now_us = now_us
         self._warn = warn
         self._is_leader = is_leader
-
-    async def run(self) -> None:
-        """Look again and again until cancelled."""
-        while True:
-            await self.check()
-            await asyncio.sleep(CHECK_SECONDS)
 
     async def check(self) -> None:
         """Send the warnings that are due, and stop expired workloads."""

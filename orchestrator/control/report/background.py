@@ -1,11 +1,38 @@
-"""Writes in the background without a waiting caller, repeated when they fail."""
+"""Tasks beside the decisions: checks that are repeated, and writes without a waiting caller."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+logger = logging.getLogger(__name__)
+
+CHECK_SECONDS: Final = 5.0
 FIRST_RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 30.0
+
+
+Task = Callable[[], Awaitable[None]]
+
+
+async def repeat(
+    name: str,
+    task: Task,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Call `task` every `CHECK_SECONDS` until cancelled.
+
+    An error of `task` is logged, once for each message, and the task is repeated. It stops no other task.
+    """
+    said = ""
+    while True:
+        try:
+            await task()
+        except Exception as error:
+            if said != (said := f"{type(error).__name__}: {error}"):
+                logger.exception("%s failed; it is repeated every %.0f s", name, CHECK_SECONDS)
+        await sleep(CHECK_SECONDS)
 
 
 class BackgroundWriter:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cluster.objects import Namespace, Project
+from orchestrator.cluster.objects import Metadata, Namespace, Project
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.decide.observer import Observer
 from orchestrator.control.operator import unique_identity
@@ -200,6 +200,20 @@ async def test_what_the_api_server_does_not_allow_yet_is_tried_again_soon(
     await projects._reconcile(a_project())
     assert [request.path for request in server.requests_of("PATCH", refused)] == [refused, refused]
     assert len(server.requests_of("PATCH", PROJECT)) == 1
+
+
+async def test_a_project_that_raises_an_unknown_error_is_logged_once_and_ends_nothing(
+    server: FakeApiServer, transport: Transport, caplog: pytest.LogCaptureFixture
+) -> None:
+    projects = controller(transport, its_namespace())
+    unreadable: Any = None
+    broken = Project(metadata=Metadata(name="broken", uid="uid-broken"), spec=unreadable)
+    for project in (broken, a_project(), broken):
+        await projects._reconcile(project)
+    assert requests(server) == STEPS
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        "project broken: it cannot be reconciled"
+    ]
 
 
 def test_two_processes_of_one_name_are_not_taken_for_each_other() -> None:
