@@ -260,7 +260,7 @@ def _explained(
             holder.project,
             holder.name,
             gpus(holder.gpu_milli),
-            age((now_us - holder.started_at_us) // 1_000_000) if view is not None else "",
+            age((now_us - holder.started_at_us) // 1_000_000) if view and holder.started_at_us else "",
             "yes" if holder.preemptible else "no",
             ",".join(holder.nodes),
         )
@@ -292,9 +292,11 @@ def _of_containers(view: "WorkloadView") -> list[str]:
 
 
 def _without_node(view: "WorkloadView") -> str:
-    """Return the sentence about a job without pending pods and without pods that have a node."""
+    """Return the sentence about a job for which no decision is made, and of which no pod has a node."""
     from orchestrator.views.containers import last_exit
 
+    if written := _written(view):
+        return f"{view.name} of {view.project} is pending: {written.rstrip('.')}."
     because = view.waits_because or last_exit(view.pods)
     end = f": {because}" if because else ""
     return f"{view.name} of {view.project} has no pending or running pod: its status is {view.status}{end}."

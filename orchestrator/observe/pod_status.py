@@ -1,5 +1,6 @@
 """Whether a container of a pod has started, the reason if none has, when the pod ends, and rejected pods. Pure."""
 
+import enum
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -31,6 +32,14 @@ _REJECTED: Final = frozenset(
 _ENDED: Final = frozenset(("DeadlineExceeded", "Preempting", "NodeShutdown", "Terminated"))
 """Reasons of pods that ended early although their node would run them."""
 _NORMAL: Final = frozenset(("", "ContainerCreating", "PodInitializing"))
+
+
+class NotDecided(enum.StrEnum):
+    """Why nothing is decided for a pod, beside the planner's reasons: the first word of its condition."""
+
+    VOLUME_NOT_READY = "VolumeNotReady"
+    UNREADABLE = "Unreadable"
+    SKIPPED = "Skipped"
 
 
 def ends_by_us(pod: Pod) -> int:

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from orchestrator.cluster.discovery import served_version
@@ -33,11 +34,16 @@ from orchestrator.cluster.wire import has_condition
 from orchestrator.errors import ConfigurationError
 from orchestrator.observe.claim_reader import DynamicObject
 from orchestrator.observe.owner_lists import list_owners
+from orchestrator.observe.pod_status import NotDecided
 from orchestrator.observe.reader import read
 from orchestrator.observe.snapshot import Hints, Observed
 from orchestrator.planner.model import Snapshot, Waiting
 from orchestrator.planner.settings import DEFAULT_SETTINGS, Settings
 from orchestrator.simulation.settings import SettingsUnknown, settings_in_force
+
+_ONLY_THE_OPERATOR_KNOWS: Final = tuple(
+    f"{code.value}:" for code in (Waiting.BACK_OFF, NotDecided.VOLUME_NOT_READY, NotDecided.SKIPPED)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ async def capture(transport: Transport) -> Capture:
             dynamic=dynamic,
         ),
         settings,
-        Hints(put_off=dict(_backing_off(pods.items))),
+        Hints(put_off=dict(_put_off(pods.items))),
     )
     names = {pod.metadata.uid: f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods.items}
     left_out = [f"pod {names[uid]}: {why}" for uid, why in reading.unreadable_pods.items()]
@@ -93,15 +99,14 @@ async def capture(transport: Transport) -> Capture:
     return Capture(reading.snapshot, tuple(sorted([*left_out, *unseen, *unread, *unlisted])), doubt)
 
 
-def _backing_off(pods: Iterable[Pod]) -> Iterator[tuple[str, str]]:
-    """By uid, why the operator does not place pods after failures: some of these only the operator knows."""
+def _put_off(pods: Iterable[Pod]) -> Iterator[tuple[str, str]]:
+    """By uid, why the operator does not place pods, where only the operator knows the reason.
+
+    The reasons are failures, volumes that it waits for, and objects that it skips.
+    """
     for pod in pods:
         said = has_condition(pod.status.conditions, "PodScheduled", "False")
-        if (
-            said is not None
-            and not pod.spec.node_name
-            and said.message.startswith(f"{Waiting.BACK_OFF.value}:")
-        ):
+        if said is not None and not pod.spec.node_name and said.message.startswith(_ONLY_THE_OPERATOR_KNOWS):
             yield pod.metadata.uid, said.message
 
 

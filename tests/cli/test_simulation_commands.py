@@ -343,6 +343,29 @@ def test_explain_of_a_job_that_runs_or_has_no_pod_says_so(muster: Muster, cluste
     assert muster("explain", "nothing").code == 1
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "VolumeNotReady: the claim data of class fast has no volume yet",
+        "BackOff: the API server refused its last start on dgx1-1: site policy says no.",
+        "Skipped: the operator ended each time it decided on it, so it is set aside",
+    ],
+)
+def test_explain_announces_no_start_that_the_operator_puts_off(
+    muster: Muster, cluster: MemoryApiServer, written: str
+) -> None:
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": written}
+    run_job(muster, cluster, "one", 2, conditions=[waits])
+    assert muster("explain", "one").lines == [f"one of team-a is pending: {written.rstrip('.')}."]
+
+
+def test_explain_shows_no_age_of_a_job_that_never_started(muster: Muster, cluster: MemoryApiServer) -> None:
+    run_job(muster, cluster, "nine", 9, conditions=[WAITS])
+    run_job(muster, cluster, "one", 1, node="dgx1-1")
+    row = next(line for line in muster("explain", "nine").lines if "dgx1-1" in line)
+    assert row.split() == ["team-a", "one", "1", "-", "yes", "dgx1-1"]
+
+
 def _status(reason: str, message: str = "") -> dict[str, Any]:
     waiting = {"reason": reason, "message": message}
     return {"phase": "Pending", "containerStatuses": [{"name": "main", "state": {"waiting": waiting}}]}

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from orchestrator.control.report.conditions import Held
+from orchestrator.observe.pod_status import NotDecided
 from orchestrator.observe.stuck_pods import NODE_NOT_READY, STUCK
 from orchestrator.planner.model import Waiting
 from orchestrator.views import containers
@@ -37,7 +37,7 @@ OF_KUBELETS: Final = (
 )
 OURS: Final = (
     *(code.value for code in Waiting),
-    *(code.value for code in Held),
+    *(code.value for code in NotDecided),
     containers.SCHEDULING_GATED,
     containers.VOLUME_UNBOUND,
     NODE_NOT_READY,

@@ -27,9 +27,9 @@ from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.objects import ConfigMap, Pod
 from orchestrator.cluster.resources import CONFIG_MAPS
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.report.conditions import Held
 from orchestrator.control.report.record import write_record
 from orchestrator.names import FIRST_DECISIONS_CONFIG_MAP, SYSTEM_NAMESPACE
+from orchestrator.observe.pod_status import NotDecided
 from orchestrator.planner.model import PodState, Snapshot, Workload
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ TRIAL_SECONDS: Final = 5.0
 WRITE_SECONDS: Final = 2.0
 """Maximum time that a decision waits for the record."""
 CLEAR_SECONDS: Final = 1.0
-_NO_OUTCOME: Final = (f"{Held.SKIPPED}:", f"{Held.UNREADABLE}:")
+_NO_OUTCOME: Final = (f"{NotDecided.SKIPPED}:", f"{NotDecided.UNREADABLE}:")
 """Conditions of pods that were in no decision."""
 MAX_LISTED: Final = 20_000
 """Maximum number of ids in the record: a ConfigMap holds 1 MiB."""

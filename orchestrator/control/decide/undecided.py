@@ -5,7 +5,7 @@ from typing import Final
 
 from orchestrator.cluster.objects import Pod
 from orchestrator.control.decide.quarantine import WORKLOAD, Decided
-from orchestrator.control.report.conditions import Held
+from orchestrator.observe.pod_status import NotDecided
 from orchestrator.observe.snapshot import Reading
 from orchestrator.observe.unreadable import SkippedObject
 from orchestrator.planner.model import Plan, PodState, Snapshot
@@ -70,7 +70,7 @@ def pending_reasons(
     """
     bound = {binding.pod for binding in decision.bindings}
     known: dict[str, tuple[str, str]] = {
-        uid: (Held.VOLUME_NOT_READY if uid in volumes else Held.UNREADABLE, message)
+        uid: (NotDecided.VOLUME_NOT_READY if uid in volumes else NotDecided.UNREADABLE, message)
         for uid, message in reading.unreadable_pods.items()
     }
     for workload in reading.snapshot.workloads if decision.pending else ():
@@ -79,4 +79,4 @@ def pending_reasons(
             for pod in workload.pods:
                 if pod.state is PodState.PENDING and pod.id not in bound:
                     known[pod.id] = (reason.code.value, reason.message)
-    return known | {uid: (Held.SKIPPED, message) for uid, message in undecided.items()}
+    return known | {uid: (NotDecided.SKIPPED, message) for uid, message in undecided.items()}

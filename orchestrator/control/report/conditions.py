@@ -5,7 +5,6 @@ written at intervals, so that thousands of pending pods do not cost thousands of
 """
 
 import asyncio
-import enum
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
@@ -25,14 +24,6 @@ OVERTAKEN_SECONDS: Final = 0.2
 """Seconds after which the condition is written of a pod that had changed meanwhile,
 as when its nomination was written just before."""
 MAX_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
-
-
-class Held(enum.StrEnum):
-    """Why nothing is decided for a pod, beside the planner's reasons: the first word of its condition."""
-
-    VOLUME_NOT_READY = "VolumeNotReady"
-    UNREADABLE = "Unreadable"
-    SKIPPED = "Skipped"
 
 
 class ConditionWriter:
