@@ -19,7 +19,7 @@ WEB_TESTS = tests/musterweb tests/chart tests/agent/test_metrics.py tests/client
 TEST_INSTALLER = PATH="$(abspath $(TOOLS)/bin):$$PATH" $(UV) run --frozen pytest -v -n 2 --dist worksteal tests/deployment
 
 
-.PHONY: docs site validate image rehearsal test test-gpu test-rare test-cli test-trust test-web test-installer test-upstream test-guests mutants soak environment lab-binaries format clean
+.PHONY: docs site first-day validate image rehearsal test test-gpu test-rare test-cli test-trust test-web test-installer test-upstream test-guests mutants soak environment lab-binaries format clean
 
 validate: environment ## replay TR-4858 §4.8-4.10 and our own scenarios on a real API server, write reports/<run>/
 	@$(UV) run --frozen muster validate $(PARTS:%=--part %) $(if $(OUT),--out $(OUT))
@@ -35,6 +35,9 @@ test-cli: environment lab-binaries ## every command line that the papers print, 
 
 test-trust: environment lab-binaries ## break out of a project, with real tokens on a real API server; part of `make test`
 	@$(UV) run --frozen pytest tests/trust
+
+first-day: environment lab-binaries ## every failure of a cluster's first day at once, on 2 real kubelets and 20 simulated nodes; root; part of `make test-rare`
+	@$(UV) run --frozen pytest -s tests/control/test_first_day_in_a_lab.py
 
 test-web: environment lab-binaries ## pages, history, metrics, chart, data services, ingress: at the wire, in Chromium, in labs; part of `make test`
 	@$(UV) run --frozen pytest $(WEB_TESTS)

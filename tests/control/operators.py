@@ -106,3 +106,30 @@ def operator(
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=DEADLINE_SECONDS)
+
+
+@contextmanager
+def memory_cgroup(limit: int) -> Iterator[Path | None]:
+    """Make a cgroup with this limit, and yield the file that takes processes; None where that is not possible."""
+    for top, limit_file in (
+        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),
+        (Path("/sys/fs/cgroup"), "memory.max"),
+    ):
+        folder = top / f"muster-tests-{os.getpid()}"
+        try:
+            folder.mkdir()
+            (folder / limit_file).write_text(str(limit))
+        except OSError:
+            continue
+        try:
+            yield folder / "cgroup.procs"
+        finally:
+            folder.rmdir()
+        return
+    yield None
+
+
+def resident_peak(pid: int) -> int:
+    """The largest amount of memory in bytes that the process has had."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

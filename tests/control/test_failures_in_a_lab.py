@@ -16,8 +16,6 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Node, Pod
 from orchestrator.cluster.reflector import Reflector
 from orchestrator.cluster.resources import (
-    ADMISSION_POLICIES,
-    ADMISSION_POLICY_BINDINGS,
     DEPLOYMENTS,
     JOBS,
     NODES,
@@ -29,6 +27,7 @@ from orchestrator.manifests.render import documents, render
 from orchestrator.names import OUT_OF_SERVICE_TAINT
 from tests.cluster.waiting import running, until
 from tests.control.operators import must, operator, prepare
+from tests.control.refused import refuse_bindings
 
 pytestmark = [pytest.mark.lab, pytest.mark.rare]
 
@@ -103,59 +102,8 @@ async def site(own_lab: Lab, tmp_path: Path) -> AsyncIterator[Site]:
                 yield made
 
 
-async def _refuse_bindings(transport: Transport) -> None:
-    """Deny the bindings of pods called doomed, and wait until that is in force."""
-    rule = {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "operations": ["CREATE"],
-        "resources": ["pods/binding"],
-    }
-    check = {
-        "expression": "!object.metadata.name.startsWith('doomed')",
-        "message": "site policy says no",
-    }
-    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": "deny-doomed"}}
-    await transport.create(
-        ADMISSION_POLICIES.path(),
-        {
-            **kind,
-            "kind": "ValidatingAdmissionPolicy",
-            "spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": [check]},
-        },
-    )
-    await transport.create(
-        ADMISSION_POLICY_BINDINGS.path(),
-        {
-            **kind,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "spec": {"policyName": "deny-doomed", "validationActions": ["Deny"]},
-        },
-    )
-    body = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "doomed-probe"},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "dgx1-1"},
-    }
-    container = {"name": "c", "image": "none"}
-    probe = {
-        "metadata": {"name": "doomed-probe"},
-        "spec": {"schedulerName": "none", "containers": [container]},
-    }
-    await transport.create(PODS.path("default"), {"apiVersion": "v1", "kind": "Pod", **probe})
-    dry_run = {"dryRun": "All"}
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                await transport.create(PODS.path("default", "doomed-probe", "binding"), body, params=dry_run)
-            except (Invalid, Forbidden):
-                return
-            await asyncio.sleep(0.2)
-
-
 async def test_each_failure_costs_its_owner_only(site: Site) -> None:
-    await _refuse_bindings(site.transport)
+    await refuse_bindings(site.transport)
     spec = {
         "schedulerName": "muster",
         "restartPolicy": "Never",

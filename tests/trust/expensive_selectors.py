@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from musterlab import nodes, profiles
+from orchestrator.cluster.resources import DEVICE_CLASSES, NODES, RESOURCE_SLICES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from orchestrator.cluster.transport import Transport
 
 MAX_SELECTORS = 32
 DRIVER = "gpu.nvidia.com"
@@ -106,3 +112,51 @@ def prioritized(shape: str, name: str) -> dict[str, Any]:
         for index in range(8)
     ]
     return claim(name, {"name": "gpu", "firstAvailable": alternatives})
+
+
+def _published(node: str) -> dict[str, Any]:
+    devices = [
+        {
+            "name": f"gpu-{index}",
+            "attributes": {
+                "type": {"string": "gpu"},
+                "uuid": {"string": f"GPU-{node}-{index}"},
+                "productName": {"string": "NVIDIA A100-SXM4-40GB"},
+                "driverVersion": {"version": "550.163.1"},
+            },
+            "capacity": {"memory": {"value": "40Gi"}},
+        }
+        for index in range(8)
+    ]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"gpus-{node}"},
+        "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices},
+    }
+
+
+def device_class(name: str, *expressions: str) -> dict[str, Any]:
+    """A class of the devices for which all expressions are true."""
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": selectors},
+    }
+
+
+async def publish_nodes(transport: Transport, count: int, *, tainted: bool = False) -> None:
+    """Create the nodes `dra-0`, `dra-1`, … whose eight GPUs a driver publishes, and the class of GPUs."""
+    profile = profiles.load(profiles.DEFAULT_PROFILE)
+    capacity = {key: amount for key, amount in profile.capacity.items() if key != "nvidia.com/gpu"}
+    labels = {key: text for key, text in profile.labels.items() if not key.startswith("nvidia.com/")}
+    for number in range(count):
+        name = f"dra-{number}"
+        body = nodes.node(name, replace(profile, capacity=capacity, labels=labels), tainted=tainted)
+        await transport.create(NODES.path(), body)
+        await transport.create(RESOURCE_SLICES.path(), _published(name))
+    selector = f'device.driver == "{DRIVER}" && {OWN}.type == "gpu"'
+    await transport.create(DEVICE_CLASSES.path(), device_class(DRIVER, selector))

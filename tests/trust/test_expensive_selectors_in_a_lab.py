@@ -11,14 +11,10 @@ import json
 import os
 import time
 from collections import Counter
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from musterlab import nodes, profiles
 from musterlab.cluster import Lab, start
 from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.kubeconfig import load_access
@@ -27,19 +23,26 @@ from orchestrator.cluster.reflector import Reflector
 from orchestrator.cluster.resources import (
     DEVICE_CLASSES,
     JOBS,
-    NODES,
     PODS,
     RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
 )
 from orchestrator.cluster.transport import Transport
 from tests.cluster.waiting import running, until
-from tests.control.operators import must_all, muster, operator, prepare
-from tests.trust.expensive_selectors import SHAPES, claim, claims, prioritized
+from tests.control.operators import memory_cgroup, must_all, muster, operator, prepare, resident_peak
+from tests.trust.expensive_selectors import (
+    DRIVER,
+    SHAPES,
+    claim,
+    claims,
+    device_class,
+    prioritized,
+    publish_nodes,
+)
 from tests.trust.objects import HOME, THEIRS, job, template
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.lab
 
@@ -48,68 +51,7 @@ MAX_RESIDENT = 300 * MIB
 LIMIT = 512 * MIB
 MAX_SECONDS = 5.0
 NODE_COUNT = 8
-GPUS = 8
 OF_ONE_SHAPE = 12
-DRIVER = "gpu.nvidia.com"
-
-
-@contextmanager
-def memory_cgroup(limit: int) -> Iterator[Path | None]:
-    """Make a cgroup with this limit, and yield the file that takes processes; None where that is not possible."""
-    for top, limit_file, members in (
-        (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "tasks"),
-        (Path("/sys/fs/cgroup"), "memory.max", "cgroup.procs"),
-    ):
-        folder = top / f"muster-selectors-{os.getpid()}"
-        try:
-            folder.mkdir()
-            (folder / limit_file).write_text(str(limit))
-        except OSError:
-            continue
-        try:
-            yield folder / members
-        finally:
-            folder.rmdir()
-        return
-    yield None
-
-
-def resident_peak(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-
-
-def published(node: str) -> dict[str, Any]:
-    devices = [
-        {
-            "name": f"gpu-{index}",
-            "attributes": {
-                "type": {"string": "gpu"},
-                "uuid": {"string": f"GPU-{node}-{index}"},
-                "productName": {"string": "NVIDIA A100-SXM4-40GB"},
-                "driverVersion": {"version": "550.163.1"},
-            },
-            "capacity": {"memory": {"value": "40Gi"}},
-        }
-        for index in range(GPUS)
-    ]
-    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"gpus-{node}"},
-        "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices},
-    }
-
-
-def device_class(name: str, *expressions: str) -> dict[str, Any]:
-    selectors = [{"cel": {"expression": expression}} for expression in expressions]
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": {"selectors": selectors},
-    }
 
 
 @pytest.fixture
@@ -129,16 +71,7 @@ class Cluster:
         self.accepted: Counter[str] = Counter()
 
     async def publish(self) -> None:
-        profile = profiles.load(profiles.DEFAULT_PROFILE)
-        capacity = {key: amount for key, amount in profile.capacity.items() if key != "nvidia.com/gpu"}
-        labels = {key: text for key, text in profile.labels.items() if not key.startswith("nvidia.com/")}
-        for number in range(NODE_COUNT):
-            name = f"dra-{number}"
-            body = nodes.node(name, replace(profile, capacity=capacity, labels=labels))
-            await self._transport.create(NODES.path(), body)
-            await self._transport.create(RESOURCE_SLICES.path(), published(name))
-        selector = f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].type == "gpu"'
-        await self._transport.create(DEVICE_CLASSES.path(), device_class(DRIVER, selector))
+        await publish_nodes(self._transport, NODE_COUNT)
         for shape in ("loops", "long-texts", "texts-below-the-bound", "patterns"):
             expressions = [SHAPES[shape](seed) for seed in range(32)]
             await self._transport.create(DEVICE_CLASSES.path(), device_class(f"class-{shape}", *expressions))
