@@ -1,4 +1,4 @@
-"""The addresses and networks of a site file: what is none, and what overlaps."""
+"""The addresses and networks of a site file: invalid values and overlaps."""
 
 import ipaddress
 import re
@@ -19,7 +19,7 @@ _NUMBERS: Final = re.compile(r"[0-9.]+")
 
 
 def malformed(site: Site) -> Iterator[Finding]:
-    """Yield what is no address or network. Names of hosts are not resolved: no network is needed for a check."""
+    """Yield the invalid addresses and networks. Names of hosts are not resolved: no network is needed for a check."""
     for place, value in _values(site.data, ()):
         keys = [key for key in place if isinstance(key, str)]
         where, key = ".".join(map(str, place)), keys[-1]
@@ -42,7 +42,7 @@ def _fix(value: str, error: ValueError) -> str:
 
 
 def _values(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
-    """Yield every text below the file's own keys; what is under `vars` belongs to the roles."""
+    """Yield every text below the file's own keys. The values under `vars` belong to the roles."""
     if isinstance(value, str) and place:
         yield place, value
     elif isinstance(value, dict):

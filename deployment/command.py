@@ -269,7 +269,7 @@ def _records(run: "Run", decisions: "list[StagePlan]") -> list[dict[str, Any]]:
 
 
 def _print_plan(run: "Run", decisions: "list[StagePlan]", steps: "list[Step]") -> None:
-    """Print a line for each stage; below those that would run, what they do, where, and notes."""
+    """Print a line for each stage. For stages that would run, print their effect, their hosts, and notes."""
     from deployment.plan import listed
 
     width = max(len(decision.stage.name) for decision in decisions)
@@ -293,7 +293,7 @@ def _print_plan(run: "Run", decisions: "list[StagePlan]", steps: "list[Step]") -
 
 
 def _print_proofs(run: "Run", decisions: "list[StagePlan]") -> None:
-    """Print each stage with what was proved; where nothing was, the reason."""
+    """Print each stage with the facts that it proved; without any, the reason."""
     width = max(len(decision.stage.name) for decision in decisions)
     for decision in decisions:
         unproved = decision.reason if decision.verb != "run" else "its checks passed"

@@ -1,4 +1,4 @@
-"""What the installation of Kubernetes changes on the hosts beside Kubernetes itself, as data."""
+"""The changes on the hosts that the installation of Kubernetes makes beside Kubernetes itself, as data."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

@@ -1,16 +1,16 @@
-"""What the installer refuses or fails with.
+"""The errors of the installer.
 
 MusterError
 ├── UsageError
-│   └── SiteError         the site file, or what it asks for, cannot be meant (every problem with its line)
-└── InstallError          an installation could not go on
-    ├── StageFailed       a stage of it failed on a host (what, where, why, how to go on)
-    ├── HostsNotReached   everything else came to its end; hosts that did not answer are left
-    ├── Locked            another run on the same site goes on at this moment
-    ├── BundleError       a bundle is incomplete, or not what its manifest says
-    │   ├── FetchFailed   one thing could not be fetched, or is not what was asked for
-    │   └── DiskFull      there is no room for the rest; what is there stays
-    └── JournalError      what was done cannot be read or written down
+│   └── SiteError         the site file, or a value in it, is invalid (every problem with its line)
+└── InstallError          an installation could not continue
+    ├── StageFailed       a stage of it failed on a host (task, host, cause, command to continue)
+    ├── HostsNotReached   the stages ended on all other hosts; hosts that did not answer remain
+    ├── Locked            another run on the same site is active
+    ├── BundleError       a bundle is incomplete, or differs from its manifest
+    │   ├── FetchFailed   a file could not be fetched, or is not the requested one
+    │   └── DiskFull      the disk is full; the fetched files stay
+    └── JournalError      the journal cannot be read or written
 """
 
 from collections.abc import Sequence
@@ -27,32 +27,32 @@ class SiteError(UsageError):
 
 
 class InstallError(MusterError):
-    """An installation could not go on."""
+    """An installation could not continue."""
 
 
 class StageFailed(InstallError):
-    """A stage failed; the journal holds what and where."""
+    """A stage failed. The journal has the task and the host."""
 
 
 class HostsNotReached(InstallError):
-    """Hosts could not be reached; what could be done without them came to its end."""
+    """Hosts could not be reached. The stages ended on all other hosts."""
 
 
 class Locked(InstallError):
-    """Another run on the same site goes on at this moment."""
+    """Another run on the same site is active."""
 
 
 class JournalError(InstallError):
-    """What was done cannot be read or written down."""
+    """The journal cannot be read or written."""
 
 
 class BundleError(InstallError):
-    """A bundle cannot be built, is incomplete, or is not what its manifest says."""
+    """A bundle cannot be built, is incomplete, or differs from its manifest."""
 
 
 class FetchFailed(BundleError):
-    """One thing could not be fetched, or what came is not what was asked for."""
+    """A file could not be fetched, or is not the requested one."""
 
 
 class DiskFull(BundleError):
-    """There is no room for the rest; what has been fetched stays."""
+    """The disk is full. The fetched files stay."""

@@ -1,4 +1,4 @@
-"""The report of a failed task: its place, its message, the known cause and the fix."""
+"""The report of a failed task: its file and line, its message, the known cause and the fix."""
 
 import re
 from dataclasses import asdict, dataclass

@@ -60,7 +60,7 @@ class Fleet:
     def left_out_of(self, stage: Stage) -> dict[str, str]:
         """Return the hosts that a stage leaves out, with the reasons.
 
-        Kubernetes takes the control plane and etcd with it, whatever the limit says.
+        Kubernetes includes the control plane and etcd for every `--limit`.
         """
         hosts = self.hosts_of(stage)
         always = self.indispensable(hosts) if stage.name == KUBERNETES else []
@@ -84,7 +84,9 @@ class Fleet:
         return _OF_WHOLE_SITE
 
     def lost(self, stage: Stage, outcome: Outcome) -> dict[str, str]:
-        """Return the hosts that a stage lost while it came to its end on others, with what was said; else none."""
+        """Return the hosts that a stage lost while it ended on others, with their messages; otherwise an empty
+        dictionary.
+        """
         away = [host for host, counts in outcome.hosts.items() if counts["dark"]]
         rest = set(self.hosts_of(stage)) - set(away) - self.left_out.keys()
         failed = any(counts["failures"] for counts in outcome.hosts.values())
@@ -98,7 +100,9 @@ class Fleet:
         return [host for host in self.hosts_of(stage) if host in before and host in left_out]
 
     def arguments(self, stage: Stage, inventory: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-        """Return what `ansible-playbook` is given to leave hosts out: its `--limit`, and a variable for the roles."""
+        """Return the arguments of `ansible-playbook` that leave hosts out: its `--limit`, and a variable for the
+        roles.
+        """
         left_out = self.left_out_of(stage) if self.hosts_of(stage) else self.left_out
         if not left_out:
             return "", ()

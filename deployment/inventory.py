@@ -14,9 +14,9 @@ from orchestrator.distribution import installed_version
 
 
 def build(site: Site, state_dir: Path | None = None) -> dict[str, Any]:
-    """The inventory as Ansible's YAML plugin reads it. No secret is in it, only where to find each.
+    """Return the inventory as Ansible's YAML plugin reads it. It has no secrets, only references to them.
 
-    What a run leaves on the controller lies in the site's own directory below `state_dir`; no two sites share any.
+    Files that a run leaves on the controller are in the site's own directory below `state_dir`. Two sites share none.
     """
     directory = directory_of(site.name, state_dir)
     switches = site.get("network", "switches", default={})
@@ -63,7 +63,7 @@ def groups(inventory: dict[str, Any]) -> dict[str, list[str]]:
 
 
 def stage_variables(inventory: dict[str, Any], stage: str) -> dict[str, Any]:
-    """What decides on the work of a stage: the variables of its role, on all hosts and on each."""
+    """Return the inputs of a stage: the variables of its role, on all hosts and on each."""
     top = inventory["all"]
     mine = {name: value for name, value in top["vars"].items() if name.startswith(f"{stage}_")}
     mine["muster_version"] = top["vars"]["muster_version"]
@@ -82,9 +82,9 @@ def directory_of(site: str, state_dir: Path | None) -> Path:
 
 
 def kubeconfig(site: Site, directory: Path) -> Path:
-    """The access to the cluster: of the site file, what DeepOps leaves in the site's directory, or of the environment.
+    """Return the kubeconfig of the site file, else the one that DeepOps writes, or that of the environment.
 
-    A site that installs its own Kubernetes never takes the cluster that the environment happens to name.
+    A site that installs its own Kubernetes never uses the cluster that the environment happens to name.
     """
     path = site.get("kubernetes", "kubeconfig")
     if path:

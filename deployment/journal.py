@@ -59,7 +59,7 @@ def now() -> str:
 
 
 class Journal:
-    """The journal of one site. Reading needs no lock; `exclusive` must be held to write."""
+    """The journal of one site. Reading needs no lock. Writing needs the lock of `exclusive`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -140,7 +140,8 @@ class Journal:
         entry = {"at": now(), **entry}
         line = memoryview(f"{json.dumps(entry, sort_keys=True)}\n".encode())
         try:
-            # Without a buffer: closing a file writes what is left in one, after the half line has been taken back.
+            # Without a buffer: closing a file writes the rest of the buffer, after the incomplete line was
+            # removed.
             with self.path.open("ab", buffering=0) as file:
                 before = file.tell()
                 try:
@@ -232,7 +233,7 @@ class Journal:
         return entries
 
     def _move_torn_end(self) -> None:
-        """Keep what cannot be read beside the journal, so that new lines follow good ones."""
+        """Move unreadable lines to a file beside the journal, so that new lines follow complete ones."""
         if not self.torn:
             return
         lines = self.path.read_bytes().split(b"\n")
@@ -265,7 +266,7 @@ class _Options(msgspec.Struct):
 
 
 class _Line(msgspec.Struct):
-    """The types of what is read of a line; a line may have more."""
+    """The types of the fields of a line that are read. A line may have more."""
 
     event: str
     at: str = ""
@@ -288,7 +289,7 @@ _NEEDED: Final = {
     "ended": ("stage", "result"),
     "finished": ("run",),
 }
-"""By event, what a line must have. Lines of other events, of a newer muster, are passed over."""
+"""By event, the fields that a line must have. Lines of other events, of a newer muster, are skipped."""
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""What runs with what: rows with source and date; each stage checks a site against its own."""
+"""The compatible versions: rows with source and date. Each stage checks a site against its own."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -19,7 +19,7 @@ def tables() -> dict[str, list[dict[str, Any]]]:
 
 
 def gpus_of(host: Mapping[str, Any]) -> int | None:
-    """How many GPUs the host must have, by its own entry or its model; None where nobody says."""
+    """Return the number of GPUs that the host must have, by its own entry or its model; None if unknown."""
     if "gpus" in host:
         return int(host["gpus"])
     rows = (row for row in tables()["models"] if host.get("model") in row["models"])

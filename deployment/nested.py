@@ -1,4 +1,4 @@
-"""What an Ansible does that a task of ours has started: its events, read from a file while it writes them."""
+"""The events of an Ansible that a task of ours has started, read from a file while it writes them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Decides what a run does with each stage, and why, from the site, the journal and the request alone."""
+"""Decides whether a run does each stage, and why, from the site, the journal and the request alone."""
 
 import hashlib
 import json
@@ -40,7 +40,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """What the run does with a stage, and why."""
+    """The decision of the run on a stage, and the reason."""
 
     stage: Stage
     verb: str
@@ -66,9 +66,9 @@ def decide(
     last: str | None = None,
     goes_on: bool = False,
 ) -> list[StagePlan]:
-    """Decide on every stage in order: none before `first` or after `last`.
+    """Decide on every stage in order. Stages before `first` or after `last` are left out.
 
-    From `first` on also those that are done, unless the run goes on with an earlier one.
+    From `first` on, finished stages run again, unless the run continues an earlier one.
     """
     names = [stage_facts.stage.name for stage_facts in facts]
     begin = names.index(first) if first else 0

@@ -16,9 +16,9 @@ from orchestrator.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage. `title` says what it is for; `hosts` is the Ansible group that it works on.
+    """One stage. `title` says its purpose. `hosts` is its Ansible group.
 
-    `tags` chooses the stage's own play where the playbook has others; `variables` are `name=value` for this run.
+    `tags` chooses the stage's own play if the playbook has others. `variables` are `name=value` for this run.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Stage:
 
     @property
     def definition(self) -> StageDefinition:
-        """What is known of the stage beside its playbook."""
+        """The definition of the stage beside its playbook."""
         return definition_of(self.name)
 
 

@@ -1,4 +1,4 @@
-"""The proxy of a site: what is fetched goes through it, what belongs to the site does not."""
+"""The proxy of a site: downloads use it, connections to addresses of the site do not."""
 
 import re
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ _URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9.-]*
 
 
 def problems(site: Site) -> Iterator[Finding]:
-    """Yield what is wrong with the URLs. None is repeated: one that is refused may have a password in it."""
+    """Yield the errors in the URLs. None is repeated, because a refused URL may contain a password."""
     for key in ("http", "https"):
         url = site.get("network", "proxy", key)
         if url is None or _URL.fullmatch(url):
@@ -31,7 +31,9 @@ def problems(site: Site) -> Iterator[Finding]:
 
 
 def direct(site: Site) -> list[str]:
-    """Return what is reached without the proxy: addresses of the site, the cluster's networks, what the file names."""
+    """Return the hosts without the proxy: addresses of the site, the cluster's networks, and those that the file
+    names.
+    """
     ontap = site.get("storage", "ontap", default={})
     lifs = [*ontap.get("data_lifs", []), ontap.get("svm_management_lif", {})]
     addresses = [
@@ -51,7 +53,7 @@ def direct(site: Site) -> list[str]:
 
 
 def environment(site: Site) -> dict[str, str]:
-    """Return the environment of what fetches through the proxy; empty for a site without one."""
+    """Return the environment of programs that download through the proxy; empty for a site without one."""
     http = site.get("network", "proxy", "http")
     if http is None:
         return {}

@@ -1,4 +1,4 @@
-"""The check before Ansible that every host can be reached over SSH and has what Ansible needs."""
+"""The check before Ansible that every host can be reached over SSH and meets the requirements of Ansible."""
 
 import re
 import shlex
@@ -27,7 +27,7 @@ _FACTS: Final = (
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a host cannot be worked on, and what to do about it."""
+    """The reason why a host cannot be used, and the fix."""
 
     host: str
     cause: str
@@ -84,7 +84,7 @@ def _target(values: dict[str, Any]) -> str:
 
 
 def _connection_problem(name: str, values: dict[str, Any], said: str) -> Problem:
-    """Return what OpenSSH said in words; where a jump host is the cause, its words name that one."""
+    """Return the message of OpenSSH as a problem. If a jump host is the cause, the message names that one."""
     user = values.get("ansible_user", "the present user")
     target = _target(values)
     over = " (over the jump host)" if "ProxyCommand" in str(values.get("ansible_ssh_common_args", "")) else ""
@@ -129,7 +129,7 @@ def _connection_problem(name: str, values: dict[str, Any], said: str) -> Problem
 
 
 def _fact_problems(name: str, values: dict[str, Any], reply: str) -> Iterator[Problem]:
-    """Yield what would stop Ansible on the host: no Python, a wrong clock, no root."""
+    """Yield the conditions that would stop Ansible on the host: no Python, a wrong clock, no root."""
     facts = dict(line.split(" ", 1) for line in reply.splitlines() if " " in line)
     checks: list[tuple[str, Callable[[str], bool], str, str]] = [
         ("python", bool, "there is no Python on it", "install the package python3"),

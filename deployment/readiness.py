@@ -17,7 +17,7 @@ _CLUSTER_STAGE: Final = deepops.STAGE.name
 def missing_requirements(
     site: Site, variables: Mapping[str, Any], decisions: Sequence[StagePlan], *, installs: bool
 ) -> list[Finding]:
-    """Return every missing requirement with its place in the site file. `variables` are those of all hosts."""
+    """Return every missing requirement with its entry in the site file. `variables` are those of all hosts."""
     return [
         *_ansible(site),
         *(_of_stages(site, variables, decisions) if installs else ()),

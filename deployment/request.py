@@ -1,4 +1,4 @@
-"""One command on a site with its options, as the journal keeps it to go on."""
+"""One command on a site with its options, as the journal keeps it so that a later run can continue."""
 
 import shlex
 from dataclasses import dataclass
@@ -29,17 +29,17 @@ class Request:
     accept_irreversible: bool = False
     accept_runtime_purge: bool = False
     goes_on: bool = False
-    """Whether it goes on with an earlier run: what is verified is not done again, also where that said `--from`."""
+    """Whether it continues an earlier run: verified stages are not done again, even if that run had `--from`."""
 
     def command(self) -> str:
-        """Return the command line that goes on with it."""
+        """Return the command line that continues it."""
         words = ["muster", VERIFY if self.action == VERIFY else "resume", "-i", str(self.inventory)]
         words += ["--state-dir", str(self.state_dir)] if self.state_dir else []
         words += ["--limit", self.limit] if self.limit and self.action == VERIFY else []
         return shlex.join(words)
 
     def options(self) -> dict[str, Any]:
-        """What the journal must know to go on."""
+        """Return the options that the journal needs to continue."""
         return {
             "first": self.first,
             "last": self.last,

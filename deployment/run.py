@@ -1,4 +1,4 @@
-"""One run on a site: plan, stage after stage, a journal line for each, and a failure that says how to go on."""
+"""One run on a site: plan, stage after stage, a journal line for each, and a failure with the command to continue."""
 
 import contextlib
 import os
@@ -69,7 +69,7 @@ class Run:
             raise site_error(self.site.document.path, problems)
 
     def _open_bundle(self) -> use.Bundle | None:
-        """Let the variables of the roles name what the bundle holds, whatever the site file says."""
+        """Set the variables of the roles to the files of the bundle. They replace values of the site file."""
         trust = Trust(self.request.bundle_sha256, self.request.bundle_key)
         if self.request.bundle is None:
             if trust != Trust():
@@ -82,7 +82,7 @@ class Run:
         return bundle
 
     def plan(self) -> list[StagePlan]:
-        """Decide what would be done with each stage, and why."""
+        """Decide on each stage whether it would run, and why."""
         records = {} if self.request.action in {VERIFY, TEARDOWN} else self._last_records()
         decisions = decide(
             [self._facts(stage) for stage in self.stages],
@@ -128,7 +128,7 @@ class Run:
         return steps, installed.problem
 
     def sentence(self, decision: StagePlan) -> str:
-        """Return what a stage that runs does on the site, or removes from it."""
+        """Return the effect of a running stage on the site, or of its removal, in a sentence."""
         definition = decision.stage.definition
         if decision.verb != RUN:
             return ""
@@ -389,7 +389,7 @@ class Run:
             raise UsageError(f"--from {first} comes after --until {last}")
 
     def missing_requirements(self, decisions: Sequence[StagePlan]) -> list[Finding]:
-        """Return what the decisions need and the controller does not have, with the entry of the site file."""
+        """Return the requirements of the decisions that the controller lacks, with the entry of the site file."""
         values = self.inventory["all"]["vars"]
         installs = self.request.action in {INSTALL, UPGRADE}
         return readiness.missing_requirements(self.site, values, decisions, installs=installs)

@@ -37,7 +37,7 @@ _POLL_SECONDS: Final = 1
 
 @dataclass
 class Outcome:
-    """How a playbook ended. `hosts` maps each host to the number of its tasks by how they went."""
+    """The result of a playbook. `hosts` has for each host the number of its tasks by their result."""
 
     ok: bool = False
     interrupted: bool = False
@@ -45,7 +45,7 @@ class Outcome:
     hosts: dict[str, dict[str, int]] = field(default_factory=dict)
     problem: str = ""
     proved: list[str] = field(default_factory=list)
-    """What the tasks named `Say what is proved` said, with the host where that is not the controller."""
+    """The messages of the tasks named `Say what is proved`, with the host unless it is the controller."""
 
     @property
     def changed(self) -> int:
@@ -67,10 +67,11 @@ class Playbook:
 
 
 class Runner:
-    """Runs playbooks on one inventory. `secrets` are texts that no log may hold.
+    """Runs playbooks on one inventory. `secrets` are texts that no log may contain.
 
-    `lock` is the file that is locked as long as anything of a run goes on, also when muster was killed.
-    `hidden` are variables for the environment of Ansible alone: ansible-runner writes the one it is given into a file.
+    `lock` is a file that is locked while any process of a run is active, also if muster was killed. `hidden` are
+    variables for the environment of Ansible alone, because ansible-runner writes the environment that it is given
+    into a file.
     """
 
     def __init__(
@@ -226,9 +227,9 @@ class Runner:
             os.environ.update(before)
 
     def _poll(self, private: Path, listener: "_Listener") -> bool:
-        """Tell what a nested Ansible does, and end the subreaper on an interrupt.
+        """Report the events of a nested Ansible, and end the subreaper on an interrupt.
 
-        Returns False: ansible-runner would leave children of Ansible.
+        Returns False, because ansible-runner would leave children of Ansible.
         """
         listener.follow()
         if self._interrupted():
@@ -243,7 +244,9 @@ class Runner:
 
 
 class _Listener:
-    """Called by ansible-runner for each event; returning True keeps the event's file, which nobody needs."""
+    """Called by ansible-runner for each event. It does not return true, so that the unneeded file of the event is
+    deleted.
+    """
 
     def __init__(
         self,
@@ -265,7 +268,7 @@ class _Listener:
         self._nested_failures: dict[str, Failure] = {}
 
     def follow(self) -> None:
-        """Tell what an Ansible did that a task has started, since the last call."""
+        """Report the events since the last call of an Ansible that a task has started."""
         for event in self.nested.read():
             self._write(self._hide(nested.log_line(event)) + "\n")
             kind = event["kind"]
@@ -275,7 +278,7 @@ class _Listener:
                 failure = nested.failure_of(event)
                 self._nested_failures[failure.host] = replace(failure, message=self._hide(failure.message))
             elif "host" in event:
-                self._nested_failures.pop(event["host"], None)  # a rescue, or a block that goes on
+                self._nested_failures.pop(event["host"], None)  # a rescue, or a block that continues
                 self._progress.update(f"{self._label}: {event['host']}: {event['task']}")
 
     def __call__(self, event: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""What a site file says: its entries, their lines, its secrets; `deployment.site_file` reads and checks it."""
+"""The content of a site file: its entries, their lines, its secrets. `deployment.site_file` reads and checks it."""
 
 import os
 import re
@@ -27,7 +27,7 @@ Place = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong or missing, and what to do about it, with the entry of the site file that it is about."""
+    """A problem or a missing value, with its fix and its entry in the site file."""
 
     place: Place
     message: str
@@ -119,7 +119,7 @@ class Site:
         return [self.problem(finding.place, finding.message) for finding in findings]
 
     def secrets(self) -> Iterator[tuple[Place, dict[str, str]]]:
-        """Yield every reference to a secret and its place in the file."""
+        """Yield every reference to a secret, with its entry in the file."""
         yield from _secrets(self.data, ())
 
 

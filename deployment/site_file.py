@@ -1,4 +1,4 @@
-"""The site file read, and checked against the schema and for what a schema cannot say, before anything runs."""
+"""The site file, read and checked before anything runs: by the schema, and for errors that a schema cannot find."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def _schema_problems(site: Site) -> list[str]:
 
 
 def _describe_error(place: Place, error: ValidationError) -> Iterator[tuple[Place, str]]:
-    """Yield a schema error as messages for people, with their places."""
+    """Yield a schema error as messages for people, each with its entry."""
     value: Any = error.instance
     expected: Any = error.validator_value
     where = ".".join(map(str, place)) or "the file"

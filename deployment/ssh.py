@@ -7,7 +7,7 @@ from typing import Any, Final
 from deployment.site import Site
 
 DIRECT: Final = "none"
-"""What a host's `jump` says where it is reached directly and the others are not."""
+"""The value of a host's `jump` if it is reached directly and the others are not."""
 
 CHECKED: Final = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes")
 """Options of every connection: nothing is asked on a terminal, and a key that is not known is refused."""
@@ -28,9 +28,9 @@ def connection(site: Site, host: dict[str, Any]) -> dict[str, Any]:
 
 
 def common_arguments(site: Site, host: dict[str, Any]) -> list[str]:
-    """Return what `ssh` is given for a host beside address, port, user and key; kubespray's is given the same.
+    """Return the options of `ssh` for a host beside address, port, user and key. kubespray's `ssh` gets the same.
 
-    The jump host is a ProxyCommand and no ProxyJump, which hands on neither the key nor the file of host keys.
+    The jump host is a ProxyCommand. A ProxyJump would get neither the key nor the file of host keys.
     """
     known = site.get("access", "known_hosts")
     options = ["-o", f"UserKnownHostsFile={_expanded(known)}"] if known else []

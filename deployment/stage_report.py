@@ -1,4 +1,4 @@
-"""What a run says of a stage that has ended: how, on which hosts, why, and how to go on."""
+"""The report of a finished stage: its result, its hosts, the cause, and the command to continue."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ class StageReport:
         self.progress(f"{label}: {result if not self.request.check or result == FAILED else 'checked'}")
 
     def say_failures(self) -> None:
-        """Say what failed, and where the log is."""
+        """Print the failures, and the path of the log."""
         for failure in self.outcome.failures:
             for line in failure.lines():
                 self.progress(f"  {line}")
@@ -38,7 +38,7 @@ class StageReport:
         self.progress(f"  log     {self.log}")
 
     def error(self, stage: str, result: str) -> StageFailed:
-        """Say what failed, unless the stage was interrupted; return the error that ends the run."""
+        """Print the failures, unless the stage was interrupted. Return the error that ends the run."""
         resume = self.request.command()
         if result == INTERRUPTED:
             return StageFailed(f"stage {stage} was interrupted; continue with: {resume}")

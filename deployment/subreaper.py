@@ -1,12 +1,20 @@
 """The subreaper: starts ansible-playbook for muster and ends every process of the run when the run ends.
 
-ansible-runner kills ansible-playbook alone, and a muster that is killed kills nothing: Ansible's workers have sessions
-of their own, and they, or the DeepOps that one of them runs, would go on beside the next run. This process adopts them
-all (PR_SET_CHILD_SUBREAPER). On a signal, or when muster dies, it ends every descendant; it holds a lock until then.
+ansible-runner kills only ansible-playbook, and a killed muster kills no process. Ansible's workers have sessions of
+their own. They, or the DeepOps that one of them runs, would continue beside the next run.
 
-It is run as a file, with the standard library alone, on Linux. `MUSTER_SUBREAPER_OPTIONS` names a JSON file with
-`program`, `parent` (muster's process), `lock`, `process` (the file that gets the subreaper's process number), `private`
-(the directory of the run), `path`, and `secrets` (a file with variables for Ansible's environment).
+This process adopts them all (PR_SET_CHILD_SUBREAPER). On a signal, or when muster dies, it ends every descendant. It
+holds a lock until then.
+
+It is run as a file, with the standard library alone, on Linux. `MUSTER_SUBREAPER_OPTIONS` names a JSON file with:
+
+- `program`
+- `parent` (muster's process)
+- `lock`
+- `process` (the file that gets the subreaper's process number)
+- `private` (the directory of the run)
+- `path`
+- `secrets` (a file with variables for Ansible's environment)
 """
 
 import contextlib

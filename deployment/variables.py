@@ -1,6 +1,6 @@
-"""What the site file says, as variables of the roles.
+"""The values of the site file as variables of the roles.
 
-A variable begins with the name of its role. What is left out here has its default in the role.
+A variable begins with the name of its role. A value that is left out here has its default in the role.
 """
 
 from typing import Any

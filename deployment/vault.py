@@ -19,7 +19,7 @@ PASSWORD_PROGRAM: Final = Path(__file__).parent / "data" / "bin" / "vault-passwo
 
 @dataclass(frozen=True)
 class Vault:
-    """An opened vault. `environment` is what Ansible needs to open it too; `texts` are its secrets."""
+    """An opened vault. `environment` has the variables with which Ansible opens it too. `texts` are its secrets."""
 
     path: Path
     environment: Mapping[str, str] = field(repr=False)

@@ -1,9 +1,14 @@
 """Builds the operator's image without a container engine: `python -m image.build DIRECTORY`, or `make image`.
 
-One layer has four parts: Debian's packages by mmdebstrap; the base dependencies and the extra `web` by uv with the
-hashes of uv.lock; muster's own wheel; the library that limits GPU memory, by this machine's C compiler. It has no
-time or place of the build, so the same inputs give the same digest. With `--packages DIRECTORY` it stops after the
-Python packages, and the Containerfile continues. Standard library only.
+One layer has four parts:
+
+- Debian's packages, by mmdebstrap
+- the base dependencies and the extra `web`, by uv with the hashes of uv.lock
+- muster's own wheel
+- the library that limits GPU memory, by this machine's C compiler
+
+It has no time or path of the build, so the same inputs give the same digest. With `--packages DIRECTORY` it stops
+after the Python packages, and the Containerfile continues. Standard library only.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Times the whole way through a real API server: from a job's creation until its pod is bound to a node.
 
-In the same run, on the same server and under the same watches, a raw client binds pods of the same kind as fast as
-the server lets it. So the operator's figure can be read as a portion of the capacity of the machine.
+In the same run, a raw client binds pods of the same kind as fast as the server lets it. It has the same server and
+the same watches. So the operator's figure can be read as a portion of the capacity of the machine.
 """
 
 import asyncio

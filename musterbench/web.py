@@ -1,8 +1,10 @@
 """The speed and cost of the pages of `muster web`: first pages, updates for many people at once, memory.
 
-The server is a process with a history. In front of it are people, each with a token and a session, who see the whole
-cluster. Behind it is an API server that takes nearly no time. An update is a starting job: its pod, the job, its GPU
-and the figures of its project change, and with them every open page.
+The server is a process with a history. Its users each have a token and a session, and see the whole cluster. Behind
+it is an API server that takes nearly no time.
+
+An update is a starting job: its pod, the job, its GPU and the figures of its project change, and with them every open
+page.
 """
 
 import asyncio

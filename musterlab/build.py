@@ -1,10 +1,17 @@
 """Builds programs from the Go module proxy, as `go.mod` and `go.sum` pin them.
 
-There are five sets here: the control plane, one of the lowest Kubernetes for muster, the programs of real nodes,
-Kubernetes' own scheduler for comparison, and an ingress controller. `musterlab.gpus` has two more,
-`musterlab.storage` one. All but the first are built only when they are needed. The lowest Kubernetes, containerd,
-Traefik and the storage's sidecars have their own modules, so that their dependencies do not change those of
-Kubernetes.
+There are five sets here:
+
+- the control plane
+- the control plane of the lowest Kubernetes for muster
+- the programs of real nodes
+- Kubernetes' own scheduler, for comparison
+- an ingress controller
+
+`musterlab.gpus` has two more, `musterlab.storage` one. All but the first are built only when they are needed.
+
+The lowest Kubernetes, containerd, Traefik and the storage's sidecars have their own modules. So their dependencies do
+not change those of Kubernetes.
 """
 
 import contextlib

@@ -3,11 +3,11 @@
 LabError
 ├── BinariesError     the control plane's programs are nowhere to be found, and cannot be built
 ├── StateError        the state or cache directory cannot be used
-├── ProfileError      a node profile says something that cannot be meant
-├── PortTaken         a port that was asked for is in use
-├── RealNodesUnavailable  this machine lacks what real nodes need
+├── ProfileError      a node profile has an invalid value
+├── PortTaken         a requested port is in use
+├── RealNodesUnavailable  this machine lacks a requirement of real nodes
 ├── StartError        a process of the lab did not come up
-├── LabConflict       a lab of that name exists and is not the one that is asked for
+├── LabConflict       a lab of that name exists with other properties than the requested ones
 └── LabNotFound       there is no lab of that name
 """
 

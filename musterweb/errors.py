@@ -1,11 +1,11 @@
 """Errors that keep a request from being answered, in the words of the pages.
 
 WebError            root
-├── SignInNeeded        nobody is signed in by this cookie, or no longer
-├── Refused             the request itself cannot be meant: another site's, too large, without its token
-├── TooMany             so many people or pages are there that no more are taken
+├── SignInNeeded        no user is signed in by this cookie, or no longer
+├── Refused             the request itself is invalid: another site's, too large, without its token
+├── TooMany             the maximum number of users or pages is reached
 ├── NotThere            there is nothing of that name to be shown, or nothing that can be read
-├── HistoryAway         where the figures of the past are kept gives none
+├── HistoryAway         the store of the history does not answer
 └── ProviderAway        the identity provider does not answer, or nothing that can be used
 """
 

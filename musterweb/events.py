@@ -22,6 +22,7 @@ async def follow(person: Person, render: Render, is_over: Callable[[], bool]) ->
 
     A body that cannot be rendered is tried again on each beat. Until then the page is not current, and the reason is
     shown. Data that the person may not see any more, or that belongs to a deleted project, is removed from the page.
+
     The time of all events is that of the body that the browser shows, "" if this stream has sent none.
     """
     number, digest, failure, shown_at = -1, b"", "", ""

@@ -1,8 +1,11 @@
-"""An identity provider (OpenID Connect), as far as signing in takes one: codes become tokens, and tokens newer tokens.
+"""An identity provider (OpenID Connect), as far as signing in needs one. A code becomes tokens, and tokens become
+newer ones.
 
 A person gets an ID token, which the API server accepts by its own settings (`--oidc-issuer-url`). The API server
-decides about rights. This module proves two things that the API server cannot know: the token answers the question of
-this browser (its nonce), and a renewed token belongs to the same person.
+decides about rights. This module proves two things that the API server cannot know:
+
+- the token answers the question of this browser (its nonce)
+- a renewed token belongs to the same person
 """
 
 import base64

@@ -51,6 +51,7 @@ def _increase(counter: str) -> str:
 
     `increase` alone extrapolates, and misses the increase between the last value of one window and the first of the
     next. Here each step begins with the last value of the step before, so the sum over a span is the counted number.
+
     A new series began at 0 if its operator led a step ago, and so did a series that fell between two steps. If an
     operator restarted within the step, or was not scraped before, `increase` is used.
     """

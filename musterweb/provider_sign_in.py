@@ -2,8 +2,8 @@
 
     POST /sign-in/provider ──a cookie, and a page that leads on──> the provider ──code, state──> /sign-in/callback
 
-State, nonce and PKCE verifier are derived from the cookie and a key of this process. So nothing is stored for people
-who begin a sign-in. An answer is valid only in the browser that began, for some minutes, once.
+State, nonce and PKCE verifier are derived from the cookie and a key of this process, so no sign-in is stored before
+it ends. An answer is valid only in the browser that began, for some minutes, once.
 """
 
 import base64

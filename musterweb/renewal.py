@@ -39,8 +39,8 @@ class Renewal:
         """Take newer tokens of the same person. Raises SignInNeeded where there are none, and ProviderAway."""
         answer = await self._provider.refresh(self.tokens.refresh_token)
         if answer.refresh_token:
-            # before anything can fail: where they rotate, the earlier one is worth nothing any more, and to show
-            # it again is taken as theft (RFC 9700, 4.14.2)
+            # Before anything can fail: if tokens rotate, the earlier one is invalid from now on. To show it
+            # again counts as theft (RFC 9700, 4.14.2).
             self.tokens = replace(self.tokens, refresh_token=answer.refresh_token)
         proved = await self._provider.prove_renewed(answer, self.tokens.subject)
         self.tokens = replace(proved, refresh_token=self.tokens.refresh_token)

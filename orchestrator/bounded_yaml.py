@@ -1,4 +1,4 @@
-"""YAML of which nobody can make more than it seems: a few aliases that repeat aliases stand for billions of entries."""
+"""YAML with a bound on its expanded size: a few aliases that repeat aliases can stand for billions of entries."""
 
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class TooLarge(yaml.YAMLError):
-    """A document stands for more entries than anybody writes; `line` is where."""
+    """A document stands for more entries than the bound. `line` is the line at which it exceeds the bound."""
 
     def __init__(self, node: yaml.Node, message: str) -> None:
         super().__init__(message)

@@ -105,8 +105,9 @@ library in its containers.
 """
 
 GPU_UUIDS_ANNOTATION: Final = f"{GROUP}/gpu-uuids"
-"""On a pod with a GPU fraction of a device plugin, written in the request that binds it: comma separated UUIDs of its
-GPUs, which its containers have as NVIDIA_VISIBLE_DEVICES.
+"""On a pod with a GPU fraction of a device plugin: comma separated UUIDs of its GPUs.
+
+It is written in the request that binds the pod. The containers have the value as NVIDIA_VISIBLE_DEVICES.
 """
 
 GPU_RESERVATIONS_ANNOTATION: Final = f"{GROUP}/gpu-reservations"
@@ -134,8 +135,10 @@ the GPUs that are reserved for it. Emptied when the pod is bound.
 """
 
 SUCCESSOR_NOMINATION_ANNOTATION: Final = f"{GROUP}/successor-nomination"
-"""On a pod that muster evicts, if the pod that its controller makes next is nominated: `node:0,1`, the node and the
-indices of its GPUs there. Counts only after the API server itself reports the eviction.
+"""On a pod that muster evicts, if the pod that its controller makes next is nominated.
+
+`node:0,1` is the node and the indices of its GPUs there. It counts only after the API server itself reports the
+eviction.
 """
 
 MIN_MEMBER_ANNOTATION: Final = f"{GROUP}/min-member"

@@ -1,1 +1,1 @@
-"""Replays scenarios against a cluster, judges what happened, and writes a report that others can check."""
+"""Replays scenarios against a cluster, judges the events, and writes a report that others can check."""

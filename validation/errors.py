@@ -34,7 +34,7 @@ class WaiverError(ValidationError):
 
 
 class LayerError(ValidationError):
-    """What a tool of a host printed is not what it prints."""
+    """The output of a host tool does not match its documented format."""
 
 
 class HostError(ValidationError):
@@ -44,4 +44,4 @@ class HostError(ValidationError):
 
 
 class UnreachableHostError(HostError):
-    """A host cannot be reached or logged in to. The message says what to do about it."""
+    """A host cannot be reached, or the login fails. The message has the remedy."""

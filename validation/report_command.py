@@ -1,4 +1,4 @@
-"""`muster report`: what can be done with the directory of a report, without the cluster."""
+"""`muster report`: commands for the directory of a report, without the cluster."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

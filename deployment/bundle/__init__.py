@@ -1,1 +1,1 @@
-"""What an installation without the internet needs, in one directory: built, verified, pushed and used."""
+"""All files for an installation without the internet, in one directory: built, verified, pushed and used."""

@@ -1,4 +1,4 @@
-"""Builds a bundle: fetches all its contents, goes on past failures, and writes the manifest."""
+"""Builds a bundle: fetches all its contents, continues after failures, and writes the manifest."""
 
 import asyncio
 import shutil
@@ -18,7 +18,7 @@ ARCHITECTURE: Final = "amd64"
 
 
 class Builder:
-    """One run of building into `root`. A second run fetches what the first one could not."""
+    """One run of building into `root`. A second run fetches the files that the first one could not."""
 
     def __init__(self, root: Path, site: str, mirrors: Mirrors, progress: Reporter) -> None:
         self._root = root
@@ -32,7 +32,7 @@ class Builder:
         self._missing: list[Missing] = []
 
     async def run(self, contents: Contents) -> tuple[Manifest, str]:
-        """Fetch everything. Returns the manifest and its SHA-256; raises DiskFull when there is no room."""
+        """Fetch everything. Return the manifest and its SHA-256. Raises DiskFull if the disk is full."""
         self._root.mkdir(parents=True, exist_ok=True)
         full: DiskFull | None = None
         async with Fetcher(self._root, self._mirrors, self._progress, self._before.files) as fetcher:
@@ -41,7 +41,8 @@ class Builder:
             except DiskFull as error:
                 full = error
         if full is not None:
-            # The manifest of before stays: it still says what is there, and this disk has no room for another.
+            # The earlier manifest stays: it still describes the files, and this disk has no space for
+            # another one.
             raise full
         return self._write(contents)
 

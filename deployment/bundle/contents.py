@@ -98,7 +98,7 @@ class Derivation:
         return values
 
     def _text(self, role: str, name: str) -> str:
-        """Return a variable as text. What the site file says is data; only texts of the roles are templates."""
+        """Return a variable as text. Values of the site file are data; only texts of the roles are templates."""
         site_values = self._inventory["all"]["vars"]
         text = str(self._role(role).get(name, ""))
         if name not in site_values and "{{" in text:

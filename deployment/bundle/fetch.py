@@ -1,4 +1,4 @@
-"""Fetches over HTTP: through the map of mirrors, in pieces that a later run goes on with, proved by digests."""
+"""Fetches over HTTP: through the map of mirrors, with partial files that a later run continues, checked by digests."""
 
 import asyncio
 import base64
@@ -76,8 +76,8 @@ class Fetcher:
     ) -> File:
         """Fetch `url` to `path` of the bundle, unless it is there already. Raises FetchFailed or DiskFull.
 
-        Without `sha256` the origin is trusted the first time, and what an earlier run recorded after that; `fresh`
-        asks the origin each time.
+        Without `sha256` the origin is trusted the first time, and later the digest that an earlier run recorded. With
+        `fresh` the origin is asked each time.
         """
         target = self.root / path
         async with self._paths.setdefault(target, asyncio.Lock()), self._gate:

@@ -20,7 +20,7 @@ _BRANCH: Final = "refs/heads/bundle"
 _SECONDS: Final = 3600
 _SCHEMES: Final = frozenset({"https", "ssh", "http", "file"})
 _SUBMODULE_SCHEMES: Final = frozenset({"https", "ssh"})
-"""What a repository may name in its .gitmodules: nothing that reads this machine or is not encrypted."""
+"""The schemes that a repository may have in its .gitmodules: none that reads this machine or is not encrypted."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOST: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9.:\[\]_-]*")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -28,7 +28,7 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 @dataclass(frozen=True)
 class Checkout:
-    """A repository at a release: `commit` where it is known, else what the tag or branch `release` is now."""
+    """A repository at a release: `commit` if it is known, else the present commit of the tag or branch `release`."""
 
     name: str
     url: str
@@ -38,7 +38,7 @@ class Checkout:
 
 
 def fetch(root: Path, mirrors: Mirrors, checkout: Checkout, known: dict[str, Item]) -> list[Item]:
-    """Fetch it and its submodules; a run that was cut goes on with what git has. Raises FetchFailed or DiskFull."""
+    """Fetch it and its submodules. A later run continues an interrupted fetch. Raises FetchFailed or DiskFull."""
     url = mirrors.map(checkout.url)
     check_url(checkout.url, _SCHEMES)
     check_url(url, _SCHEMES)
@@ -66,7 +66,7 @@ def fetch(root: Path, mirrors: Mirrors, checkout: Checkout, known: dict[str, Ite
 
 
 def check_url(url: str, schemes: Collection[str]) -> None:
-    """Refuse what git would take for an option, a command or a transport of another kind. Raises FetchFailed."""
+    """Refuse a URL that git would read as an option, a command or another kind of transport. Raises FetchFailed."""
     try:
         parts = urlsplit(url)
     except ValueError as error:

@@ -1,4 +1,6 @@
-"""The manifest of a bundle: every file in it with origin, size and digest, and the proof that it still holds."""
+"""The manifest of a bundle: every file in it with origin, size and digest, and the check that the files still match
+it.
+"""
 
 import hashlib
 import os
@@ -14,11 +16,13 @@ from orchestrator.progress import Reporter
 
 MANIFEST: Final = "manifest.json"
 SIGNATURE: Final = "manifest.json.sig"
-"""A signature of the manifest, where somebody made one; of all files in a bundle, these two alone are not in it."""
+"""The optional signature of the manifest. It and the manifest are the only files of a bundle that
+the manifest omits.
+"""
 
 SBOM: Final = "sbom.cdx.json"
 WORK: Final = ".partial"
-"""What is being fetched; a bundle that is complete has no such directory."""
+"""The directory of unfinished files. A complete bundle has no such directory."""
 
 
 class File(msgspec.Struct, frozen=True, order=True):
@@ -72,7 +76,7 @@ class Manifest(msgspec.Struct, frozen=True):
         return by_path | ({self.sbom.path: self.sbom} if self.sbom else {})
 
     def write(self, root: Path) -> str:
-        """Write it into the bundle, whole or not at all, and return its SHA-256. A signature of before goes."""
+        """Write it into the bundle atomically, and return its SHA-256. An earlier signature is removed."""
         content = msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
         (root / SIGNATURE).unlink(missing_ok=True)
         replace(root / MANIFEST, content)

@@ -23,7 +23,7 @@ class Mirrors:
 
 
 def read(path: Path) -> Mirrors:
-    """The map of a YAML file. Raises SiteError with the line of what is no URL."""
+    """Return the map of a YAML file. Raises SiteError with the line of an invalid URL."""
     document = SiteDocument(path)
     return Mirrors(_checked(document))
 

@@ -1,7 +1,7 @@
-"""Debian packages with all that they depend on, as a part of their repositories: the origin's index and signature stay.
+"""Debian packages with all dependencies, as a part of their repositories, with the origin's index and signature.
 
-apt itself chooses the packages, on the indices in the bundle and for a host that has nothing installed; a host that
-has more needs no more. What apt chose is fetched to where the repository has it.
+apt itself chooses the packages, on the indices in the bundle and for a host on which no package is installed. A host
+with more packages needs no other ones. The chosen packages are stored under the paths of the repository.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _QUIET: Final = "; is apt-get there, and is the name right?"
 class Source:
     """One repository: its URL, the suite (`./` or a directory for a flat one), its components, and its key.
 
-    `key` is a keyring of the host, or a URL with the digest of what must be there: `https://…/key.asc#sha256=…`.
+    `key` is a keyring of the host, or a URL with the digest of the key: `https://…/key.asc#sha256=…`.
     """
 
     url: str
@@ -207,10 +207,11 @@ def _checksums(release: str) -> dict[str, str]:
 def _solve(
     root: Path, package_set: PackageSet, names: tuple[str, ...], architecture: str
 ) -> dict[str, tuple[str, str]]:
-    """Return what apt would install: by path in the bundle, the file's name and SHA-256."""
+    """Return the packages that apt would install: by path in the bundle, the file's name and SHA-256."""
     directory = (root / "packages" / package_set.system).absolute()
-    # A keyring of the host's system need not be here: then apt only lists what it would fetch, which the digest of the
-    # bundle fixes, and the host's apt checks the signature before it installs anything.
+    # A keyring of the host's system can be missing here. apt then only lists the files that it would fetch.
+    # The digest of the bundle fixes these, and the host's apt checks the signature before it installs
+    # anything.
     keys = {
         key: path for key, path in key_files(package_set.sources, directory).items() if Path(path).is_file()
     }

@@ -35,7 +35,7 @@ _REFERENCE: Final = re.compile(
 
 @dataclass(frozen=True)
 class Reference:
-    """An image or chart in a registry. What is fetched is `digest` where there is one, else `tag`."""
+    """An image or chart in a registry. It is fetched by `digest` if there is one, else by `tag`."""
 
     host: str
     path: str

@@ -1,4 +1,4 @@
-"""The bill of materials of a bundle, in CycloneDX 1.6: what scanners for licences and weaknesses read."""
+"""The bill of materials of a bundle, in CycloneDX 1.6, for scanners of licences and vulnerabilities."""
 
 import json
 from typing import Any, Final

@@ -25,7 +25,7 @@ _DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class Trust:
-    """What a bundle must answer to: the SHA-256 of its manifest, a public key, or both."""
+    """The proof that a bundle must match: the SHA-256 of its manifest, a public key, or both."""
 
     sha256: str = ""
     key: Path | None = None

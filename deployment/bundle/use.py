@@ -32,7 +32,7 @@ class Bundle:
     manifest: manifest.Manifest
 
     def variables(self) -> dict[str, Any]:
-        """Role variables that name what the bundle holds, by its file."""
+        """Return the role variables that name files of the bundle."""
         values: dict[str, Any] = {"bundle_path": str(self.root), "bundle_directory": ON_HOSTS}
         for item in self.manifest.items:
             if item.variable and item.kind != "apt-repository":

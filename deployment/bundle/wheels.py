@@ -42,7 +42,7 @@ class Target:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What markers are evaluated with."""
+        """Return the environment in which markers are evaluated."""
         version = ".".join(map(str, self.python))
         return {
             "python_version": version, "python_full_version": f"{version}.99", "sys_platform": "linux",

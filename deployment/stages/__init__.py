@@ -1,6 +1,6 @@
-"""The stages of the installer: a module for each says what it needs, checks, sets, does, and how it is upgraded.
+"""The stages of the installer. A module for each has its requirements, checks, variables, effects and its upgrade.
 
-Its playbook says on which hosts and when (`deployment.playbook`), its role does the work.
+Its playbook has the hosts and the order (`deployment.playbook`), its role does the work.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ _BY_NAME: Final = {definition.name: definition for definition in STAGES}
 
 
 def stage(name: str) -> StageDefinition:
-    """Return what is known of a stage; of one of a site's own playbooks that is nothing."""
+    """Return the definition of a stage; an empty one for a site's own playbook."""
     return _BY_NAME.get(name, _UNKNOWN)
 
 

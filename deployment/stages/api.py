@@ -1,4 +1,4 @@
-"""What stages read of the cluster's API server to know what is installed."""
+"""The requests of stages to the cluster's API server that find the installed versions."""
 
 from typing import Any
 

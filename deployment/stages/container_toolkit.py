@@ -44,10 +44,10 @@ class ContainerToolkit(StageDefinition):
 
 
 def devices_by_variable(site: Site) -> bool:
-    """Whether a container that is not privileged gets the GPUs that its environment names.
+    """Return whether an unprivileged container gets the GPUs that its environment names.
 
-    What the DRA driver gives comes through CDI, and needs no variable. A device plugin in its default strategy gives
-    GPUs by this variable alone, and so does the orchestrator for parts of a GPU; they would give none.
+    GPUs of the DRA driver come through CDI, and need no variable. A device plugin in its default strategy gives GPUs
+    by this variable alone, and so does the orchestrator for GPU fractions. Without the variable they would give none.
     """
     chosen = site.get("container_toolkit", "envvar_when_unprivileged")
     return not dra.comes(site) if chosen is None else bool(chosen)

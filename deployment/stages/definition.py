@@ -1,4 +1,4 @@
-"""What the program knows of a stage: the hooks that the module of each stage fills in."""
+"""The definition of a stage: the hooks that the module of each stage implements."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Installed:
 
 
 class StageDefinition:
-    """A stage of which nothing is known but what its playbook says; each module of this package knows more.
+    """A stage with its playbook alone. Each module of this package overrides hooks for its stage.
 
     `name` is that of its playbook and role. `needs` is the entry of the site file without which it does not apply.
     """
@@ -39,7 +39,7 @@ class StageDefinition:
     on_cluster: ClassVar[bool] = False
     """Whether it works through the Kubernetes API."""
     changes_cluster: ClassVar[bool] = False
-    """Whether it changes what etcd holds."""
+    """Whether it changes the contents of etcd."""
     is_upgraded_by_install: ClassVar[bool] = False
     """Whether `muster install` would change its release too, and so refuses where that cannot be undone."""
 
@@ -56,7 +56,7 @@ class StageDefinition:
         return ""
 
     def problems(self, site: Site) -> Iterator[Finding]:
-        """Yield what is wrong in the entries of the stage."""
+        """Yield the errors in the entries of the stage."""
         yield from ()
 
     def matrix_findings(self, site: Site) -> Iterator[Finding]:
@@ -76,15 +76,15 @@ class StageDefinition:
         return {}
 
     def sentence(self, site: Site) -> str:
-        """Return what it does on a site, from the site file and the matrix alone; empty where its title is enough."""
+        """Return its effect on a site, from the site file and the matrix alone; empty if its title is enough."""
         return ""
 
     def removal_sentence(self, site: Site) -> str:
-        """Return what its removal does; empty where its title is enough."""
+        """Return the effect of its removal; empty if its title is enough."""
         return ""
 
     def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield what it needs of this machine and does not have. `variables` are those of all hosts."""
+        """Yield its requirements that this machine does not meet. `variables` are those of all hosts."""
         yield from ()
 
     async def installed(self, transport: Transport, site: Site) -> dict[str, str]:

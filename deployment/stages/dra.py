@@ -121,7 +121,9 @@ def comes(site: Site) -> bool:
 
 
 def _shares(site: Site) -> bool:
-    """Whether claims can have parts of GPUs: the driver's release shares out memory, and Kubernetes by default too."""
+    """Return whether claims can have GPU fractions: the driver's release supports it, and Kubernetes enables it by
+    default.
+    """
     row = _row(release(site)[0]) or {}
     return "shares" in row and matrix.within(site.versions["kubernetes"], row["shares"])
 

@@ -13,7 +13,7 @@ ROCE: Final = {
 """RoCE where the site file says no more than that it is wanted."""
 
 _QUEUES: Final = {8: "8q", 4: ""}
-"""What the system classes of a switch with so many queues are called."""
+"""The name of the system classes, by the number of queues of a switch."""
 
 
 class Nexus(StageDefinition):

@@ -16,7 +16,7 @@ MUSTER: Final = [
     "-c",
     "import sys; from orchestrator.cli.main import main; sys.exit(main())",
 ]
-"""The words that run this very muster, whatever PATH says."""
+"""The words that run this installation of muster, for any value of PATH."""
 
 
 class Orchestrator(StageDefinition):
@@ -64,7 +64,7 @@ class Orchestrator(StageDefinition):
         return f"definitions, rights and settings of muster, {runs}{hosts}{variable}"
 
     def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield the image of the operator where nobody says which it is: no registry of ours has one."""
+        """Yield the image of the operator if it is not set: there is no published image."""
         if self.value(site, "orchestrator_replicas") and "orchestrator_image" not in variables:
             yield Finding(
                 ("orchestrator",) if site.get("orchestrator") else ("name",),

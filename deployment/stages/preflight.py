@@ -1,4 +1,4 @@
-"""The stage preflight: whether hosts and versions are what the site file says."""
+"""The stage preflight: whether hosts and versions match the site file."""
 
 from typing import Any, ClassVar, Final
 

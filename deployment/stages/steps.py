@@ -47,5 +47,5 @@ def component_steps(
 
 
 def version_of(release: str) -> Version:
-    """Return a release without its patches (9.16.1P2) and what was added to it (1.35.4-gke.1, 1.35.4+k3s1)."""
+    """Return a release without its patches (9.16.1P2) and its suffix (1.35.4-gke.1, 1.35.4+k3s1)."""
     return Version(release.partition("P")[0].partition("-")[0].partition("+")[0])

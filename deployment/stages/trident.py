@@ -25,7 +25,7 @@ _OVER_ISCSI: Final = frozenset({"ontap-san"})
 
 
 class Trident(StageDefinition):
-    """The operator of a release, which installs Trident; then backends, classes and what snapshots need."""
+    """The operator of a release, which installs Trident, and then backends, classes and the objects for snapshots."""
 
     name: ClassVar[str] = "trident"
     needs: ClassVar[tuple[str, ...]] = ("versions", "trident")
@@ -101,7 +101,7 @@ class Trident(StageDefinition):
         return f"Trident {site.versions['trident']}, {storage}"
 
     def missing_requirements(self, site: Site, variables: Mapping[str, Any]) -> Iterator[Finding]:
-        """Yield the checksum of an archive that would be fetched without anybody saying what it must be."""
+        """Yield the checksum of an archive that would be fetched without a known digest."""
         archive = str(variables.get("trident_archive", "the archive of the release"))
         is_local = "trident_archive" in variables and "://" not in archive
         if not is_local and not variables.get("trident_checksum"):

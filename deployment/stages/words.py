@@ -9,7 +9,7 @@ def count(number: int, noun: str) -> str:
 
 
 def hosts_on_removal(site: Site) -> str:
-    """Return what becomes of what is installed on hosts; none of it goes unless `teardown_hosts` says so."""
+    """Return the effect of a removal on software on the hosts. Nothing is removed unless `teardown_hosts` is set."""
     gone = site.get("vars", "teardown_hosts", default=False)
     return (
         "removed from the hosts, as teardown_hosts says" if gone else "kept; teardown_hosts would remove it"

@@ -1,10 +1,10 @@
 """GPUs for real nodes: NVIDIA's device plugin, or a DRA driver, over a double of the driver's library.
 
-models    which GPUs there are
+models    the models of GPUs
 nvml/     the double of NVML, in C
-shown     what the double shows on a node
-built     which programs are built, and which program stands for which
-stack     what runs on a node, and the driver's files there
+shown     the GPUs that the double shows on a node
+built     the programs to build, and the replacement for each driver program
+stack     the processes on a node, and the driver's files there
 chart     the objects of a DRA driver, and its account
-live      what a GPU does: `muster lab gpu`
+live      the state of a GPU: `muster lab gpu`
 """

@@ -11,8 +11,10 @@ from musterlab.realnodes import kernel
 def main(specification: str) -> None:
     """Become the program, or its parent until it ends; it ends with its starter.
 
-    The specification has its `command` and its `environment`. It also has `network`, the file of the network, or
-    `node`, the number of the process that made the node, for its files and processes, or both.
+    The specification has its `command` and its `environment`. It also has at least one of these:
+
+    - `network`, the file of the network
+    - `node`, the number of the process that made the node, for its files and processes
     """
     content = json.loads(Path(specification).read_text())
     kernel.die_with_parent()

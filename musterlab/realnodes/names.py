@@ -1,8 +1,10 @@
 """Names of services and of pods behind them, for the containers of a lab: a small DNS server over UDP.
 
 `SERVICE.NAMESPACE.svc.cluster.local` resolves to the addresses of the pods of any service, because the address of a
-service leads nowhere here; `HOST.SERVICE.…` resolves to the pod with this host name. Other names do not exist: there
-is no way out of a lab. Standard library only. https://github.com/kubernetes/dns/blob/master/docs/specification.md
+service is not routed here. `HOST.SERVICE.…` resolves to the pod with this host name.
+
+Other names do not exist, because a lab has no connection to other networks. Standard library only.
+https://github.com/kubernetes/dns/blob/master/docs/specification.md
 """
 
 import http.client

@@ -1,7 +1,7 @@
-"""Which containers of the node have which devices: the kubelet's pod-resources API, v1, over its socket.
+"""The devices of the node's containers: the kubelet's pod-resources API, v1, over its socket.
 
-The messages are described here as far as they are read, with the numbers and types of the fields of
-`k8s.io/kubelet/pkg/apis/podresources/v1/api.proto` (Kubernetes 1.36); protobuf skips all others.
+Only the fields that are read are described here, with the numbers and types of
+`k8s.io/kubelet/pkg/apis/podresources/v1/api.proto` (Kubernetes 1.36). protobuf skips all others.
 """
 
 import asyncio

@@ -2,12 +2,12 @@
 
 NoSuchVolume, NoSuchSnapshot   the project has none of that name
 VolumeExists                   it has one of that name already (or a snapshot)
-DatasetInUse                   a deletion or replacement would take data from somebody; the message names them
-DatasetNotReady                what it is to be made from is not there yet, or not of that size
+DatasetInUse                   a deletion or replacement would remove data in use; the message names the users
+DatasetNotReady                its source does not exist yet, or has another size
 SnapshotsUnavailable           the cluster has no VolumeSnapshots
 StorageQuotaExceeded           a ResourceQuota of the project's namespace refuses the volume
-HalfReplaced                   the old volume is gone, and the new one could not be created
-ProvisioningFailed             the provisioner said why it cannot be made; what was begun is deleted
+HalfReplaced                   the old volume is deleted, and the new one could not be created
+ProvisioningFailed             the provisioner reported an error; the created objects are deleted
 StillPending                   it is being made, and was not ready in time
 """
 

@@ -26,7 +26,7 @@ _NEVER: Final = "CSI driver does not support"
 
 
 class Wait:
-    """One wait of at most `patience_seconds`; `report` gets a line about each news."""
+    """A wait for an object, of at most `patience_seconds`. `report` gets a line for each change."""
 
     def __init__(
         self, transport: Transport, patience_seconds: float, report: Callable[[str], None] = lambda _: None

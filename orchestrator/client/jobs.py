@@ -2,7 +2,7 @@
 
 DuplicateName     the project has a workload of that name
 NoSuchWorkload    it has none
-HalfCreated       what was created could not be removed again after a later step failed
+HalfCreated       a later step failed, and the created objects could not be removed again
 NotPossible       the workload is of a kind, or in a state, with which this cannot be done
 """
 
@@ -319,7 +319,7 @@ class WorkloadClient:
         """Create an object that belongs to a workload.
 
         An Ingress of an earlier workload of that name can still exist, because the garbage collector is slower than
-        the next submission; it is deleted first.
+        the next submission. Such an Ingress is deleted first.
         """
         metadata = body["metadata"]
         path = resource.path(metadata["namespace"])

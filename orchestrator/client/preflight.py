@@ -1,7 +1,7 @@
 """Checks that the cluster has the objects that a submission names, before anything is created.
 
-Missing     a claim, a secret, a storage class or a node type is not there
-NotAllowed  the project's pods may not do what the submission asks for
+Missing     a PVC, a secret, a storage class or a node type does not exist
+NotAllowed  the policies of the project refuse the pods of the submission
 """
 
 import asyncio

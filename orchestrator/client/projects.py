@@ -1,10 +1,10 @@
 """Projects behind one API server: their namespaces, and the changes of administrators.
 
 NoSuchProject        no project of that name
-NoProject            neither -p nor the kubeconfig says which project is meant
-OperatorSilent       the project exists, and nobody makes its namespace
-NoNamespace          the project exists, and its namespace is somebody else's
-ProjectRefused       the change would promise GPUs that do not exist, or take away what is used
+NoProject            neither -p nor the kubeconfig names the project
+OperatorSilent       the project exists, and no operator creates its namespace
+NoNamespace          the project exists, and its namespace does not belong to it
+ProjectRefused       the change would guarantee GPUs that do not exist, or remove some that are in use
 """
 
 import asyncio

@@ -1,9 +1,11 @@
 """Objects that several people's caches have in common, kept once and listed once.
 
-A person sees exactly the objects that the API server sent them, or would have sent them. A cache begins with the
-objects of another one of the same request. It gets them when the API server has accepted the watch from there on,
-with the person's own token. Users with the right to watch may see all objects of the request. An object of a list or
-watch replaces only one that is equal in every field.
+A person sees exactly the objects that the API server sent them, or would have sent them. Users with the right to
+watch may see all objects of the request.
+
+A cache begins with the objects of another one of the same request. It gets them when the API server has accepted the
+watch from there on, with the person's own token. An object of a list or watch replaces only one that is equal in
+every field.
 """
 
 from __future__ import annotations

@@ -23,10 +23,11 @@ async def bind(
 ) -> None:
     """Bind the pod with that uid to a node, and put `annotations` on it in the same write.
 
-    A pod with exactly this binding is success, so a bind without an answer can be repeated. Raises NotFound if there
-    is no such pod. Raises Conflict if it is another pod of that name, is being deleted, or is bound elsewhere or with
-    other annotations. Raises the other leaves of ClusterError. After Unreachable the pod may be bound or not: repeat
-    the bind, or wait for the watch.
+    A pod with exactly this binding is success, so a bind without an answer can be repeated.
+
+    Raises NotFound if there is no such pod. Raises Conflict if it is another pod of that name, is being deleted, or
+    is bound elsewhere or with other annotations. Raises the other leaves of ClusterError. After Unreachable the pod
+    may be bound or not: repeat the bind, or wait for the watch.
     """
     body = {
         "apiVersion": "v1",

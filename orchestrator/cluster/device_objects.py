@@ -1,7 +1,8 @@
 """Slices, classes and claims of dynamic resource allocation as muster reads them; see `objects`.
 
-One set of structs for `resource.k8s.io` v1, v1beta2 and v1beta1: the oldest has a device's fields under `basic`, and
-the fields of `exactly` in the request itself. `orchestrator.observe.resource_claims` handles the difference.
+There is one set of structs for `resource.k8s.io` v1, v1beta2 and v1beta1. The oldest has a device's fields under
+`basic`, and the fields of `exactly` in the request itself. `orchestrator.observe.resource_claims` handles the
+difference.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
 """The failures of the Kubernetes API, as exceptions.
 
-    ClusterError              any answer that is no success, or none at all
+    ClusterError              an answer other than success, or no answer
     ├── Unreachable           no connection, TLS failed, or no answer in time
     ├── Unauthorized  401
     ├── Forbidden     403
     ├── NotFound      404
     ├── AlreadyExists 409     reason AlreadyExists
     ├── Conflict      409     any other reason: a stale resourceVersion, another uid, a pod bound already
-    ├── Gone          410     a resourceVersion or a continue token that the server no longer keeps
+    ├── Gone          410     a resourceVersion or a continue token that the server has dropped
     ├── Invalid       400, 422
     ├── TooManyRequests 429
     ├── EvictionBlocked 429   a PodDisruptionBudget forbids an eviction
     ├── ServerFault   5xx
-    ├── Undecodable           an answer that is not what the caller asked for
-    ├── StreamBroken          the streams of a container ended before what runs in it did
+    ├── Undecodable           an answer in another form than the caller expects
+    ├── StreamBroken          the streams of a container ended before its command
     ├── NotExecutable         the container has no such command
     └── LeaseLost             leadership passed to another replica
 
-Callers catch the leaf that they can do something about, and let the rest pass.
+Callers catch the leaf that they can handle, and let the rest pass.
 """
 
 from __future__ import annotations

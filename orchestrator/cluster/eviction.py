@@ -26,13 +26,14 @@ async def evict(
     annotations: Mapping[str, str | None],
     grace_seconds: int | None = None,
 ) -> None:
-    """Evict the pod with that uid, after `annotations` on it have said why; None takes one away.
+    """Evict the pod with that uid, after `annotations` on it have given the reason; None removes an annotation.
 
-    The containers can read them (downward API) before they get the signal to end. The API server itself adds the
-    condition `DisruptionTarget`, which the Job controller reads. `grace_seconds` None uses the pod's own grace. If
-    the pod was deleted, or another pod has its name, that is success. Raises EvictionBlocked if a PodDisruptionBudget
-    forbids it, after the annotations were removed again, and the other leaves of ClusterError. After Unreachable,
-    evicting again is safe.
+    The containers can read the annotations (downward API) before they get the signal to end. The API server itself
+    adds the condition `DisruptionTarget`, which the Job controller reads. `grace_seconds` None uses the pod's own
+    grace. If the pod was deleted, or another pod has its name, that is success.
+
+    Raises EvictionBlocked if a PodDisruptionBudget forbids it, after the annotations were removed again. Raises the
+    other leaves of ClusterError. After Unreachable, evicting again is safe.
     """
     path = PODS.path(namespace, name)
     options: dict[str, Any] = {"preconditions": {"uid": uid}}

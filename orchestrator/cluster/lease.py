@@ -1,9 +1,10 @@
 """Leader election on a Lease: of several replicas at most one acts.
 
 Time is measured with a monotonic clock of this process. Another replica's lease counts as expired only after its
-record has not changed for its whole duration *as watched from here*. So clocks that differ between machines, or are
-set, do no harm. Each write carries the resourceVersion that it was decided on, and the server refuses the second of
-two.
+record has not changed for its whole duration *as watched from here*. So clocks that differ between machines, or that
+are set, do no harm.
+
+Each write carries the resourceVersion that it was decided on, and the server refuses the second of two.
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ class LeaseElection:
     """One replica's part in an election.
 
         election = LeaseElection(transport, namespace="muster-system", name="scheduler", identity=hostname)
-        await election.run(work)          # waits its turn, runs work(), stops it if leadership is lost
+        await election.run(work)          # waits for the lease, runs work(), stops it if leadership is lost
 
     or by hand: `await election.acquire()`, then `hold()` beside the work, and `release()` at the end. Ask
-    `is_leader()` right before each write (fencing). It becomes False in time by itself: `lease_seconds` less one
-    renewal after the last renewal that reached the server, even if this process was stopped in between. Others can
-    take the lease only `lease_seconds` after that renewal.
+    `is_leader()` right before each write (fencing).
+
+    It becomes false in time by itself: `lease_seconds` less one renewal after the last renewal that reached the
+    server. This is also true if this process was stopped in between. Others can take the lease only `lease_seconds`
+    after that renewal.
 
     Raises ValueError unless 0 < 2 * renew_seconds <= lease_seconds. `clock` is monotonic, `wall_clock` is only
     written into the Lease for people to read; both give seconds.
@@ -128,7 +131,7 @@ class LeaseElection:
     async def run(self, work: Callable[[], Coroutine[object, object, R]]) -> R:
         """Wait for the leadership, run `work` while renewing, return the lease; return the result of `work`.
 
-        If leadership is lost, the work is cancelled and awaited, and LeaseLost is raised: acquire again, or exit.
+        If leadership is lost, the task is cancelled and awaited, and LeaseLost is raised: acquire again, or exit.
         """
         await self.acquire()
         working = asyncio.ensure_future(work())

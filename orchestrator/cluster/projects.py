@@ -95,10 +95,11 @@ class Subject(Wire, frozen=True):
 class ProjectSpec(Wire, frozen=True):
     """An administrator's settings of a project. Durations are text like 12h or 10m.
 
-    Time after its start for which no other workload of the project (`preempt_min_runtime`), or of another project
-    (`reclaim_min_runtime`), can take a workload's GPUs; None uses the department's. `non_preemptible_on_unhealthy` is
-    Keep (also None) or Move. `namespace` is the project's namespace, if it is not the operator's. `storage` is the
-    maximum of its PVCs together, a quantity; None: unlimited.
+    `preempt_min_runtime` is the time after the start of a workload in which no other workload of the project can
+    preempt it. `reclaim_min_runtime` is the same for other projects. None uses the department's value.
+
+    `non_preemptible_on_unhealthy` is Keep (also None) or Move. `namespace` is the project's namespace, if it is not
+    the operator's. `storage` is the maximum of its PVCs together, a quantity; None: unlimited.
     """
 
     parent: str | None = None

@@ -1,12 +1,12 @@
 """A cache of one kind of object, kept current by a list and a watch.
 
-    list every page ──> tell what differs ──> watch ──┬─ ends in time ────> watch on from the last version
-      ^                                               ├─ 429, 5xx, cut ───> wait with jitter, watch on
-      ├── at once <───────────────────────────────────┼─ expired (410), silent to its end
-      └── wait with jitter <──────────────────────────┴─ failed five times in a row, anything else
+    list every page ──> tell the differences ──> watch ──┬─ ends in time ────> watch on from the last version
+      ^                                                  ├─ 429, 5xx, cut ───> wait with jitter, watch on
+      ├── at once <──────────────────────────────────────┼─ expired (410), silent to its end
+      └── wait with jitter <─────────────────────────────┴─ failed five times in a row, anything else
 
-Alternatives: the official package's informer requests no bookmarks, never detects a half-open connection and retries
-without waiting; kopf has a good loop, but owns the process.
+Two alternatives were examined. The official package's informer requests no bookmarks, never detects a half-open
+connection and retries without waiting. kopf has a good loop, but owns the process.
 """
 
 from __future__ import annotations
@@ -117,14 +117,16 @@ class Reflector(Generic[T]):
     reason.
 
     `beginning`, if given, is entered before the first list. It yields another cache of the same `request` that is
-    current, or None for a list. The cache then begins with the objects of the other one, at its version. It is synced
-    as soon as the server has accepted the watch from there on: users with the right to watch may see all of them.
+    current, or None for a list. The cache then begins with the objects of the other one, at its version.
 
-    `problem` is the failure after which nothing was heard yet: while it is there, the cache may be behind.
+    It is synced as soon as the server has accepted the watch from there on. Users with the right to watch may see all
+    of the objects.
 
-    With `metadata_only` the server sends nothing but the metadata of the objects: enough for their age. `decode` is
-    used instead of the decoder of `kind`, and raises msgspec.DecodeError.
-    `random` gives a float in [0, 1) for jitter and watch lengths, `clock` monotonic seconds.
+    `problem` is the last failure, until the server answers again. While it is set, the cache may be behind.
+
+    With `metadata_only` the server sends only the metadata of the objects, which is enough for their age. `decode` is
+    used instead of the decoder of `kind`, and raises msgspec.DecodeError. `random` gives a float in [0, 1) for jitter
+    and watch lengths, `clock` monotonic seconds.
     """
 
     def __init__(

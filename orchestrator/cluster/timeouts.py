@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Final
 
 OPERATOR_REQUEST_SECONDS: Final = 2.5
-"""Maximum time of a bind, an eviction or another write of the operator. It is at most the margin by which a leader
-stops before its lease expires, so no request of a former leader is under way when the next one reads the cluster.
+"""Maximum time of a bind, an eviction or another write of the operator.
+
+A leader stops before its lease expires, and this time is at most that margin. So no request of a former leader is
+under way when the next one reads the cluster.
 """
 KUBELET_SECONDS: Final = 3.0
 """How long the figures of one node may take; a node without them is shown all the same."""

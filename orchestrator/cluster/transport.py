@@ -217,9 +217,9 @@ class Transport:
         return Page(items, version)
 
     def pages(self, resource_path: str, kind: type[T]) -> AsyncGenerator[Page[T], None]:
-        """Yield a collection in pages of 500, of which no more than one need be kept.
+        """Yield a collection in pages of 500, of which only one need be kept.
 
-        Raises Gone if the server forgets the first page before the last is read.
+        Raises `Gone` if the server forgets the first page before the last is read.
         """
         return self._pages(resource_path, kind, {"limit": PAGE_SIZE}, JSON)
 

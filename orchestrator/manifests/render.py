@@ -114,8 +114,10 @@ GPU_NODE_TERMS: Final = (
     ("feature.node.kubernetes.io/pci-0300_10de.present", "In", ("true",)),
     ("feature.node.kubernetes.io/pci-0302_10de.present", "In", ("true",)),
 )
-"""Labels of a node with GPUs of NVIDIA, one of which is enough. They are those of the GPU operator and GPU feature
-discovery, and of node feature discovery by the vendor's PCI id and the class of the device.
+"""Labels of a node with GPUs of NVIDIA, one of which is enough.
+
+They are those of the GPU operator and GPU feature discovery. Node feature discovery has one with the vendor's PCI id
+and the class of the device.
 """
 
 NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
@@ -188,13 +190,15 @@ def render(
     taints_nodes: bool = False,
     web: WebDeployment | None = None,
 ) -> str:
-    """The operator YAML of `cluster` as one text of several documents, the same for the same arguments.
+    """Return the operator YAML of `cluster` as one text of several documents, the same for the same arguments.
 
-    `operator_arguments` are further options of `muster operator`. With `require_devices_variable` pods must set the
-    devices for the NVIDIA runtime. Without `agent` there are agents if there are replicas. They use `runtime_class`;
-    with `driver_root` the driver is in that directory. With `limits_gpu_memory` they install the library for GPU
-    fractions. With `taints_nodes` the operator may set the taint of nodes that are out of service. Without `web`
-    there are no pages.
+    - `operator_arguments`: further options of `muster operator`.
+    - `require_devices_variable`: pods must set the devices for the NVIDIA runtime.
+    - `agent`: None: there are agents if there are replicas. They use `runtime_class`. With `driver_root` the driver
+      is in
+      that directory. With `limits_gpu_memory` they install the library for GPU fractions.
+    - `taints_nodes`: the operator may set the taint of nodes that are out of service.
+    - `web`: None: there are no pages.
     """
     pages = web or WebDeployment()
     parts = fill_in(

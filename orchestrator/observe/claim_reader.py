@@ -1,7 +1,7 @@
 """Slices, classes and claims as they change, and their meaning for nodes and pods.
 
-The request of a pod's claims counts as GPUs of one of the pods that share them: of the oldest with a node, else of
-the oldest of each pending workload. Terminating pods do not count beside others. The other pods count nothing.
+If several pods share a claim, its GPUs count as those of one of them. It is the oldest pod with a node, else the
+oldest of each pending workload. Terminating pods do not count beside others. The other pods count nothing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -1,11 +1,16 @@
-"""Which GPUs the bound pods of all namespaces hold, read again for the nodes where something changed.
+"""The GPUs that the bound pods of all namespaces hold, read again for the nodes that changed.
 
-On most nodes muster bound every pod, and nothing is derived. On the others, devices are assigned in this order: pods
-that muster bound or is binding; other pods that their kubelets have admitted; nominations; other pods. A pod that was
-bound by hand to a nominated placement does not get its devices.
+On most nodes muster bound every pod, and nothing is derived. On the others, devices are assigned in this order:
 
-A device plugin gives a pod a number of GPUs, and chooses them itself. An agent's report of them comes first, whoever
-bound the pod. Until then the annotation of muster counts, unless another pod has that GPU.
+1. pods that muster bound or is binding
+2. other pods that their kubelets have admitted
+3. nominations
+4. other pods
+
+So a pod that was bound by hand to a nominated placement does not get its devices.
+
+A device plugin gives a pod a number of GPUs, and chooses them itself. An agent's report of them comes first, for any
+scheduler of the pod. Until then the annotation of muster counts, unless another pod has that GPU.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,10 +1,11 @@
 """The claim for a pod's GPUs on a node that publishes them in slices: whole ones (`nvidia.com/gpu`), or parts. Pure.
 
 Its form is kube-scheduler's: one request for each container, named by the positions of the container and of the
-resource. The kubelet finds a container's devices by the mappings in the pod's status; the API server accepts only
-those with a resource that the container requests. So a container with the GPU fractions of its pod's annotations has
-`muster.dev/gpu-part` in its limits, which has no other meaning. Fractions are one request, for all such containers
-together.
+resource. The kubelet finds a container's devices by the mappings in the pod's status. The API server accepts only
+those with a resource that the container requests.
+
+So a container with the GPU fractions of its pod's annotations has `muster.dev/gpu-part` in its limits. The resource
+has no other meaning. Fractions are one request, for all such containers together.
 """
 
 from dataclasses import dataclass

@@ -26,8 +26,8 @@ NEVER_US: Final = 1 << 62
 class NodeHealth:
     """`gpu_count` GPUs with indices from 0, of which `unhealthy_gpus` are named, and `lost_gpus` more are not.
 
-    `unhealthy` is the problem of the whole node ("": none). `since_us` is the time since when it is not ready, in
-    microseconds since the epoch: 0 if a person marked it, `NEVER_US` if the time is unknown.
+    `unhealthy` is the problem of the whole node ("": none). `since_us` is the time since which it is not ready, in
+    microseconds since the epoch. It is 0 if a person marked the node, and `NEVER_US` if the time is unknown.
     """
 
     gpu_count: int
@@ -83,7 +83,7 @@ def lost_gpus(node: Node) -> str:
 def refuses_pods(node: Node, published: PublishedGpus | None) -> tuple[int, ...]:
     """Return the GPUs because of which the node starts no pod with GPUs, though others of it are well.
 
-    NVIDIA's device plugin asks all GPUs of a node for the best set, and fails if one does not answer: the kubelet
+    NVIDIA's device plugin asks all GPUs of a node for the best set, and fails if one does not answer. The kubelet
     then ends each pod that is bound there at once.
     """
     return () if published is not None else named_gpus(lost_gpus(node), MAX_DEVICES)

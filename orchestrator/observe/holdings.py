@@ -1,7 +1,7 @@
-"""Which GPUs of one node bound pods hold, where muster has not written it down itself. Pure.
+"""Which GPUs of one node bound pods hold, if muster has not written it down itself. Pure.
 
-    muster bound it      its annotation says which GPUs it has
-    somebody else did    its annotation says nothing that can be relied on; how many it asks for counts
+    muster bound it              its annotation names its GPUs
+    another scheduler bound it   its annotation is not reliable; the number of requested GPUs counts
 
 Never more than the node has is counted: the kubelet cannot give a pod of another scheduler more either.
 """

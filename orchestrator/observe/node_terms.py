@@ -48,10 +48,10 @@ def not_on(node: str | None) -> Terms:
 
 
 def both(first: Terms, second: Terms) -> Terms:
-    """The terms that hold where one of the first and one of the second do.
+    """Return the terms that hold where one of the first and one of the second do.
 
-    Values that both require of one label are intersected, and impossible terms are left out, so that claims of one
-    class require no more together than each alone. Raises UnreadableRequest if too many remain.
+    Values that both require of one label are intersected, and impossible terms are left out. So claims of one class
+    require no more together than each alone. Raises UnreadableRequest if too many remain.
     """
     if not first or not second or first == second:
         return first or second

@@ -1,6 +1,6 @@
 """The annotations of nominations on pods. Pure.
 
-    a pod that waits       status.nominatedNodeName: n2, muster.dev/nominated-devices: "0,1"
+    a pending pod          status.nominatedNodeName: n2, muster.dev/nominated-devices: "0,1"
     a pod that is evicted  muster.dev/successor-nomination: "n2:0,1", for the pod that its controller makes next
 
 Users choose the annotations of their pods, but neither their status nor their evictions. So an annotation counts only

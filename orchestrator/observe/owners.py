@@ -1,10 +1,10 @@
-"""Which workload a pod belongs to: its owners are followed to the topmost one that counts. Pure.
+"""The workload of a pod: its owners are followed to the topmost one that counts. Pure.
 
     pod ──> Job ──> JobSet            the workload is the JobSet
     pod ──> ReplicaSet ──> Deployment the Deployment
     pod ──> Job ──> CronJob           the Job: a CronJob makes one workload after the other
-    pod ──> Thing                     the Thing, whatever it is
-    pod                               the pod; or all pods of its name, where they ask for a gang
+    pod ──> Thing                     the Thing, of any kind
+    pod                               the pod; or all pods of its name, if they request a gang
 
 An owner of a kind that `controllers` does not know counts if it can be read. An owner in another namespace does not
 count: an owner reference is a text of the pod's author.

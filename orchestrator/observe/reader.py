@@ -5,7 +5,7 @@
     requests under way ──> PodCache ───┘
 
 The objects of a change are read again for the next snapshot, and no others. An unchanged result stays the same
-object, by which the planner knows that it can skip it: a pod with a changed status alone, a node's heartbeat.
+object, so the planner can skip it. Examples are a pod with a changed status alone, and a node's heartbeat.
 """
 
 from collections.abc import Collection, Iterable, Iterator

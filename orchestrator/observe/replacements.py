@@ -1,7 +1,7 @@
-"""Which pods that leave have their successors already. Pure.
+"""Which terminating pods have their successors already. Pure.
 
 A controller makes the next pod when one begins to terminate (a Job, a ReplicaSet) or only after its end (a
-StatefulSet). The predecessor is not recorded anywhere, so it is derived from the times: a pod that was created after
+StatefulSet). The predecessor is not recorded anywhere, so it is derived from the times. A pod that was created after
 the deletion of another one counts as its successor.
 """
 

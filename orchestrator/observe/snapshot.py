@@ -211,11 +211,14 @@ def planner_pod(
     stuck: bool = False,
     max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
 ) -> model.Pod:
-    """The pod in the planner's terms. Raises UnreadableRequest.
+    """Return the pod in the planner's terms. Raises UnreadableRequest.
 
-    `request` is its request beside its claims. `levels` are the cluster's levels of topology, `volumes` the
-    requirements of the pod's volumes on its node, `part` its group of the gang by its controller. `devices` are its
-    GPUs, whatever its annotation says; None: the annotation counts. `claims` are its resource claims.
+    - `request`: its request beside its claims.
+    - `levels`: the cluster's levels of topology.
+    - `volumes`: the requirements of its volumes on its node.
+    - `part`: its group of the gang by its controller.
+    - `devices`: its GPUs, which replace those of its annotation; None: the annotation counts.
+    - `claims`: its resource claims.
     """
     node, state = pod.spec.node_name or None, model.PodState.PENDING
     request = request if claims is None else claims.request

@@ -1,7 +1,7 @@
 """One object that cannot be read stops none of the others: it is skipped, with its name and the reason.
 
 read ──> readable ───────────────────────────────────> snapshot
-  └────> unreadable: a pod that waits ───────────────> waits on, and says why
+  └────> unreadable: a pending pod ──────────────────> stays pending, with the reason
                      a pod that holds GPUs ──────────> holds them, as far as they are known, else all of its node
                      a node, a project, a budget ────> is not counted with (a budget: protects all it might)
 """

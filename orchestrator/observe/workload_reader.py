@@ -33,8 +33,13 @@ from orchestrator.observe.volumes import Key, Volumes, claims_of
 from orchestrator.planner import model
 
 _Known = tuple[Terms, str, tuple[int, ...] | None, PodClaims | None, bool]
-"""Inputs of a pod beside itself: its volumes' requirements on the node, its group of the gang, its devices whatever
-its annotation says, its resource claims, whether it is stuck.
+"""Inputs of a pod beside itself, in this order:
+
+- its volumes' requirements on the node
+- its group of the gang
+- its devices, if they replace its annotation
+- its resource claims
+- whether it is stuck
 """
 
 

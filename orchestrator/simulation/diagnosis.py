@@ -69,12 +69,14 @@ class Remedy:
 class Diagnosis:
     """The answer of `muster explain` for one workload.
 
-    `gpu_milli` and `pods` count the pending pods; `places` are the nodes of the others. `starts` and `evicts` are the
-    pods of it that the next decision would start and evict. `endangered` says why it stays on unhealthy hardware, if
-    it does. `code` and `message` are the planner's reason, empty without a pending pod. `lineage` is its project and
-    the parents of that, nearest first. `free_gpu_milli`, `lineage` and `holders` are of now. The planner's reason has
-    the figures after the next decision, which starts `starts_others` and evicts pods of `evicts_from`
-    (`project/name`).
+    - `gpu_milli`, `pods`: of the pending pods. `places` are the nodes of the others.
+    - `starts`, `evicts`: its pods that the next decision would start and evict.
+    - `endangered`: why it stays on unhealthy hardware, if it does.
+    - `code`, `message`: the planner's reason, empty without a pending pod.
+    - `lineage`: its project and the parents of that, nearest first.
+
+    `free_gpu_milli`, `lineage` and `holders` are of now. The planner's reason has the figures after the next
+    decision, which starts `starts_others` and evicts pods of `evicts_from` (`project/name`).
     """
 
     project: str

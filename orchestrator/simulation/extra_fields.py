@@ -1,8 +1,10 @@
 """Adds to the snapshot file's forms the fields of the planner's model that have no short form there.
 
 `forms.COVERED` names the fields of every model class with a short form. The others are added to the form under their
-names in camelCase, in their own units and with their own defaults. So a new field of the model is in the file, in its
-JSON Schema and in the check of unknown keys without another line of code.
+names in camelCase, in their own units and with their own defaults.
+
+So a new field of the model needs no other code. It is at once in the file, in its JSON Schema and in the check of
+unknown keys.
 """
 
 import dataclasses

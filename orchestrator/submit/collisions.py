@@ -1,9 +1,10 @@
-"""Settings that two projects cannot share: a domain, and directories in which one could redirect the other.
+"""Settings that two projects cannot share: a domain, and directories in which one could redirect the other. Pure.
 
-A user of a writable directory can replace anything below it by a link, and a pod that mounts a path through that link
-mounts its target, anywhere on the node. So no project mounts a path below a directory that another project writes. If
-two projects have such settings, the older one keeps its own. Below a domain of the site every project has only the
-domain of its own name. Pure.
+A user of a writable directory can replace anything below it by a link. A pod that mounts a path through that link
+mounts its target, anywhere on the node. So no project mounts a path below a directory that another project writes.
+
+If two projects have such settings, the older one keeps its own. Below a domain of the site every project has only the
+domain of its own name.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,9 +1,10 @@
 """The volumes and snapshots of a project: their sources, users and manifests. Pure.
 
-The source of a clone is read from the PVC's `dataSource`, which the API server keeps unchanged, also for clones by
-kubectl or other tools. The name in it can mean an earlier volume of that name, so a PVC that is older than a volume
-is no clone of it. If both are of the same second, it counts as a clone. Then a possible deletion is refused, and no
-data is lost.
+The source of a clone is read from the PVC's `dataSource`. The API server keeps it unchanged, also for clones by
+kubectl or other tools.
+
+The name in it can mean an earlier volume of that name. So a PVC that is older than a volume is no clone of it. If
+both are of the same second, it counts as a clone. Then a possible deletion is refused, and no data is lost.
 """
 
 from collections.abc import Iterable, Sequence

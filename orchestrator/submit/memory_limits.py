@@ -38,7 +38,7 @@ def volumes_and_mounts(submission: Submission) -> tuple[list[dict[str, Any]], li
     if not (submission.is_fraction or submission.gpu_memory_bytes):
         return [], []
     volumes: list[dict[str, Any]] = [
-        # no DirectoryOrCreate: without the library the pod waits on the node, and does not run without a limit
+        # no DirectoryOrCreate: without the library the pod must not start, as it would run without a limit
         {"name": _LIBRARY, "hostPath": {"path": names.GPU_MEMORY_DIRECTORY, "type": "Directory"}},
         {
             "name": _LIMITS,

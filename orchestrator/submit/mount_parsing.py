@@ -61,7 +61,7 @@ def parse_volume(text: str, nfs_server: str | None = None) -> Mount:
 def parse_claim(text: str) -> Mount | NewClaim:
     """Return the claim of `NAME:/path[:ro|rw]` (it exists) or `[CLASS]:SIZE:/path[:ro|rw]` (it is made).
 
-    Four parts are a new PVC, two are an existing one; three are a new one if the first is empty or the second is a
+    Four parts are a new PVC, two are an existing one. Three are a new one if the first is empty or the second is a
     size.
     """
     parts = text.split(":")

@@ -62,8 +62,8 @@ class Listing:
 class WorkloadView:
     """One workload as people see it. `gpu_milli` is the request of all of its pods together.
 
-    A workload that requests memory of GPUs has the amount in `gpu_memory`, as it was written, on `gpu_count` devices,
-    and no `gpu_milli`: the fraction of a device depends on the node. `around` says why pods do not run.
+    A workload that requests memory of GPUs has no `gpu_milli`, because the fraction of a device depends on the node.
+    It has the amount in `gpu_memory`, as it was written, on `gpu_count` devices. `around` says why pods do not run.
     """
 
     name: str

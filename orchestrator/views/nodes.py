@@ -300,7 +300,9 @@ def _health(node: Node, published: PublishedGpus | None) -> NodeHealth:
 
 
 def _pod(pod: Pod, held: tuple[int, ...] | None, memory_mib: int, used: Usage) -> NodePod:
-    """`held` are its devices, whatever its annotation says; None: the annotation counts."""
+    """Return the view of a pod. `held` are its devices, which replace those of its annotation; None: the annotation
+    counts.
+    """
     try:
         request = pod_request(pod)
     except UnreadableRequest:

@@ -1,13 +1,13 @@
 """The one word that says how a workload is, derived from the workload and its pods wherever it is shown.
 
-It is never stored: a stored word costs a write for every change, and can be stale. Every word is a single
-token, because scripts split the tables at white space.
+It is never stored: a stored word costs a write for every change, and can be stale. Every word is a single token,
+because scripts split the tables at white space.
 
     Pending               no pod of it has a node
     ContainerCreating     placed, the image is being pulled
     Running               at least one pod runs, none has a problem
     Terminating           being deleted, or evicted before a new pod follows
-    Succeeded Failed TimedOut Suspended   what the workload itself says
+    Succeeded Failed TimedOut Suspended   the state of the workload itself
     Error                 the last attempt failed, another follows
     Stuck                 a pod did not end after its grace period
     NodeNotReady          the node of a pod is not ready

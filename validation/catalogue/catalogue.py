@@ -18,7 +18,7 @@ PATH = Path(__file__).parent / "catalogue.yaml"
 
 
 class Requirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a document claims: where, which number if it has one, and by which checks it is proven.
+    """A requirement of a document: its section, its number if it has one, and the checks that prove it.
 
     `checks` are shell patterns of check ids. The part is the word before the dot of the id.
     """
@@ -64,7 +64,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 
 class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What is in the file."""
+    """The content of the file."""
 
     api_version: Literal["muster.dev/v1alpha1"]
     kind: Literal["Catalogue"]

@@ -1,4 +1,4 @@
-"""Reads what measurements are compared with."""
+"""Reads the thresholds for measurements."""
 
 import hashlib
 from pathlib import Path
@@ -15,7 +15,7 @@ PATH = Path(__file__).parent / "thresholds.yaml"
 
 
 class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What is in the file."""
+    """The content of the file."""
 
     api_version: Literal["muster.dev/v1alpha1"]
     kind: Literal["Thresholds"]

@@ -1,10 +1,10 @@
 """The pytest plugin: scenario files are collected, and every step and every invariant is a test of its own.
 
-`muster validate` runs pytest with it. It works by itself, too: `pytest -p validation.harness.plugin DIRECTORY`,
-with pytest's own reports and options such as --junitxml, -k and --collect-only.
+`muster validate` runs pytest with it. It also works alone: `pytest -p validation.harness.plugin DIRECTORY`, with
+pytest's own reports and options such as --junitxml, -k and --collect-only.
 
-Fixtures are not used: pytest does not request them for items that are not functions. What the items share
-lives in `config.stash`.
+Fixtures are not used, because pytest does not request them for items that are not functions. `config.stash` has the
+state that the items share.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from validation.targets.kinds import LAB, TARGETS
 SETTINGS = pytest.StashKey[Settings]()
 SESSION = pytest.StashKey[ValidationSession]()
 USAGE_ERROR = pytest.StashKey[MusterError]()
-"""Why the run cannot begin: what `muster validate` prints as its error."""
+"""The error that prevents the run, which `muster validate` prints."""
 _COLLECTED = pytest.StashKey[bool]()
 NOTHING_TO_RUN = 2
 
@@ -44,7 +44,7 @@ class CheckItem(pytest.Item):
         self.check = check
 
     def runtest(self) -> None:
-        """Run the check. Raises CheckNotPassed, or skips what was declared not to apply."""
+        """Run the check. Raises CheckNotPassed, or skips a check that does not apply."""
         result = self.config.stash[SESSION].run(self.check)
         self.user_properties.append(("verdict", str(result.verdict)))
         if result.verdict == Verdict.NOT_APPLICABLE or not result.required:
@@ -73,7 +73,7 @@ class ScenarioFile(pytest.File):
                 yield CheckItem.from_parent(self, name=check.name, check=check)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], _style: Any = None) -> Any:
-        """One line for what is wrong with the file."""
+        """Return one line with the error in the file."""
         if isinstance(excinfo.value, MusterError):
             return str(excinfo.value)
         return super().repr_failure(excinfo)

@@ -49,7 +49,7 @@ class _Bridge:
 def run(files: list[str], settings: Settings) -> tuple[Report, Path]:
     """Run the scenario files and return the report and its directory.
 
-    Raises ScenarioError if there is no step, and what the settings are refused for.
+    Raises ScenarioError if there is no step, and the errors of invalid settings.
     """
     bridge = _Bridge(settings)
     _run_pytest(files, bridge)

@@ -1,4 +1,4 @@
-"""Says for what failed why pods that should run do not: with the cause that Kubernetes gives for each."""
+"""The causes of pods that should run and do not, as Kubernetes gives them, for failed checks."""
 
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -7,13 +7,13 @@ from validation.judge.events import Cause, PodSeen
 from validation.judge.state import State
 
 MAX_LINES: Final = 20
-"""So many pods are named; the cause of a thousand is mostly one."""
+"""Maximum number of named pods. A thousand pods mostly have one cause."""
 
 
 def explain_pods(state: State, projects: Sequence[str], waiting: Collection[str] = ()) -> list[str]:
-    """A line for each pod of the projects for which Kubernetes says why it does not run, in order of their names.
+    """Return a line for each pod of the projects that has a cause for not running, in order of their names.
 
-    Not for those of the workloads in `waiting`, which are expected to wait, nor for what a command deleted.
+    Workloads in `waiting` are expected to be pending and have no line. Nor have workloads that a command deleted.
     """
     lines = [
         _explain(pod, pod.cause)

@@ -1,4 +1,4 @@
-"""Decides the verdict on one check, from the events and what else happened to it: for the run, and for `rejudge`."""
+"""Decides the verdict on one check from the events and its circumstances, for the run and for `rejudge`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,11 +21,14 @@ from validation.judge.waivers import Waiver, accepted, sentences
 
 
 class Circumstances(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What happened to a check beside the events of the cluster; empty: nothing of the kind.
+    """The circumstances of a check that are not events of the cluster. An empty field means that this did not happen.
 
-    `not_applicable` is the reason of the profile, `blocked_by` what the check builds on and did not pass. `fault` is an
-    error of the harness or the target, `failure` a command of the step that failed, or was not refused, `unfinished`
-    what ended the run before the check. `target_problem` is what was wrong with the cluster at its end.
+    - `not_applicable`: the reason of the profile.
+    - `blocked_by`: the check on which this one builds and that did not pass.
+    - `fault`: an error of the harness or the target.
+    - `failure`: a command of the step that failed, or that should have been refused.
+    - `unfinished`: the cause that ended the run before the check.
+    - `target_problem`: the problem of the cluster at its end.
     """
 
     not_applicable: str = ""
@@ -53,7 +56,7 @@ class Window(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict and the reason for it; a PASS needs none. What is not `required` counts for nothing."""
+    """A verdict and its reason. A PASS needs none. A judgement that is not `required` counts for nothing."""
 
     verdict: Verdict
     reason: str = ""
@@ -62,7 +65,9 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class StepCheck:
-    """What a step demands. `contradictions`: what the oracle derives otherwise and no erratum excuses."""
+    """The conditions of a step. `contradictions` are results of the oracle that differ from it and that no erratum
+    excuses.
+    """
 
     expected: Expectation
     projects: Sequence[str]
@@ -74,7 +79,7 @@ class StepCheck:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The judgement on a step, and what it rests on; None where the step was not waited for."""
+    """The judgement on a step, and its evidence. A field is None if the harness did not wait for the step."""
 
     judgement: Judgement
     convergence: Convergence | None = None
@@ -96,7 +101,7 @@ class InvariantResult:
 
 
 class StepWatch:
-    """Follows the events while a step settles: its state, who was evicted, and whether the expectation lasts."""
+    """Follows the events while a step settles: the state, the evictions, and how long the expectation lasts."""
 
     def __init__(self, check: StepCheck, timeline: Timeline, window: Window) -> None:
         self._check = check
@@ -133,11 +138,11 @@ class StepWatch:
         return self._settling.remaining_ms(now_ms - self._started_ms)
 
     def actual(self) -> Actual:
-        """What is true now."""
+        """Return the actual values of now."""
         return observe(self._state, list(self._evicted.values()), self._check.projects)
 
     def differences(self) -> list[str]:
-        """What is not as expected now."""
+        """Return the differences between the expectation and the actual values of now."""
         return differences(self._check.expected, self.actual())
 
     def causes(self) -> list[str]:
@@ -224,9 +229,10 @@ def judge_invariant(
     *,
     least: Evidence,
 ) -> InvariantResult:
-    """The verdict on an invariant: FAIL if there is a violation; what nothing was subject to counts for nothing.
+    """Return the verdict on an invariant: FAIL if it is violated, INCONCLUSIVE without a subject.
 
-    But those that a scenario is about, since it limits a project so, are not proven then.
+    Without a subject, the result counts for nothing. Exception: an invariant over limits, in a scenario that sets
+    such a limit on a project. It is then not proven.
     """
     unrun = judge_unrun(circumstances)
     if unrun is not None:

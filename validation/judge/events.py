@@ -16,15 +16,16 @@ ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
 class Eviction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the scheduler wrote on a pod before it deleted it."""
+    """The eviction that the scheduler wrote on a pod before it deleted the pod."""
 
     reason: str
     message: str
 
 
 class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a pod does not run, in the words of Kubernetes. `source` is who says so: the condition `PodScheduled`, the
-    `pod` itself, or one of its containers (`container NAME`).
+    """The reason of Kubernetes why a pod does not run.
+
+    `source` is the condition `PodScheduled`, the `pod` itself, or one of its containers (`container NAME`).
     """
 
     source: str
@@ -35,11 +36,10 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class NodeSeen(
     msgspec.Struct, frozen=True, tag="node", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """A node as it is from now on. `gpus` counts whole devices; a node that is gone has none.
+    """A node as it is from now on. `gpus` counts whole devices; a deleted node has none.
 
-    The API server gives the `uid`, the kubelet reads the `system_uuid`. `node_type` is the group of nodes that
-    it is in, by which projects are limited; empty: none. A `cordoned` node takes
-    no new pods.
+    The API server gives the `uid`, the kubelet reads the `system_uuid`. `node_type` is its group of nodes, to which
+    projects can be limited; empty: none. A `cordoned` node takes no new pods.
     """
 
     t_ms: int
@@ -114,7 +114,7 @@ class NodesDrained(
     rename="camel",
     forbid_unknown_fields=True,
 ):
-    """The pods with these uids are about to be evicted, as an administrator does who drains the nodes."""
+    """The pods with these uids are about to be evicted, because an administrator drains the nodes."""
 
     t_ms: int
     nodes: tuple[str, ...]
@@ -151,9 +151,9 @@ class OperatorKilled(
 class ImagePulled(
     msgspec.Struct, frozen=True, tag="image", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """A node was made to pull an image before anything was timed, and has it after so long, or not for a `problem`.
+    """A node pulled an image before any time was measured, within `took_ms`, or failed with a `problem`.
 
-    `name` is what scenarios call it, `image` what the site does. `message` is what the kubelet said.
+    `name` is the name in scenarios, `image` that of the site. `message` is the message of the kubelet.
     """
 
     t_ms: int
@@ -181,9 +181,9 @@ class GpuSeen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class GpusSeen(
     msgspec.Struct, frozen=True, tag="gpus", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """What the kubelet of a node and its driver say of the GPUs: witnesses beside the scheduler.
+    """The GPUs of a node as its kubelet and its driver report them: evidence that is independent of the scheduler.
 
-    `observed_at` is the node's own time. Without `gpus` nothing is known of the node any more.
+    `observed_at` is the node's own time. Without `gpus` the node reports nothing any more.
     """
 
     t_ms: int
@@ -195,8 +195,10 @@ class GpusSeen(
 class WatchSeen(
     msgspec.Struct, frozen=True, tag="watch", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """The watch of `kind` was `listed` for the first time, `lost`, `resumed` where it was lost, or `relisted`: then
-    what happened in between was not seen.
+    """The state of the watch of `kind`: `listed` for the first time, `lost`, `resumed` where it was lost, or
+    `relisted`.
+
+    After `relisted`, the events in between are unknown.
     """
 
     t_ms: int
@@ -208,13 +210,14 @@ class WatchSeen(
 class PodSeen(
     msgspec.Struct, frozen=True, tag="pod", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """A pod as it is from now on.
+    """A pod as it is from now on. `change` is `added`, `modified` or `deleted`.
 
-    `change` is `added`, `modified` or `deleted`. `devices` are the indices of its GPUs on `node`; `gpu_milli`
-    is what it asks for in thousandths of a GPU: a multiple of 1000, or the part of one device. `submitted_us`
-    orders the workloads of a project. `min_member` is how many pods of the workload must run for any to run. `cause`
-    is why it does not run, as far as Kubernetes says so: no verdict follows from it but that it may be shown.
-    `nominated_node` is where room is promised to it that it does not have yet.
+    - `devices`: the indices of its GPUs on `node`.
+    - `gpu_milli`: the requested amount in thousandths of a GPU: a multiple of 1000, or a fraction of one device.
+    - `submitted_us`: orders the workloads of a project.
+    - `min_member`: the number of pods of the workload that must run for any of them to run.
+    - `cause`: the reason of Kubernetes why it does not run. No verdict uses it; a report may show it.
+    - `nominated_node`: the node to which it is nominated, while it has no node.
     """
 
     t_ms: int
@@ -244,25 +247,27 @@ class PodSeen(
 
     @property
     def holds(self) -> bool:
-        """It occupies GPUs of a node: bound, not finished, and not yet gone (a terminating pod still holds
-        them).
+        """Whether it occupies GPUs of a node: it is bound and has not finished. A terminating pod still occupies
+        them.
         """
         return self.node != "" and self.change != "deleted" and self.phase not in ENDED
 
     @property
     def interactive(self) -> bool:
-        """It is interactive work, which is not preempted; what is neither this nor preemptible is training, too."""
+        """Whether it is an interactive job, which is not preempted. A non-preemptible job of lower priority is a
+        training job.
+        """
         return not self.preemptible and self.priority >= INTERACTIVE_PRIORITY
 
 
 class OutputSeen(
     msgspec.Struct, frozen=True, tag="output", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """The `container` of a pod that does its work ended; `line` is what it printed last. All of it is the word of the
-    node's kubelet.
+    """The `container` with the job of a pod ended; `line` is its last line of output. The node's kubelet reported all
+    of it.
 
-    `ran_ms` is the time between its start and its end, which the kubelet has in whole seconds; `image` is the digest of
-    what ran. `problem` says why the line could not be read.
+    `ran_ms` is the time between its start and its end; the kubelet has both in whole seconds. `image` is the digest
+    of its image. `problem` says why the line could not be read.
     """
 
     t_ms: int
@@ -282,11 +287,13 @@ class OutputSeen(
 class ToolRan(
     msgspec.Struct, frozen=True, tag="tool", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """A tool ended on a host: the command as the host ran it, and all that it printed.
+    """A tool ended on a host: the command as the host ran it, and its whole output.
 
-    `problem` says why nothing is known of it: the host was not reached, or the tool did not end in time. `exit_code` is
-    -1 then. That of a tool that the host does not have is 127, as of every shell. `boot_id` is the kernel's own of the
-    host as the tool began, `ran_ms` the time until it ended, by the clock of who examined the host.
+    `problem` says why there is no result: the host was not reached, or the tool did not end in time. `exit_code` is
+    -1 then. It is 127 if the host does not have the tool, as in every shell.
+
+    `boot_id` is that of the host's kernel when the tool began. `ran_ms` is the time until it ended, by the clock of
+    the machine that examined the host.
     """
 
     t_ms: int
@@ -304,7 +311,7 @@ class ToolRan(
 class AnswerSeen(
     msgspec.Struct, frozen=True, tag="answer", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """What the orchestrator's command line showed as `view`: all that it printed to the command, as an administrator.
+    """The output of the orchestrator's command line for `view`: everything that it printed, run as an administrator.
 
     `problem` is the last line of its error output.
     """
@@ -320,10 +327,10 @@ class AnswerSeen(
 class RequestAnswered(
     msgspec.Struct, frozen=True, tag="request", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """What the API server answered to a request of the recorder's own, sent for the check of this name.
+    """The answer of the API server to a request of the recorder, sent for the check of this name.
 
-    `body` is what was sent with it, `status` that of HTTP, 0 where `problem` says why there was no answer. What the API
-    server notes of who wrote which field (`managedFields`) is left out.
+    `body` is the content of the request. `status` is that of HTTP, 0 if `problem` says why there was no answer. The
+    `managedFields` of the answer are left out.
     """
 
     t_ms: int
@@ -337,7 +344,7 @@ class RequestAnswered(
 
 
 class GpuSampled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """In what part of its last sample period a kernel ran on a GPU, in percent; null if the driver does not say.
+    """The percentage of its last sample period in which a kernel ran on a GPU; null if the driver does not report it.
 
     `holders` are the pods to which the kubelet gave it, as `namespace/name`.
     """
@@ -350,9 +357,9 @@ class GpuSampled(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SamplesSeen(
     msgspec.Struct, frozen=True, tag="samples", tag_field="event", rename="camel", forbid_unknown_fields=True
 ):
-    """What the page of a node's agent said of its GPUs, newer than the page before it.
+    """The GPUs of a node on a page of its agent that is newer than the page before it.
 
-    `problem` says why nothing is known of the node; it is written once, until the agent answers again.
+    `problem` says why the node has no values. It is written once, until the agent answers again.
     """
 
     t_ms: int

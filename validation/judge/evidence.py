@@ -1,4 +1,4 @@
-"""How much a verdict rests on: what was watched, counted, against the least that the check needs."""
+"""The amount of evidence for a verdict, compared with the minimum that the check needs."""
 
 import msgspec
 
@@ -16,7 +16,7 @@ class Evidence(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
     samples: int | msgspec.UnsetType = msgspec.UNSET
 
     def count(self, name: str) -> int:
-        """How many there are; what is not counted is 0."""
+        """Return the number of this kind; 0 if it is not counted."""
         number: int | msgspec.UnsetType = getattr(self, name)
         return 0 if number is msgspec.UNSET else number
 
@@ -25,7 +25,7 @@ NO_EVIDENCE = Evidence()
 
 
 def shortfall(least: Evidence, actual: Evidence) -> str:
-    """What there is too little of, in words; empty if the evidence suffices."""
+    """Return in words the evidence that is less than the minimum; empty if the evidence suffices."""
     missing = [
         f"{actual.count(name)} of {least.count(name)} {name}"
         for name in Evidence.__struct_fields__

@@ -1,4 +1,4 @@
-"""The verdicts on requirements, and on the whole run: always about the catalogue, never about what happened to run."""
+"""The verdicts on requirements and on the whole run. They follow the catalogue, not the checks that happened to run."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,9 +23,9 @@ class RequirementFacts:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a run is about: a profile of the catalogue and parts of it, none for the whole.
+    """The scope of a run: a profile of the catalogue and parts of it; no parts mean the whole.
 
-    `deviations` say why the run cannot be an acceptance, whatever it shows: a changed operator, other
+    `deviations` say why the run cannot be an acceptance even if all checks pass: a changed operator, or other
     scenarios than those that ship.
     """
 

@@ -4,10 +4,11 @@ from validation.judge.convergence import Convergence, ConvergenceResult
 
 
 class Settling:
-    """Waits for an expectation that must hold for `hold_ms` without a break, having become true before `within_ms`.
+    """Waits for an expectation that becomes true before `within_ms` and then stays true for `hold_ms` without a
+    break.
 
-    Times count from the beginning of the wait. Call `pass_time` before what happens at a moment, and `note` after it;
-    the first Convergence that either returns is the result.
+    Times count from the beginning of the wait. Call `pass_time` before each event and `note` after it. The first
+    Convergence that either returns is the result.
     """
 
     def __init__(self, *, within_ms: int, hold_ms: int) -> None:

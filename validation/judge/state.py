@@ -1,4 +1,4 @@
-"""Folds events into the state of the cluster: who holds which GPUs, and who waits."""
+"""Folds events into the state of the cluster: which workloads hold which GPUs, and which are pending."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -31,10 +31,10 @@ class State:
     deleted: set[Workload] = field(default_factory=set)
     deleted_projects: set[str] = field(default_factory=set)
     witnesses: dict[str, GpusSeen] = field(default_factory=dict)
-    """By node, what its kubelet and its driver said last."""
+    """By node, the last report of its kubelet and its driver."""
     applied: int = 0
     projects: dict[str, ProjectSet] = field(default_factory=dict)
-    """The projects with their limits, as they were set last; `quotas` has of these what is counted most."""
+    """The projects with their limits, as they were set last. `quotas` has the value that is used most."""
     node_types: dict[str, str] = field(default_factory=dict)
     """By node, the group of nodes that it is in."""
     cordoned: set[str] = field(default_factory=set)
@@ -134,7 +134,7 @@ class State:
             self._members.setdefault((pod.project, pod.workload), {})[pod.uid] = pod
 
     def _hear(self, event: GpusSeen) -> None:
-        """Take what a kubelet and a driver say; nothing of any GPU takes back what they said."""
+        """Store the report of a kubelet and a driver. A report without any GPU removes the one before."""
         if not event.gpus:
             self.witnesses.pop(event.node, None)
             self._given.pop(event.node, None)
@@ -148,9 +148,9 @@ class State:
         self._given[event.node] = {name: frozenset(indices) for name, indices in given.items()}
 
     def given(self, pod: PodSeen) -> frozenset[int]:
-        """The GPUs that the kubelet of its node gave the pod, as far as it has said so since the pod was bound.
+        """Return the GPUs that the kubelet of its node gave the pod, by reports since the pod was bound.
 
-        What it said before is of another pod of that name.
+        Earlier reports are of another pod with that name.
         """
         if self._said_at.get(pod.node, 0) < self._bound_at.get(pod.uid, self.applied):
             return frozenset()
@@ -204,7 +204,7 @@ class State:
 
 
 def replay(events: Iterable[Event]) -> Iterator[tuple[Event, State]]:
-    """Each event with the state it leads to. The state is one object that changes: copy what must last."""
+    """Yield each event with the state after it. The state is one object that changes: copy any value that must last."""
     state = State()
     for event in events:
         state.apply(event)

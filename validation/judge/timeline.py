@@ -1,4 +1,4 @@
-"""The events of a run with what is counted of them up to an index, so that many checks are judged in one pass."""
+"""The events of a run with the counts up to each index, so that many checks are judged in one pass."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from validation.judge.state import State
 
 @dataclass(slots=True)
 class _Before:
-    """What the events before the index `at` lead to."""
+    """The result of the events before the index `at`."""
 
     at: int = 0
     state: State = field(default_factory=State)
@@ -77,7 +77,7 @@ class Timeline:
         return self._between[1]
 
     def nodes_before(self, index: int) -> list[NodeSeen | GpusSeen]:
-        """The events of nodes before the index, and what their witnesses said."""
+        """Return the events of nodes before the index, and the reports of their kubelets and drivers."""
         self._index()
         return [event for number, event in self._nodes if number < index]
 

@@ -12,5 +12,5 @@ def seconds(milliseconds: int) -> str:
 
 
 def spell(seconds: int) -> str:
-    """About so long, for people: `60 s`, `3 minutes`."""
+    """Return a duration, about, for people: `60 s`, `3 minutes`."""
     return f"{seconds} s" if seconds < 90 else f"{round(seconds / 60)} minutes"

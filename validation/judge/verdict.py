@@ -1,4 +1,4 @@
-"""The seven verdicts. What did not run is never green."""
+"""The seven verdicts. A check that did not run never passes."""
 
 from collections.abc import Collection
 from enum import StrEnum

@@ -1,1 +1,1 @@
-"""What the tools of a host print, as data: pure parsers, each tested on output that was recorded from the tool."""
+"""The output of the tools of a host, as data: pure parsers, each tested on recorded output of the tool."""

@@ -1,4 +1,4 @@
-"""Reads what gpu_burn prints: its last progress, and the verdict on each GPU."""
+"""Reads the output of gpu_burn: its last progress, and the verdict on each GPU."""
 
 import re
 from typing import Final

@@ -1,4 +1,4 @@
-"""The checks of the layers below Kubernetes: which tools each needs, and its verdict by what these printed."""
+"""The checks of the layers below Kubernetes: the tools that each needs, and its verdict on their output."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -194,7 +194,7 @@ def judge_layer(
     events: Sequence[Event],
     window: Window | None,
 ) -> tuple[Judgement, Evidence]:
-    """The verdict on a layer by what the tools printed, and how many hosts, GPUs and outputs that rests on."""
+    """Return the verdict on a layer by the output of its tools, and the number of hosts, GPUs and outputs."""
     unrun = judge_unrun(circumstances)
     if unrun is not None:
         return unrun, NO_EVIDENCE

@@ -1,4 +1,4 @@
-"""Reads what a host counts of its links, and what `ping` says of full frames."""
+"""Reads the counters of a host's links, and the results of `ping` with full frames."""
 
 import re
 from typing import Final

@@ -43,7 +43,7 @@ _FAULTS: Final = tuple(
         ),
     )
 )
-"""What each is called, and how its line is written. Of several the first counts."""
+"""The name of each fault, and the pattern of its line. If several match, the first counts."""
 _NOTES: Final = re.compile(
     r"AER: (?:Multiple )?Corrected|severity=Corrected|\bCorrected error|severity: corrected|EDAC .*\bCE\b"
     r"|SXid \(.*\): \d+, Non-fatal|nfs\d?: server .* OK$|Port module event: .*Cable plugged|: Link (?:up|down)\b"

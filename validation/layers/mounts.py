@@ -1,4 +1,4 @@
-"""Reads the NFS mounts of a host (`findmnt --json`), and what hosts wrote there and read."""
+"""Reads the NFS mounts of a host (`findmnt --json`), and the files that hosts wrote there and read."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Reads what nccl-tests print (`all_reduce_perf`, …), also through mpirun, which puts the rank before each line."""
+"""Reads the output of nccl-tests (`all_reduce_perf`, …), also through mpirun, which puts the rank before each line."""
 
 import math
 import re

@@ -71,7 +71,7 @@ def read_topology(text: str) -> Topology:
 
 
 def read_service(text: str) -> str:
-    """Return what `systemctl is-active` says of the service. Raises LayerError if that is no state."""
+    """Return the state of the service from `systemctl is-active`. Raises LayerError if the text is no state."""
     state = text.strip()
     if not re.fullmatch(r"[a-z-]+", state):
         raise LayerError(f"systemctl: no state of a service: {state[:100]!r}")

@@ -1,4 +1,4 @@
-"""Takes secrets out of what tools print, before it is recorded: a bundle is handed on."""
+"""Removes secrets from the output of tools before it is recorded, because a report is handed on."""
 
 import re
 from typing import Final
@@ -13,7 +13,7 @@ _PATTERNS: Final = (
     re.compile(rf"({_NAMED}\")(?:[^\"\\\n]|\\.)+(?=\")", re.IGNORECASE),
     re.compile(rf"({_NAMED}')[^'\n]+(?=')", re.IGNORECASE),
     re.compile(rf"({_NAMED})(?!\*)[^\s\"',;<>&]+", re.IGNORECASE),
-    # What says by itself what it is: tokens of GitHub, AWS and NGC, and signed ones (RFC 7519).
+    # Self-describing secrets: tokens of GitHub, AWS and NGC, and signed ones (RFC 7519).
     re.compile(r"(\b)(?:gh[pousr]_\w{20,}|AKIA[0-9A-Z]{16}|nvapi-[\w-]{20,}|eyJ[\w-]{10,}\.[\w-]+\.[\w-]+)"),
 )
 

@@ -1,4 +1,4 @@
-"""The tools that hosts are examined with: the command of each, for how long it may run, and what its failure says."""
+"""The tools that examine hosts: the command of each, its time limit, and the meaning of its failure."""
 
 import shlex
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from validation.judge.hosts.host_layer import MISSING_TOOL, DeclaredHost, HostSi
 from validation.judge.verdict import Verdict
 
 PING_HEADER_BYTES: Final = 28
-"""What IPv4 and ICMP put before the payload of an echo request."""
+"""The bytes of IPv4 and ICMP before the payload of an echo request."""
 COUNTERS: Final = (
     "/sys/class/net/*/device/net/*/carrier_down_count",
     "/sys/class/net/*/device/net/*/statistics/rx_errors",
@@ -38,10 +38,11 @@ OUR_FILES: Final = ".muster-validate"
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool. `command` makes the line for a host, empty where there is nothing to run; `program` must be there.
+    """A tool. `command` makes the line for a host, empty if there is nothing to run. `program` must be installed
+    there.
 
-    `failure` is the verdict on a host on which it ends with another exit code than 0, `usual_seconds` what it takes.
-    `is_load`: it puts a load on the GPUs, and SAMPLES runs beside it.
+    `failure` is the verdict on a host on which it ends with another exit code than 0. `usual_seconds` is its usual
+    time. `is_load` says that it puts a load on the GPUs, and that SAMPLES runs beside it.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a run has to prove: the requirements of the catalogue, as a profile and the chosen parts leave them."""
+"""The requirements that a run must prove: those of the catalogue, limited by a profile and the chosen parts."""
 
 import functools
 from collections.abc import Collection, Iterable, Sequence
@@ -20,7 +20,7 @@ PROFILES = {LAB: "lab", CLUSTER: "current", PLANNER: "planner"}
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """The catalogue under a profile. `parts`: what the run is about, none for all of it."""
+    """The catalogue under a profile. `parts` limits the run to parts of it, none means all of it."""
 
     catalogue: Catalogue
     profile: Profile
@@ -92,7 +92,10 @@ class Acceptance:
 
 
 def open_acceptance(profile: str, parts: Iterable[str], target: str, path: Path = PATH) -> Acceptance:
-    """What a run on the target has to prove; `profile` empty: the target's own. Raises CatalogueError."""
+    """Return the requirements that a run on the target must prove. An empty `profile` means the target's own.
+
+    Raises CatalogueError.
+    """
     catalogue = load_catalogue(path)
     chosen = catalogue.profile(profile or PROFILES[target])
     if target not in chosen.targets:

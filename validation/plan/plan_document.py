@@ -1,4 +1,6 @@
-"""The plan of a run as a document to sign: what is required, what does not apply and why, and what is done."""
+"""The plan of a run as a document to sign: the requirements, those that do not apply with the
+reason, and the checks.
+"""
 
 import shlex
 from collections.abc import Sequence
@@ -22,7 +24,7 @@ from validation.scenario.images import NO_MAP, ImageMap, images_of
 def document(
     acceptance: Acceptance, checks: Sequence[Check], site: HostSite | None = None, images: ImageMap = NO_MAP
 ) -> str:
-    """The plan as Markdown; `site` is what is declared of the hosts, None where no site was chosen; it has `images`."""
+    """Return the plan as Markdown. `site` has the declared hosts, None without a site. `images` has its image names."""
     parts = ", ".join(acceptance.parts) or "the whole catalogue"
     lines = [
         "# Plan of the acceptance test",
@@ -48,7 +50,9 @@ def _sizes(checks: Sequence[Check]) -> list[str]:
 
 
 def _images(checks: Sequence[Check], images: ImageMap) -> list[str]:
-    """Which images scenarios need, and what they are called at the site; commands below have their printed names."""
+    """Return the images that the scenarios need, with their names at the site. Commands below have
+    the printed names.
+    """
     names = images_of({check.scenario.id: check.scenario for check in checks}.values())
     lines = [name if images.image(name) == name else f"{images.image(name)} for {name}" for name in names]
     pulled = "; on a cluster every node with GPUs pulls each before a step is timed"
@@ -144,7 +148,7 @@ def _checks(checks: Sequence[Check], site: HostSite | None) -> list[str]:
 
 
 def _api(check: ApiCheck, least: Evidence) -> list[str]:
-    """Which requests are sent, with what, and what of it is deleted again."""
+    """Return the requests of a check, their contents, and the objects that are deleted again."""
     lines = [f"- source: {check.source}", ""]
     for request in check.requests:
         lines.append(f"    {request.method} {request.path}")
@@ -157,7 +161,7 @@ def _api(check: ApiCheck, least: Evidence) -> list[str]:
 
 
 def _layer(layer: Layer, site: HostSite | None) -> list[str]:
-    """What is run on the hosts, and for how long."""
+    """Return the commands on the hosts, and their duration."""
     lines = [f"- source: {layer.source}"]
     if site is None:
         return [*lines, "- not run: --site names the hosts", ""]

@@ -22,8 +22,15 @@ UTILIZATION_TITLE = "All GPUs are held, and used to the full"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A step of a scenario, a list that the orchestrator shows then, the result of its training job, how its GPUs were
-    used, an invariant over all of it, a layer of the hosts, or what the API server answers.
+    """A check of a run. It is one of these:
+
+    - a step of a scenario
+    - a list that the orchestrator shows after it
+    - the result of its training job
+    - the use of its GPUs
+    - an invariant over all of it
+    - a layer of the hosts
+    - an answer of the API server
 
     `group` numbers the scenarios that share a state.
     """
@@ -60,7 +67,7 @@ class Check:
 
     @property
     def title(self) -> str:
-        """What is checked, in a sentence."""
+        """The checked condition, in a sentence."""
         if self.step is not None:
             return self.step.title
         if self.api or self.view:
@@ -76,7 +83,9 @@ class Check:
 
 
 def plan(scenarios: list[LoadedScenario]) -> list[Check]:
-    """All checks: group by group; of each scenario steps, what is shown, what jobs left and use, invariants."""
+    """Return all checks, group by group. Each scenario has steps, views, results of jobs, use of GPUs, then
+    invariants.
+    """
     checks: list[Check] = []
     for number, group in enumerate(chains(scenarios)):
         for scenario in group:

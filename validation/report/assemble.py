@@ -18,7 +18,10 @@ class CutRun(ReportError):
 
 
 def read_report(directory: Path) -> record.Report:
-    """The record of a report directory; of a run that was cut, what follows from its log. Raises ReportError."""
+    """Return the record of a report directory; of an interrupted run, the record that follows from its log.
+
+    Raises ReportError.
+    """
     if (directory / "report.json").exists():
         return record.read(directory)
     if not (directory / log.NAME).exists():
@@ -37,7 +40,9 @@ def rejudge(report: record.Report, source: log.Log) -> list[str]:
 
 
 def assemble(source: log.Log) -> record.Report:
-    """The record that the log leads to; what it was opened with is taken and changed. What was cut is an ERROR."""
+    """Return the record that follows from the log. It changes the opening record of the log. Checks that were cut are
+    ERROR.
+    """
     opened, entries, events = source.opened, source.entries, source.events
     report = opened.report
     closed = next((entry for entry in entries if isinstance(entry, log.Closed)), None)
@@ -71,7 +76,7 @@ def _take(result: record.CheckResult, entry: log.CheckEnded) -> None:
 def _leave_unfinished(
     result: record.CheckResult, began_ms: int | None, now_ms: int, why: str, *, cut: bool
 ) -> None:
-    """Note that the check was not run, or not to its end; the harness answers for what it did not live to see."""
+    """Store that the check was not run, or not to its end. If the log was `cut`, this is a fault of the harness."""
     what = "not run" if began_ms is None else "not finished"
     reason = f"{what}: {why or 'the run ended'}"
     result.circumstances = Circumstances(fault=reason) if cut else Circumstances(unfinished=reason)

@@ -1,8 +1,8 @@
 """The chart "GPUs per project over time" as one SVG: step lines, dashed quotas, a mark for every step.
 
-One chart per group of scenarios that share a state. Colours are Okabe and Ito's palette, safe for
-colour-blind readers; lines also differ in dash and carry their name at the right end, so a grey print can
-be read.
+There is one chart for each group of scenarios that share a state. The colours are Okabe and Ito's palette, which is
+safe for colour-blind readers. Lines also differ in dash and have their name at the right end, so that a grey print is
+readable.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What a chart shows, from `start_ms` to `end_ms`. `capacity_milli` is the cluster's, drawn as a line."""
+    """The content of a chart from `start_ms` to `end_ms`. `capacity_milli` of the cluster is drawn as a line."""
 
     title: str
     start_ms: int
@@ -115,9 +115,10 @@ def _ticks(start_ms: int, end_ms: int) -> list[int]:
 
 
 def _marks(scale: _Scale) -> list[str]:
-    """Sections get a solid line and a bold label on top, steps a dotted line; labels move to a row with room.
+    """Return the marks: a solid line and a bold label for a section, a dotted line for a step.
 
-    One for which there is none is left out: its line has it as a title.
+    A label is put into the first row with enough free space. A label without such a row is left out: its line has it
+    as a title.
     """
     parts = []
     section_rows = _Rows((TOP - 74, TOP - 58))
@@ -145,7 +146,7 @@ class _Rows:
         self._used = [0.0] * len(heights)
 
     def place(self, x: float, label: str) -> int | None:
-        """The height for the label; None if there is no room for it."""
+        """Return the height for the label; None if no row has enough free space."""
         row = next((row for row, used in enumerate(self._used) if used <= x), None)
         if row is None:
             return None

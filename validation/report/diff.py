@@ -1,4 +1,4 @@
-"""What differs between two reports, but for what is volatile."""
+"""The differences between two reports, without volatile values."""
 
 import json
 from collections.abc import Iterator

@@ -166,7 +166,10 @@ def _gpu_table(report: Report) -> _GpuTable:
 
 
 def _by_part(report: Report) -> dict[str, list[RequirementResult]]:
-    """The requirements that apply, by the part of the catalogue: those first that the run is about, then what ran."""
+    """Return the requirements that apply, by the part of the catalogue. The parts of the run's scope are first.
+
+    Parts with a check that ran come next, then the others.
+    """
     applying = [entry for entry in report.requirements if not entry.not_applicable]
     ran = {entry.id.partition(".")[0] for entry in applying if entry.verdict != "INCONCLUSIVE"}
     parts: dict[str, list[RequirementResult]] = {}

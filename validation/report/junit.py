@@ -11,7 +11,7 @@ _SKIPS = {"NOT_APPLICABLE", "WAIVED"}
 
 
 def render(report: Report) -> bytes:
-    """The report as JUnit XML. Only FAIL is a failure; what could not be judged is an error, never a skip."""
+    """Return the report as JUnit XML. Only FAIL is a failure. A check without a judgement is an error, never a skip."""
     totals = {
         "name": "muster validate",
         **_counts(report.steps),

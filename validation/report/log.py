@@ -1,6 +1,6 @@
-"""events.jsonl, the log of a run: what was seen and done, a line each, appended and synced as it happens.
+"""events.jsonl, the log of a run: events and actions, one line each, appended and synced as they happen.
 
-The record is made from it alone, so that a run which was killed has one too, up to where it was cut.
+The record is made from it alone, so that a killed run has a record too, up to its last line.
 """
 
 import hashlib
@@ -23,7 +23,9 @@ from validation.report.record import ClusterRecord, Command, Report
 NAME: Final = "events.jsonl"
 MAX_LINE_BYTES: Final = 32 << 20
 SYNC_SECONDS = 0.1
-"""For so long an event may be in the kernel's memory alone; what bounds a check never is."""
+"""Maximum time for which an event may be in the kernel's memory alone. Entries that bound a check
+are synced at once.
+"""
 
 
 class _Entry(msgspec.Struct, rename="camel", forbid_unknown_fields=True, tag_field="entry"):
@@ -103,7 +105,7 @@ class Log:
 
     @property
     def events(self) -> list[Event]:
-        """What was seen, in order."""
+        """Return the observed events, in order."""
         return [entry.event for entry in self.entries if isinstance(entry, Observed)]
 
 
@@ -129,13 +131,13 @@ class RunLog:
             raise ReportError(f"{self._path}: cannot be written: {error.strerror}") from error
 
     def close(self) -> None:
-        """Sync what is there, and close the file."""
+        """Sync the entries, and close the file."""
         os.fsync(self._handle)
         os.close(self._handle)
 
 
 def open_log(directory: Path, opened: Opened) -> RunLog:
-    """Begin the log of a run: it appears with its first entry, in place of what was there. Raises ReportError."""
+    """Begin the log of a run. It replaces an earlier log when its first entry is written. Raises ReportError."""
     path = directory / NAME
     temporary = path.with_name(f".{NAME}.{os.getpid()}")
     try:

@@ -114,7 +114,9 @@ def _requirements(report: Report) -> list[str]:
 
 
 def _checks(checks: list[CheckResult]) -> list[str]:
-    """The layers of the hosts; or the steps of a scenario, what was shown, what a job left, its invariants."""
+    """Return the layers of the hosts; or the steps of a scenario, its views, the results of its jobs and its
+    invariants.
+    """
     layers = [check for check in checks if check.kind == "layer"]
     if layers:
         lines = ["| verdict | layer of the hosts | measurement, or reason |", "|---|---|---|"]

@@ -1,8 +1,8 @@
 """report.json, the record of a run: canonical JSON (RFC 8785). All pages of a report are rendered from it alone.
 
-The events that it was judged by are not in it: it names the file that has them, which may be a thousand times as large.
+The record names the file with its events and does not contain them: that file may be a thousand times as large.
 
-What differs between two runs of the same is below keys that are called `volatile`, and nowhere else.
+All values that differ between two equal runs are below keys named `volatile`.
 """
 
 import json
@@ -48,7 +48,7 @@ class Command(_Record):
 
 
 class Oracle(_Record):
-    """What the `demands` that exist after a step lead to by quotas and weights alone, on `capacity_milli` of GPUs.
+    """The allocation of the `demands` after a step by quotas and weights alone, on `capacity_milli` of GPUs.
 
     Fair shares are in GPUs, as exact fractions.
     """
@@ -62,10 +62,10 @@ class Oracle(_Record):
 
 
 class CheckTrace(_Record):
-    """What of a check differs from run to run. Times are milliseconds since the run began.
+    """The values of a check that differ from run to run. Times are milliseconds since the run began.
 
-    `causes` say why pods do not run, in the words of Kubernetes, or why nothing is known of a node; `utilization` is
-    what was measured of GPUs. Both keys are absent where there is nothing to say, as in records of before they were.
+    `causes` say why pods do not run, in the words of Kubernetes, or why a node has no values. `utilization` has the
+    measured values of GPUs. Both keys are absent if they are empty, as in records of older versions.
     """
 
     started_ms: int | None = None
@@ -81,10 +81,16 @@ class CheckTrace(_Record):
 
 
 class CheckResult(_Record):
-    """A check of the run and its verdict: a step of a scenario, a list that is shown, the result of its `job`, the use
-    of GPUs by the standard of `utilization` (a key that others do not have), an invariant, or a layer.
+    """A check of the run and its verdict. It is one of these:
 
-    One that is not `required` counts for nothing: an invariant that nothing was subject to. `least` is the evidence
+    - a step of a scenario
+    - a list that is shown
+    - the result of its `job`
+    - the use of GPUs by the standard of `utilization` (a key that other checks do not have)
+    - an invariant
+    - a layer
+
+    A check that is not `required` counts for nothing, such as an invariant without a subject. `least` is the evidence
     below which there is no verdict. `oracle_differences` are those that no erratum excuses.
     """
 
@@ -147,10 +153,10 @@ class RequirementResult(_Record):
 
 
 class Scope(_Record):
-    """What the run is about: a profile of the catalogue, by the digest of its file, and parts of it, none for all.
+    """The scope of the run: a profile of the catalogue, by the digest of its file, and parts of it, none for all.
 
-    `deviations` say why the run cannot be an acceptance. `waivers` were accepted before it, `today` is its day. `hosts`
-    is what the layers below Kubernetes are judged by; the key is absent where no site file named hosts.
+    `deviations` say why the run cannot be an acceptance. `waivers` were accepted before it, `today` is its day.
+    `hosts` has the references for the layers below Kubernetes. The key is absent if no site file named hosts.
     """
 
     catalogue_sha256: str
@@ -192,7 +198,7 @@ class ScenarioRecord(_Record):
 
 
 class EvictionRecord(_Record):
-    """Who lost which GPUs, and by which rule: `message` is what the scheduler wrote on the pod."""
+    """An evicted pod, its GPUs, and the rule: `message` is the text that the scheduler wrote on the pod."""
 
     t_ms: int
     step: str
@@ -207,8 +213,9 @@ class EvictionRecord(_Record):
 
 
 class ImageRecord(_Record):
-    """An image that a node was made to pull before anything was timed: what scenarios call it, its digest, how long it
-    took; or the `problem` for which it is not there.
+    """An image that a node pulled before any time was measured: its name in scenarios, its digest and its duration.
+
+    If the pull failed, it has the `problem`.
     """
 
     node: str
@@ -270,7 +277,7 @@ class Identity(_Record):
 
 
 class Tool(_Record):
-    """What ran the scenarios."""
+    """The program that ran the scenarios."""
 
     name: str
     version: str
@@ -315,9 +322,10 @@ class EventFile(_Record):
 
 
 class Trace(_Record):
-    """What of a run differs from that of another: the clock, which events there were, and what follows from them.
+    """The values of a run that differ from run to run: the clock, the events, and the values that follow from them.
 
-    `series` is thinned out where it has very many points. `images` is absent where none was pulled before the clock.
+    `series` is thinned out if it has very many points. `images` is absent if none was pulled before the clock
+    started.
     """
 
     run: Run

@@ -51,7 +51,7 @@ _OURS: Final = {
     "acceptance",
     "catalogueSha256",
 }
-"""Keys whose words are the format's own, whatever a project is called."""
+"""Keys whose values are words of the format, even if a project has such a name."""
 _OF_DOCUMENTS: Final = {
     "title", "source", "description", "file", "section", "says", "contradictedBy", "asserted", "why",
 }  # fmt: skip
@@ -72,7 +72,7 @@ BY_WORD: Final = frozenset({"timings", "byVerdict", "target", "layers", "gpus"})
 _FIGURES: Final = {"systems", "thresholds"}
 """Keys of the content of the file of figures."""
 UNKNOWN: Final = "its agent does not answer"
-"""In place of what was said of it, which may have addresses in it."""
+"""Replaces the agent's message, which may contain addresses."""
 UNKNOWN_PULL: Final = "it was not pulled"
 """In place of why, which may have the registry in it."""
 _NAMES: Final = {"project", "name", "node", "nodes"}
@@ -170,7 +170,7 @@ def _projects(entries: Iterable[log.Entry]) -> set[str]:
 
 
 def _only_judged(entry: log.Entry, projects: Collection[str]) -> log.Entry:
-    """The entry; of a list that was shown, no more than what is judged of it."""
+    """Return the entry; of an answer, only the part that is judged."""
     if isinstance(entry, Observed) and isinstance(entry.event, AnswerSeen):
         entry.event = only_judged(entry.event, projects)
     if isinstance(entry, Observed) and isinstance(entry.event, RequestAnswered):
@@ -185,7 +185,7 @@ def _is_api(entry: log.Entry) -> bool:
 
 
 def _images_at_site(entries: Iterable[log.Entry]) -> dict[str, str]:
-    """By what the site calls an image, what scenarios call it; by why it was not pulled, no more than that."""
+    """Return the name in scenarios by the name of an image at the site, and a fixed text by each problem of a pull."""
     events = [entry.event for entry in entries if isinstance(entry, Observed)]
     pulls = [event for event in events if isinstance(event, ImagePulled)]
     problems = {event.problem: UNKNOWN_PULL for event in pulls if event.problem}
@@ -200,7 +200,7 @@ def _with_printed_images(words: str, at_site: Mapping[str, str]) -> str:
 
 
 def _without_registry(pulled: ImagePulled) -> ImagePulled:
-    """How a node got an image, without the registry that it is from, and without what was said of it."""
+    """Return the pull without its registry and without the message of the kubelet."""
     problem = UNKNOWN_PULL if pulled.problem else ""
     return msgspec.structs.replace(pulled, image=pulled.name, message="", problem=problem)
 
@@ -213,7 +213,7 @@ def _without_message(pod: PodSeen) -> PodSeen:
 
 
 def _without_addresses(output: OutputSeen) -> OutputSeen:
-    """What a job left, without its command line, the servers of its data, and the registry of its image."""
+    """Return the output of a job without its command line, the servers of its data, and the registry of its image."""
     result = parse(output.line)
     line = ""
     if result is not None:
@@ -272,7 +272,9 @@ def _replacer(new: Mapping[str, str]) -> Callable[[str], str]:
 def _shown_names(
     value: Any, key: str, replace: Callable[[str], str], keys: Collection[str] = frozenset(_NAMES)
 ) -> Any:
-    """What a list shows, with other names: not of what is no name, even where a project is called like it."""
+    """Return the content of a list with replaced names. Values that are no names stay, even if a project is called
+    so.
+    """
     if isinstance(value, dict):
         return {one: _shown_names(value[one], one, replace, keys) for one in value}
     if isinstance(value, list):
@@ -292,7 +294,7 @@ def _with_other_nodes(event: RequestAnswered, replace: Callable[[str], str]) -> 
 def _renamed(entry: log.Entry, names: _Names) -> log.Entry:
     if isinstance(entry, Observed) and isinstance(entry.event, RequestAnswered) and _is_api(entry):
         entry.event = _with_other_nodes(entry.event, names.every)
-        return entry  # what is left of it has no other name of a host, and none of a project or a person
+        return entry  # the rest of it has no other name of a host, and none of a project or a person
     is_answer = (
         isinstance(entry, Observed)
         and isinstance(entry.event, AnswerSeen)

@@ -1,4 +1,4 @@
-"""Judges a record by the events of its run: what follows from them is written into it."""
+"""Judges a record by the events of its run, and writes the results into it."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ def empty_result(
 def oracle_record(
     capacity_milli: int, projects: Sequence[oracle.Project], demands: Sequence[oracle.Demand]
 ) -> record.Oracle:
-    """What the oracle derives from the demands, for the record."""
+    """Return the result of the oracle for the demands, for the record."""
     division = oracle.divide(capacity_milli, projects, demands)
     return record.Oracle(
         capacity_milli=capacity_milli,
@@ -89,7 +89,7 @@ def oracle_record(
 
 
 def step_check(result: record.CheckResult) -> StepCheck:
-    """What the step demands, for the judge. Raises ValueError if the result is not that of a step."""
+    """Return the conditions of the step for the judge. Raises ValueError if the result is not that of a step."""
     if result.expected is None:
         raise ValueError(f"{result.id} has no expectation")
     return StepCheck(
@@ -105,7 +105,7 @@ def step_check(result: record.CheckResult) -> StepCheck:
 def judge_result(
     result: record.CheckResult, timeline: Timeline, hosts: HostScope | msgspec.UnsetType
 ) -> Judgement:
-    """The judgement on a check, before waivers; what it rests on is written into `result`. `hosts`: for layers."""
+    """Return the judgement on a check, before waivers, and write its evidence into `result`. `hosts` is for layers."""
     trace = result.volatile
     if result.kind == "step":
         step = judge_step(step_check(result), result.circumstances, timeline, trace.window)
@@ -139,7 +139,7 @@ def judge_result(
 
 
 def _judge_answered(result: record.CheckResult, timeline: Timeline) -> Judgement:
-    """The judgement on what the API server answered, or on what the orchestrator shows."""
+    """Return the judgement on an answer of the API server, or on a view of the orchestrator."""
     circumstances, window, least = result.circumstances, result.volatile.window, result.least
     if result.kind == "api":
         api = judge_api(result.id.partition(API)[2], circumstances, timeline, window, least=least)
@@ -200,7 +200,7 @@ def judge_record(report: record.Report, events: Sequence[Event]) -> None:
 
 
 def calculate_oracle(report: record.Report) -> None:
-    """Write into the record what quotas and weights lead to after each step, and where it expects otherwise."""
+    """Write the result of the oracle after each step into the record, and its differences from the expectation."""
     projects = {scenario.id: _projects(scenario) for scenario in report.scenarios}
     for result in report.steps:
         if result.expected is not None and result.oracle is not None:
@@ -213,7 +213,7 @@ def calculate_oracle(report: record.Report) -> None:
 def eviction_records(
     events: Sequence[Event], results: Sequence[record.CheckResult]
 ) -> list[record.EvictionRecord]:
-    """Who lost which GPUs in which step."""
+    """Return the evicted pods with their GPUs and the step."""
     spans = [
         (result.volatile.started_ms, result.volatile.ended_ms, result.id)
         for result in results

@@ -1,4 +1,4 @@
-"""What each project held over time, thinned out so that a record and its chart stay small."""
+"""The GPUs of each project over time, thinned out so that a record and its chart stay small."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,9 +12,10 @@ _PARTS: Final = MAX_POINTS // 3
 
 
 def points(events: Sequence[Event]) -> list[Point]:
-    """The points of the series. Of more than MAX_POINTS only so many: a thousand parts of the time keep three.
+    """Return the points of the series, at most about MAX_POINTS.
 
-    These are where all projects together held least and where they held most, the first of several, and the last.
+    If there are more, the time is divided into a thousand parts. Each part keeps three points: the least and the
+    largest sum of all projects, and the last.
     """
     every = [Point(t_ms, allocated) for t_ms, allocated in series(events)]
     if len(every) <= MAX_POINTS:

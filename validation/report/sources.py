@@ -1,6 +1,6 @@
-"""Compares a record with what it says it was made from: the catalogue and the scenarios of this installation.
+"""Compares a record with its sources: the catalogue and the scenarios of this installation.
 
-A record can be judged from itself alone; whether it asks for what the documents ask for, only these can say.
+A record can be judged from itself alone. Only the sources can show whether it has all requirements of the documents.
 """
 
 from dataclasses import dataclass, field
@@ -32,9 +32,9 @@ REDACTED = "redacted"
 
 @dataclass(slots=True)
 class Comparison:
-    """`problems` are entries that are not as the sources have them, `notes` by name what could not be compared.
+    """`problems` are entries that differ from the sources. `notes` has, by name, entries that could not be compared.
 
-    A note that is called `redacted` says where the record came from, and leaves nothing uncompared.
+    A note named `redacted` gives the origin of the record, and leaves nothing uncompared.
     """
 
     problems: list[str] = field(default_factory=list)

@@ -1,6 +1,7 @@
-"""statement.json: who answers for a report. An in-toto statement about its manifest and its record, in a DSSE envelope.
+"""statement.json: the signatures of a report, an in-toto statement about its manifest and its record in a DSSE
+envelope.
 
-The keys are Ed25519 in PEM, and nothing of it needs a network. More than one may sign: the supplier, then the customer.
+The keys are Ed25519 in PEM, and no network is needed. Several parties may sign: the supplier, then the customer.
 """
 
 import base64
@@ -77,7 +78,7 @@ def sign(directory: Path, report: record.Report, key: Path, notes: Collection[st
 
 
 def problems(directory: Path, report: record.Report, key: Path | None) -> list[str]:
-    """What is wrong with the statement, a line each; with a key, also if it did not sign. Raises ReportError."""
+    """Return the problems of the statement, a line each; with a key, also if it did not sign. Raises ReportError."""
     path = directory / NAME
     if not path.exists():
         return [f"{NAME}: is missing: this report has no signature"] if key is not None else []
@@ -99,7 +100,7 @@ def problems(directory: Path, report: record.Report, key: Path | None) -> list[s
 
 
 def signers(directory: Path) -> list[str]:
-    """The key ids of all who signed, none for a report without a statement. Nothing is checked."""
+    """Return the key ids of all signatures, none for a report without a statement. Nothing is checked."""
     path = directory / NAME
     return [signature.keyid for signature in _read(path).signatures] if path.exists() else []
 

@@ -1,4 +1,4 @@
-"""A report for the terminal: the answer, and what stands in its way."""
+"""A report for the terminal: the answer, and the checks that prevent a PASS."""
 
 from collections import Counter
 

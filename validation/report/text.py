@@ -44,7 +44,7 @@ def allocation(allocated_milli: dict[str, int] | None) -> str:
 
 
 def expected_lines(expected: Expectation | None) -> list[str]:
-    """What a step expects, one line each."""
+    """Return the expectation of a step, one line for each value."""
     if expected is None:
         return []
     lines = [
@@ -64,7 +64,7 @@ def expected_lines(expected: Expectation | None) -> list[str]:
 
 
 def oracle_lines(oracle: "Oracle | None") -> list[str]:
-    """What the oracle derives, one line each."""
+    """Return the result of the oracle, one line for each value."""
     if oracle is None:
         return []
     shares = ", ".join(f"{project} {share}" for project, share in oracle.fair_share_gpus.items())
@@ -77,7 +77,7 @@ def oracle_lines(oracle: "Oracle | None") -> list[str]:
 
 
 def actual_lines(actual: Actual | None, expected: Expectation | None) -> list[str]:
-    """What the cluster did, in the order of `expected_lines`."""
+    """Return the actual values on the cluster, in the order of `expected_lines`."""
     if actual is None:
         return []
     lines = [
@@ -134,7 +134,7 @@ BESIDE_STEPS = {
 
 
 def use_lines(step: "CheckResult") -> list[str]:
-    """How much GPUs were used: in all, each node with its GPUs, each pod, and what is not known."""
+    """Return the utilization of GPUs: in all, by node with its GPUs, by pod, and the unknown times."""
     use = step.volatile.utilization
     if isinstance(use, msgspec.UnsetType):
         return []

@@ -20,7 +20,7 @@ def write(report: Report, directory: Path) -> Path:
         content = encode(report)
         _replace(directory / "report.json", content)
         render(decode(content), directory)  # its keys are sorted, as in the record that `verify` reads
-        (directory / STATEMENT).unlink(missing_ok=True)  # of what was here before
+        (directory / STATEMENT).unlink(missing_ok=True)  # of an earlier run
         _replace(directory / manifest.NAME, manifest.render(directory))
     except OSError as error:
         raise ReportError(f"{directory}: the report cannot be written: {error.strerror}") from error
@@ -28,7 +28,7 @@ def write(report: Report, directory: Path) -> Path:
 
 
 def withdraw(directory: Path) -> None:
-    """Remove what an earlier run wrote into the directory, if there is anything. Raises ReportError."""
+    """Remove the files of an earlier run from the directory, if there are any. Raises ReportError."""
     try:
         for name in (*_WRITTEN, STATEMENT, manifest.NAME):
             (directory / name).unlink(missing_ok=True)

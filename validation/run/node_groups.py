@@ -10,7 +10,7 @@ from validation.targets.recorder import Recorder
 
 LABEL_MS: Final = 60_000
 Wait = Callable[[Callable[[], list[str]], int], Awaitable[Convergence]]
-"""Waits until there are no differences, for so many milliseconds at most."""
+"""Waits until there are no differences, at most for the given milliseconds."""
 
 
 class NodeGroups:
@@ -23,9 +23,10 @@ class NodeGroups:
         self._nodes: list[str] = []
 
     async def enter(self, types: Sequence[str]) -> str:
-        """Put the nodes with GPUs into these groups, equal parts of them; returns why that is not done, empty if it is.
+        """Divide the nodes with GPUs into these groups, of equal size. Return why that is not possible, or an empty
+        text.
 
-        What groups a site has of its own stays: somebody relies on them. Raises TargetError.
+        Groups of the site itself are not changed, because its users rely on them. Raises TargetError.
         """
         state = self._recorder.state
         nodes = sorted(name for name, gpus in state.nodes.items() if gpus)

@@ -1,4 +1,4 @@
-"""Sends the requests of a check to the API server, and deletes what they created."""
+"""Sends the requests of a check to the API server, and deletes the objects that they created."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ from validation.targets.recorder import Recorder
 
 CLAIM_SIZE: Final = "1Gi"
 POLL_MS: Final = 250
-"""What is allocated to a claim is taken back as soon as its pod has ended."""
+"""The interval of repeated requests. The allocation of a claim is removed as soon as its pod has ended."""
 
 
 async def send_requests(recorder: Recorder, name: str, result: record.CheckResult, from_event: int) -> None:
-    """Send one request after the other until one fails; keep in `result` which events these are.
+    """Send one request after the other until one fails. Store in `result` which events these are.
 
-    What was created is deleted whatever happens, the last first, and only that: by its uid.
+    All created objects are deleted in any case, the last one first, and by their uid.
     """
     start, started_ms = len(recorder.events), recorder.now_ms()
     created: list[tuple[str, str]] = []
@@ -41,7 +41,7 @@ async def send_requests(recorder: Recorder, name: str, result: record.CheckResul
 
 
 async def _send(recorder: Recorder, name: str, request: Request) -> RequestAnswered:
-    """Send the request, again while its answer says that it is too early; what is answered last is recorded."""
+    """Send the request, again while its answer says that it is too early. Record the last answer."""
     due_ms = recorder.now_ms() + request.within_ms
     while True:
         answered = await recorder.answer_of(name, request.method, request.path, request.body)

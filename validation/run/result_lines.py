@@ -18,7 +18,7 @@ class ResultLines:
         self._reported_reasons: set[str] = set()
 
     def write(self, result: record.CheckResult, results: Mapping[str, record.CheckResult]) -> None:
-        """Write what is to be said of the result, the last of these."""
+        """Write the lines of the result, which is the last of `results`."""
         quiet = {Verdict.PASS, Verdict.NOT_APPLICABLE}
         if result.kind == "invariant" and (result.verdict in quiet or not result.required):
             self._sum_up(result.scenario, results)

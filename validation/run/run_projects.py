@@ -19,7 +19,7 @@ CLEANUP_MS: Final = 60_000
 
 
 class CleanupFailed(MusterError):
-    """What a run made is still there."""
+    """An object that the run created still exists."""
 
 
 class RunProjects:
@@ -77,7 +77,7 @@ class RunProjects:
         self._created[name] = project
 
     async def delete(self, history: Sequence[Action]) -> None:
-        """Delete them with the workloads that `history` left, and wait until their pods are gone.
+        """Delete the projects with the workloads that `history` left, and wait until their pods are deleted.
 
         Raises CleanupFailed, and TargetError if the cluster can no longer be watched.
         """

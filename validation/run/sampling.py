@@ -14,7 +14,7 @@ from validation.targets.recorder import Recorder
 SAMPLE_MS: Final = 1000
 """Agents make their pages anew once a second."""
 SILENCE_MS: Final = 30_000
-"""Where no agent has said anything for so long, none will."""
+"""If no agent answers for this time, the run expects no answer any more."""
 
 
 async def sample_gpus(

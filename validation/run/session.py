@@ -59,14 +59,16 @@ def run_id(target: str) -> str:
 
 @dataclass(slots=True)
 class Settings:
-    """What a user may choose. `out` None: `reports/<run id>` below the working directory.
+    """The settings that a user may choose.
 
-    `size`: of the site; None: as the site file says, else as scenarios are printed.
-    `profile` empty: that of the target; `parts` none: the whole catalogue. `site` names the hosts,
-    `host_tests` the loads that may be put on them, `mounts` where they mount the storage, `golden` the host that the
-    others must equal. `image` is that of the lab's operator; None:
-    the operator of this installation, as a process. `open_target` provides another target than `target` names,
-    `open_recorder` another recorder, `open_hosts` other hosts.
+    - `out`: the directory of the report; None: `reports/<run id>` below the working directory.
+    - `size`: the size of the site; None: that of the site file, else the printed size of the scenarios.
+    - `profile`: empty: that of the target. `parts`: none: the whole catalogue.
+    - `site`: names the hosts. `host_tests` are the loads that may be put on them, `mounts` their mounts of the
+      storage,
+      and `golden` the host that the others must equal.
+    - `image`: the image of the lab's operator; None: the operator of this installation, as a process.
+    - `open_target`, `open_recorder`, `open_hosts`: provide another target, another recorder, other hosts.
     """
 
     target: str = LAB
@@ -92,12 +94,13 @@ class Settings:
 
 
 def acceptance_of(settings: Settings) -> Acceptance:
-    """What a run with these settings has to prove. Raises CatalogueError."""
+    """Return the requirements that a run with these settings must prove. Raises CatalogueError."""
     return open_acceptance(settings.profile, settings.parts, settings.target, settings.catalogue)
 
 
 def chosen_size(settings: Settings) -> Size | None:
-    """For how many GPUs scenarios are scaled: as was chosen, else what all hosts of the site file have; None: not.
+    """Return the size for which scenarios are scaled: the chosen one, else that of the site's hosts; None: not
+    scaled.
 
     Raises HostError, SiteError.
     """
@@ -154,7 +157,7 @@ class ValidationSession:
 
     @property
     def site(self) -> HostSite | None:
-        """What the site declares of its hosts; None where no site was chosen."""
+        """The hosts that the site declares; None without a site."""
         return self._run.hosts.scope.site if self._run.hosts is not None else None
 
     def run(self, check: Check) -> CheckResult:
@@ -193,7 +196,7 @@ class ValidationSession:
         return self.report
 
     def _open_log(self) -> None:
-        """Begin the log, unless it has begun: what an earlier run left in the directory is no part of this one."""
+        """Begin the log, unless it has begun. Remove the files of an earlier run in the directory first."""
         if self._run.recorder.logs:
             return
         withdraw(self.directory)
@@ -215,7 +218,7 @@ class ValidationSession:
         return Options(settings.fail_fast, settings.patience_percent, waivers, today.isoformat())
 
     def _deviations(self) -> list[str]:
-        """Why the run is no acceptance, whatever it shows."""
+        """Return why the run cannot be an acceptance even if all checks pass."""
         changed = changed_operator() if self._settings.target == LAB else ""
         return [changed] if changed else []
 

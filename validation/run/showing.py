@@ -1,4 +1,4 @@
-"""Lets the orchestrator show something, and keeps what it printed; of a log also what its kubelet has."""
+"""Runs a view of the orchestrator and records its output. For a log it also records the log of the kubelet."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -18,9 +18,9 @@ from validation.targets.recorder import Recorder
 POLL_MS: Final = 500
 """A log has no event that says that it has grown."""
 LINE_MS: Final = 60_000
-"""For so long the first line of a log is waited for."""
+"""Maximum wait for the first line of a log."""
 PAGE_MS: Final = 10_000
-"""For so long a page may show what was: it follows what the operator has written of projects."""
+"""Maximum delay of a page: it follows the figures that the operator writes into projects."""
 
 
 async def open_pages(target: Target, views: Sequence[str]) -> str:
@@ -43,7 +43,7 @@ async def show(
     *,
     progress: Reporter,
 ) -> None:
-    """Run the command of the view; keep what it printed, and which events there were meanwhile."""
+    """Run the command of the view. Record its output and the window of its events."""
     line, is_log = view_of(view).line, kind_of(view) == LOG
     if view_of(view).page:
         await _open_page(recorder, target, view, result, from_event, progress=progress)
@@ -73,7 +73,7 @@ async def _open_page(
     *,
     progress: Reporter,
 ) -> None:
-    """Open the page until it shows the state, which it follows, or for `PAGE_MS`; keep what it showed last."""
+    """Open the page until it shows the state, at most for `PAGE_MS`. Record its last content."""
     line = view_of(view).line
     due_ms = recorder.now_ms() + PAGE_MS
     progress.update(f"{result.id}: {line}")
@@ -95,7 +95,7 @@ async def _open_page(
 
 
 async def _read_log(recorder: Recorder, view: str, *, patience_ms: int = 0) -> None:
-    """Record what the kubelet has of the log of the job that the view is about, once there is a line, or why not."""
+    """Record the kubelet's log of the job that the view is about, once it has a line, or the problem."""
     project, workload = job_of(view)
     due_ms = recorder.now_ms() + patience_ms
     while True:

@@ -10,7 +10,7 @@ from validation.targets.recorder import Recorder
 
 
 class StepFailed(MusterError):
-    """The cluster or the command line did not do what the step asked of it."""
+    """The cluster or the command line did not do the work of the step."""
 
 
 class StepCommands:

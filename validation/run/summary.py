@@ -1,4 +1,4 @@
-"""What the log of a run begins with: the record before anything ran, of all that is asked for."""
+"""The beginning of the log of a run: the record before any check ran, with everything that is required."""
 
 import platform
 from importlib.metadata import PackageNotFoundError

@@ -1,4 +1,4 @@
-"""Does what an administrator does while jobs run: drains nodes and opens them again, and has the operator killed."""
+"""Does the work of an administrator while jobs run: drains nodes, opens them again, and kills the operator."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -17,9 +17,9 @@ from validation.targets.recorder import Recorder
 
 CORDON_MS: Final = 60_000
 PROMISE_MS: Final = 30_000
-"""For how long it is waited that the operator evicts somebody, and says where it has promised the room."""
+"""Maximum wait for an eviction by the operator and a nomination to the freed GPUs."""
 Wait = Callable[[Callable[[], list[str]], int], Awaitable[Convergence]]
-"""Waits until there are no differences, for so many milliseconds at most."""
+"""Waits until there are no differences, at most for the given milliseconds."""
 
 
 class NodeUpkeep:
@@ -32,7 +32,7 @@ class NodeUpkeep:
         self._nodes: tuple[str, ...] = ()
 
     async def perform(self, upkeep: Upkeep, from_event: int) -> Circumstances:
-        """Do what the step says, which began with this event; what kept it from being done is in the circumstances.
+        """Do the work of the step, which began with this event. The circumstances have the problem that prevented it.
 
         Raises TargetError.
         """
@@ -62,7 +62,9 @@ class NodeUpkeep:
             await self._target.cordon(dict.fromkeys(nodes, False))
 
     async def _drain(self, drain: LoadedDrain) -> Circumstances:
-        """Cordon the nodes of the jobs, and evict the pods of all projects there; others are somebody else's."""
+        """Cordon the nodes of the jobs, and evict the pods of the run's projects there. Other pods are not ours to
+        evict.
+        """
         state = self._recorder.state
         jobs = ", ".join(drain.nodes_of)
         nodes = sorted({pod.node for pod in state.holding() if pod.workload in drain.nodes_of})
@@ -88,7 +90,9 @@ class NodeUpkeep:
         return Circumstances()
 
     async def _restart(self, from_event: int) -> Circumstances:
-        """Kill the operator once somebody was evicted and another waits for that room; then wait for the next one."""
+        """Kill the operator after an eviction, while another pod waits for these GPUs. Then wait
+        for the next leader.
+        """
 
         def promises() -> bool:
             return bool(promised(self._recorder.state))

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from validation.targets.hosts import SiteHosts
 
 WITNESS_MS = 20_000
-"""An agent asks its kubelet every 10 s, and says at once what is new."""
+"""Maximum wait for the agents. An agent asks its kubelet every 10 s, and reports changes at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Options:
 
 
 class ValidationRun:
-    """Runs checks in order; `results` has their results by check id. What happens goes to the recorder's log."""
+    """Runs checks in order. `results` has their results by check id. The recorder's log has all events."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class ValidationRun:
         return result
 
     async def finish(self) -> None:
-        """Delete what the run created, and stop the target."""
+        """Delete the objects of the run, and stop the target."""
         await self._describe()
         self.progress("cleaning up")
         try:
@@ -149,7 +149,7 @@ class ValidationRun:
             await self.target.stop()
 
     async def _describe(self) -> None:
-        """Write to the log what the target and its cluster are like now."""
+        """Write the present description of the target and its cluster to the log."""
         kubernetes = await self.target.kubernetes()
         products, gpus = self.recorder.nodes, self.recorder.state.nodes
         names = products.keys() | {name for name, number in gpus.items() if number}
@@ -178,7 +178,7 @@ class ValidationRun:
         return judgement
 
     async def _observe(self, check: Check, result: record.CheckResult) -> Circumstances:
-        """Run the check unless it must not run; what was observed goes into `result`."""
+        """Run the check unless it must not run. `result` gets the observations."""
         not_applicable = self.acceptance.excludes(check.id)
         if check.invariant:
             not_applicable = not_applicable or self.acceptance.excludes_scenario(check.scenario)
@@ -191,7 +191,7 @@ class ValidationRun:
         return await self._observe_jobs(check, result)
 
     async def _observe_jobs(self, check: Check, result: record.CheckResult) -> Circumstances:
-        """Run a step, or what is judged beside the steps of a scenario, unless what it builds on failed."""
+        """Run a step, or a check beside the steps of a scenario, unless a check on which it builds failed."""
         started = check.scenario.id in self._began
         of_jobs = check.step is not None or check.training or check.utilization or check.view
         if self._blocked and (of_jobs or not started):
@@ -220,7 +220,7 @@ class ValidationRun:
         return Circumstances()
 
     async def _examine(self, layer: str, result: record.CheckResult) -> Circumstances:
-        """Run the tools of a layer on all hosts; what puts a load on them if it was chosen, and nothing failed."""
+        """Run the tools of a layer on all hosts. A load runs only if it was chosen and no check failed before."""
         check = LAYERS[layer]
         if self.hosts is None:
             return Circumstances(unfinished="not run: --site names the hosts")
@@ -254,7 +254,7 @@ class ValidationRun:
             await self._wait(lambda: [pod.pod for pod in unsettled(self.recorder.state)], WITNESS_MS)
 
     async def _gather(self, check: Check, result: record.CheckResult) -> None:
-        """Let happen what a check beside the steps is judged by, in the state that the last step left."""
+        """Collect the evidence of a check beside the steps, in the state after the last step."""
         if check.view:
             if self._page_fault and is_page(check.view):
                 raise TargetError(self._page_fault)
@@ -325,7 +325,7 @@ class ValidationRun:
     async def _perform(
         self, scenario: LoadedScenario, step: LoadedStep, result: record.CheckResult
     ) -> Circumstances:
-        """Run the commands of the step and wait for its expectation; what was observed goes into `result`."""
+        """Run the commands of the step and wait for its expectation. `result` gets the observations."""
         ungrouped = await self._node_groups.enter(scenario.node_types)
         if ungrouped:
             return Circumstances(unfinished=ungrouped)
@@ -401,7 +401,7 @@ class ValidationRun:
         await self.recorder.changed(min(timeout_ms, 500))
 
     async def _leave(self) -> None:
-        """Delete what this group created, open the nodes that it cordoned, and take all out of its groups."""
+        """Delete the objects of this group, open the nodes that it cordoned, and remove all nodes from its groups."""
         try:
             await self._projects.delete(self._history)
         except CleanupFailed as error:

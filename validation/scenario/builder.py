@@ -31,7 +31,7 @@ def load_errata(directory: Path) -> list[Erratum]:
 
 
 class Builder:
-    """Checks one scenario against what it inherits, and joins the two."""
+    """Checks one scenario against the scenario that it continues, and joins the two."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Builder:
         )
 
     def _steps(self, cluster: Cluster, projects: Mapping[str, LoadedProject]) -> tuple[LoadedStep, ...]:
-        """The steps, after which `history` has what they did."""
+        """Return the steps. `history` then has their actions too."""
         if not self.scenario.steps:
             raise self.document.error(("steps",), "a scenario needs at least one step")
         loader = StepLoader(

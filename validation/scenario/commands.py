@@ -1,4 +1,4 @@
-"""Parses the command lines of a scenario: what they submit or delete, and which workloads that leaves.
+"""Parses the command lines of a scenario: the workloads that they submit or delete, and the resulting demands.
 
 The oracle needs these demands, and must not take them from the system that it judges.
 """
@@ -88,9 +88,7 @@ Action = Submit | Delete
 
 
 def parse(line: str) -> Action:
-    """The action of a `muster submit` or `muster delete` line. Raises ValueError that says what is wrong
-    with it.
-    """
+    """Return the action of a `muster submit` or `muster delete` line. Raises ValueError with the error in the line."""
     words = shlex.split(line)
     if words[:1] != ["muster"] or len(words) < 3 or words[1] not in {"submit", "delete"}:
         raise ValueError("a step runs `muster submit …` or `muster delete …`")

@@ -12,12 +12,12 @@ _IMAGE = re.compile(r"(?<=\s)(-i|--image)(\s+|=)(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class ImageMap:
-    """By `whole_name`, what the site calls images that scenarios name; others are called the same."""
+    """The names of images at the site, by `whole_name`. An image without an entry keeps its name."""
 
     names: Mapping[str, str] = field(default_factory=dict)
 
     def image(self, name: str) -> str:
-        """What the site calls the image."""
+        """Return the name of the image at the site."""
         return self.names.get(whole_name(name), name)
 
     def line(self, line: str) -> str:

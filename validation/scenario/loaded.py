@@ -20,7 +20,7 @@ NO_CLUSTER: Final = Cluster(profile="", nodes=0, gpus_per_node=0)
 
 @dataclass(frozen=True, slots=True)
 class StepCommand:
-    """A command line of a step, and what it submits or deletes."""
+    """A command line of a step, and the workloads that it submits or deletes."""
 
     line: str
     action: Action
@@ -43,7 +43,7 @@ class LoadedStep:
     capacity_milli: int
     """The GPUs of the nodes that take pods after this step."""
     division: oracle.Division
-    """What the oracle derives for the moment after this step."""
+    """The result of the oracle for the state after this step."""
     least: Evidence
     """The least to judge by: all nodes and GPUs of the cluster, and every pod that was submitted."""
     within_ms: int
@@ -51,7 +51,7 @@ class LoadedStep:
     refused: tuple[str, ...] = ()
     """Command lines that must fail, and change nothing."""
     upkeep: Upkeep = NO_UPKEEP
-    """What an administrator does after the commands."""
+    """The work of an administrator after the commands."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,7 @@ from validation.scenario.schema import Scenario
 
 SUFFIX = ".scenario.yaml"
 SUITES = tuple(SHIPPED / name for name in ("hosts", "cluster", "tr4858", "muster", "hosts-after"))
-"""The hosts, the cluster on them, the reference, what protects the behaviour that the reference does not exercise, and
-the hosts again."""
+"""The suites in their order: the hosts, the cluster, the reference, behaviour beyond the reference, the hosts again."""
 
 
 def find(paths: list[Path] | None = None) -> list[Path]:
@@ -82,9 +81,7 @@ def with_predecessors(scenarios: list[LoadedScenario], names: set[str]) -> list[
 
 
 def chains(scenarios: list[LoadedScenario]) -> list[list[LoadedScenario]]:
-    """Scenarios grouped by what they continue: a group shares one state, and groups are isolated from each
-    other.
-    """
+    """Return the scenarios in groups. Each scenario of a group continues the one before; groups share no state."""
     groups: dict[str, list[LoadedScenario]] = {}
     for scenario in scenarios:
         before = scenario.scenario.continues
@@ -125,7 +122,9 @@ def _resolve(
 def _scaled(
     name: str, documents: dict[str, tuple[Document, Scenario]], size: Size | None
 ) -> tuple[Scenario, bool]:
-    """The scenario for a site of this size, and whether that differs from what is printed. Raises ScenarioError."""
+    """Return the scenario for a site of this size, and whether it differs from the printed one.
+    Raises ScenarioError.
+    """
     document, scenario = documents[name]
     first = scenario
     earlier: list[Scenario] = []
@@ -145,7 +144,7 @@ def _scaled(
 def _history(
     last: LoadedScenario | None, loaded: dict[str, LoadedScenario]
 ) -> tuple[list[Action], frozenset[str]]:
-    """What was done up to the end of this scenario, and which jobs had ended by then."""
+    """Return the actions up to the end of this scenario, and the jobs that had ended by then."""
     actions: list[Action] = []
     ended: set[str] = set()
     while last is not None:

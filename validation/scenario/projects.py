@@ -13,8 +13,10 @@ from validation.scenario.schema import Project, duration_ms, milli
 
 @dataclass(frozen=True, slots=True)
 class LoadedProject:
-    """Its quota in thousandths of a GPU, its weight in the same (None: the quota), and how its jobs are limited; 0 and
-    nothing: they are not.
+    """The quota of a project in thousandths of a GPU, its weight in the same (None: the quota), and the limits of its
+    jobs.
+
+    0 or an empty tuple means no limit.
     """
 
     quota_milli: int
@@ -24,7 +26,7 @@ class LoadedProject:
     interactive_node_types: tuple[str, ...] = ()
 
     def claim(self, name: str) -> oracle.Project:
-        """What the oracle has to know of it."""
+        """Return the quota and the weight for the oracle."""
         weight = None if self.weight_milli is None else Fraction(self.weight_milli)
         return oracle.Project(name, self.quota_milli, weight)
 
@@ -35,7 +37,7 @@ class LoadedProject:
 
     @property
     def options(self) -> str:
-        """What follows the name in `muster project create`."""
+        """Return the options after the name in `muster project create`."""
         words = ["-g", f"{self.quota_milli / 1000:g}"]
         if self.weight_milli is not None:
             words += ["--over-quota-weight", f"{self.weight_milli / 1000:g}"]
@@ -53,9 +55,10 @@ def load_projects(
     before: Mapping[str, LoadedProject],
     jobs: Mapping[str, str],
 ) -> dict[str, LoadedProject]:
-    """The projects while a scenario runs: those of `before`, with what is `printed` created, changed and deleted.
+    """Return the projects while a scenario runs: those of `before` after the changes in `printed`.
 
-    `jobs` has for each project that has jobs the name of one. Raises ScenarioError.
+    `printed` creates, changes and deletes projects. `jobs` has for each project with jobs the name of one. Raises
+    ScenarioError.
     """
     projects = dict(before)
     for name, project in printed.items():

@@ -1,8 +1,10 @@
-"""Makes of a scenario as it is printed the one for a site of another size: each quota is the same part of its GPUs.
+"""Scales a printed scenario to a site of another size: each quota stays the same fraction of the site's GPUs.
 
-Where the paper has a pod on 16 GPUs a job has four on 64, and one of half the size on 8: quotas, requests and what is
-expected are multiplied by one exact ratio. Each job stays one job, of more pods; interactive ones, which have one pod,
-are submitted several times where it cannot have so much. What is no thousandth of a GPU then is refused.
+All quotas, requests and expected amounts are multiplied by one exact ratio. Example: the paper has a pod on 16 GPUs.
+On 64 GPUs the job has four such pods, and on 8 GPUs one of half the size.
+
+Each job stays one job with more pods. Interactive jobs have one pod, so they are submitted several times if a pod
+cannot have the scaled amount. An amount that is no whole thousandth of a GPU is refused.
 """
 
 import itertools
@@ -27,7 +29,7 @@ _DEVICES = re.compile(r"--num_devices=\d+")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """So many nodes with so many GPUs each."""
+    """A number of nodes, and the number of GPUs of each."""
 
     nodes: int
     gpus_per_node: int
@@ -56,9 +58,9 @@ def size_of(cluster: Cluster) -> Size:
 
 
 def scale(scenario: Scenario, earlier: Sequence[Scenario], printed: Size, size: Size) -> Scenario:
-    """The scenario for a site of this size; `earlier` are those that it continues, as printed and in order.
+    """Return the scenario for a site of this size. `earlier` are those that it continues, as printed and in order.
 
-    Raises ValueError that says what cannot be scaled.
+    Raises ValueError with the part that cannot be scaled.
     """
     if size.gpus % printed.gpus and printed.gpus % size.gpus:
         raise ValueError(
@@ -94,23 +96,23 @@ def with_titles(scenario: Scenario, ratio: Fraction) -> Scenario:
 
 
 class _Scaling:
-    """Scales the steps of a scenario by a ratio, for nodes with so many GPUs."""
+    """Scales the steps of a scenario by a ratio, for nodes with a given number of GPUs."""
 
     def __init__(self, ratio: Fraction, gpus_per_node: int) -> None:
         self._ratio = ratio
         self._gpus_per_node = gpus_per_node
         self._names: dict[str, list[str]] = {}
-        """By the name of a workload, those in its place."""
+        """By the name of a workload, the workloads that replace it."""
 
     def gpus(self, gpus: Decimal, what: str) -> Decimal:
-        """So many GPUs of the site. Raises ValueError."""
+        """Return the amount on the site. Raises ValueError."""
         scaled = Fraction(gpus) * self._ratio
         if (scaled * 1000).denominator != 1:
             raise ValueError(f"{what} would be {scaled} GPUs, which are no thousandths")
         return _decimal(scaled)
 
     def step(self, step: Step) -> Step:
-        """The step, or what it has for other sizes."""
+        """Return the scaled step, or its variant for other sizes."""
         run, expect = step.run, step.expect
         if step.elsewhere is not None:
             run, expect = step.elsewhere.run or run, step.elsewhere.expect
@@ -142,14 +144,14 @@ class _Scaling:
 
     @staticmethod
     def _parts_of_a_gpu(line: str) -> tuple[str, bool] | None:
-        """Project and kind of a job of one pod with a part of a GPU; None for others."""
+        """Return the project and the kind of a job of one pod with a GPU fraction; None for other jobs."""
         action = parse(line)
         if isinstance(action, Delete) or action.pods > 1 or not 0 < action.gpu_milli < 1000:
             return None
         return action.project, action.interactive
 
     def _rest(self, lines: Sequence[str]) -> list[str]:
-        """A job like the first of these with what all of them together have more of on the site."""
+        """Return a job like the first of these, with the GPUs that all of them together have more of on the site."""
         actions = [action for action in map(parse, lines) if isinstance(action, Submit)]
         gpus = Fraction(sum(action.gpu_milli for action in actions), 1000) * (self._ratio - 1)
         pods, request = self._fewest(1, gpus, actions[0].name)
@@ -176,7 +178,7 @@ class _Scaling:
 
     @staticmethod
     def _submits(words: list[str], name: str, action: Submit, pods_of: tuple[int, Fraction]) -> list[str]:
-        """The lines that submit so many pods with so many GPUs each under the name, as several workloads if need be."""
+        """Return the lines that submit these pods under the name, as several workloads if needed."""
         pods, request = pods_of
         words = [_DEVICES.sub(f"--num_devices={max(1, int(request))}", word) for word in words]
         words[words.index("-g") + 1] = f"{_decimal(request):f}"
@@ -197,7 +199,7 @@ class _Scaling:
         return [shlex.join(words)]
 
     def _fewest(self, copies: int, each: Fraction, name: str) -> tuple[int, Fraction]:
-        """How many pods take the place of so many, and what each asks for: as few as can be asked for and fit."""
+        """Return the least number of pods with a possible request that fit a node, and their request."""
         for parts in range(1, _MAX_PARTS + 1):
             request = each / parts
             possible = request.denominator == 1 or (request < 1 and (request * 1000).denominator == 1)

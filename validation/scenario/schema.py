@@ -23,7 +23,7 @@ class Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What the scenario needs: `profile` names the lab's simulated nodes."""
+    """The cluster that the scenario needs. `profile` names the lab's simulated nodes."""
 
     profile: str
     nodes: int
@@ -31,11 +31,13 @@ class Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A project with its guaranteed quota in GPUs, to be created or, if a scenario before did that, to be changed.
+    """A project with its guaranteed quota in GPUs, to create or, if an earlier scenario created it, to change.
 
-    None: the project of a scenario before is deleted, without jobs by then. All else is said where it is created: with
-    what `weight` it gets of what the quotas leave over (none: the quota), after what time its interactive jobs end, and
-    on which `nodeTypes` of the scenario its jobs may be.
+    A quota of None deletes the project, which must have no jobs by then. The other fields are given at the creation:
+
+    - the `weight` for GPUs beyond the quotas; none: the quota
+    - the time limit of interactive jobs
+    - the `nodeTypes` of the scenario for its jobs
     """
 
     quota: Decimal | None
@@ -46,12 +48,13 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
 
 class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """What must hold once the step has settled, and nothing else: nobody waits and nobody is evicted but those named.
+    """The exact state after the step has settled. Only the named workloads are pending, and only the named ones are
+    evicted.
 
-    `ended` are jobs that had their time: they are still there, without a pod.
+    `ended` are jobs that reached their time limit: they still exist, without a pod.
 
-    Where `allocated`, `total` or `running` is missing, it is what follows from the jobs that are there and not pending.
-    Only `sameGpu` and `gpusInUse` are not compared where they are missing.
+    If `allocated`, `total` or `running` is missing, it follows from the existing jobs that are not pending. If
+    `sameGpu` or `gpusInUse` is missing, it is not compared.
     """
 
     allocated: dict[str, Decimal] | None = None
@@ -65,28 +68,30 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 
 class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What of a step is scaled to a site of another size, where what is printed cannot be; without `run` that is."""
+    """The expectation of a step on a site of another size, if the printed one cannot be scaled. `run` replaces its
+    commands.
+    """
 
     expect: Expect
     run: list[str] = []
 
 
 class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The nodes on which these jobs run, with so many GPUs, are cordoned, and all pods of projects there evicted."""
+    """The nodes of these jobs, with this number of GPUs, are cordoned, and all pods of projects there are evicted."""
 
     nodes_of: list[str]
     gpus: Decimal
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Commands, then what an administrator does, then what both must lead to.
+    """Commands, then the work of an administrator, then the expected state after both.
 
     An amount of GPUs in the `title` is written `{16}`: it is scaled to the size of the site.
 
-    `refused` are commands about projects that must fail, and change nothing. With `drain` nodes are drained, and with
-    `uncordon` they take pods again; with `restartOperator` the operator is killed once somebody was evicted for the
-    commands, and before the room is taken. `within` bounds the time to the expected state, `hold` is how long it must
-    then last.
+    - `refused`: commands about projects that must fail, and change nothing.
+    - `drain`: drains nodes. With `uncordon` they take pods again.
+    - `restartOperator`: kills the operator after a pod was evicted for the commands, and before its GPUs are taken.
+    - `within`: maximum time to the expected state. `hold` is the time that it must then last.
     """
 
     id: str
@@ -107,7 +112,8 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="came
 class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A job of the scenario whose result is judged (`validation.workloads.resnet50`), within a time of its last step.
 
-    It must have trained on so many `devices` of a kind. `mounts` is how many its data must have come over, 0 for any.
+    It must have trained on this number of `devices` of a kind. `mounts` is the number of mounts over which its data
+    must have come, 0 for any.
     """
 
     project: str
@@ -120,8 +126,9 @@ class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Utilization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How much all GPUs must be used while the jobs of the last step hold them: in a window, which begins when the jobs
-    have had `warmUp`.
+    """The required utilization of all GPUs while the jobs of the last step hold them.
+
+    It is measured in a window, which begins when the jobs have had `warmUp`.
     """
 
     source: str
@@ -134,10 +141,11 @@ class Utilization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """One `*.scenario.yaml`. With `continues`, it runs on the state that the named scenario leaves.
 
-    `views` are lists that the orchestrator shows, judged in the state that the last step leaves. `nodeTypes` are groups
-    that the nodes are in while it runs, equal parts of them in the order of their names.
-    With `layers`, which are checks of the hosts below Kubernetes (`validation.layers.checks`), it has nothing else.
-    With `api`, requests to the API server (`validation.judge.api.api_checks`), it has nothing but a `cluster`.
+    - `views`: lists that the orchestrator shows, judged in the state after the last step.
+    - `nodeTypes`: groups of the nodes while it runs. The nodes are divided into equal groups in the order of their
+      names.
+    - `layers`: checks of the hosts below Kubernetes (`validation.layers.checks`), without any other field.
+    - `api`: requests to the API server (`validation.judge.api.api_checks`), with a `cluster` and no other field.
     """
 
     api_version: Literal["muster.dev/v1alpha1"]
@@ -157,9 +165,9 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class Erratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A place where the reference document is wrong or contradicts itself, and what is asserted instead.
+    """A passage of the reference document that is wrong or contradicts itself, and the asserted value instead.
 
-    `excuses` are the fields in which a step that names it may expect something else than the oracle derives.
+    `excuses` are the fields in which a step that names it may differ from the oracle.
     """
 
     id: str

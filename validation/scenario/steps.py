@@ -1,4 +1,4 @@
-"""The steps of a scenario, parsed and checked, with what the oracle derives for the moment after each."""
+"""The steps of a scenario, parsed and checked, with the result of the oracle for the state after each."""
 
 from collections.abc import Mapping
 
@@ -16,8 +16,10 @@ from validation.scenario.upkeep import Upkeep, load_upkeep
 
 
 class StepLoader:
-    """Loads the steps of one scenario in their order; `history` and `ended` are what was done, and which jobs had
-    their time, up to the step that was loaded last.
+    """Loads the steps of one scenario in their order.
+
+    `history` are the actions up to the step that was loaded last. `ended` are the jobs that reached their time limit
+    by then.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class StepLoader:
         )
 
     def _upkeep(self, step: Step, place: tuple[str | int, ...], all_milli: int) -> Upkeep:
-        """What an administrator does in the step; counts the GPUs of nodes that take no pods after it."""
+        """Return the work of an administrator in the step, and count the GPUs of nodes that stay cordoned after it."""
         try:
             upkeep = load_upkeep(step, self._alive_names(), is_drained=bool(self.drained_milli))
         except ValueError as error:
@@ -99,7 +101,9 @@ class StepLoader:
     def _refused(
         self, step: Step, place: tuple[str | int, ...], quotas: Mapping[str, int]
     ) -> tuple[str, ...]:
-        """The lines, which change quotas: what must not be done to jobs is seen by what becomes of them."""
+        """Return the lines, which must change quotas. Forbidden actions on jobs are detected by
+        their effect instead.
+        """
         for number, line in enumerate(step.refused):
             words = line.split()
             if words[:3] != ["muster", "project", "update"] or len(words) != 6 or words[4] != "-g":
@@ -154,7 +158,7 @@ class StepLoader:
         return frozenset(demand.name for demand in demands(self.history))
 
     def _check_names(self, step: Step, place: tuple[str | int, ...], quotas: dict[str, int]) -> None:
-        """Refuse what the expectation says of projects and workloads that there are not."""
+        """Raise ScenarioError if the expectation names an unknown project or workload."""
         expect = step.expect
         known = {name for action in self.history for name in _names(action)}
         for name in expect.allocated or {}:

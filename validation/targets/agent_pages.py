@@ -1,7 +1,7 @@
-"""What the agent of a node says on its page of metrics: how much each GPU is used, and who holds it.
+"""The metrics page of a node's agent: the utilization of each GPU, and the pods that hold it.
 
-Who holds a GPU is the kubelet's word, not the scheduler's. A page that is no newer than the one before it makes no
-event: an agent that stands still leaves a gap.
+The kubelet reports the holders, not the scheduler. A page that is not newer than the one before it makes no event, so
+an agent that hangs leaves a gap.
 """
 
 import re
@@ -30,9 +30,9 @@ class AgentPages:
         self._problem = ""
 
     def read(self, text: str, t_ms: int) -> SamplesSeen | None:
-        """What the page says that was read at `t_ms`; None if that is nothing new.
+        """Return the content of the page that was read at `t_ms`; None if it is not newer than the last one.
 
-        Raises TargetError if it makes no sense.
+        Raises TargetError if the page cannot be parsed.
         """
         percents: dict[int, int] = {}
         holders: dict[int, dict[str, None]] = {}

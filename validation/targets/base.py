@@ -37,7 +37,9 @@ class Target(Protocol):
         """Let each of these nodes take no new pods, or take them again. Raises TargetError."""
 
     async def drain(self, pods: Sequence[PodSeen]) -> None:
-        """Evict the pods as who drains a node does; one that is gone is no error. Raises TargetError."""
+        """Evict the pods as a drain of their node does. A pod that was deleted already is no error. Raises
+        TargetError.
+        """
 
     async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
         """Let the pods take their time to end once they have to, where nothing runs in them. Raises TargetError."""
@@ -55,22 +57,24 @@ class Target(Protocol):
         """Serve the pages for browsers from now on, as an administrator does. Raises TargetError."""
 
     async def show_page(self, view: str) -> PageShown:
-        """What the page of this view says to a viewer who has just opened it. Raises TargetError."""
+        """Return the content of this view's page as a viewer sees it on opening it. Raises TargetError."""
 
     def recording(self, recorder: Recorder) -> contextlib.AbstractAsyncContextManager[None]:
         """Let the recorder watch the cluster. Raises TargetError if it cannot be watched."""
 
     def describe(self) -> dict[str, str]:
-        """What the report says about the target; nothing secret, and nothing that differs from run to run."""
+        """Return the description of the target for the report: without secrets and without values that differ in each
+        run.
+        """
 
     def timings(self) -> dict[str, str]:
-        """How long it took to get the target ready, by what was waited for."""
+        """Return how long each part of the target took to become ready."""
 
     async def kubernetes(self) -> str:
         """The version of the API server, or `unknown`."""
 
     async def problem(self) -> str:
-        """What is wrong with the cluster now, in one line; empty if nothing is known to be."""
+        """Return the present problem of the cluster, in one line; empty if none is known."""
 
     async def stop(self) -> None:
         """Release everything that `start` acquired; does nothing before `start`."""

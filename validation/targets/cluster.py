@@ -31,13 +31,15 @@ from validation.targets.web_pages import PageShown, WebPages, serving_pages
 from validation.witness.objects import published_gpus
 
 OPERATOR_SECONDS = 15.0
-"""For how long a renewal of the operator's lease is waited for. One that leads renews it every 2.5 s, one that stands
-by takes it over within 12 s, and one that was just deployed has yet to start."""
+"""Maximum wait for a renewal of the operator's lease.
+
+A leader renews it every 2.5 s, a standby operator takes it over within 12 s, and a new one has to start first.
+"""
 _POLL_SECONDS = 0.25
 
 
 class ClusterTarget:
-    """An existing cluster; refuses one on which scenarios could not be judged or would disturb other work."""
+    """An existing cluster. It is refused if scenarios could not be judged on it, or would disturb other workloads."""
 
     kind = "cluster"
     pulls_images = True
@@ -90,7 +92,7 @@ class ClusterTarget:
             )
 
     async def show_page(self, view: str) -> PageShown:
-        """What the page says now. Raises TargetError."""
+        """Return the present content of the page. Raises TargetError."""
         if self._pages is None:
             raise TargetError("the pages are not served")
         return await self._pages.show(view)
@@ -209,7 +211,9 @@ class ClusterTarget:
         return published_gpus(answer["items"])
 
     async def _check_operator(self) -> None:
-        """Wait until the operator's lease is renewed: the holder's name alone stays there when the holder is gone."""
+        """Wait until the operator's lease is renewed. The name of the holder proves nothing: it remains after a
+        crash.
+        """
         deadline = time.monotonic() + OPERATOR_SECONDS
         self._progress("waiting until the operator renews its lease")
         while time.monotonic() < deadline:

@@ -1,6 +1,6 @@
-"""The hosts of a site over SSH: runs tools on all of them at once, and records what they printed.
+"""The hosts of a site over SSH: runs tools on all of them at once, and records their output.
 
-Host keys must be known, as for `muster install`; a jump host is reached by the command that Ansible's `ssh` has.
+Host keys must be known, as for `muster install`. A jump host is used with the same options as by Ansible's `ssh`.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ class SiteHosts:
             threads.shutdown(wait=False)
 
     def close(self) -> None:
-        """End what runs, and the connections."""
+        """Stop the running tools, and close the connections."""
         self._is_closed = True
         connections, self._connections = list(self._connections.values()), {}
         for connection in connections:
@@ -93,7 +93,7 @@ class SiteHosts:
         return self._connections.setdefault(host, Connection(self.access[host]))
 
     def _run(self, tool: Tool, host: str, line: str) -> ToolRan:
-        """Run a line on a host. What prevented it is in the event."""
+        """Run a line on a host. The event has the problem that prevented it."""
         return self._ended(tool, host, line, lambda: self._connection(host).run(line, tool.seconds))
 
     def _sample(self, host: str, line: str, ended: threading.Event) -> ToolRan:
@@ -121,7 +121,7 @@ def _without_secrets(event: ToolRan, now_ms: int) -> ToolRan:
 
 
 def _split_boot_id(errors: str) -> tuple[str, str]:
-    """The boot id of the host, and what was printed beside it: the login shell may have spoken before."""
+    """Return the boot id of the host, and the rest of the error output. The login shell may print lines before it."""
     lines = errors.splitlines(keepends=True)
     number = next((number for number, line in enumerate(lines) if line.startswith(BOOT)), None)
     if number is None:
@@ -172,7 +172,7 @@ def read_site(
 
 
 def _host_site(site: Site) -> HostSite:
-    """What the site file says of driver, network and storage."""
+    """Return the driver, the network and the storage of the site file."""
     storage_class = next(
         (c for c in site.get("storage", "classes", default=[]) if c.get("default")), dict[str, Any]()
     )

@@ -24,12 +24,12 @@ from validation.targets.upkeep import cordon_nodes, evict_pods, leader
 from validation.targets.web_pages import PageShown, WebPages, serving_pages
 
 STOP_SECONDS_ANNOTATION: Final = "muster.dev/lab-stop-seconds"
-"""On a pod of a simulated node: so long it takes to end (`musterlab/stages.yaml`)."""
+"""On a pod of a simulated node: the seconds that it takes to end (`musterlab/stages.yaml`)."""
 STOP_SECONDS: Final = 5
 
 
 class LabOperator(Protocol):
-    """An operator for a lab: what lab it needs, how it is run there, and what is known about it."""
+    """An operator for a lab: the lab it needs, how it is run there, and its description."""
 
     site: str
     """The site file by which the orchestrator is installed for it."""
@@ -47,10 +47,10 @@ class LabOperator(Protocol):
         """See to it that another one leads than the killed one. Raises TargetError."""
 
     async def problem(self) -> str:
-        """What is wrong with it now, in one line; empty if nothing is known to be."""
+        """Return the present problem of the operator, in one line; empty if none is known."""
 
     def describe(self) -> dict[str, str]:
-        """What the report says about it and the nodes."""
+        """Return the description of the operator and the nodes for the report."""
 
 
 class LabTarget:
@@ -112,7 +112,7 @@ class LabTarget:
             self._pages = await self._stack.enter_async_context(self._serving())
 
     async def show_page(self, view: str) -> PageShown:
-        """What the page says now. Raises TargetError."""
+        """Return the present content of the page. Raises TargetError."""
         if self._pages is None:
             raise TargetError("the pages are not served")
         return await self._pages.show(view)
@@ -165,7 +165,7 @@ class LabTarget:
         return described
 
     def timings(self) -> dict[str, str]:
-        """When what was ready, from the start of the lab."""
+        """Return when each part of the lab was ready, from its start."""
         return dict(self._timings)
 
     def _serving(self) -> contextlib.AbstractAsyncContextManager[WebPages]:

@@ -44,11 +44,11 @@ class OperatorImage:
 
 
 def find_image(archive: Path | None) -> OperatorImage:
-    """Read which image an archive has, by default that of `make image`, before anything is started for it.
+    """Return the image of an archive, by default that of `make image`, before anything is started for it.
 
     Raises:
         UsageError: there is no such archive, or it is of another version than the Deployment that is rendered.
-        RealNodesUnavailable: this machine cannot run containers; names what it lacks.
+        RealNodesUnavailable: this machine cannot run containers; names the missing programs.
     """
     if os.environ.get(OPERATOR_PYTHONPATH):
         raise UsageError(
@@ -104,7 +104,7 @@ class OperatorDeployment:
 
     @contextlib.asynccontextmanager
     async def running(self, _lab: Lab, transport: Transport) -> AsyncIterator[None]:
-        """Check what the pods of the Deployment run, which is installed already. Raises TargetError."""
+        """Check the image of the pods of the Deployment, which is installed already. Raises TargetError."""
         pods = await _operator_pods(transport)
         images = {status["imageID"] for pod in pods for status in pod["status"]["containerStatuses"]}
         other = sorted(image for image in images if not image.endswith(f"@{self._image.digest}"))
@@ -142,7 +142,7 @@ class OperatorDeployment:
         return "" if pods else "the operator's pods have ended"
 
     def describe(self) -> dict[str, str]:
-        """Return the operator, and what its cluster is like, for the report."""
+        """Return the description of the operator and its cluster for the report."""
         replicas = (
             f"{len(self._nodes)} replicas on {', '.join(self._nodes)}" if self._nodes else "not started"
         )

@@ -91,7 +91,7 @@ class OperatorProcess:
         return f"the operator ended with exit code {self._process.returncode}, see {self._log.name}"
 
     def describe(self) -> dict[str, str]:
-        """Return the operator, and what its cluster is like, for the report."""
+        """Return the description of the operator and its cluster for the report."""
         operator = "a process of this installation, beside the cluster"
         if changed_operator():
             operator = "not the installed one: changed through the environment"

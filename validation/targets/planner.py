@@ -1,7 +1,7 @@
-"""The planner alone as the target: its plans are carried out on a snapshot. No API server, no operator, no node.
+"""The planner alone as the target, on a snapshot. There is no API server, no operator and no node.
 
-The command lines of scenarios are parsed by `muster` itself and become pods as the operator reads them; only what a
-cluster would add is missing. Time is simulated, so that a run takes seconds.
+`muster` itself parses the command lines of scenarios. They become pods in the form in which the operator reads them.
+Time is simulated, so a run takes seconds.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from validation.targets.web_pages import PageShown
 
 
 class SimulatedRecorder(Recorder):
-    """Waiting takes no time: the clock goes on by what is waited for, and by nothing else."""
+    """A recorder on simulated time: a wait advances the clock by its duration and takes no real time."""
 
     def __init__(self) -> None:
         self.clock_ms = 0
@@ -119,7 +119,7 @@ class PlannerTarget:
         self._settle()
 
     async def drain(self, pods: Sequence[PodSeen]) -> None:
-        """Let the pods be gone, with others in their place that wait, and decide."""
+        """Replace the pods by pending ones, as their controllers would, and decide."""
         uids = {pod.uid for pod in pods}
         gone = [name for name, pod in self._seen.items() if pod.uid in uids]
         self._snapshot, _ = replace_pods(self._snapshot, gone)
@@ -154,7 +154,7 @@ class PlannerTarget:
         raise TargetError(f"there is no cluster to show: {view}")
 
     def describe(self) -> dict[str, str]:
-        """What there is in the place of a cluster."""
+        """Return the description of the simulation for the report."""
         return {
             "kind": self.kind,
             "operator": "none: the planner of this installation, called on a snapshot",
@@ -179,7 +179,7 @@ class PlannerTarget:
         self._shape, self._recorder = None, None
 
     def _apply(self, words: Sequence[str]) -> None:
-        """Apply a command line of a scenario, or of the run itself. Raises UsageError, and what click raises."""
+        """Apply a command line of a scenario, or of the run itself. Raises UsageError, and exceptions of click."""
         match words:
             case ["submit", *rest]:
                 self._submit(rest)
@@ -206,7 +206,7 @@ class PlannerTarget:
         self._record(self._snapshot, ())
 
     def _settle(self) -> None:
-        """Decide until nothing changes, and record each decision. Evicted pods are gone one decision later."""
+        """Decide until nothing changes, and record each decision. Evicted pods terminate one decision later."""
         self._record(self._snapshot, ())
         run = settle(self._snapshot, planner=self._planner, grace_decisions=1)
         states = [*run.snapshots, run.after]
@@ -223,7 +223,7 @@ class PlannerTarget:
         return self._recorder
 
     def _record(self, after: model.Snapshot, evictions: Iterable[model.Eviction]) -> None:
-        """Record how the pods differ from what was recorded last: who is gone, who is evicted, and then the others."""
+        """Record the differences of the pods from the last state: deleted pods, then evicted pods, then the others."""
         pods = self._pods(after, {eviction.pod: eviction for eviction in evictions})
         for name in [name for name in self._seen if name not in pods]:
             self._tell(msgspec.structs.replace(self._seen.pop(name), change="deleted"))
@@ -237,7 +237,9 @@ class PlannerTarget:
         recorder.record(msgspec.structs.replace(pod, t_ms=recorder.now_ms()))
 
     def _pods(self, snapshot: model.Snapshot, evictions: dict[str, model.Eviction]) -> dict[str, PodSeen]:
-        """The pods of the snapshot by id, as a watch would show them; `evictions` say who is evicted now, and why."""
+        """Return the pods of the snapshot by id, as a watch would show them. `evictions` has the pods that are
+        evicted now.
+        """
         return {
             pod.id: PodSeen(
                 t_ms=0,
@@ -270,7 +272,7 @@ class PlannerTarget:
 
 
 def _project(name: str, options: Sequence[str]) -> model.Project:
-    """The project as the operator reads what the command line makes. Raises UsageError, and what click raises."""
+    """Return the project of these options as the operator would read it. Raises UsageError, and exceptions of click."""
     with create.make_context("create", [name, *options]) as context:
         values = {key: value for key, value in context.params.items() if key not in {"name", "no_wait"}}
     project = objects.Project(metadata=objects.Metadata(name=name), spec=spec_of(ProjectSpec(), values))

@@ -1,4 +1,4 @@
-"""The programs that a run starts: muster's command line, and what runs beside a lab."""
+"""The programs that a run starts: muster's command line, and the processes beside a lab."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from orchestrator.cluster.transport import Transport
 from validation.report.record import Command
 
 ENTRY = ("-P", "-c", "import sys; from orchestrator.cli.main import main; sys.exit(main())")
-"""Runs muster's command line with this very interpreter, whatever PATH says."""
+"""Runs muster's command line with the interpreter of this process, for any value of PATH."""
 
 COMMAND_SECONDS = 120.0
 VERSION_SECONDS = 5.0
@@ -32,7 +32,7 @@ async def run_command(
 ) -> Command:
     """Run `line`, a `muster …` command, as a process of its own, and wait for its end.
 
-    What stands behind `<<<` is its input, a line, as in a shell. No shell is involved. Exit code 124 means that it was
+    The text after `<<<` is its input, one line, as in a shell. No shell is involved. Exit code 124 means that it was
     killed after `timeout_seconds`.
     """
     command, _, text = line.partition(" <<< ")

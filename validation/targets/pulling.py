@@ -31,7 +31,7 @@ _BACK_OFF: Final = "ImagePullBackOff"
 
 
 class Pull(NamedTuple):
-    """How a node got an image: its digest, after how long, and what the kubelet said of it; or why it did not."""
+    """The pull of an image on a node: its digest, its duration and the message of the kubelet; or its problem."""
 
     node: str
     image: str
@@ -120,14 +120,14 @@ async def _create(transport: Transport, node: str, image: str) -> str:
 
 
 async def _kubelet_says(transport: Transport, pod: str) -> str:
-    """What the kubelet reported of the pull, empty if nothing."""
+    """Return the message of the kubelet on the pull; empty if there is none."""
     selector = {"fieldSelector": f"involvedObject.name={pod},reason=Pulled"}
     answer: dict[str, Any] = await transport.get(f"/api/v1/namespaces/{NAMESPACE}/events", params=selector)
     return next((str(event.get("message") or "") for event in answer["items"]), "")
 
 
 def is_on_node(pod: Mapping[str, Any]) -> bool:
-    """Whether the node has the image: its container was made of it, whatever became of that then."""
+    """Return whether the node has the image: its container was created from it, even if the container failed later."""
     status = _container_status(pod)
     waiting = (status.get("state") or {}).get("waiting") or {}
     made = str(waiting.get("reason") or "").startswith(("CreateContainer", "RunContainer"))

@@ -1,7 +1,7 @@
-"""Watches the cluster and turns what changes into the judge's events.
+"""Watches the cluster and turns its changes into the judge's events.
 
-It sees by `validation.witness` alone, not with the orchestrator's own readers: an observer that shares the observed
-program's mistakes sees nothing.
+It reads with `validation.witness` alone, not with the orchestrator's own readers: an observer that shares the
+mistakes of the observed program cannot see them.
 """
 
 import asyncio
@@ -65,15 +65,15 @@ class Recorder:
         self._published: dict[str, int] = {}
         """By node, how many GPUs of it are published as devices."""
         self._last: dict[tuple[str, str], NodeSeen | GpusSeen] = {}
-        """By kind and name, what was last said of a node."""
+        """By kind and name, the last event of a node."""
         self._followed: set[tuple[str, str]] = set()
         """Project and name of the workloads whose output is recorded."""
         self._read_line: Callable[[str, str, str], str] | None = None
         """Reads the last line that a container printed, by namespace, name of the pod, and its own."""
         self.read_page: agents.PageReader | None = None
-        """Reads the page of an agent; None where there is nobody to read it."""
+        """Reads the page of an agent; None if the target has no agents."""
         self.read_log: Callable[[str, str, str], str] | None = None
-        """Reads a log, by namespace, name of the pod, and container; None where there is nobody to read it."""
+        """Reads a log, by namespace, name of the pod, and container; None if the target has no logs."""
         self.send: requests.Sender | None = None
         """Sends a request to the API server; None where there is none."""
         self.agents: dict[str, agents.AgentPod] = {}
@@ -81,7 +81,7 @@ class Recorder:
         self._pages: dict[str, AgentPages] = {}
         """By node, the pages of its agent."""
         self._outputs: dict[str, asyncio.Task[None]] = {}
-        """By uid of the pod, what reads its output."""
+        """By uid of the pod, the task that reads its output."""
         self._ca_sha256 = ""
         """Of the certificates by which the API server is trusted."""
         self._cluster = ""
@@ -143,7 +143,7 @@ class Recorder:
             await self.changed(500)
 
     async def changed(self, timeout_ms: int) -> None:
-        """Return at the next event, or after `timeout_ms`. Raises what ended the watch, if it ended."""
+        """Return at the next event, or after `timeout_ms`. Raises the error that ended the watch, if it ended."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), timeout_ms / 1000)
         self._changed.clear()
@@ -172,17 +172,17 @@ class Recorder:
         self.record(ProjectDeleted(t_ms=self.now_ms(), project=name))
 
     def follow_output(self, project: str, workload: str) -> None:
-        """Record from now on what the containers of the workload printed last, once they have ended."""
+        """Record from now on the last output line of the workload's containers when they have ended."""
         self._followed.add((project, workload))
 
     async def request(self, check: str, method: str, path: str, body: str = "") -> RequestAnswered:
-        """Record what the API server answers to the request, or why it does not."""
+        """Record the answer of the API server to the request, or the problem without one."""
         event = await self.answer_of(check, method, path, body)
         self.record(event)
         return event
 
     async def answer_of(self, check: str, method: str, path: str, body: str = "") -> RequestAnswered:
-        """What the API server answers to the request, or why it does not, without a record of it."""
+        """Return the answer of the API server to the request, or the problem without one. Record nothing."""
         status, answer, problem = 0, "", "the cluster is not watched"
         if self.send is not None:
             try:
@@ -193,7 +193,7 @@ class Recorder:
         return RequestAnswered(self.now_ms(), check, method, path, status, answer, body, problem)
 
     async def log_of(self, pod: PodSeen) -> tuple[str, str]:
-        """What the container of the pod's workload has printed, by its kubelet, or why that is not known."""
+        """Return the log of the container of the pod's workload, from its kubelet, and the problem if it is unknown."""
         if self.read_log is None:
             return "", "the cluster is not watched"
         try:
@@ -202,7 +202,7 @@ class Recorder:
             return "", str(error)
 
     async def sample_gpus(self) -> None:
-        """Record what the agent of each node with GPUs says now of them, or why it says nothing."""
+        """Record the GPUs on the page of each node's agent, or the problem of the agent."""
         nodes = [node for node, gpus in sorted(self.state.nodes.items()) if gpus]
         await asyncio.gather(*(self._sample(node, self.agents.get(node)) for node in nodes))
 
@@ -227,7 +227,7 @@ class Recorder:
         self._changed.set()
 
     def remove_namespace(self, name: str) -> None:
-        """Take note that the namespace is gone."""
+        """Store that the namespace was deleted."""
         self._projects.pop(name, None)
         self._changed.set()
 
@@ -245,7 +245,7 @@ class Recorder:
         return self._log is not None
 
     def log_to(self, log: RunLog) -> None:
-        """Write what happens from now on to the log."""
+        """Write all later events to the log."""
         self._log = log
 
     def append(self, entry: Entry) -> None:
@@ -260,7 +260,7 @@ class Recorder:
         self._log = None
 
     def record(self, event: Event, resource_version: str = "", server_time: str = "") -> None:
-        """Take the event as the next one, with what the API server said of the object."""
+        """Add the event as the next one, with the version and the time of the object from the API server."""
         self.append(Observed(event, resource_version, server_time))
         self.events.append(event)
         self.state.apply(event)

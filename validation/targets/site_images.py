@@ -8,9 +8,10 @@ from validation.scenario.images import ImageMap, whole_name
 
 
 def read_images(site: Site) -> ImageMap:
-    """The map of the site: what `validation.images` says, else where `muster bundle push` puts what is in the bundle.
+    """Return the image map of the site: `validation.images`, else the names under which `muster bundle push` stores
+    images.
 
-    Raises HostError for a name in the bundle that is none.
+    Raises HostError for an image of the bundle with an invalid name.
     """
     registry = site.get("validation", "registry", default="")
     names = {}

@@ -1,4 +1,4 @@
-"""Does through the API server what an administrator does to nodes, and to the operator that runs in the cluster."""
+"""The work of an administrator through the API server: on nodes, and on the operator in the cluster."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,10 @@ from validation.judge.events import PodSeen
 
 EVICT_SECONDS: Final = 60.0
 TAKEOVER_SECONDS: Final = 60.0
-"""Who stands by takes over 12 s after the last renewal; one that is started anew has to read the cluster first."""
+"""Maximum wait for another leader. A standby operator takes over 12 s after the last renewal.
+
+An operator that is started anew has to read the cluster first.
+"""
 _POLL_SECONDS: Final = 0.25
 
 
@@ -55,7 +58,7 @@ async def _is_evicted(transport: Transport, pod: PodSeen) -> bool:
     }
     try:
         await transport.create(f"{PODS.path(pod.namespace, pod.pod)}/eviction", body)
-    except (NotFound, Conflict):  # it is gone, or another one has its name
+    except (NotFound, Conflict):  # it was deleted, or another pod has its name
         return True
     except EvictionBlocked:
         return False
@@ -65,7 +68,7 @@ async def _is_evicted(transport: Transport, pod: PodSeen) -> bool:
 
 
 async def leader(transport: Transport | None) -> str:
-    """Who holds the operator's lease; empty if nobody does. Raises TargetError."""
+    """Return the holder of the operator's lease; empty if there is none. Raises TargetError."""
     try:
         with contextlib.suppress(NotFound):
             lease = await _connected(transport).get(LEASES.path(SYSTEM_NAMESPACE, LEASE_NAME), Lease)
@@ -91,7 +94,7 @@ async def kill_leading_pod(transport: Transport | None, holder: str) -> str:
 
 
 async def until_another_leads(transport: Transport | None, killed: str) -> None:
-    """Wait until the lease is held by somebody else than who was killed. Raises TargetError."""
+    """Wait until another operator than the killed one holds the lease. Raises TargetError."""
     deadline = time.monotonic() + TAKEOVER_SECONDS
     while time.monotonic() < deadline:
         if await leader(transport) not in {"", killed}:

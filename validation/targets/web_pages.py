@@ -1,4 +1,4 @@
-"""`muster web` as a process beside the target, and a viewer who signs in with a token of an account of its own."""
+"""`muster web` as a process beside the target, and a viewer that signs in with a token of its own account."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ OK: Final = 200
 
 
 class PageShown(NamedTuple):
-    """What a page says, as JSON, or why it says nothing."""
+    """The content of a page as JSON, or the problem without one."""
 
     output: str = ""
     problem: str = ""
@@ -50,11 +50,11 @@ class WebPages:
         self._is_in = False
 
     async def show(self, view: str) -> PageShown:
-        """What the page of this view says now. Raises TargetError where nobody can sign in."""
+        """Return the present content of this view's page. Raises TargetError if the sign-in fails."""
         return await asyncio.to_thread(self._show, view)
 
     async def until_recorded(self) -> None:
-        """Wait until the record of what was has begun. Raises TargetError if it does not."""
+        """Wait until the history has its first record. Raises TargetError if it does not begin."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if await asyncio.to_thread(self._is_recorded):
@@ -94,7 +94,7 @@ class WebPages:
         return PageShown(json.dumps(pages.overview_rows(text)))
 
     def _sign_in(self) -> None:
-        """Sign in once the API server grants what was just bound. Raises TargetError."""
+        """Sign in after the API server grants the new rights. Raises TargetError."""
         try:
             self._browser.sign_in(self._token)
         except ReadFailed as error:
@@ -104,9 +104,9 @@ class WebPages:
 
 @contextlib.asynccontextmanager
 async def serving_pages(transport: Transport, kubeconfig: Path) -> AsyncIterator[WebPages]:
-    """Serve the pages of the cluster, with a record of what was. Raises TargetError.
+    """Serve the pages of the cluster, with a history. Raises TargetError.
 
-    The account of the viewer is deleted in the end, with its rights.
+    The account of the viewer and its rights are deleted at the end.
     """
     with tempfile.TemporaryDirectory(prefix="muster-validate-") as private:
         directory = Path(private)
@@ -128,7 +128,7 @@ async def serving_pages(transport: Transport, kubeconfig: Path) -> AsyncIterator
 
 
 def _history(directory: Path) -> list[str]:
-    """The options by which what was is recorded, each second."""
+    """Return the options that record the history each second."""
     return [
         *("--history", str(directory / "history.db"), "--history-token", str(directory / "token")),
         *("--history-seconds", "1"),

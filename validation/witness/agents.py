@@ -40,7 +40,7 @@ def agent_of(pod: dict[str, Any]) -> AgentPod | None:
 
 
 def runs(pod: dict[str, Any]) -> bool:
-    """Whether its containers run, and nobody has deleted it."""
+    """Return whether its containers run, and it is not being deleted."""
     return pod.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
 
 

@@ -7,13 +7,13 @@ from validation.judge.events import Cause
 
 Json = Mapping[str, Any]
 MAX_CHARACTERS: Final = 500
-"""A message is cut after so many: a registry's whole answer can stand in one."""
+"""Maximum length of a message; the rest is cut. A message can contain a registry's whole answer."""
 _PREPARING: Final = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of containers that wait for another one, or for something that has no status of its own."""
 
 
 def cause_of(pod: Json) -> Cause | None:
-    """What keeps the pod from running, or ended it; None where Kubernetes names nothing of the kind."""
+    """Return the cause that keeps the pod from running, or that ended it; None if Kubernetes names none."""
     status = pod.get("status") or {}
     if not (pod.get("spec") or {}).get("nodeName"):
         return _unscheduled(status)
@@ -31,7 +31,7 @@ def _unscheduled(status: Json) -> Cause | None:
 
 
 def _of_containers(status: Json) -> Iterator[Cause]:
-    """Of the containers that wait or failed; those that start the pod come first, as they run first."""
+    """Yield the causes of waiting or failed containers. Init containers are first, as they run first."""
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         state = container.get("state") or {}
         source = f"container {container.get('name', '')}"

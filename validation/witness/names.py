@@ -1,6 +1,6 @@
-"""The names that a pod of muster carries, as the documents have them; written down here again, on purpose.
+"""The names on a pod of muster, as the documents have them. They are repeated here on purpose.
 
-A program that renames one of them without saying so changes what everybody else reads. A test compares.
+If the program renames one of them by mistake, all readers of the name break. A test compares both lists.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Makes the judge's events of what the API server says: plain JSON in, events out."""
+"""Turns objects of the API server into the judge's events: plain JSON in, events out."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from validation.witness import names
 from validation.witness.causes import cause_of
 
 MAX_GPUS: Final = 1_000_000
-"""A part of a GPU that is written as more than so many is none."""
+"""A GPU fraction that is written as a larger number is invalid."""
 
 Json = Mapping[str, Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,7 +28,7 @@ _STATUS: Final = (
     "initContainerStatuses",
     "containerStatuses",
 )
-"""What is read of the status of pods and nodes."""
+"""The fields of the status of pods and nodes that are read."""
 
 
 def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
@@ -64,7 +64,7 @@ def pod_seen(pod: Json, *, change: str, project: str, t_ms: int) -> PodSeen:
 
 
 def node_seen(node: Json, *, change: str, t_ms: int, published: int = 0) -> NodeSeen:
-    """The node as it is now, with those of its GPUs that are published as devices; one that is gone has no GPUs."""
+    """Return the node as it is now. Its GPUs include those published as devices; a deleted node has none."""
     status = node.get("status", {})
     plugged = int((status.get("allocatable") or {}).get(names.GPU_RESOURCE, 0))
     gpus = 0 if change == "deleted" else plugged + published
@@ -111,9 +111,9 @@ def container_ids(pod: Json) -> tuple[str, ...]:
 def gpus_seen(
     gpu_node: Json, *, change: str, t_ms: int, pods_by_container: Mapping[str, str] = _NOTHING
 ) -> GpusSeen:
-    """What the kubelet and the driver of the node say of its GPUs, as its agent wrote it.
+    """Return the GPUs of the node as its kubelet and driver report them, from the object that its agent wrote.
 
-    Where the node's cgroups tell only of containers, `pods_by_container` has the uids of their pods.
+    If the node's cgroups name only containers, `pods_by_container` has the uids of their pods.
     """
     spec = {} if change == "deleted" else gpu_node.get("spec", {})
     return GpusSeen(
@@ -140,7 +140,7 @@ def gpus_seen(
 
 
 def slim(entry: Json) -> dict[str, Any]:
-    """The object without what is not read here: a cluster has many, and they are large."""
+    """Return the object without the fields that are not read here: a cluster has many objects, and they are large."""
     metadata = {name: value for name, value in entry["metadata"].items() if name != "managedFields"}
     metadata["managedFields"] = [{"time": server_time(entry)}]
     spec = dict(entry.get("spec") or {})
@@ -180,7 +180,7 @@ def _controller(metadata: Json) -> str:
 
 
 def _eviction(status: Json, annotations: Json) -> Eviction | None:
-    """What the scheduler wrote, if the API server says itself that the pod was evicted."""
+    """Return the message of the scheduler, if the API server itself says that the pod was evicted."""
     targeted = any(
         condition["type"] == "DisruptionTarget"
         and condition["status"] == "True"
@@ -214,7 +214,7 @@ def _positive(text: str) -> int:
 
 
 def _time_us(text: str) -> int:
-    """Microseconds since the epoch; 0 for what is no time with a zone."""
+    """Return microseconds since the epoch; 0 if the text is no time with a zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

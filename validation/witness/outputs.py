@@ -1,4 +1,4 @@
-"""Reads what a container printed last, from the kubelet that ran it."""
+"""Reads the last output line of a container, from the kubelet that ran it."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ def _read(client: kubernetes.client.ApiClient, namespace: str, pod: str, query: 
 
 
 def main_container(pod: dict[str, Any]) -> str:
-    """The name of the container that does the pod's work; others may have been added to it, at any place.
+    """Return the name of the container with the pod's job. Other containers may have been added before or after it.
 
-    It is the one that the annotation of kubectl names, else the one that muster calls as the workload, else the first.
+    It is the container that the annotation of kubectl names, else the one that muster calls as the workload, else the
+    first.
     """
     metadata = pod["metadata"]
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}

@@ -1,6 +1,6 @@
-"""Reads a page of the orchestrator as a person does in a browser: what it says, as an array of objects.
+"""Reads a page of the orchestrator as a person does in a browser, and returns its content as an array of objects.
 
-Nothing of the program that made the page is used: the page is signed in to with a form, and its HTML is read.
+No code of the program that made the page is used: the reader signs in with the form, and parses the HTML.
 """
 
 import csv
@@ -29,7 +29,7 @@ class Browser:
         self._cookies: dict[str, str] = {}
 
     def sign_in(self, token: str) -> None:
-        """Send the form with the token. Raises ReadFailed if nobody is signed in then."""
+        """Send the form with the token. Raises ReadFailed if the sign-in fails."""
         _, form = self.open("/sign-in")
         match = _FIELD.search(form)
         if match is None:
@@ -66,7 +66,9 @@ class Browser:
 
 
 def overview_rows(text: str) -> Rows:
-    """What the overview says: of the state of the page, its figures, the shares of projects, and its tables."""
+    """Return the content of the overview: the state of the page, its figures, the shares of
+    projects, and its tables.
+    """
     page = _Overview()
     page.feed(text)
     page.close()
@@ -74,7 +76,7 @@ def overview_rows(text: str) -> Rows:
 
 
 def analytics_rows(points: str, summary: str) -> Rows:
-    """What the files of the analytics say: what each project held at each point of time, and holds now."""
+    """Return the content of the analytics files: the GPUs of each project at each point of time, and now."""
     rows: Rows = []
     for row in csv.DictReader(io.StringIO(points)):
         at = _seconds(row.get("TIME") or "")
@@ -123,12 +125,12 @@ class _Overview(HTMLParser):
             self._texts.append([])
 
     def handle_data(self, data: str) -> None:
-        """Take a piece of text."""
+        """Add a part of a text."""
         if self._texts:
             self._texts[-1].append(data)
 
     def handle_endtag(self, tag: str) -> None:
-        """Take what was read."""
+        """Store the text of the element."""
         if self._kinds and self._kinds[-1].partition(" ")[0] == tag:
             kind = self._kinds.pop()
             self._take(kind, " ".join("".join(self._texts.pop()).split()))
@@ -161,7 +163,7 @@ class _Overview(HTMLParser):
 
 
 def _kind(tag: str, attributes: dict[str, str | None], *, in_table: bool) -> str:
-    """For what an element stands that is read; empty for others."""
+    """Return the kind of an element that is read; empty for others."""
     is_column = attributes.get("scope") == "col"
     is_project = (attributes.get("href") or "").startswith("/projects/") and not in_table
     kinds = {

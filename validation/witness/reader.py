@@ -28,7 +28,7 @@ PAGE: Final = 500
 RETRY_SECONDS: Final = 0.5
 _CONNECT_SECONDS: Final = 5
 _WATCH_SECONDS: Final = 240
-"""After so long the API server ends a watch by itself; it goes on from the same version."""
+"""The time after which the API server ends a watch. The reader then continues from the same version."""
 
 
 class ReadFailed(Exception):
@@ -36,7 +36,7 @@ class ReadFailed(Exception):
 
 
 class _Gone(Exception):
-    """The version from which to watch is no longer known: what happened since cannot be read."""
+    """The version from which to watch is no longer known: the changes since then cannot be read."""
 
 
 class _Lost(Exception):
@@ -49,9 +49,10 @@ class _Absent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is read: `name` as events call it, `path` of all objects; `optional`: there may be no such kind.
+    """The objects to read: `name` as in events, and the `path` of all objects. `optional` says that the kind may not
+    exist.
 
-    `older` are paths of other versions, which are read where the API server does not know `path`.
+    `older` are paths of other versions, which are read if the API server does not know `path`.
     """
 
     name: str
@@ -62,7 +63,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What a reader calls, from its own thread. `listed` and the like have the version that they are of."""
+    """The callbacks of a reader, called from its own thread. `watched` gets the resource version of the change."""
 
     changed: Callable[[Kind, str, Json], object]
     """The kind, `added`, `modified` or `deleted`, the object."""
@@ -103,9 +104,9 @@ def ca_sha256(client: kubernetes.client.ApiClient) -> str:
 
 
 class Reader:
-    """Reads one kind until it is stopped: each change once, deletions that were missed among them.
+    """Reads one kind until it is stopped. It hands on each change once, including missed deletions.
 
-    Of each object only what `slim` leaves is kept and handed on.
+    It keeps and hands on only the fields of `slim`.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class Reader:
                 self._stopped.wait(RETRY_SECONDS)
 
     def _list(self) -> None:
-        """Read all objects, and hand on what differs from those that are known."""
+        """Read all objects, and hand on the differences from the known ones."""
         current: dict[str, Json] = {}
         version, token = "", ""
         while True:
@@ -193,7 +194,7 @@ class Reader:
         self._version = version
 
     def _watch(self) -> None:
-        """Hand on what changes from here on, until the API server ends it."""
+        """Hand on the changes from here on, until the API server ends the watch."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",

@@ -21,7 +21,7 @@ Sender = Callable[[str, str, str], tuple[int, str]]
 
 
 def send(client: kubernetes.client.ApiClient, method: str, path: str, body: str) -> tuple[int, str]:
-    """Send the request once; what is answered, whatever that is. The path may have a query. Raises ReadFailed."""
+    """Send the request once and return any answer. The path may have a query. Raises ReadFailed."""
     place, _, query = path.partition("?")
     headers = {"Accept": "application/json"} | ({"Content-Type": "application/json"} if body else {})
     parameters = client.param_serialize(
@@ -43,7 +43,7 @@ def send(client: kubernetes.client.ApiClient, method: str, path: str, body: str)
 
 
 def _without_managers(text: str) -> str:
-    """The answer without what the API server notes of who wrote which field, which is longer than the rest."""
+    """Return the answer without `managedFields`, which are longer than the rest."""
     try:
         document: Any = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""Programs that an acceptance test runs inside containers, and what they leave for the judge."""
+"""Programs that an acceptance test runs inside containers, and their results for the judge."""

@@ -4,8 +4,8 @@ For each claim of the pod, in the order that Kubernetes asks of schedulers:
 
     finalizer ──> status: allocation, reservedFor ──> binding conditions, if any ──> seen on the watch ──> pod bound
 
-All of it is safe to repeat. Until the watch shows a started allocation, its devices count as allocated, whatever the
-state of the pod, so no other pod gets them.
+All of it is safe to repeat. Until the watch shows a started allocation, its devices count as allocated in every state
+of the pod, so no other pod gets them.
 """
 
 import asyncio

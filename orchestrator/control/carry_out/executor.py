@@ -42,12 +42,14 @@ class Executor:
     - `on_evicted` after an eviction;
     - `on_forbidden`, with the API server's words, if a disruption budget forbade it;
     - `on_bound`, with the uid, after an answered binding;
-    - `on_failure`, with a word, after a failed request.
+    - `on_failure`, with a word, after a failed request;
+    - `on_unready`, with node and reason of a delay;
+    - `on_denied`, with the pod, the node and the reason of a final refusal by the API server;
+    - `on_eviction_denied`, the same for an eviction.
 
     A pod with volumes is bound when `claims` has them ready. `grants` writes its resource claims before, and `limits`
-    its GPU memory with the binding. `reservations` reserve GPUs of device plugins for its fractions. `on_unready`
-    gets node and reason of a delay. `on_denied` gets the pod, the node and the reason of a final refusal by the API
-    server; `on_eviction_denied` is the same for an eviction. Nothing starts unless `is_leader()`.
+    its GPU memory with the binding. `reservations` reserve GPUs of device plugins for its fractions. Nothing starts
+    unless `is_leader()`.
     """
 
     def __init__(

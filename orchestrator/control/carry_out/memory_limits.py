@@ -1,7 +1,10 @@
 """The memory limits in the request that binds a pod with a GPU fraction: the amount for each GPU.
 
-The true memory of a node's GPUs comes from the first of these: the slices of a driver, the GpuNode of the node's
-agent, and the label of NVIDIA's feature discovery, which names no GPU.
+The true memory of a node's GPUs comes from the first of these that has it:
+
+- the slices of a driver
+- the GpuNode of the node's agent
+- the label of NVIDIA's feature discovery, which names no GPU
 """
 
 from collections.abc import Callable, Iterator, Mapping

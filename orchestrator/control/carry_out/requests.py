@@ -38,10 +38,14 @@ watches, also of new projects and of repaired ones.
 class Task:
     """One thing to do to one pod: its name in the log and the call.
 
-    `is_due` says whether it is still needed. The callbacks: `refused` after a refusal, `put_off` with the API
-    server's words if a budget forbade it, `unauthorized` if the right is still missing, `denied` with the API
-    server's words if another try would be refused too, `done` after success, and `over` at every end. Urgent tasks
-    have precedence.
+    `is_due` says whether it is still needed. Urgent tasks have precedence. The callbacks are:
+
+    - `refused` after a refusal;
+    - `put_off`, with the API server's words, if a budget forbade it;
+    - `unauthorized` if the right is still missing;
+    - `denied`, with the API server's words, if another try would be refused too;
+    - `done` after success;
+    - `over` at every end.
     """
 
     what: str
@@ -102,7 +106,7 @@ class Requests:
             await asyncio.wait(running)
 
     def put(self, task: Task, *, after: Iterable[asyncio.Future[None]] = ()) -> None:
-        """Queue it, but send it only after the end of `after`, whatever the outcome.
+        """Queue it, but send it only after the end of `after`, also if those fail.
 
         The wait is at most the time for an answer; older requests have precedence over newer ones.
         """

@@ -45,8 +45,10 @@ _NO_AGENT: Final = "no agent has written a GpuNode of node {node}, so the GPU of
 
 
 class Reservations:
-    """Creates and ends reservations. `gpu_node` has an agent's report, by the node's name, and `published` the nodes
-    whose GPUs come in slices; `memory_mib` returns the memory of each GPU of a node.
+    """Creates and ends reservations.
+
+    `gpu_node` returns an agent's report by the node's name. `published` returns the nodes whose GPUs come in slices.
+    `memory_mib` returns the memory of each GPU of a node.
 
     `warn` is told of pods without a named GPU, `evict` of those whose reservation was lost. If `has_agents` returns
     true, an agent has written a GpuNode somewhere in the cluster: a pod then waits for the agent of its own node.
@@ -102,10 +104,10 @@ class Reservations:
         self._changed = asyncio.Event()
 
     def confirm(self, being_bound: Mapping[str, tuple[Pod, Placement]]) -> dict[str, Placement]:
-        """The next decision knows of all pods that are bound by now, with the GPUs that they have.
+        """Let the next decision know all pods that are bound by now, with the GPUs that they have.
 
-        Returns the new GPUs of pods that are being bound, by uid: the GPUs of their reservations, and idle ones if a
-        kubelet gave away those of the decision. Two that count on one GPU would leave one too many.
+        Return the new GPUs of pods that are being bound, by uid. These are the GPUs of their reservations, and idle
+        ones if a kubelet gave away those of the decision. If two pods counted on one GPU, one of them would lack it.
         """
         expected: dict[str, dict[int, tuple[str, str]]] = {}
         for reservation in self._pods.by_name.values():

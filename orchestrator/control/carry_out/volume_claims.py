@@ -30,8 +30,9 @@ logger = logging.getLogger(__name__)
 CLAIM_SECONDS: Final = 120.0
 """How long a provisioner may take; as long GPUs stand idle for it."""
 MISSING_SECONDS: Final = 5.0
-"""Maximum time without a PVC, or without the right to write it: they are created at about the same time as the pod,
-or its project.
+"""Maximum time without a PVC, or without the right to write it.
+
+Both are created at about the same time as the pod, or its project.
 """
 POLL_SECONDS: Final = 1.0
 """How often it is looked again although nothing was seen to change: a request may have failed."""

@@ -61,7 +61,7 @@ class Culprit:
 
     @property
     def key(self) -> Key:
-        """Identity of the object, whatever its state."""
+        """The identity of the object, which does not depend on its state."""
         return (self.kind, self.id)
 
 

@@ -1,23 +1,26 @@
 """Evicted jobs keep their position in the queue while they have no pod.
 
 Kubernetes' Job controller makes the next pod of a job only after a back-off of ten seconds or more. That of
-StatefulSets does so shortly after the end of the old one, and a decision can fall in between. In the meantime the job
-would be in no queue: younger jobs would get free GPUs, and the fair share of its project would be computed without
-it. So the evicted pod stands in for the next one: it is decided on like any other, and its placement is reserved for
-its successor.
+StatefulSets does so shortly after the end of the old one, and a decision can fall in between.
 
-    evicted, goes on for its grace ──> ended, holds nothing ──────────────> successor there
-                                       (in the caches until the Job
-                                        controller has counted it, then gone)
-    holds its GPUs itself              stands in                            stands for itself
+In the meantime the job would be in no queue. Younger jobs would get free GPUs, and the fair share of its project
+would be computed without it. So the evicted pod stands in for the next one: it is decided on like any other, and its
+placement is reserved for its successor.
 
-All of it is read from the watch of the pods, where an end comes before the successor's beginning, whatever the answer
-to the eviction and its time. A running pod has no stand-in: its job's next pod may be minutes away, and GPUs would
-wait that long for it.
+    evicted, runs for its grace ──> ended, holds nothing ──────────────> successor there
+                                    (in the caches until the Job
+                                     controller has counted it)
+    holds its GPUs itself           stands in                            stands for itself
 
-A nomination of the successor continues with the stand-in, a new placement of the stand-in is reserved for the
-successor too, and the successor inherits it. This is not durable state: a new leader finds the part that the caches
-still show, with the nomination while the pod exists. Losing it costs the position in the queue.
+All of it is read from the watch of the pods. There an end comes before the successor's beginning, for every answer to
+the eviction. A running pod has no stand-in: its job's next pod may be minutes away, and GPUs would wait that long for
+it.
+
+A nomination of the successor continues with the stand-in. A new placement of the stand-in is reserved for the
+successor, which inherits it.
+
+This is not durable state. A new leader finds the part that the caches still show, with the nomination while the pod
+exists. Losing it costs the position in the queue.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -46,9 +49,10 @@ from orchestrator.planner.model import Plan
 from orchestrator.planner.placements import Placement
 
 PATIENCE_SECONDS: Final = 30.0
-"""Time for which GPUs are reserved for a successor. The Job controller's back-off is 10 s after the first pod that
-failed since one succeeded, and doubles with each (`pkg/controller/job/backoff_utils.go`); beyond the second the GPUs
-are of more use to others.
+"""Time for which GPUs are reserved for a successor.
+
+The Job controller's back-off is 10 s after the first pod that failed since one succeeded, and doubles with each
+(`pkg/controller/job/backoff_utils.go`). Beyond the second failure the GPUs are of more use to others.
 """
 
 _OF_THIS_POD_ALONE: Final = (
@@ -71,9 +75,9 @@ class _Expected:
 
 
 class RequeueHolds:
-    """Remembers evicted pods of living Jobs and StatefulSets until a successor is there, or for a while.
+    """Remembers evicted pods of living Jobs and StatefulSets until a successor exists, or for PATIENCE_SECONDS.
 
-    `is_evicting` says, for a uid, whether an eviction is running that the watch has not shown yet; `nomination_of`
+    `is_evicting` says, for a uid, whether an eviction is running that the watch has not shown yet. `nomination_of`
     returns, for a terminating pod, the nomination of its successor.
     """
 

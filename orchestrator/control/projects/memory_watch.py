@@ -1,8 +1,10 @@
 """The watch over GPU memory from outside: a pod above its fraction is warned at once, and evicted after a grace.
 
-The library in a container limits programs that follow the rules; this watch limits the others, and pods that do not
-mount it. The GpuNode of a node has the memory of each pod's processes, and the pod has the operator's limits. The
-size of a context, which the library does not count, is unknown, so an allowance for each process is no excess.
+The library in a container limits programs that follow the rules. This watch limits the others, and pods that do not
+mount it.
+
+The GpuNode of a node has the memory of each pod's processes, and the pod has the operator's limits. The size of a
+context, which the library does not count, is unknown, so an allowance for each process is no excess.
 """
 
 import asyncio
@@ -28,7 +30,7 @@ CONTEXT_MIB: Final = 768
 """Allowance for each process beside its allocations: its context, its code, the driver's rounding.
 
 Measured on an H100 (driver 580.159.04, CUDA 13.0): 518 MiB for a bare context, 554 with JAX, 634 with ResNet-50 of
-PyTorch, 682 at most (PyTorch with cudaMallocAsync). Other GPUs have not been measured.
+PyTorch. The maximum was 682 (PyTorch with cudaMallocAsync). Other GPUs have not been measured.
 """
 MARGIN_MIB: Final = 256
 """Margin above which there is an excess; it ends without this margin, so that a pod at the bound is not warned

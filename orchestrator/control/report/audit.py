@@ -1,9 +1,10 @@
 """Evictions with victim, GPUs, preemptor, rule and time: an Event on the pod, and a record that outlives both.
 
 A record is an EvictionRecord in the namespace of the victim's workload, one for each evicted pod. Its members read
-them; only the operator's account can write them, and no account can change one. The newest of a namespace are kept:
-they outlive the pod, the job and the operator, and end with the project. No action waits for a record: a failed write
-is logged and tried again, and an eviction never fails because of it.
+them. Only the operator's account can write them, and no account can change one.
+
+The newest of a namespace are kept: they outlive the pod, the job and the operator, and end with the project. No
+action waits for a record: a failed write is logged and tried again, and an eviction never fails because of it.
 """
 
 import asyncio

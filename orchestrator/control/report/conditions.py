@@ -1,7 +1,7 @@
 """Writes the reason of every pending pod: the condition `PodScheduled`, beside the decisions.
 
 A new kind of reason is written at once. Changed figures in a message of the same kind (free GPUs, GPUs in use) are
-written at intervals, so that thousands of pending pods do not cost thousands of writes for every decision.
+written at intervals. So thousands of pending pods do not cost thousands of writes for every decision.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
-"""Judges what the API server answers: to requests of the recorder's own, which share nothing with the orchestrator.
+"""The checks of the API server: the recorder's own requests, independent of the orchestrator, and the verdicts.
 
-A check is a list of requests, sent one after the other until one fails; what they created is deleted in the end.
+A check is a list of requests. They are sent one after the other until one fails. The objects that they created are
+deleted at the end.
 """
 
 import json
@@ -37,7 +38,7 @@ from validation.judge.verdict import Verdict
 _REFUSED: Final = frozenset({401, 403, 429})
 _SERVER_ERROR: Final = 500
 MAX_SHOWN: Final = 200
-"""Characters of what somebody else says that are said here."""
+"""Maximum number of characters that a reason quotes from another program."""
 LEAST_VERSION: Final = (1, 33)
 CLAIM_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """The versions of resource.k8s.io that have claims."""
@@ -51,7 +52,7 @@ _VERSION: Final = re.compile(r"v(\d{1,9})\.(\d{1,9})(?:\.|$)")
 
 @dataclass(frozen=True, slots=True)
 class ApiResult:
-    """The judgement on what was answered, and what it rests on."""
+    """The judgement of a check of the API server, and its evidence."""
 
     judgement: Judgement
     evidence: Evidence = NO_EVIDENCE
@@ -65,7 +66,7 @@ def is_answered_well(request: Request, answered: RequestAnswered) -> bool:
 def judge_api(
     name: str, circumstances: Circumstances, timeline: Timeline, window: Window | None, *, least: Evidence
 ) -> ApiResult:
-    """The verdict on what the API server answered in the window to the requests of the check of this name."""
+    """Return the verdict on the answers in the window to the requests of the check of this name."""
     unrun = judge_unrun(circumstances)
     if unrun is not None:
         return ApiResult(unrun)
@@ -121,7 +122,7 @@ def _fault(request: Request, answered: RequestAnswered) -> Judgement | None:
 
 
 def _message(answer: str) -> str:
-    """What the API server says of its refusal."""
+    """Return the message of the API server in a refusal."""
     message = (document_of(answer) or {}).get("message")
     return f": {message[:MAX_SHOWN]}" if isinstance(message, str) and message else ""
 
@@ -150,7 +151,7 @@ def _judge_version(documents: Sequence[Json]) -> Judgement:
 
 
 def _judge_claim(documents: Sequence[Json]) -> Judgement:
-    """Each claim is read in the other version than it was created in: that is the same object, whoever wrote it."""
+    """Judge whether each claim, read in the other API version than it was created in, has the same content."""
     _, _, as_v1, _, as_v1beta1 = documents
     for version, claim, path in (("v1", as_v1, ("exactly",)), ("v1beta1", as_v1beta1, ())):
         requests = objects(at(claim, "spec", "devices", "requests"))
@@ -192,7 +193,7 @@ def _judge_operator(documents: Sequence[Json]) -> Judgement:
 
 
 def _is_ready(pod: Json) -> bool:
-    """Whether it runs, passes its probe, and nobody has deleted it."""
+    """Return whether the pod runs, passes its probe, and is not being deleted."""
     conditions = objects(at(pod, "status", "conditions"))
     is_ready = any((one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions)
     runs = at(pod, "status", "phase") == "Running" and is_ready
@@ -300,9 +301,9 @@ _POD: Final = "muster-operator-"
 
 
 def only_judged(event: RequestAnswered) -> RequestAnswered:
-    """The answer with no more than what a verdict follows from: no address, and no name of a machine.
+    """Return the answer with only the fields that the verdict uses, without addresses and names of machines.
 
-    Of a log there are digests alone, which stay.
+    Logs are digests of lines already, and stay.
     """
     document = document_of(event.answer)
     answer = "" if document is None else json.dumps(_judged(document))

@@ -22,10 +22,10 @@ DRA_NAMESPACE: Final = "dra-test"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to the API server; `advice` is what helps where it is answered otherwise than it should be.
+    """A request to the API server. `advice` is the remedy for an unexpected answer.
 
-    It is sent again while its answer says, by `is_early`, that it was sent too early, for `within_ms` at most. Where a
-    text is asked for that is no JSON, the `lines` of it that match count.
+    If `is_early` says of an answer that the request came too early, it is sent again for at most `within_ms`. For an
+    answer that is text and not JSON, only the `lines` that match count.
     """
 
     method: str
@@ -38,20 +38,21 @@ class Request:
 
     @property
     def body(self) -> str:
-        """What is sent with it, as JSON of one form; empty: nothing."""
+        """Return the content of the request as JSON in one fixed form; empty without content."""
         return json.dumps(self.content, sort_keys=True, separators=(",", ":")) if self.content else ""
 
     @property
     def created(self) -> str:
-        """The path of what it creates; empty: nothing."""
+        """Return the path of the object that the request creates; empty if it creates none."""
         return f"{self.path}/{self.content['metadata']['name']}" if self.content else ""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCheck:
-    """What is proven, by which source, by which requests, and the verdict on the objects that answer them.
+    """A check of the API server: its title, the source of the requirement, the requests, and the verdict on the
+    answers.
 
-    `contradicts` says what kubelets told otherwise meanwhile; empty: nothing.
+    `contradicts` returns the contradiction of the kubelets to the answers in the same time; empty if there is none.
     """
 
     title: str
@@ -71,7 +72,7 @@ def document_of(answer: str) -> Json | None:
 
 
 def at(value: object, *path: str) -> Any:
-    """What is at the path of keys; None where there is nothing."""
+    """Return the value at the path of keys; None if there is none."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value

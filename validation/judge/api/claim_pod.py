@@ -1,7 +1,7 @@
 """Judges the pod of Google's page: both of its containers use the one GPU of a claim, and it ends successfully.
 
-Who says so: the API server of the claim (which device it has, for whom), the kubelet of how the containers ended and
-what they printed, and the node's agent, as far as it told of the pod, of the GPUs that the kubelet gave it.
+The API server gives the allocation of the claim: its device and its pod. The kubelet gives the end and the output of
+the containers. The agent of the node gives the GPUs of the pod from the kubelet, if it reported the pod.
 """
 
 import re
@@ -33,7 +33,7 @@ IMAGES: Final = {
 }
 """As the page prints them."""
 LINES: Final = re.compile(r"Test PASSED|Result = (PASS|FAIL)|Detected [0-9]+ CUDA Capable device\(s\)")
-"""What NVIDIA's samples print of their success, and of how many GPUs there are for them."""
+"""The lines with which NVIDIA's samples print their success and their number of GPUs."""
 SAYS: Final[Mapping[str, tuple[str, ...]]] = {
     "ctr0": ("Test PASSED",),
     "ctr1": ("Detected 1 CUDA Capable device(s)", "Result = PASS"),
@@ -47,13 +47,13 @@ _CLAIMS: Final = f"/apis/{GROUP}/v1beta1/namespaces/{DRA_NAMESPACE}/resourceclai
 
 
 def _leaves(status: int, answer: Json) -> bool:
-    """Whether what is to be created is still there, and goes."""
+    """Return whether the object to be created still exists and is being deleted."""
     message = answer.get("message")
     return status == CONFLICT and isinstance(message, str) and "being deleted" in message
 
 
 def _has_none(status: int, answer: Json) -> bool:
-    """Whether nothing is allocated to the claim, or to nobody yet."""
+    """Return whether the claim has no allocation, or is reserved for no pod yet."""
     return status == OK and not (at(answer, "status", "allocation") and at(answer, "status", "reservedFor"))
 
 
@@ -142,7 +142,9 @@ def _device(claim: Json, pod: Json, uid: object) -> str:
 
 
 def _contradicts(documents: Sequence[Json], seen: Sequence[GpusSeen]) -> str:
-    """What kubelets told otherwise: that the pod had several GPUs, or one of another node."""
+    """Return the contradiction of the kubelets: the pod had several GPUs, or one of another node. Empty if there is
+    none.
+    """
     name = f"{DRA_NAMESPACE}/{POD}"
     node = at(documents[4], "spec", "nodeName")
     for event in seen:

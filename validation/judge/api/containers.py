@@ -1,7 +1,7 @@
-"""Judges what the command line shows of a container that runs: its log, and what a shell in it answers.
+"""Judges the output of the command line for a running container: its log, and the answers of a shell in it.
 
-Of a log the digests of its lines are compared, so that a record has nothing of what a job printed. Into a volume a job
-writes the name of its own pod, which is another in each run: nobody can read it there who has another volume.
+Of a log only the digests of its lines are compared, so that a record has no output of a job. A job writes the name of
+its own pod into a volume. That name differs in each run, so a job with another volume cannot read it.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ def claim_path(project: str, name: str = CLAIM) -> str:
 
 
 def kind_of(view: str) -> str:
-    """What a view of this name is about, `log`, `shell` or a volume; empty: no container."""
+    """Return the kind of a view by its name: `log`, `shell` or a volume; empty if it is no view of a container."""
     match = _NAME.fullmatch(view)
     return match[1] if match else ""
 
@@ -79,7 +79,7 @@ def digests(text: str, *, is_whole: bool) -> str:
 def judge_container(
     answer: AnswerSeen, during: Sequence[Event], earlier: Sequence[Event], state: State
 ) -> Judgement:
-    """The verdict on what a command that ended well printed of a container, in the `state` before it."""
+    """Return the verdict on the output of a successful command for a container, given the `state` before it."""
     kind = kind_of(answer.view)
     if kind == LOG:
         return _judge_log(answer, during)
@@ -117,7 +117,9 @@ def _judge_volume(
 
 
 def _wrong_content(answer: AnswerSeen, written: AnswerSeen, earlier: Sequence[Event], state: State) -> str:
-    """Why what was printed is not what was written, by whom and where it should be; empty if it is."""
+    """Return the difference between the read and the written content, its writer and its node; empty if there is
+    none.
+    """
     kind, (_, workload), writer = kind_of(answer.view), job_of(answer.view), job_of(written.view)
     words, nodes, content = answer.output.split(), _running(state, answer.view), written.output.strip()
     if not words or words[-1] not in nodes:
@@ -137,7 +139,7 @@ def _wrong_content(answer: AnswerSeen, written: AnswerSeen, earlier: Sequence[Ev
 
 
 def _last_written(events: Sequence[Event], project: str) -> AnswerSeen | None:
-    """What a job of the project wrote last."""
+    """Return the last successful write of a job of the project."""
     answers = (event for event in reversed(events) if isinstance(event, AnswerSeen) and not event.exit_code)
     return next((a for a in answers if kind_of(a.view) == WRITTEN and job_of(a.view)[0] == project), None)
 
@@ -161,9 +163,10 @@ def _claim(events: Sequence[Event], view: str) -> tuple[str, str] | Judgement:
 
 
 def _judge_log(answer: AnswerSeen, during: Sequence[Event]) -> Judgement:
-    """A log grows: what was printed begins with what the kubelet had before, and that of after with what was printed.
+    """Judge a printed log by two logs of the kubelet. A log only grows.
 
-    The last line that was printed may have been cut.
+    The printed log must begin with the log from before. The log from after must begin with the printed log. The last
+    printed line may be cut.
     """
     place = during.index(answer)
     requests = [
@@ -187,7 +190,7 @@ def _judge_log(answer: AnswerSeen, during: Sequence[Event]) -> Judgement:
 
 
 def only_judged(answer: AnswerSeen) -> str:
-    """What was printed if it can be names of pods, and no more than are judged; of a log its digests."""
+    """Return the output if it can be names of pods, at most as many as are judged; of a log, its digests."""
     kind, text = kind_of(answer.view), answer.output.strip()
     if kind == LOG:
         return text

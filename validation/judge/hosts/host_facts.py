@@ -1,4 +1,4 @@
-"""The layers below Kubernetes: what hosts say of themselves, and the verdicts that name the host and the GPU."""
+"""The layers below Kubernetes: facts that hosts report, and verdicts that name the host and the GPU."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ NO_HOST: Final = Judgement(Verdict.ERROR, "no host answered")
 FIO_PERCENT: Final = 75
 """The least share of the median of all hosts at which a host reads."""
 NAMED: Final = 4
-"""So many faults are named in a reason; the others are counted."""
+"""Maximum number of faults that a reason names. The others are counted."""
 
 
 class _Fact(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -66,7 +66,7 @@ class HostGpus(_Fact, frozen=True):
 class Xid(_Fact, frozen=True):
     """An error of the driver in the kernel's log.
 
-    `kind` is Xid, SXid of an NVSwitch, or what the driver says without a code (0).
+    `kind` is Xid, SXid of an NVSwitch, or the driver's words for an error without a code (0).
     """
 
     code: int
@@ -76,7 +76,7 @@ class Xid(_Fact, frozen=True):
 
     @property
     def name(self) -> str:
-        """What people look it up by."""
+        """The name by which people look it up. Example: `Xid 79`."""
         return f"{self.kind} {self.code}" if self.code else self.kind
 
 
@@ -188,11 +188,12 @@ class BurnIn(_Fact, frozen=True):
 
 
 class System(_Fact, frozen=True):
-    """What a host of this model has when it is whole, and who says so. `gpu` is a part of the name of its GPUs.
+    """The hardware of a complete host of this model, with the source of the figures. `gpu` occurs in the name of its
+    GPUs.
 
     `products` are their whole names. `pcie_generation` and `pcie_width` are those of the link of a GPU under load.
-    `memory_mib` and `power_limit_watts` are the least of a GPU, `nvlink_mbytes_per_second` of a link. `adapters` is the
-    number of RDMA ports with at least `adapter_gbits`. 0: no figure.
+    `memory_mib` and `power_limit_watts` are the minimum of a GPU, `nvlink_mbytes_per_second` that of a link.
+    `adapters` is the number of RDMA ports with at least `adapter_gbits`. 0: no figure.
     """
 
     model: str
@@ -214,7 +215,9 @@ class System(_Fact, frozen=True):
 
 
 class Threshold(_Fact, frozen=True):
-    """The least of a figure, for so many GPUs of a model on a fabric, and who says so. `gpu` is a part of its name."""
+    """The minimum of a figure for a number of GPUs of a model on a fabric, with its source. `gpu`
+    occurs in the name.
+    """
 
     metric: str
     gpu: str
@@ -387,7 +390,7 @@ def judge_nccl(run: NcclRun, thresholds: Iterable[Threshold], *, metric: str, fa
 
 
 def judge_ports(hosts: Mapping[str, Sequence[Port]], *, ports: int, rate_gbits: float) -> Judgement:
-    """Whether each host has so many ports that are up, at their rate."""
+    """Judge whether each host has `ports` ports that are up, at their rate."""
     if not hosts:
         return Judgement(Verdict.ERROR, "no host answered")
     wrong = []
@@ -489,7 +492,7 @@ def site_threshold(
 def find_threshold(
     thresholds: Iterable[Threshold], metric: str, devices: Sequence[str], fabric: str
 ) -> Threshold | None:
-    """The threshold of exactly so many devices of that model on that fabric."""
+    """Return the threshold for exactly these devices on that fabric, or None."""
     return next(
         (
             threshold
@@ -512,7 +515,7 @@ def _is_inside(addresses: Sequence[str], network: str) -> bool:
 
 
 def _odd(what: str, values: Sequence[tuple[str, object]], expected: object) -> list[str]:
-    """Those that differ from what is expected or, without that, from what most have."""
+    """Return the values that differ from the expected one; without `expected`, from the most frequent one."""
     if not values:
         return []
     usual = Counter(value for _, value in values).most_common(1)[0][0] if expected is None else expected

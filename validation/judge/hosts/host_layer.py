@@ -1,4 +1,4 @@
-"""What is asked of the hosts of a site, and how what one check has of several tools becomes one verdict."""
+"""The declared hosts of a site, and how the judgements of one check on several tools become one verdict."""
 
 from collections.abc import Container, Iterable, Sequence
 from typing import Final
@@ -23,14 +23,18 @@ class DeclaredHost(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
 
 class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What the site file declares of its hosts with GPUs, and what the command line adds.
+    """The hosts with GPUs that the site file declares, and the options of the command line.
 
-    `away` are the hosts in maintenance with the reasons. `driver` is the branch of the driver, `networks` those over
-    which the storage is reached, `servers` its addresses there,
-    `other_vlans` those without storage. `mounts` are the directories at which the hosts mount
-    it, `golden` the host that the others must equal, `tests` the loads that may be put on them.
-    `nonce` is of this run alone, in the names of our files on the mounts: nobody can lay others there before. `name`
-    is the site's own.
+    - `away`: the hosts in maintenance with the reasons.
+    - `driver`: the branch of the driver.
+    - `networks`: the networks to the storage, `servers` its addresses there, `other_vlans` the networks without
+      storage.
+    - `mounts`: the directories at which the hosts mount it.
+    - `golden`: the host that the others must equal.
+    - `tests`: the loads that may be put on the hosts.
+    - `nonce`: a name of this run alone, part of the names of our files on the mounts. So no file of that name exists
+      before the run.
+    - `name`: the name of the site.
     """
 
     hosts: list[DeclaredHost] = []
@@ -49,7 +53,7 @@ class HostSite(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_field
 
 
 class HostScope(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What the layers below Kubernetes are judged by: the site, and figures of the file with that digest."""
+    """The references for the layers below Kubernetes: the site, and the figures of the file with that digest."""
 
     site: HostSite
     systems: list[System]
@@ -58,10 +62,10 @@ class HostScope(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 def join(judgements: Iterable[Judgement], *, evidence: bool) -> Judgement:
-    """One judgement of several: the gravest verdict, its reasons first and then those of the others.
+    """Return one judgement for several: the worst verdict, its reasons first and then those of the others.
 
-    That no host answered is left to what says why. Without `evidence` there is no PASS. What counts for nothing is
-    passed over, unless there is nothing else.
+    NO_HOST is left out if another judgement gives the cause. Without `evidence` there is no PASS. Judgements that are
+    not required are skipped, unless there is no other.
     """
     every = list(judgements)
     every = [judgement for judgement in every if judgement != NO_HOST] or every
@@ -82,7 +86,9 @@ def join(judgements: Iterable[Judgement], *, evidence: bool) -> Judgement:
 
 
 def of_site(site: HostSite) -> list[Judgement]:
-    """What the site itself leaves to say: no host at all, hosts that are out of service, a golden host that is none."""
+    """Return the judgements that follow from the site alone: no host, a host in maintenance, or an unknown golden
+    host.
+    """
     names = [host.name for host in site.hosts]
     if not names:
         return [Judgement(Verdict.ERROR, "the site has no host with the role gpu in service")]
@@ -96,14 +102,14 @@ def of_site(site: HostSite) -> list[Judgement]:
 
 
 def system_of(host: DeclaredHost, systems: Sequence[System]) -> System | None:
-    """What a host of this model has; None where nobody says."""
+    """Return the hardware of a host of this model; None if it is unknown."""
     return next((system for system in systems if system.model == host.model), None)
 
 
 def hosts_with_systems(
     names: Container[str], declared: Iterable[DeclaredHost], systems: Sequence[System]
 ) -> tuple[list[tuple[DeclaredHost, System]], list[str]]:
-    """Those of the declared hosts with what their models have, and in words those whose model no figure is known of."""
+    """Return the declared hosts with the hardware of their models, and in words the hosts of models without figures."""
     known: list[tuple[DeclaredHost, System]] = []
     unknown: list[str] = []
     for host in declared:

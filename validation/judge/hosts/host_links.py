@@ -191,7 +191,7 @@ FIRST_WITH_STATE: Final = 5
 def judge_counters(
     before: Mapping[str, Mapping[str, int | None]], after: Mapping[str, Mapping[str, int | None]]
 ) -> Judgement:
-    """Judge whether no link counted anything between two readings, and none went away.
+    """Judge whether no link counted anything between two readings, and none disappeared.
 
     A counter that the adapter does not have is INCONCLUSIVE.
     """

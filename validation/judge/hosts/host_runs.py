@@ -11,13 +11,13 @@ from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 MEASURED_FIO_GRACE_MS: Final = 1000
-"""So much less than it was to run fio may count, as it rounds."""
+"""The time by which fio's own runtime may be shorter than requested, because fio rounds it."""
 
 
 def judge_boots(boots: Mapping[str, Sequence[str]], *, is_needed: bool) -> list[Judgement]:
-    """Whether no host was booted anew between two readings: what it had counted and logged is gone then.
+    """Judge whether no host rebooted between two readings: a reboot clears counters and logs.
 
-    `boots` has the boot id of each reading. Where it `is_needed` a reading without one is INCONCLUSIVE.
+    `boots` has the boot id of each reading. If `is_needed`, a reading without one is INCONCLUSIVE.
     """
     anew = [name for name, ids in sorted(boots.items()) if len(set(ids) - {""}) > 1]
     if anew:
@@ -29,7 +29,7 @@ def judge_boots(boots: Mapping[str, Sequence[str]], *, is_needed: bool) -> list[
 
 
 def judge_duration(ran_ms: Mapping[str, int], what: str, *, least_ms: int) -> list[Judgement]:
-    """FAIL if a load ended before its time on a host, whatever it says of its end."""
+    """Return FAIL if a load ended before its time on a host, also if the load itself reported success."""
     early = [
         f"{name}: {what} ended after {ran // 1000} of {least_ms // 1000} s"
         for name, ran in sorted(ran_ms.items())

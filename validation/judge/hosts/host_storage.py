@@ -50,7 +50,7 @@ def judge_written(
     read: Mapping[str, Mapping[str, Sequence[str]]],
     mounts: Sequence[str],
 ) -> Judgement:
-    """Whether every host wrote into every mount, and every host read there what each of them had written."""
+    """Judge whether every host wrote into every mount, and every host read there the files of all hosts."""
     if not mounts:
         return _NO_MOUNT
     if not written or not read:

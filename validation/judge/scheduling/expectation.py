@@ -1,4 +1,4 @@
-"""Compares the state of the cluster with what a step expects: both as data, the differences in words."""
+"""Compares the state of the cluster with the expectation of a step: both as data, the differences in words."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -10,10 +10,10 @@ from validation.judge.units import gpus
 
 
 class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What must be true when a step has settled, and nothing beside it. GPU quantities in thousandths.
+    """The exact values after a step has settled. GPU quantities are in thousandths.
 
-    Only which devices are used may be left open: `same_gpu` and `gpus_in_use`. `ended` are jobs that had their time,
-    and are there without a pod; the key is absent where there is none, as in records of before it was.
+    Only the devices may be left open, by `same_gpu` and `gpus_in_use`. `ended` are jobs that reached their time
+    limit, and still exist without a pod. The key is absent if there is none, as in records of older versions.
     """
 
     allocated_milli: dict[str, int]
@@ -33,8 +33,9 @@ class Expectation(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
 
 class Actual(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What is true on the cluster, for comparison with an Expectation. `devices`: the GPUs of each running workload as
-    `node/index`.
+    """The actual values on the cluster, for comparison with an Expectation.
+
+    `devices` are the GPUs of each running workload as `node/index`.
     """
 
     allocated_milli: dict[str, int]

@@ -1,4 +1,4 @@
-"""What an invariant is given, and what it returns."""
+"""The input and the output of an invariant."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

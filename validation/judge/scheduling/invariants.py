@@ -1,10 +1,12 @@
-"""Invariants: what must hold after every single event. A passing moment of over-commitment is a violation.
+"""Invariants: conditions that are evaluated after every single event. Over-commitment for one event is a violation.
 
-Those about witnesses are in `witnesses`, about limits of projects in `limits`, about what an administrator does to
-nodes and operator in `upkeep`. An invariant is a function of the whole list of events and returns its violations, none
-if it holds. `INVARIANTS` names them all; `window_ms` and `end_ms` matter to those that judge how long something lasted.
-`SUBJECTS` counts what each could have been violated by: an
-invariant without a subject proves nothing.
+An invariant is a function of the whole list of events. It returns its violations. `INVARIANTS` names all of them.
+`window_ms` and `end_ms` matter to those that judge how long a state lasted.
+
+`SUBJECTS` counts the objects that could violate each invariant. An invariant without a subject proves nothing.
+
+The invariants over witnesses are in `witnesses`, over limits of projects in `limits`, and over nodes and operator
+under maintenance in `upkeep`.
 """
 
 from collections import defaultdict
@@ -81,12 +83,11 @@ def _device_faults(state: State) -> list[str]:
 
 
 def in_quota_never_evicted(history: History) -> list[Violation]:
-    """Only borrowed GPUs are taken back: an evicted workload did not fit its project's quota when it was
-        evicted.
+    """Only borrowed GPUs are reclaimed: an evicted workload was not within its project's quota at its eviction.
 
-    Counted over the project's workloads that hold GPUs, and those of its waiting ones that cannot be
-    preempted (they may claim the quota from the project's own train workloads): not preemptible first, then
-    priority, then order of submission; one that does not fit is skipped.
+    The quota is filled with the project's workloads that hold GPUs, and with its pending non-preemptible ones, which
+    may preempt training jobs of the project. The order is: not preemptible first, then priority, then order of
+    submission. A workload that does not fit is skipped.
     """
     violations = []
     announced: set[str] = set()
@@ -156,12 +157,12 @@ def interactive_never_evicted(history: History) -> list[Violation]:
 
 
 def gang_all_or_none(history: History) -> list[Violation]:
-    """A gang has all the pods it needs bound, or none, but for a moment while it binds or is taken apart.
+    """A gang has all the pods it needs bound, or none, except for a moment while it starts or ends.
 
-    In part means more than no and fewer than `min_member` bound pods, and a moment is `window_ms`. Time
-    runs from the event that left the gang in part to the event that ended this, or to the end of the
-    history. Pods being deleted do not count as bound, finished ones do. A gang whose deletion was ordered
-    by the scenario is not judged.
+    A gang is incomplete with at least one and fewer than `min_member` bound pods. A moment is `window_ms`. Time runs
+    from the event that made the gang incomplete to the event that ended this, or to the end of the history.
+
+    Pods being deleted do not count as bound, finished ones do. A gang that the scenario deleted is not judged.
     """
     window = f"{history.window_ms / 1000:g} s"
 
@@ -175,10 +176,10 @@ def gang_all_or_none(history: History) -> list[Violation]:
 
 
 def nothing_vanishes(history: History) -> list[Violation]:
-    """A pod that held GPUs goes only because it finished, was evicted, had the time that its project allows, or the
-    scenario deleted its workload.
+    """A pod with GPUs ends only because it finished, was evicted, reached its time limit, or its workload was
+    deleted.
 
-    One that ends once it is terminating was ended, whatever its phase becomes.
+    A pod that ends while it is terminating counts as deleted, also if its phase becomes `Succeeded`.
     """
     violations = []
     last_held: dict[str, PodSeen] = {}
@@ -241,7 +242,9 @@ def _evicted_pods(history: History) -> int:
 
 
 def _evictions_beside_protected(history: History) -> int:
-    """Evictions while a pod that cannot be preempted held GPUs: the moments in which it could have gone."""
+    """Return the number of evictions while a non-preemptible pod held GPUs: the moments at which it could have been
+    evicted.
+    """
     announced = {pod.uid: pod for pod in _announced(history)}
     beside = set()
     for event, state in replay(history.events):
@@ -264,7 +267,7 @@ def _gangs(history: History) -> int:
 
 
 def _departed(history: History) -> int:
-    """Pods that held GPUs and are gone."""
+    """Return the number of pods that held GPUs and were deleted."""
     held: set[str] = set()
     gone: set[str] = set()
     for event in history.events:

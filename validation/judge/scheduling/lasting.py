@@ -1,6 +1,6 @@
-"""Violations that last: a state that is wrong, or goes on being wrong for too long.
+"""Violations that last: a wrong state, or one that stays wrong for too long.
 
-Each is seen in every scenario that it lasts into, also if no event of that scenario made it.
+Each is reported in every scenario into which it lasts, even if no event of that scenario caused it.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,11 +10,11 @@ from validation.judge.scheduling.history import History, Violation
 from validation.judge.state import State, replay
 
 Faults = Callable[[State], Iterable[str]]
-"""What is wrong with a state, in words."""
+"""Returns the faults of a state, in words."""
 
 
 def wrong_states(history: History, faults: Faults) -> list[Violation]:
-    """What is wrong as the judged time begins, or after an event of it; of each fault the first moment."""
+    """Return the faults at the beginning of the judged time and after each event, each at its first moment."""
     first: dict[str, int] = {}
     state = State()
     begun = False
@@ -36,9 +36,9 @@ def _note(first: dict[str, int], messages: Iterable[str], t_ms: int) -> None:
 
 
 def overdue_states(history: History, faults: Faults) -> list[Violation]:
-    """What goes on being wrong for more than `window_ms`, and has not ended before the judged time begins.
+    """Return the faults that last for more than `window_ms` and do not end before the judged time begins.
 
-    Time runs from the event after which it was wrong to the one that ended this, or to the end of the history.
+    Time runs from the event that caused the fault to the one that ended it, or to the end of the history.
     """
     violations: list[Violation] = []
     wrong_since: dict[str, int] = {}

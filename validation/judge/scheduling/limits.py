@@ -1,4 +1,4 @@
-"""Invariants over what projects are limited to: the time of their interactive work, and the nodes of their jobs."""
+"""Invariants over the limits of projects: the time of their interactive jobs, and the nodes of their jobs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class Runs:
             run.left_ms = event.t_ms
 
     def allows_end(self, pod: PodSeen) -> bool:
-        """Whether the pod, which goes, had the time that its project allows when it began to leave."""
+        """Return whether the deleted pod had run for the time limit of its project when its termination began."""
         run = self.by_uid.get(pod.uid)
         return run is not None and run.left_ms is not None and run.had_its_time(run.left_ms)
 
@@ -78,7 +78,7 @@ def interactive_time_limit(history: History) -> list[Violation]:
 
 
 def runs_to_their_limit(history: History) -> int:
-    """Interactive pods that ran until the limit of their project was over, since the beginning of what is judged."""
+    """Return the number of interactive pods that reached the time limit of their project in the judged time."""
     return sum(
         run.left_ms is None or run.left_ms >= history.since_ms
         for run in _runs(history)
@@ -95,8 +95,9 @@ def _runs(history: History) -> list[Run]:
 
 
 def node_affinity(history: History) -> list[Violation]:
-    """A job of a project that is limited to groups of nodes is on no other node; training and interactive jobs have
-    groups of their own.
+    """A job of a project that is limited to groups of nodes runs only there.
+
+    Training and interactive jobs have groups of their own.
     """
     violations = []
     for event, allowed, node_type in _placed(history):

@@ -1,20 +1,23 @@
-"""Derives what the allocation must be, from quotas, weights and demands alone.
+"""Derives the required allocation from quotas, weights and demands alone.
 
-Written from the definition of the fair share, independently of the planner, so that the two can contradict
-each other. All arithmetic is exact: quantities are integers in thousandths of a GPU, shares are
-`fractions.Fraction`.
+It is written from the definition of the fair share, independently of the planner, so that the two can contradict each
+other. All arithmetic is exact: quantities are integers in thousandths of a GPU, shares are `fractions.Fraction`.
 
 The definition:
 
-1. Inside a project, workloads are counted against the quota: those that cannot be preempted first, then by
-   priority, then in the order of submission. One that does not fit is skipped; a later, smaller one may
-   still fit. What fits is guaranteed. What does not fit borrows if it is preemptible, and waits if it is
-   not.
-2. The fair share of a project is its quota as far as it asks for it, plus a part of what all quotas leave
-   unused, in proportion to the weights of the projects that still want more (water-filling). A workload
-   whose gang is larger than the whole capacity is not asked for: it could never run.
-3. Free GPUs go to borrowing workloads one at a time, each time to the project that would stand lowest
-   relative to its fair share with its next workload.
+1. The quota of a project is filled with its workloads: non-preemptible ones first, then by priority, then in the
+   order
+   of submission. A workload that does not fit is skipped; a later, smaller one may still fit. Workloads within quota
+   are guaranteed. The others borrow if they are preemptible, and are pending if not.
+2. The fair share of a project is its quota as far as it requests it, plus a portion of the GPUs beyond all quotas.
+   The
+   portions follow the weights of the projects that still want more (water-filling). A workload whose gang is larger
+   than the whole capacity is not counted: it could never run.
+3. Free GPUs are given to borrowing workloads one at a time. The next is always of the project that would have the
+   least, relative to its fair share, with its next workload.
+
+Example: the capacity is 8 GPUs. Projects a and b have a quota of 2 each and equal weights, and both request 8. The
+quotas leave 4 GPUs unused, so the fair share is 4 each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +39,7 @@ class Project:
 
     @property
     def share_weight(self) -> Fraction:
-        """Its weight in the division of what the quotas leave unused."""
+        """The weight in the division of the GPUs that the quotas leave unused."""
         return Fraction(self.quota_milli) if self.weight is None else self.weight
 
 
@@ -100,7 +103,7 @@ def _requestable(project: Project, requested_milli: int) -> int:
 
 
 def guaranteed(quota_milli: int, demands: Iterable[Demand]) -> list[Demand]:
-    """The workloads of one project, given in order of submission, that its quota covers."""
+    """Return the workloads within the quota of one project. `demands` are in order of submission."""
     covered: list[Demand] = []
     used = 0
     for demand in sorted(demands, key=lambda demand: (demand.preemptible, -demand.priority)):
@@ -112,10 +115,9 @@ def guaranteed(quota_milli: int, demands: Iterable[Demand]) -> list[Demand]:
 
 
 def divide(capacity_milli: int, projects: Sequence[Project], demands: Sequence[Demand]) -> Division:
-    """Who runs and who waits when `demands`, in order of submission, meet `capacity_milli`.
+    """Return the running and the pending workloads of `demands`, in order of submission, on `capacity_milli`.
 
-    GPUs are one pool here: node boundaries are not modelled. Raises ValueError if the quotas exceed the
-    capacity.
+    GPUs are one pool here; nodes are not modelled. Raises ValueError if the quotas exceed the capacity.
     """
     by_project = {
         project.name: [demand for demand in demands if demand.project == project.name] for project in projects
@@ -184,6 +186,6 @@ def _size(demand: Demand) -> int:
 
 
 def _units(demand: Demand) -> list[Demand]:
-    """What is placed at once: the gang as a whole, then each pod beyond it."""
+    """Return the units that are placed at once: the gang as a whole, then each pod beyond it."""
     gang = replace(demand, pods=max(1, demand.min_member))
     return [gang, *([replace(demand, pods=1)] * (demand.pods - gang.pods))]

@@ -1,4 +1,4 @@
-"""Invariants over what an administrator does while jobs run: nodes are drained, the operator is killed."""
+"""Invariants over maintenance while jobs run: an administrator drains nodes, and the operator is killed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -35,17 +35,19 @@ def _placed(history: History) -> Iterator[tuple[PodSeen, State]]:
 
 @dataclass(slots=True)
 class _Takeover:
-    """What the operator that was killed had promised, and whom it had evicted, as long as no command asks for more."""
+    """The nominations and evictions of a killed operator, until a command of the scenario changes the demand."""
 
     promised: dict[str, str] = field(default_factory=dict)
-    """By uid of a pod without a node, the node on which room is promised to it."""
+    """By uid of a pod without a node, the node to which it is nominated."""
     evicted: frozenset[Workload] = frozenset()
     holding: frozenset[str] = frozenset()
     """The uids of all pods that held GPUs: evictions of several pods may have been under way."""
 
 
 def nominations_last(history: History) -> list[Violation]:
-    """Promises of a killed operator outlive it: who waits gets its place, and nobody is evicted twice for it."""
+    """Nominations of a killed operator outlive it: each nominated pod gets its node, and no workload is evicted twice
+    for it.
+    """
     violations = []
     for pod, promise, again in _after_takeovers(history):
         if again:
@@ -64,7 +66,7 @@ def nominations_last(history: History) -> list[Violation]:
 
 
 def promised_pods(history: History) -> int:
-    """Pods that waited for a promised place when the operator was killed."""
+    """Return the number of pods with a nomination at the time when the operator was killed."""
     return sum(
         len(promised(state))
         for event, state in replay(history.events)
@@ -73,14 +75,15 @@ def promised_pods(history: History) -> int:
 
 
 def promised(state: State) -> dict[str, str]:
-    """By uid, the node on which room is promised to each pod that has none yet."""
+    """Return the nominated node of each pod that has no node yet, by uid."""
     return {uid: pod.nominated_node for uid, pod in state.pods.items() if pod.nominated_node and not pod.node}
 
 
 def _after_takeovers(history: History) -> Iterator[tuple[PodSeen, str, bool]]:
-    """What became of each promise of a killed operator, and who was evicted again.
+    """Yield the outcome of each nomination of a killed operator, and the workloads that were evicted again.
 
-    A pod is yielded as it gets a node or goes, with the promised node; or as it is evicted, with no node and True.
+    A pod is yielded with its nominated node when it gets a node or is deleted. It is yielded with no node and True
+    when it is evicted again.
     """
     takeover: _Takeover | None = None
     announced: dict[str, Workload] = {}

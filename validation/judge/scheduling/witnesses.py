@@ -31,9 +31,9 @@ def kubelet_agrees(history: History) -> list[Violation]:
 
 
 def processes_on_own_gpus(history: History) -> list[Violation]:
-    """The processes of a pod run on the GPUs that it holds, and on no other: the driver names them.
+    """The processes of a pod run on the GPUs that it holds, and on no other, as the driver reports them.
 
-    What the scheduler writes down follows the kubelet within `window_ms`.
+    The annotations of the scheduler follow the kubelet within `window_ms`.
     """
     return first_of_each(overdue_states(history, _elsewhere))
 
@@ -58,7 +58,7 @@ def unconfirmed(state: State) -> list[PodSeen]:
 
 
 def _otherwise_given(state: State) -> Iterator[str]:
-    """What the kubelets contradict now, in words."""
+    """Yield the contradictions between the kubelets and the scheduler in this state, in words."""
     for pod in state.holding():
         given = state.given(pod)
         if given and given != set(pod.devices):
@@ -69,7 +69,7 @@ def _otherwise_given(state: State) -> Iterator[str]:
 
 
 def _elsewhere(state: State) -> Iterator[str]:
-    """What the drivers contradict now, in words."""
+    """Yield the contradictions between the drivers and the scheduler in this state, in words."""
     for node in state.witnesses:
         for pod, index in _processes(state, node):
             if index not in pod.devices:

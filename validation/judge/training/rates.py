@@ -7,9 +7,12 @@ from typing import Final
 import msgspec
 
 GROUPS: Final = 10
-"""The interval comes of so many means of consecutive windows: neighbours depend on each other, such means hardly do."""
+"""Number of groups of consecutive windows. The interval is computed from their means.
+
+Neighbouring windows depend on each other; the means of groups hardly do.
+"""
 ROUNDS: Final = 5
-"""The steady state is proven by so many parts of the measurement, of equal length."""
+"""Number of equal parts of the measurement whose rates are compared to prove the steady state."""
 SPREAD_PERMILLE: Final = 50
 DRIFT_PERMILLE: Final = 20
 STUDENT_95: Final = 2.2621571628
@@ -17,10 +20,11 @@ STUDENT_95: Final = 2.2621571628
 
 
 class Rate(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A mean rate and its 95 % interval, of `windows` windows after `warm_up` others, of which nothing is used.
+    """A mean rate and its 95 % interval, of `windows` windows after `warm_up` others, which are not used.
 
-    `spread_permille` is the distance between the fastest and the slowest of the rounds, `drift_permille` how far a
-    line through them moves from the first to the last: both of the mean. It is steady within the bounds above.
+    `spread_permille` is the distance between the fastest and the slowest round. `drift_permille` is the change from
+    the first to the last round on a line through them. Both are relative to the mean. A steady rate is within the
+    bounds above.
     """
 
     mean: float

@@ -1,4 +1,4 @@
-"""Judges a training job by what its container left: the document that it printed, and who else saw it train."""
+"""Judges a training job by the document that its container printed, and by the other evidence that it trained."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class TrainingJob(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """What its result is judged for."""
+        """The checks for which its result is judged."""
         return (RESNET50, MOUNTS) if self.mounts else (RESNET50,)
 
 
@@ -54,7 +54,7 @@ class JobCheck:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The judgement, and what it rests on."""
+    """The judgement, and its evidence."""
 
     judgement: Judgement
     evidence: Evidence = NO_EVIDENCE
@@ -63,7 +63,7 @@ class JobResult:
 
 
 def outputs_of(job: TrainingJob, events: Sequence[Event]) -> list[OutputSeen]:
-    """What the containers of the job left, in order."""
+    """Return the outputs of the job's containers, in order."""
     return [
         event
         for event in events
@@ -118,7 +118,7 @@ def _judge_outputs(check: JobCheck, outputs: Sequence[OutputSeen], during: Seque
 def _fault(
     job: TrainingJob, outputs: Sequence[OutputSeen], read: Sequence[tuple[OutputSeen, TrainingResult]]
 ) -> Judgement | None:
-    """The verdict on what is no single document of a job that ended well; None if it is one."""
+    """Return the verdict on a job without exactly one document of a successful run; None if it has one."""
     unread = next((output for output in outputs if output.problem), None)
     failed = next((output for output in outputs if output.exit_code), None)
     if unread is not None:
@@ -145,7 +145,7 @@ def parse(line: str) -> TrainingResult | None:
 
 
 def _contradiction(job: TrainingJob, output: OutputSeen, result: TrainingResult) -> str:
-    """What the document says, and the kubelet or the scenario otherwise; empty if nothing."""
+    """Return the contradiction of the document to the kubelet or the scenario; empty if there is none."""
     environment = result.environment
     if (environment.device_kind, len(environment.devices)) != (job.device, job.devices):
         had = f"{len(environment.devices)} {environment.device_kind}"

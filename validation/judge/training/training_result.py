@@ -1,4 +1,4 @@
-"""What a training run left, as data, and the verdicts on it."""
+"""The result of a training run as data, and the verdicts on it."""
 
 import math
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class _Part(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 
 
 class TrainedModel(_Part, frozen=True):
-    """What was trained. `precision` is Keras' name of the policy, `batch_size` that of one device."""
+    """The trained model. `precision` is Keras' name of the policy, `batch_size` that of one device."""
 
     name: str
     parameters: int
@@ -64,7 +64,7 @@ class TrainingData(_Part, frozen=True):
 
 
 class TrainingEnvironment(_Part, frozen=True):
-    """On what it ran. `devices` are their models, one entry each, of all workers."""
+    """The environment of the run. `devices` are their models, one entry each, of all workers."""
 
     tensorflow: str
     keras: str
@@ -75,7 +75,7 @@ class TrainingEnvironment(_Part, frozen=True):
 
 
 class TrainingWindow(_Part, frozen=True):
-    """So many batches, timed together. `data_wait_ns` of it nothing was trained, for want of images."""
+    """A number of batches that were timed together. During `data_wait_ns` the training waited for images."""
 
     first_batch: int
     batches: int
@@ -109,7 +109,7 @@ class TrainingResult(_Part, frozen=True):
 
 
 class RateThreshold(_Part, frozen=True):
-    """The least rate of so many devices of a model, and who says so; `gpu` is a part of the device's name."""
+    """The minimum rate of a number of devices of a model, with its source. `gpu` occurs in the device's name."""
 
     gpu: str
     gpus: int
@@ -120,7 +120,7 @@ class RateThreshold(_Part, frozen=True):
 
 
 class RatioThreshold(_Part, frozen=True):
-    """The least ratio of the rates of two runs, and who says so."""
+    """The minimum ratio of the rates of two runs, with its source."""
 
     of: Literal["real-to-synthetic", "two-hosts-to-one"]
     least: float
@@ -148,13 +148,13 @@ def judge_training(result: TrainingResult) -> Judgement:
         )
     fifth = max(1, len(result.windows) // 5)
     first, last = _mean_loss(result.windows[:fifth]), _mean_loss(result.windows[-fifth:])
-    if not last < first:  # also of what is no number
+    if not last < first:  # a NaN fails too
         return Judgement(Verdict.FAIL, f"the loss did not fall: {first:.3f} at first, {last:.3f} at last")
     return Judgement(Verdict.PASS)
 
 
 def judge_mounts(result: TrainingResult, requested: int) -> Judgement:
-    """Whether the images came over so many mounts, over each a fair part of them."""
+    """Judge whether the images came over the requested number of mounts, over each a fair share of them."""
     unfinished = _judge_end(result)
     if unfinished is not None:
         return unfinished
@@ -195,9 +195,9 @@ def judge_rate(result: TrainingResult, thresholds: Sequence[RateThreshold]) -> J
 
 
 def judge_ratio(result: TrainingResult, base: TrainingResult, threshold: RatioThreshold) -> Judgement:
-    """Whether one rate is at least so many times another: real data to synthetic, two hosts to one.
+    """Judge whether one rate is at least the threshold times another: real data to synthetic, two hosts to one.
 
-    The interval is the widest that both leave.
+    The interval is the widest that the intervals of both rates allow.
     """
     rates = []
     for of in (result, base):
@@ -215,7 +215,7 @@ def judge_ratio(result: TrainingResult, base: TrainingResult, threshold: RatioTh
 
 
 def judge_interval(low: float, high: float, least: float, unit: str, source: str) -> Judgement:
-    """PASS if all of the interval reaches what is asked, FAIL if nothing of it does, INCONCLUSIVE between."""
+    """Return PASS if the whole interval reaches the minimum, FAIL if no value of it does, INCONCLUSIVE between."""
     text = f"{low:.4g} to {high:.4g} {unit}, at least {least:.6g} by {source}"
     if low >= least:
         return Judgement(Verdict.PASS, text)

@@ -1,4 +1,4 @@
-"""Judges how much the GPUs were used while all of them were held, by what the agents' pages said in a window."""
+"""Judges the utilization of the GPUs while all of them were held, from the pages of the agents in a window."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from validation.judge.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class UseResult:
-    """The judgement, what was measured, and what both rest on; `causes` say why nothing is known of nodes."""
+    """The judgement, the measured utilization, and the evidence. `causes` say why nodes have no values."""
 
     judgement: Judgement
     measured: Utilization | None = None
@@ -67,7 +67,7 @@ def _judge(use: Utilization, standard: Standard, missing: str, silent: Sequence[
     if missing:
         return Judgement(Verdict.ERROR, missing)
     judgement = judge_utilization(use, standard)
-    # what was measured stands beside the verdict: a PASS of today has the same reason as one of yesterday
+    # the report shows the measured values beside the verdict; a PASS has the same reason in every run
     return Judgement(Verdict.PASS) if judgement.verdict == Verdict.PASS else judgement
 
 

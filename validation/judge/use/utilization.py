@@ -1,9 +1,12 @@
-"""How much GPUs were used while somebody held them: the definition that the report prints, and the verdict by it.
+"""The utilization of GPUs while jobs held them: the definition that the report prints, and the verdict.
 
-NVML says of a moment in which part of the last sample period a kernel ran, not how much of the GPU it filled. The
-utilization of a GPU is the mean of that over the time in a window for which the GPU was held, each sample weighted with
-the time since the one before it; the utilization is the mean over the GPUs that were held. Where samples are further
-apart than MAX_GAP_MS, nothing is known of the time between them, and no sample stands for it.
+NVML reports the percentage of the last sample period in which a kernel ran, not how much of the GPU it filled.
+
+The utilization of a GPU is the mean of these samples over the time in a window for which the GPU was held. Each
+sample is weighted with the time since the one before it. The utilization of several GPUs is the mean of theirs, over
+the GPUs that were held.
+
+If two samples are further apart than MAX_GAP_MS, the time between them is unknown, and no sample counts for it.
 """
 
 import math
@@ -22,7 +25,7 @@ from validation.judge.verdict import Verdict
 WINDOW_MS: Final = 600_000
 MAX_GAP_MS: Final = 10_000
 IDLE_MS: Final = 60_000
-"""A GPU that is held and on which so long nothing ran is idle."""
+"""A held GPU on which no kernel ran for this time is idle."""
 LEAST_PERCENT: Final = 95
 """The paper's 97 %, less two points."""
 LEAST_PERCENT_OF_A_GPU: Final = 90
@@ -32,7 +35,7 @@ Span = tuple[int, int]
 
 
 class UtilizationSample(NamedTuple):
-    """What NVML said of a GPU at a moment, about the time just before it."""
+    """A sample of NVML of a GPU at a moment, about the time just before it."""
 
     t_ms: int
     node: str
@@ -41,8 +44,10 @@ class UtilizationSample(NamedTuple):
 
 
 class GpuUse(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One GPU in the window. `known_ms` of `held_ms` is covered by samples; `centi_percent`, in hundredths of a percent
-    and rounded down, is None if nothing is. `pods` are those that the kubelet gave it to, as `namespace/name`.
+    """One GPU in the window. Samples exist for `known_ms` of `held_ms`.
+
+    `centi_percent`, in hundredths of a percent and rounded down, is None without a sample. `pods` are those that the
+    kubelet gave it to, as `namespace/name`.
     """
 
     node: str
@@ -78,8 +83,10 @@ class Utilization(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
 
 class Standard(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What is asked. `all_held`: every GPU of the cluster must be held for the whole window, which begins when the jobs
-    have had `warm_up_ms`.
+    """The required utilization.
+
+    With `all_held`, every GPU of the cluster must be held for the whole window. The window begins when the jobs have
+    had `warm_up_ms`.
     """
 
     window_ms: int = WINDOW_MS
@@ -121,10 +128,9 @@ def samples_of(events: Iterable[Event]) -> list[UtilizationSample]:
 def held_by_kubelets(
     events: Iterable[Event], from_ms: int, until_ms: int
 ) -> dict[Gpu, list[tuple[int, int, str]]]:
-    """When each GPU was held and by which pod: from one page of the node's agent to the next, if both say so.
+    """Return when each GPU was held by which pod: the time between two pages of the agent that both report the pod.
 
-    What the first page says counts from `from_ms`, what the last says until `until_ms`: nothing else is known of the
-    time before and after them.
+    The first page counts from `from_ms`, the last until `until_ms`, as there is no other evidence of these times.
     """
     held: dict[Gpu, list[tuple[int, int, str]]] = {}
     last: dict[str, tuple[int, set[tuple[int, str]]]] = {}
@@ -208,7 +214,7 @@ def measure_utilization(
 
 
 def judge_utilization(use: Utilization, standard: Standard) -> Judgement:
-    """The verdict: what is not known decides nothing, and no mean makes up for a GPU that somebody lets idle."""
+    """Return the verdict. Unknown time decides nothing, and a high mean does not excuse an idle GPU."""
     window_ms = use.until_ms - use.from_ms
     silent = [gpu.name for gpu in use.gpus if not gpu.samples]
     if not use.gpus or silent:
@@ -251,7 +257,7 @@ def _unknown(use: Utilization, standard: Standard, window_ms: int) -> str:
 
 
 def _failure(use: Utilization, standard: Standard, window_ms: int) -> str:
-    """What no further sample could mend."""
+    """Return the failure that no further sample could mend; empty if there is none."""
     idle = [gpu.name for gpu in use.gpus if gpu.max_idle_ms >= min(IDLE_MS, window_ms)]
     if idle:
         return f"held, and idle for {seconds(min(IDLE_MS, window_ms))} or more: {_names(idle)}"
@@ -326,7 +332,7 @@ def _centi(percent: Fraction | None) -> int | None:
 
 
 def _quantile(weights: Mapping[int, int], percent: int) -> int | None:
-    """The least value up to which so much of the time is."""
+    """Return the least value that at least `percent` of the time does not exceed."""
     known_ms, passed_ms = sum(weights.values()), 0
     for value in sorted(weights):
         passed_ms += weights[value]

@@ -1,7 +1,8 @@
-"""Judges what the pages show over time: how many GPUs each project held, compared with what the API server said.
+"""Judges the pages over time: the GPUs that each project held, compared with the events of the API server.
 
-The answer is an array of objects, each `of` a part: when it was `read`, a `point` of a project (a minute, from `at`
-on), or its `summary`. A point is the mean of what was recorded of it, every second; a page may be `LATE_MS` behind.
+The answer is an array of objects. The key `of` is `read` (when the page was read), `point` (a minute of a project,
+from `at` on), or `summary` (of a project). A point is the mean of the samples of each second. A page may be `LATE_MS`
+behind.
 """
 
 import itertools
@@ -16,16 +17,18 @@ from validation.judge.state import State, series
 from validation.judge.views.shown import Row, View, milli, names, scalar, short, text
 
 POINT_MS: Final = 60_000
-"""A point is of so long; docs/how-to/web.md: samples of two days are by the minute."""
+"""The length of a point. docs/how-to/web.md: samples of two days are by the minute."""
 LATE_MS: Final = 10_000
-"""By so much a sample may be late: the page follows within that time, as the overview."""
+"""Maximum delay of a sample: the page follows within that time, as the overview does."""
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 Held = Sequence[tuple[int, int]]
 """From when on, in milliseconds of the run, a project held how many thousandths of a GPU."""
 
 
 def compare(events: Sequence[Event], answer: AnswerSeen, state: State, rows: Sequence[Row]) -> Iterator[str]:
-    """How the page differs from what was so over time, and from what is so now."""
+    """Yield the differences between the page and the allocation over time, and between its summary and the allocation
+    of now.
+    """
     read = [row.get("at") for row in rows if text(row, "of") == "read"]
     if len(read) != 1 or not isinstance(read[0], int):
         yield "it is not said when the page was read"
@@ -64,7 +67,7 @@ def _made(events: Sequence[Event]) -> dict[str, int]:
 
 
 def _now(state: State, rows: Sequence[Row]) -> Iterator[str]:
-    """What each project holds now, and its quota."""
+    """Yield the differences in the GPUs that each project holds now, and in its quota."""
     projects = state.quotas.keys() | state.deleted_projects
     ours = {text(row, "project"): row for row in rows if text(row, "project") in projects}
     yield from names(
@@ -80,7 +83,7 @@ def _now(state: State, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _point(project: str, row: Row, held: Held, start_ms: int, end_ms: int) -> Iterator[str]:
-    """A point that is not the mean of that time, by more than what is late of what changed in it."""
+    """Yield the difference if a point is not the mean of its time, within the changes that may be late."""
     shown = text(row, "GPUs ALLOCATED")
     sum_milli, values = _between(held, start_ms, end_ms)
     near = _between(held, start_ms - LATE_MS, end_ms + LATE_MS)[1]

@@ -1,7 +1,7 @@
-"""Judges what the orchestrator shows: its own lists, compared with what the API server said to the recorder.
+"""Judges the orchestrator's own lists, compared with the events of the API server.
 
-The lists are JSON, an array of objects. Of a list only the fields count that are named here. A list is right if it is
-that of some moment while it was made; of projects that the run did not create, nothing is compared.
+The lists are JSON, an array of objects. Only the fields named here are compared. A list is right if it shows the
+state of some moment while it was made. Projects that the run did not create are not compared.
 """
 
 import functools
@@ -45,7 +45,7 @@ PROJECTS: Final = "projects"
 OVERVIEW: Final = "overview"
 ANALYTICS: Final = "analytics"
 OF_ONE_JOB: Final = "jobs/"
-"""Before project and name: what is shown of one job."""
+"""The prefix of project and name in the view of one job."""
 
 MAX_DIFFERENCES: Final = 20
 """Differences of one list that are said; how many there are more is said too."""
@@ -58,7 +58,7 @@ _JOB: Final = re.compile(rf"{OF_ONE_JOB}([a-z0-9.-]{{1,63}})/([a-z0-9.-]{{1,63}}
 
 @dataclass(frozen=True, slots=True)
 class ViewResult:
-    """The judgement on a list, what is not as it should be in it, and what the judgement rests on."""
+    """The judgement on a list, its differences from the expected content, and the evidence."""
 
     judgement: Judgement
     differences: Sequence[str] = ()
@@ -68,7 +68,7 @@ class ViewResult:
 def judge_view(
     name: str, circumstances: Circumstances, timeline: Timeline, window: Window | None, *, least: Evidence
 ) -> ViewResult:
-    """The verdict on what was shown in the window: FAIL for what is not so, or if the command failed."""
+    """Return the verdict on the view in the window: FAIL if it differs from the state, or if the command failed."""
     unrun = judge_unrun(circumstances)
     if unrun is not None:
         return ViewResult(unrun)
@@ -91,7 +91,7 @@ def judge_view(
 
 
 def judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tuple[Judgement, Sequence[str]]:
-    """The verdict on what was printed, and how it differs from the state while it was."""
+    """Return the verdict on the output, and its differences from the state while it was made."""
     if answer.exit_code:
         problem = answer.problem or "no output"
         ended = "" if is_page(answer.view) else f" ended with exit code {answer.exit_code}"
@@ -124,9 +124,10 @@ def rows_of(view: View, output: str) -> list[Row] | None:
 
 
 def only_judged(answer: AnswerSeen, projects: Collection[str]) -> AnswerSeen:
-    """The answer with no more than what a verdict on these projects follows from; whose a job is, is nobody's business.
+    """Return the answer with only the fields that the verdict on these projects uses. The owners of jobs are left
+    out.
 
-    What is nested in another way than it is judged is left out, which is as wrong as it was.
+    Values with another nesting than expected are left out too: a missing value fails in the same way.
     """
     if is_container(answer.view):
         return msgspec.structs.replace(answer, output=containers.only_judged(answer), problem="")
@@ -151,7 +152,7 @@ def _refuse(constant: str) -> None:
 def _least_differences(
     view: View, answer: AnswerSeen, rows: Sequence[Row], timeline: Timeline, window: Window
 ) -> list[str]:
-    """How the list differs from what was true, at the moment while it was made at which it differs least."""
+    """Return the differences from the state at the moment, while the list was made, at which they are fewest."""
     state = timeline.state_before(window.start_event)
     if view.past is not None:
         events = timeline.events[: window.until_event]
@@ -202,7 +203,7 @@ def _one_job(state: State, rows: Sequence[Row], key: Key) -> Iterator[str]:
 
 
 def _no_list(_state: State, _rows: Sequence[Row]) -> Iterator[str]:
-    """What a container prints is no list of objects."""
+    """Yield nothing: the output of a container is no list of objects."""
     yield from ()
 
 
@@ -214,7 +215,9 @@ def _rest_of_job(key: Key, row: Row, members: Sequence[PodSeen], *, is_submitted
 
 
 def _status(key: Key, row: Row, members: Sequence[PodSeen], *, runs: bool, waits: bool) -> Iterator[str]:
-    """One word is shown for all pods of a job: that of a pod that has a problem goes before `Running`."""
+    """Yield the difference in the status. One word stands for all pods of a job; a pod with a problem precedes
+    `Running`.
+    """
     is_amiss = any(pod.phase == "Failed" or (pod.node and pod.cause is not None) for pod in members)
     if runs and not is_amiss:
         yield from field_is(key, row, "status", "Running")
@@ -225,7 +228,10 @@ def _status(key: Key, row: Row, members: Sequence[PodSeen], *, runs: bool, waits
 
 
 def _gpus_of_job(key: Key, row: Row, members: Sequence[PodSeen]) -> Iterator[str]:
-    """What it holds, where, and what it asks for: with those of its pods that are not there yet, or not any more."""
+    """Yield the differences in the GPUs that a job holds, on which nodes, and in the GPUs that it requests.
+
+    The requested GPUs include those of pods that do not exist yet, or no longer.
+    """
     held = [pod for pod in members if pod.holds]
     yield from gpus_are(key, row, "gpusAllocated", sum(pod.gpu_milli for pod in held))
     active = [pod for pod in members if not (pod.finished or pod.terminating)]
@@ -248,7 +254,7 @@ def _nodes_of_job(key: Key, shown: object, members: Sequence[PodSeen]) -> Iterat
 
 
 def _run_of_job(key: Key, row: Row, members: Sequence[PodSeen], *, is_submitted: bool) -> Iterator[str]:
-    """Its type and user, which one has that nobody submitted with the command only by chance; and how long it runs."""
+    """Yield the differences in type, user and run time. Only jobs that the command submitted must have a user."""
     can_be_preempted = all(pod.preemptible for pod in members)
     if any(pod.interactive for pod in members):
         yield from field_is(key, row, "type", "Interactive")
@@ -298,13 +304,13 @@ def _nodes(state: State, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _has_healthy_gpus(row: Row) -> bool:
-    """Whether it shows GPUs that pods could have; of what is no number, whatever it stands for."""
+    """Return whether the row shows GPUs that pods could use. A value that is no number counts as none."""
     total, unhealthy = milli(row.get("gpus")), milli(row.get("gpusUnhealthy", "0"))
     return total is not None and total > max(0, unhealthy or 0)
 
 
 def _projects(state: State, rows: Sequence[Row]) -> Iterator[str]:
-    """Every project with its quota, the limit of its interactive work, when it was created, and its node affinities."""
+    """Yield the differences of each project: quota, limit of its interactive jobs, creation, and node affinities."""
     projects = state.quotas.keys() | state.deleted_projects
     ours = [row for row in rows if text(row, "name") in projects]
     yield from names("project", [text(row, "name") for row in ours], list(state.quotas))
@@ -322,7 +328,7 @@ def _projects(state: State, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _limits(name: str, spec: Row, project: ProjectSet) -> Iterator[str]:
-    """After what time interactive work ends, and on which groups of nodes jobs may be."""
+    """Yield the differences in the time limit of interactive jobs, and in the groups of nodes of the jobs."""
     limit_ms = _milliseconds(spec.get("interactiveTimeLimit"))
     if limit_ms != project.interactive_limit_ms:
         shown = short(spec.get("interactiveTimeLimit"))
@@ -336,7 +342,7 @@ def _limits(name: str, spec: Row, project: ProjectSet) -> Iterator[str]:
 
 
 def _milliseconds(duration: object) -> int | None:
-    """Of `15s`, `2m` or `1h30m`; 0 where there is none, None for what is no such text."""
+    """Return the milliseconds of `15s`, `2m` or `1h30m`; 0 without a duration, None if the text is no duration."""
     if duration is None or duration == "":
         return 0
     match = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
@@ -360,7 +366,7 @@ def _instances(pods: object) -> object:
 
 
 def _quota(spec: object) -> object:
-    """The quota of a project and its limits: who may use the project is in there too."""
+    """Return the quota and the limits of a project, without its members."""
     judged: dict[str, object] = {}
     if isinstance(spec, dict):
         gpu, affinity = spec.get("gpu"), spec.get("nodeAffinity")
@@ -406,7 +412,7 @@ VIEWS: Final[Mapping[str, View]] = {
 
 
 def is_page(name: str) -> bool:
-    """Whether it is a page for browsers, and not what a command prints."""
+    """Return whether it is a page for browsers, and no output of a command."""
     return name in VIEWS and VIEWS[name].page != ""
 
 
@@ -429,7 +435,7 @@ def job_of(name: str) -> Key | None:
 
 
 def view_of(name: str) -> View:
-    """The list of that name, or what is shown of the job, or of its container, that it names. Raises KeyError."""
+    """Return the list of that name, or the view of the job or container that it names. Raises KeyError."""
     key = job_of(name)
     if key is None:
         return VIEWS[name]

@@ -1,7 +1,7 @@
-"""Judges the overview of the orchestrator's pages: its figures and tables, compared with what the API server said.
+"""Judges the overview page: its figures and tables, compared with the events of the API server.
 
-A page is an array of objects, each `of` a part of it: the `state` of the page, a `figure`, the `share` of a project, or
-a row of the table of jobs that are `waiting` or `holding`, or of `nodes`. Keys of a row are the titles of its columns.
+A page is an array of objects. The key `of` is `state`, `figure`, `share` (of a project), or the table of a row:
+`waiting`, `holding` or `nodes`. The other keys of a row are the titles of its columns.
 """
 
 import re
@@ -26,9 +26,9 @@ from validation.judge.views.shown import (
 )
 
 ROWS: Final = 12
-"""So many jobs a table of the overview has at most; the others are on a page of their own."""
+"""Maximum number of jobs in a table of the overview. The others are on a page of their own."""
 AGE_SECONDS: Final = 15
-"""By so much a wait may be shown otherwise than it is: pages have whole seconds, and are made anew when they change."""
+"""Maximum difference between a shown and a real age: pages have whole seconds, and are made anew when they change."""
 UNMEASURED: Final = "-"
 """Shown where no agent says anything of any GPU."""
 _ALLOCATED: Final = re.compile(r"([0-9.]{1,19}) \(([0-9]{1,3})%\)")
@@ -56,7 +56,7 @@ def compare(state: State, rows: Sequence[Row]) -> Iterator[str]:
 
 
 class _Jobs:
-    """The jobs of the state: what each holds, which must be shown as waiting, and which may be."""
+    """The jobs of the state: the GPUs of each, those that must be shown as waiting, and those that may be."""
 
     def __init__(self, state: State) -> None:
         members = {key: pods for key, pods in state.by_workload().items() if key not in state.deleted}
@@ -74,7 +74,7 @@ class _Jobs:
         self.may_wait = {key for key in state.expected | members.keys() if key not in running}
 
     def requested_milli(self, key: Key) -> int:
-        """What the pods of the job ask for that have not ended."""
+        """Return the GPUs that the unfinished pods of the job request, in thousandths."""
         return sum(pod.gpu_milli for pod in self.members.get(key, ()) if not pod.finished)
 
 
@@ -102,7 +102,7 @@ def _figures(state: State, jobs: _Jobs, figures: Mapping[str, str]) -> Iterator[
 
 
 def _measured(state: State, figures: Mapping[str, str], held_milli: int) -> Iterator[str]:
-    """What agents measured: nothing where none speaks, and no more GPUs idle than are held."""
+    """Yield the differences in the values of agents: none without an agent, and at most as many GPUs idle as held."""
     idle, use = figures.get("Allocated, but idle", ""), figures.get("Utilization", "")
     if UNMEASURED in (idle, use) and idle == use:
         if any(seen.gpus for seen in state.witnesses.values()):
@@ -122,7 +122,7 @@ def _count(figures: Mapping[str, str], figure: str, least: int, most: int) -> It
 
 
 def _shares(state: State, jobs: _Jobs, rows: Sequence[Row]) -> Iterator[str]:
-    """What each project holds of its quota, whether that is more, and how many of its jobs wait."""
+    """Yield the differences in the GPUs of each project, in its quota, and in its number of waiting jobs."""
     projects = state.quotas.keys() | state.deleted_projects
     ours = [row for row in rows if text(row, "project") in projects]
     yield from names("project", [text(row, "project") for row in ours], list(state.quotas))
@@ -142,7 +142,7 @@ def _shares(state: State, jobs: _Jobs, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _holding(state: State, jobs: _Jobs, rows: Sequence[Row]) -> Iterator[str]:
-    """The jobs that hold GPUs, with what they ask for, where, and since when."""
+    """Yield the differences in the jobs that hold GPUs: the requested GPUs, the node, and the duration."""
     yield from _listed(state, "job that holds GPUs", rows, jobs.held_milli, jobs.held_milli)
     for row in rows:
         key = text(row, "project"), text(row, "name")
@@ -158,7 +158,7 @@ def _holding(state: State, jobs: _Jobs, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _waiting(state: State, jobs: _Jobs, rows: Sequence[Row], at: Row) -> Iterator[str]:
-    """The jobs that wait, with what they ask for, why, and for how long."""
+    """Yield the differences in the waiting jobs: the requested GPUs, the reason, and the age."""
     yield from _listed(state, "job that waits", rows, jobs.waiting, jobs.may_wait)
     now = at.get("at")
     for row in rows:

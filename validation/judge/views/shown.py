@@ -1,4 +1,4 @@
-"""What lists and pages of the orchestrator hold: texts and numbers of GPUs, compared, and how a difference is said."""
+"""The contents of the orchestrator's lists and pages: comparisons of texts and GPUs, and the words for a difference."""
 
 import json
 import re
@@ -22,11 +22,13 @@ _NAME: Final = re.compile(r"[a-z0-9./-]{1,250}")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A list that the orchestrator shows: the command, what is proven, and how to compare.
+    """A list that the orchestrator shows: the command, the title of the check, and the comparison.
 
-    `judged` are the fields that count, with what of their values does; `project` is the one that says whose a row is.
-    `is_one`: it is one object and no list of them. Of a page for browsers `page` is the address, and `keep` what may be
-    passed on of what it shows, given the projects of the run; `past` compares what was, too.
+    `judged` are the fields that count, each with a function for the judged part of its value. `project` is the field
+    with the project of a row. `is_one` says that the output is one object and no list.
+
+    For a page, `page` is its address. `keep` returns the judged part of it, given the projects of the run. `past`
+    also compares the values of earlier times.
     """
 
     line: str
@@ -61,7 +63,7 @@ def gpus_are(key: tuple[str, ...], row: Row, field: str, actual_milli: int) -> I
 
 
 def milli(gpus: object) -> int | None:
-    """Thousandths of a number of GPUs, exactly; None if it is none, or one that nobody can have."""
+    """Return the thousandths of a number of GPUs, exactly; None if the text is no number, or an impossible one."""
     if isinstance(gpus, bool) or not isinstance(gpus, str | int):
         return None
     number = _NUMBER.fullmatch(gpus if isinstance(gpus, str) else str(gpus) if abs(gpus) < MAX_GPUS else "")
@@ -78,7 +80,7 @@ def text(row: Row, field: str) -> str:
 
 
 def spell(key: tuple[str, ...]) -> str:
-    """What is spoken of: project and job, or a node."""
+    """Return the subject of a difference in words: project and job, or a node."""
     return "/".join(key)
 
 
@@ -102,5 +104,5 @@ def scalar(value: object) -> object:
 
 
 def texts(values: object) -> object:
-    """The list with None in place of what is neither text nor number; None if it is no list."""
+    """Return the list with None for values that are neither text nor number; None if the value is no list."""
     return [scalar(value) for value in values] if isinstance(values, list) else None

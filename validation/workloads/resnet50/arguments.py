@@ -1,4 +1,4 @@
-"""The command line: the paper's four options as they are printed, and what a measurement needs beside them."""
+"""The command line: the paper's four options as printed, and the options that a measurement needs in addition."""
 
 import argparse
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ exit codes:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is to be trained, on what, with which images. Without `dataset_dir` the images are synthetic."""
+    """The model, the devices and the images of a training run. Without `dataset_dir` the images are synthetic."""
 
     dataset_dir: Path | None
     num_mounts: int

@@ -1,4 +1,4 @@
-"""What ends a training run, told apart by its exit code: whose fault it was decides who looks at it."""
+"""The faults that end a training run, with an exit code for each, so that the right team looks at it."""
 
 from typing import Final
 
@@ -15,7 +15,7 @@ EXIT_CODES: Final = {
 
 
 class TrainingFault(ValidationError):
-    """Training cannot go on; `ended` says why."""
+    """Training cannot continue; `ended` says why."""
 
     ended: Ended
 

@@ -1,8 +1,8 @@
 """Makes a data set of the shape of ImageNet, for sites without a licence for it: `python -m ….generate DIRECTORY`.
 
-Files, records and bytes are those of ImageNet's TFRecords (1,024 files of 1,251 records of about 115 kB); the images
-are textures in the colour of their class. Every record has bytes of its own, so storage that finds equal blocks finds
-none.
+Files, records and bytes are those of ImageNet's TFRecords: 1,024 files of 1,251 records of about 115 kB. The images
+are textures in the colour of their class. Every record has bytes of its own, so deduplicating storage finds no equal
+blocks.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _MARK_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A data set: so many files of so many records, each of about so many bytes, of so many classes."""
+    """The numbers of a data set: files, records in a file, bytes in a record, and classes."""
 
     shards: int = 1024
     records: int = 1251
@@ -41,14 +41,16 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What records are put together of: comments of noise, and images without their first marker."""
+    """The components of records: comments of noise, and images without their first marker."""
 
     noise: Sequence[Piece]
     images: Sequence[Piece]
 
 
 def prepare(shape: Shape, images: int = 64) -> Material:
-    """The material: at most so many different images. The classes share them, so more would change nothing."""
+    """Return the material with at most `images` different images. The classes share them, so more would change
+    nothing.
+    """
     source = random.Random(shape.seed)  # noqa: S311 - not for secrets
     size = min(NOISE_BYTES, max(1, shape.record_bytes // 16))
     noise = [Piece(jpeg.comment_head(size) + source.randbytes(size)) for _ in range(4)]
@@ -115,7 +117,7 @@ def _image(shape: Shape, number: int, details: int, source: random.Random) -> by
 
 
 def _head(shape: Shape, name: str, label: int, mark: bytes, pieces: Sequence[Piece]) -> bytes:
-    """What comes before the pieces: all features but the image, and the beginning of that with bytes of its own."""
+    """Return the bytes before the rest of the image: all features but the image, and the image's unique beginning."""
     start = jpeg.head() + jpeg.comment_head(len(mark)) + mark
     features: dict[str, int | bytes] = {
         "image/class/label": label + 1,  # 0 is the background

@@ -1,7 +1,7 @@
 """JPEG images that need no picture and no encoder: written block by block as their coefficients.
 
-What the decoder has to do is that of a photograph of the size: the same blocks, as many coefficients, as many bytes.
-The codes are of fixed length (4 and 8 bits), which the format allows; baseline, 4:4:4, ITU-T T.81.
+The decoder has as much to do as for a photograph of the same size: equal blocks, coefficients and bytes. The codes
+are of fixed length (4 and 8 bits), which the format allows; baseline, 4:4:4, ITU-T T.81.
 """
 
 import random
@@ -40,7 +40,7 @@ class _Bits:
 
 
 def head() -> bytes:
-    """What comes before a comment: the first marker."""
+    """Return the bytes before a comment: the first marker."""
     return b"\xff\xd8"
 
 

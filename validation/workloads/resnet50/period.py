@@ -1,7 +1,8 @@
-"""The same measurement with the program of the paper's time, tf_cnn_benchmarks: the line that NetApp's run.py executed.
+"""The same measurement with the program of the paper's time, tf_cnn_benchmarks: the line that NetApp's run.py
+executed.
 
 For containers with TensorFlow 1 (`nvcr.io/nvidia/tensorflow:23.03-tf1-py3` is the last). `--num_mounts` and
-`--mount_prefix` are of NetApp's copy; the public tf_cnn_benchmarks has neither, so one mount alone goes without them.
+`--mount_prefix` are of NetApp's copy. The public tf_cnn_benchmarks has neither, so they are left out for one mount.
 """
 
 from validation.workloads.resnet50.arguments import Options

@@ -1,7 +1,7 @@
-"""The images as TensorFlow reads them: from shards over the mounts in turn, or one synthetic batch again and again.
+"""The images as TensorFlow reads them: from shards over alternating mounts, or one repeated synthetic batch.
 
-An element is (image, label, mount): the number of the mount goes with each image, so that what was trained says over
-which mount it came.
+An element is (image, label, mount). The number of the mount stays with each image, so that the result has the number
+of trained images of each mount.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from validation.workloads.resnet50.shards import Shard
 
 CLASSES: Final = 1000
 CYCLE_LENGTH: Final = 10
-"""So many files are read at a time, as in the paper's `--datasets_parallel_interleave_cycle_length`."""
+"""Number of files that are read at a time, as in the paper's `--datasets_parallel_interleave_cycle_length`."""
 _MEAN: Final = (123.68, 116.78, 103.94)
 _SCALE: Final = 58.4
 _FEATURES: Final = {

@@ -21,10 +21,10 @@ class Shard:
 
 
 def find_shards(directories: Sequence[Path], *, worker: int = 0, workers: int = 1) -> list[Shard]:
-    """The shards of one worker, in turn over the mounts, one directory for each.
+    """Return the shards of one worker, alternating over the mounts, one directory for each.
 
-    Raises DataFault if a shard is missing or empty, if one is another over another mount, or if there are fewer than
-    mounts.
+    Raises DataFault if a shard is missing or empty, if it differs between two mounts, or if there are fewer shards
+    than mounts.
     """
     sizes = [_sizes(directory) for directory in directories]
     names = sorted(sizes[0])
@@ -47,7 +47,7 @@ def find_shards(directories: Sequence[Path], *, worker: int = 0, workers: int = 
 def describe_mounts(
     directories: Sequence[Path], shards: Sequence[Shard], images: Sequence[int], mountinfo: str
 ) -> list[MountRead]:
-    """What was read over each mount; `mountinfo` is the text of /proc/self/mountinfo."""
+    """Return the shards and images that were read over each mount. `mountinfo` is the text of /proc/self/mountinfo."""
     described = []
     for number, directory in enumerate(directories):
         point, source, file_system = mount_of(directory, mountinfo)

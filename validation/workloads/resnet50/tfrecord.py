@@ -1,8 +1,10 @@
 """TFRecord files with tf.train.Example records, written without TensorFlow.
 
-A record is its length (8 bytes, little endian), the masked CRC-32C of that, the data, and the masked CRC-32C of it.
-Python calculates a CRC-32C at a few MB/s. So a record is put together of pieces whose checksums are known, and the
-checksum of the whole follows from theirs: shifted over what comes behind, by four table lookups.
+A record has four parts: the length of the data (8 bytes, little endian) and its masked CRC-32C, then the data and its
+masked CRC-32C.
+
+Python calculates a CRC-32C at a few MB/s. So a record is composed of blocks with known checksums. The checksum of the
+whole follows from theirs: each is shifted over the bytes behind it, by four table lookups.
 """
 
 import struct
@@ -57,7 +59,7 @@ class Piece:
 
 
 def record(head: bytes, pieces: Sequence[Piece] = ()) -> list[bytes]:
-    """The parts of a record whose data is `head` and the pieces, in the order in which they are written."""
+    """Return the parts of a record with the data `head` and the blocks, in the order in which they are written."""
     crc = crc32c(head)
     for piece in pieces:
         crc = piece.crc_after(crc)
@@ -91,7 +93,7 @@ def _entry(name: str, feature: bytes) -> bytes:
 
 
 def _entry_head(name: str, size: int) -> bytes:
-    """An entry with a bytes feature, without its bytes: every length counts what is still to come."""
+    """Return an entry with a bytes feature, without these bytes. Every length includes the bytes that follow."""
     layers = [_tag(1, size)]  # the value in its bytes_list
     layers.insert(0, _tag(1, _length(layers) + size))  # the bytes_list in its feature
     layers.insert(0, _tag(2, _length(layers) + size))  # the feature in its entry
@@ -128,7 +130,7 @@ def _masked(crc: int) -> int:
 
 
 def _shift_tables(length: int) -> tuple[list[int], list[int], list[int], list[int]]:
-    """What `length` zero bytes behind it make of a checksum, for each value of each of its bytes."""
+    """Return the effect of `length` zero bytes after it on a checksum, for each value of each of its bytes."""
     columns = [1 << bit for bit in range(32)]  # the identity
     power = [_zero_bit(1 << bit) for bit in range(32)]
     bits = 8 * length

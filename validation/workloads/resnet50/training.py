@@ -25,7 +25,7 @@ _KEEP: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What was trained so far. `mount_images` counts the images of each mount, of all workers."""
+    """The training so far. `mount_images` counts the images of each mount, of all workers."""
 
     resumed_at: int
     windows: list[TrainingWindow]
@@ -34,7 +34,7 @@ class Progress:
 
 
 class Trainer:
-    """The model on its devices. Who the other workers are is said by TF_CONFIG, TensorFlow's own variable."""
+    """The model on its devices. TF_CONFIG, TensorFlow's own variable, names the other workers."""
 
     def __init__(self, options: Options, mounts: int) -> None:
         self._options = options
@@ -68,7 +68,7 @@ class Trainer:
         )
 
     def describe_model(self) -> TrainedModel:
-        """What is trained."""
+        """Return the description of the trained model."""
         return TrainedModel(
             name="ResNet50" if self.model.name == "resnet50" else self.model.name,
             parameters=self.model.count_params(),
@@ -79,7 +79,7 @@ class Trainer:
         )
 
     def describe_environment(self) -> TrainingEnvironment:
-        """On what it is trained."""
+        """Return the versions and the devices of the training."""
         return TrainingEnvironment(
             tensorflow=tf.__version__,
             keras=keras.__version__,
@@ -97,7 +97,7 @@ class Trainer:
         show: Callable[[TrainingWindow], None] = lambda _: None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> Iterator[Progress]:
-        """Train window after window, and yield what was done before the first and after each.
+        """Train window after window. Yield the progress before the first and after each.
 
         Raises DataFault, DeviceFault or Diverged.
         """
@@ -163,7 +163,7 @@ class Trainer:
         is_stopping: Callable[[], bool],
         clock_ns: Callable[[], int],
     ) -> tuple[TrainingWindow, list[int], bool]:
-        """Train `count` batches; what is asked of the devices is waited for once, at the end."""
+        """Train `count` batches. The host waits for the devices once, at the end."""
         losses, image_counts, stops = [], [], []
         started_ns = clock_ns()
         waited_ns = 0
@@ -193,7 +193,9 @@ class Trainer:
         return window, per_mount, stop
 
     def _train_on_all(self, images: Any, labels: Any, mounts: Any, stop: Any) -> tuple[Any, Any, Any]:
-        """One batch on every device of every worker: the mean loss, the images of each mount, who wants to stop."""
+        """Train one batch on every device of every worker. Return the mean loss, the images of each mount, and the
+        stop votes.
+        """
         loss, counts, stops = self._strategy.run(self._train, args=(images, labels, mounts, stop))
         reduce, operation = self._strategy.reduce, tf.distribute.ReduceOp.SUM
         return (
@@ -258,7 +260,7 @@ def _model_of(device: Any) -> str:
 
 @contextlib.contextmanager
 def _as_data_fault() -> Iterator[None]:
-    """What fails inside has its cause in the data or its storage."""
+    """Raise failures inside the block as DataFault: their cause is in the data or its storage."""
     try:
         yield
     except (tf.errors.OpError, StopIteration, OSError) as error:
@@ -267,7 +269,7 @@ def _as_data_fault() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _as_device_fault() -> Iterator[None]:
-    """What fails inside has its cause in a device, or in another worker."""
+    """Raise failures inside the block as DeviceFault: their cause is in a device, or in another worker."""
     try:
         yield
     except (tf.errors.OpError, RuntimeError) as error:

@@ -1,7 +1,7 @@
 """The verdicts on training runs: `python -m validation.workloads.resnet50.verdict RESULT.json`.
 
-They are about the requirements of the part `training` of the catalogue. Those that the profile excludes are
-NOT_APPLICABLE; what was measured is printed all the same.
+They are about the requirements of the part `training` of the catalogue. Requirements that the profile excludes are
+NOT_APPLICABLE, but the measured values are still printed.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def judge(
     synthetic: TrainingResult | None = None,
     one_host: TrainingResult | None = None,
 ) -> dict[str, Judgement]:
-    """The judgement on each requirement of the part, by id; the other results are what the rate is compared with."""
+    """Return the judgement on each requirement of the part, by id. The rate is compared with the other results."""
     rates = [judge_rate(result, thresholds.training_rates)]
     for base, of in ((synthetic, "real-to-synthetic"), (one_host, "two-hosts-to-one")):
         rates += [judge_ratio(result, base, thresholds.ratio(of))] if base is not None else []
