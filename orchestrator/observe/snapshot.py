@@ -213,12 +213,9 @@ def planner_pod(
 ) -> model.Pod:
     """Return the pod in the planner's terms. Raises UnreadableRequest.
 
-    - `request`: its request beside its claims.
-    - `levels`: the cluster's levels of topology.
-    - `volumes`: the requirements of its volumes on its node.
-    - `part`: its group of the gang by its controller.
-    - `devices`: its GPUs, which replace those of its annotation; None: the annotation counts.
-    - `claims`: its resource claims.
+    `request` is its request beside its claims. `levels` are the cluster's levels of topology. `volumes` are the
+    requirements of its volumes on its node, and `part` is its group of the gang by its controller. `devices` replaces
+    the GPUs of its annotation, None keeps them. `claims` are its resource claims.
     """
     node, state = pod.spec.node_name or None, model.PodState.PENDING
     request = request if claims is None else claims.request
