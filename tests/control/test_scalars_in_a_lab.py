@@ -1,4 +1,4 @@
-"""RDMA devices, hugepages, ephemeral storage and sidecars, through the real operator on a real API server."""
+"""Resources of nodes and required constraints between pods, through the real operator on a real API server."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from musterlab.cluster import Lab
 from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.reflector import Reflector
-from orchestrator.cluster.resources import JOBS, NODES, PODS
+from orchestrator.cluster.resources import DEPLOYMENTS, JOBS, NODES, PODS
 from orchestrator.cluster.transport import Transport
 from tests.cluster.waiting import running, until
 from tests.control.operators import must, operator, prepare
@@ -56,7 +56,43 @@ def starter(name: str, cpu: int, **fields: str) -> dict[str, Any]:
     return {"name": name, "image": "none", "resources": {"requests": {"cpu": cpu}}, **fields}
 
 
-async def test_a_node_gives_no_more_than_it_has_of_each_resource(own_lab: Lab, pods: Reflector[Pod]) -> None:
+def deployment(name: str, replicas: int, **spec: Any) -> dict[str, Any]:
+    """A Deployment of pods with one GPU, as people apply it for inference."""
+    labels = {"app": name}
+    resources = {"requests": {"cpu": 1}, "limits": {"nvidia.com/gpu": 1}}
+    containers = [{"name": CONTAINER, "image": "none", "resources": resources}]
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"schedulerName": "muster", "containers": containers, **spec},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def apart(name: str) -> dict[str, Any]:
+    """No two pods of this name on one node."""
+    term = {"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": "kubernetes.io/hostname"}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def evenly(name: str) -> dict[str, Any]:
+    """As many pods of this name on each node as on another, or one more."""
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": name}},
+    }
+    return {"topologySpreadConstraints": [constraint]}
+
+
+async def test_amounts_of_nodes_and_required_constraints_are_obeyed(
+    own_lab: Lab, pods: Reflector[Pod]
+) -> None:
     def of(name: str) -> list[Pod]:
         return [each for each in pods.objects.values() if each.metadata.name.startswith(f"{name}-")]
 
@@ -97,3 +133,10 @@ async def test_a_node_gives_no_more_than_it_has_of_each_resource(own_lab: Lab, p
         assert nodes_of("rdma") == ["dgx1-1"]
         assert nodes_of("scratch") == ["dgx1-1", "dgx1-2"]
         assert nodes_of("huge") == nodes_of("peak") == []
+        services = [deployment("serve", 3, **apart("serve")), deployment("spread", 4, **evenly("spread"))]
+        for each in services:
+            await transport.create(DEPLOYMENTS.path("muster-team-a"), each)
+        await until(lambda: nodes_of("spread") == ["dgx1-1", "dgx1-1", "dgx1-2", "dgx1-2"])
+        await until(lambda: len(reasons_of("serve")) == 1)
+        assert nodes_of("serve") == ["dgx1-1", "dgx1-2"]
+        assert "anti-affinity" in reasons_of("serve")[0]
