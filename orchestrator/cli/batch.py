@@ -1,59 +1,113 @@
 """`muster delete`, `suspend` and `resume`: jobs of one project, several at a time."""
 
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from orchestrator.cli.cluster_names import completing
-from orchestrator.cli.message import Progress, say_error
+from orchestrator.cli.message import Progress, say, say_error
 from orchestrator.cli.options import Command
+from orchestrator.cli.selecting import Choice, selecting
 from orchestrator.cli.session import run
 from orchestrator.errors import MusterError, UsageError
+from orchestrator.progress import printable
 
 if TYPE_CHECKING:
     from orchestrator.client import AsyncClient, Scope
+    from orchestrator.views.selection import Selection
 
     Action = Callable[[AsyncClient, str, Scope], Coroutine[Any, Any, None]]
 
 SITE_GROUP: Final = "muster.site"
 KIND_WORDS: Final = frozenset({"job", "jobs"})
 AT_ONCE: Final = 32
+SHOWN_NAMES: Final = 5
+"""How many jobs a question names."""
 
 
-def _names_and_all(function: Callable[..., Any]) -> Callable[..., Any]:
-    function = click.option(
-        "-A", "--all", "every", is_flag=True, default=None, help="All jobs of the project."
-    )(function)
-    return click.argument("names", nargs=-1, metavar="[job] NAME...", shell_complete=completing("jobs"))(
-        function
-    )
+def _jobs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the argument and the options that name jobs; the function gets them as `wanted`."""
+
+    def call(
+        *,
+        names: tuple[str, ...],
+        every: bool | None,
+        all_users: bool | None,
+        yes: bool | None,
+        choice: Choice,
+        **values: Any,
+    ) -> Any:
+        return function(wanted=_Wanted(names, bool(every), bool(all_users), bool(yes), choice), **values)
+
+    call.__doc__ = function.__doc__
+    call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+    call = selecting(call)
+    for option in (
+        click.option("-y", "--yes", is_flag=True, default=None, help="Do not ask before several jobs are changed."),
+        click.option(
+            "--all-users", is_flag=True, default=None,
+            help="With --all or a choice: the jobs of all users, and not only your own.",
+        ),
+        click.option("-A", "--all", "every", is_flag=True, default=None, help="All your jobs of the project."),
+        click.argument("names", nargs=-1, metavar="[job] NAME...", shell_complete=completing("jobs")),
+    ):  # fmt: skip
+        call = option(call)
+    return call
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The jobs that a command is about: by name, all, or those that meet a choice."""
+
+    names: Sequence[str]
+    every: bool
+    all_users: bool
+    yes: bool
+    choice: Choice
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing names a job."""
+        return not self.names and not self.every and self.choice.is_empty
+
+    @property
+    def job_names(self) -> list[str]:
+        """The jobs that are given by name, each once."""
+        names = self.names[1:] if self.names and self.names[0] in KIND_WORDS else self.names
+        return list(dict.fromkeys(names))
+
+    def check(self) -> None:
+        """Raise UsageError if jobs are given in two ways, or in none."""
+        is_chosen = self.every or not self.choice.is_empty
+        if bool(self.job_names) == is_chosen:
+            raise UsageError("give either the jobs, or --all, or a choice such as --status Failed")
+        if self.all_users and (self.job_names or self.choice.user):
+            raise UsageError("--all-users goes with --all or with a choice that names no user")
 
 
 @click.command("delete", cls=Command, no_args_is_help=True)
-@_names_and_all
-def delete(*, names: tuple[str, ...], every: bool | None) -> int:
+@_jobs
+def delete(*, wanted: "_Wanted") -> int:
     """Delete jobs of a project. The cluster deletes their pods and other dependents in the background.
 
+    With --all, or with a choice such as --status Failed, only your own jobs are deleted, and a terminal is asked first.
     The exit code is 1 if a job could not be deleted. The command deletes the other jobs all the same.
     """
-    return _on_each(
-        names, every, "deleted", lambda client, name, scope: client.delete_job(name, project=scope)
-    )
+    return _on_each(wanted, "deleted", lambda client, name, scope: client.delete_job(name, project=scope))
 
 
 @click.command("suspend", cls=Command, no_args_is_help=True)
-@_names_and_all
-def suspend(*, names: tuple[str, ...], every: bool | None) -> int:
+@_jobs
+def suspend(*, wanted: "_Wanted") -> int:
     """Suspend jobs of a project: their pods end and release their GPUs, until `muster resume`."""
-    return _on_each(
-        names, every, "suspended", lambda client, name, scope: client.suspend_job(name, project=scope)
-    )
+    return _on_each(wanted, "suspended", lambda client, name, scope: client.suspend_job(name, project=scope))
 
 
 @click.command("resume", cls=Command)
-@_names_and_all
+@_jobs
 @click.option(
     "-i", "--inventory", type=click.Path(path_type=Path, exists=True), metavar="SITE",
     help="Directory of a site, instead of jobs: continue the install, upgrade or teardown that was "
@@ -64,21 +118,17 @@ def suspend(*, names: tuple[str, ...], every: bool | None) -> int:
     type=click.Path(path_type=Path, file_okay=False),
     help="Directory of the journals, with -i.",
 )
-def resume(
-    *, names: tuple[str, ...], every: bool | None, inventory: Path | None, state_dir: Path | None
-) -> int:
+def resume(*, wanted: "_Wanted", inventory: Path | None, state_dir: Path | None) -> int:
     """Return suspended jobs of a project to the queue; or continue the installation of a site (-i)."""
     if inventory is not None:
-        if names or every:
+        if not wanted.is_empty:
             raise UsageError("jobs and a site are given: give the jobs, or the site with -i")
         return _resume_site(inventory, state_dir)
     if state_dir is not None:
         raise UsageError("--state-dir needs a site: give the site with -i")
-    if not names and not every:
+    if wanted.is_empty:
         raise UsageError("no job is given: give the jobs, --all, or a site with -i")
-    return _on_each(
-        names, every, "resumed", lambda client, name, scope: client.resume_job(name, project=scope)
-    )
+    return _on_each(wanted, "resumed", lambda client, name, scope: client.resume_job(name, project=scope))
 
 
 def _resume_site(inventory: Path, state_dir: Path | None) -> int:
@@ -90,15 +140,18 @@ def _resume_site(inventory: Path, state_dir: Path | None) -> int:
     return 0
 
 
-def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Action") -> int:
+def _on_each(wanted: _Wanted, done: str, action: "Action") -> int:
     """Run the action on every job, and print each result; return the exit code."""
     import asyncio
 
-    job_names = _wanted(names, every)
+    wanted.check()
+    selection = wanted.choice.selection()
 
     async def act(client: "AsyncClient") -> list[tuple[str, MusterError | None]]:
         scope = await client.scope()
-        chosen = await _all_names(client, scope, done) if every else job_names
+        chosen = wanted.job_names
+        if not chosen:
+            chosen = _agreed(await _chosen(client, scope, wanted, selection, done), wanted, scope, done)
         slots = asyncio.Semaphore(AT_ONCE)
         progress = Progress(len(chosen), f"jobs {done}")
 
@@ -123,25 +176,46 @@ def _on_each(names: Sequence[str], every: bool | None, done: str, action: "Actio
             click.echo(f"The job '{name}' has been {done} successfully")
         else:
             say_error(str(failure))
-    if every and not outcomes:
+    if not outcomes:
         click.echo(f"There is no job to be {done}")
     return int(any(failure for _, failure in outcomes))
 
 
-def _wanted(names: Sequence[str], every: bool | None) -> list[str]:
-    job_names = list(names[1:] if names and names[0] in KIND_WORDS else names)
-    if bool(job_names) == bool(every):
-        raise UsageError("give either the jobs or --all")
-    return list(dict.fromkeys(job_names))
+async def _chosen(
+    client: "AsyncClient", scope: "Scope", wanted: _Wanted, selection: "Selection", done: str
+) -> list[str]:
+    """Return the jobs that meet the choice and to which it can be done: an ended job is not suspended, for example.
 
+    Jobs of other users are left out unless they are asked for, and their number is printed.
+    """
+    from orchestrator.cli.submit_request import operating_system_user
+    from orchestrator.views.status import SUSPENDED
 
-async def _all_names(client: "AsyncClient", scope: "Scope", done: str) -> list[str]:
-    """Return the jobs to which it can be done: those that have ended are neither suspended nor resumed."""
-    from orchestrator.views.status import FINAL, SUSPENDED
-
-    views = await client.list_jobs(project=scope)
+    views = selection.of(await client.list_jobs(project=scope))
     if done == "suspended":
-        views = [view for view in views if view.status not in FINAL and view.kind != "Pod"]
+        views = [view for view in views if not view.is_final and view.kind != "Pod"]
     elif done == "resumed":
         views = [view for view in views if view.status == SUSPENDED]
-    return [view.name for view in views]
+    if wanted.all_users or wanted.choice.user:
+        return [view.name for view in views]
+    user = operating_system_user()
+    own = [view.name for view in views if view.user == user]
+    if others := len(views) - len(own):
+        say(
+            f"{others} {'job' if others == 1 else 'jobs'} of other users not {done}: add --all-users",
+            err=True,
+        )
+    return own
+
+
+def _agreed(names: list[str], wanted: _Wanted, scope: "Scope", done: str) -> list[str]:
+    """Return the names after a person at a terminal has agreed. Raises Abort where they did not."""
+    import sys
+
+    if names and not wanted.yes and sys.stdin.isatty():
+        shown = ", ".join(map(printable, names[:SHOWN_NAMES])) + (", …" if len(names) > SHOWN_NAMES else "")
+        jobs = "1 job" if len(names) == 1 else f"{len(names)} jobs"
+        click.confirm(
+            f"{jobs} of {printable(scope.project)} will be {done}: {shown}. Continue?", abort=True, err=True
+        )
+    return names

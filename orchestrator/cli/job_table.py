@@ -1,9 +1,11 @@
 """The table of jobs: its header, and the row of one job."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from orchestrator.cli.output import age
+from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.views.jobs import WorkloadView
@@ -42,3 +44,36 @@ def row(view: "WorkloadView", now_us: int, *, wide: bool = False, devices: str =
     if not wide:
         return (*cells, urls)
     return (*cells, view.namespace, str(len(view.pods)), urls, devices, view.waits_because)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form of a list of jobs. `columns`: names of WIDE_HEADER with commas between them; None: the usual ones."""
+
+    output: str | None = None
+    no_headers: bool | None = None
+    columns: str | None = None
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether it shows the devices of the GPUs, for which the cluster is asked once more."""
+        return self.output in ("wide", "json", "yaml") or "GPU DEVICES" in self.header()
+
+    def header(self) -> Sequence[str]:
+        """Return the names of the columns. Raises UsageError for a column that there is not."""
+        if self.columns is None:
+            return WIDE_HEADER if self.output == "wide" else HEADER
+        if self.output not in (None, "wide"):
+            raise UsageError(f"--columns goes with a table, not with -o {self.output}")
+        by_name = {name.lower(): name for name in WIDE_HEADER}
+        wanted = [name.strip() for name in self.columns.split(",")]
+        if unknown := [name for name in wanted if name.lower() not in by_name]:
+            raise UsageError(f"--columns {unknown[0]!r} is no column; they are {', '.join(WIDE_HEADER)}")
+        return [by_name[name.lower()] for name in wanted]
+
+    def row(self, view: "WorkloadView", now_us: int, *, devices: str = "") -> Sequence[str]:
+        """Return the cells of one job under the header."""
+        if self.columns is None:
+            return row(view, now_us, wide=self.output == "wide", devices=devices)
+        cells = dict(zip(WIDE_HEADER, row(view, now_us, wide=True, devices=devices), strict=True))
+        return [cells[name] for name in self.header()]

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from orchestrator.cli.gpus import devices_text
-from orchestrator.cli.job_table import HEADER, WIDE_HEADER, row
+from orchestrator.cli.job_table import Form
 from orchestrator.cli.options import Command
 from orchestrator.cli.output import no_headers_option, output_option, show
+from orchestrator.cli.selecting import selecting
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
+    from orchestrator.cli.selecting import Choice
     from orchestrator.client.aio import AsyncClient
     from orchestrator.views.gpus import GpuView
     from orchestrator.views.jobs import WorkloadView
@@ -37,58 +39,94 @@ KINDS: Final = {
 @click.option(
     "-w", "--watch", is_flag=True, default=None, help="Keep running and print each job that changes."
 )
+@click.option(
+    "--sort",
+    metavar="FIELD",
+    help="Order the jobs: name, status, age, node, project, user, gpus or "
+    "priority; -FIELD reverses the order.",
+)
+@click.option("--columns", metavar="NAME,…", help="Print only these columns, in this order.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Print at most N jobs.")
+@selecting
 @output_option()
 def list_things(
-    *, kind: str, all_projects: bool | None, no_headers: bool | None, watch: bool | None, output: str | None
+    *,
+    kind: str,
+    all_projects: bool | None,
+    no_headers: bool | None,
+    watch: bool | None,
+    output: str | None,
+    choice: "Choice",
+    sort: str | None,
+    columns: str | None,
+    limit: int | None,
 ) -> None:
     """List the jobs of a project, pending jobs first, then the newest. Or list projects, nodes, clusters (the
     contexts of the kubeconfig) or templates.
     """
     kind = KINDS.get(kind, kind)
     if kind == "jobs":
-        _list_jobs(bool(all_projects), no_headers, output, watch=bool(watch))
+        form = Form(output, no_headers, columns)
+        if watch:
+            if sort or limit:
+                raise UsageError("--sort and --limit go with a list that ends, not with -w/--watch")
+            _watch_jobs(bool(all_projects), choice, form)
+        else:
+            _list_jobs(bool(all_projects), choice, form, sort=sort, limit=limit)
         return
-    for flag, is_set in (("-A/--all-projects", all_projects), ("-w/--watch", watch)):
+    for flag, is_set in (
+        ("-A/--all-projects", all_projects),
+        ("-w/--watch", watch),
+        ("--sort, --columns and --limit", sort or columns or limit),
+        ("a choice by status, label, user, node or age", not choice.is_empty),
+    ):
         if is_set:
             raise UsageError(f"{flag} goes with jobs only, not with {kind}")
     _lister(kind)(output=output, no_headers=no_headers)
 
 
-def _list_jobs(all_projects: bool, no_headers: bool | None, output: str | None, *, watch: bool) -> None:
+def _watch_jobs(all_projects: bool, choice: "Choice", form: Form) -> None:
     from orchestrator.cli.session import run
+    from orchestrator.cli.watching import watch_jobs
 
-    if watch:
-        from orchestrator.cli.watching import watch_jobs
+    selection = choice.selection()
+    run(lambda client: watch_jobs(client, all_projects, selection, form))
 
-        run(lambda client: watch_jobs(client, all_projects, no_headers=bool(no_headers), output=output))
-        return
 
-    with_devices = output in ("wide", "json", "yaml")
+def _list_jobs(
+    all_projects: bool, choice: "Choice", form: Form, *, sort: str | None, limit: int | None
+) -> None:
+    from orchestrator.cli.session import run
+    from orchestrator.views.gpus import gpus_of_job
+    from orchestrator.views.jobs import record
+    from orchestrator.views.selection import in_order
+
+    selection = choice.selection()
+    header = form.header()
 
     async def read(
         client: "AsyncClient",
     ) -> "tuple[str, list[WorkloadView], dict[str, tuple[GpuView, ...]]]":
-        gpus = await client.list_gpus() if with_devices else {}
+        gpus = await client.list_gpus() if form.has_devices else {}
         if all_projects:
             return "", await client.list_jobs(all_projects=True), gpus
         scope = await client.scope()
         return scope.project, await client.list_jobs(project=scope), gpus
 
-    from orchestrator.views.gpus import gpus_of_job
-    from orchestrator.views.jobs import record
-
+    in_order([], sort or "name")  # a word that is none is refused before the cluster is asked
     project, views, by_node = run(read)
+    views = selection.of(views)
+    views = (in_order(views, sort) if sort else views)[:limit]
     devices = [gpus_of_job(view.pods, by_node) for view in views]
     now_us = time.time_ns() // 1000
-    wide = output == "wide"
     show(
-        WIDE_HEADER if wide else HEADER,
+        header,
         [
-            row(view, now_us, wide=wide, devices=devices_text(gpus))
+            form.row(view, now_us, devices=devices_text(gpus))
             for view, gpus in zip(views, devices, strict=True)
         ],
-        output=output,
-        no_headers=no_headers,
+        output=form.output,
+        no_headers=form.no_headers,
         records=lambda: [
             {**record(view, now_us), "gpuDevices": [gpu.uuid for gpu in gpus]}
             for view, gpus in zip(views, devices, strict=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from orchestrator.cli.message import say_error
-from orchestrator.cli.options import Group, add_common_options, common_options
+from orchestrator.cli.options import Group, add_common_options, common_options, resolved
 from orchestrator.cli.settings import Settings
 from orchestrator.distribution import DISTRIBUTION
 from orchestrator.errors import MusterError
@@ -64,6 +64,7 @@ RESEARCHER: Final = {
     "template": ("orchestrator.cli.template:template", "List, show, create and delete templates for submit."),
     "top": ("orchestrator.cli.top:top", "Show the GPUs that nodes and jobs hold, and their use."),
     "version": ("orchestrator.cli.version:version", "Print the version."),
+    "wait": ("orchestrator.cli.wait:wait", "Wait until jobs run, have ended or have succeeded."),
     "whoami": ("orchestrator.cli.whoami:whoami", "Show your user, groups and rights in the cluster."),
     "why-evicted": ("orchestrator.cli.why_evicted:why_evicted", "Explain the evictions of a job."),
 }
@@ -113,6 +114,12 @@ class LazyGroup(click.Group):
             return None
         loaded = plugin.load()
         return loaded if isinstance(loaded, click.Command) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of the first argument. Raises UsageError with a suggestion, if there is one."""
+        return resolved(self, super().resolve_command, ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the commands of each group without importing any."""

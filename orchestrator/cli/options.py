@@ -5,7 +5,7 @@
 - the words after a bare `--` kept apart from the arguments.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -150,6 +150,30 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name or alias."""
         return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of the first argument. Raises UsageError with a suggestion, if there is one."""
+        return resolved(self, super().resolve_command, ctx, args)
+
+
+def resolved(
+    group: click.Group,
+    resolve: Callable[[click.Context, list[str]], tuple[str | None, click.Command | None, list[str]]],
+    ctx: click.Context,
+    args: list[str],
+) -> tuple[str | None, click.Command | None, list[str]]:
+    """Return the answer of `resolve`. Raises UsageError with a suggestion where there is no such command."""
+    try:
+        return resolve(ctx, args)
+    except click.UsageError as error:
+        from orchestrator.cli.suggestions import suggestion
+
+        above = ctx.info_name if ctx.parent is not None else ""
+        if hint := suggestion(args[0], group.list_commands(ctx), above or ""):
+            raise click.UsageError(f"No such command {args[0]!r}. {hint}", ctx) from error
+        raise
 
 
 def _store(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:

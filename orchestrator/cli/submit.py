@@ -78,6 +78,7 @@ class _Options:
     forward: bool
     addresses: tuple[str, ...]
     patience_seconds: int
+    wait: bool
 
 
 def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
@@ -134,6 +135,7 @@ def _options(values: Values) -> _Options:
         token=bool(values.get("jupyter")),
         forward=not values.pop("no_port_forward", None),
         addresses=tuple(_addresses(addresses)) if addresses else (),
+        wait=bool(values.pop("wait", None)),
         patience_seconds=parse_duration_seconds("--wait-timeout", values.pop("wait_timeout", None)) or 0,
     )
 
@@ -241,6 +243,11 @@ def _warn(line: str) -> None:
 async def _stay(client: AsyncClient, scope: Scope, submission: Submission, options: _Options) -> int:
     """Wait for the job where something is to be done with it, and do that."""
     forward = submission.service_type == "portforward" and options.forward
+    if options.wait:
+        await client.wait_for_jobs(
+            submission.name, until="succeeded", project=scope, report=lambda line: say(line, err=True)
+        )
+        return 0
     if not (options.attach or options.token or forward):
         return 0
     from orchestrator.cli.execute import attached

@@ -42,6 +42,7 @@ FLAGS: Final = {
     "host_network": "--host-network",
     "image": "-i, --image",
     "image_pull_policy": "--image-pull-policy",
+    "image_pull_secrets": "--image-pull-secret",
     "interactive": "--interactive",
     "labels": "-l/--label",
     "large_shm": "--large-shm",
@@ -125,6 +126,11 @@ NAME: Final = (
 CONTAINER: Final = (
     _text("-i", "--image", help="The container image."),
     _text("--image-pull-policy", type=click.Choice(PULL_POLICIES), help="When to pull the image."),
+    _many(
+        "--image-pull-secret",
+        metavar="NAME",
+        help="Secret of the project with the credentials of the image's registry. Repeatable.",
+    ),
     _flag("--local-image", help="Use the image that is on the node and never pull it."),
     _flag("--always-pull-image", help="Pull the image even if it is on the node."),
     _many("--command", metavar="TEXT", help="Entry point, instead of that of the image; once for each word."),
@@ -249,6 +255,7 @@ ABOUT: Final = (
         metavar="[=client|server]",
         help="Print the objects and create nothing. server: the API server checks them as well.",
     ),
+    _flag("--wait", help="Wait until the job has succeeded; the exit code is 1 if it fails."),
     output_option("json", "yaml", "name"),
 )
 

@@ -93,7 +93,7 @@ class SubmitRequest:
     def _fields(self, values: Values) -> dict[str, Any]:
         """Return the fields of the submission but for name and image, each flag checked for itself."""
         return {
-            "user": values["user"] or self._once(_operating_system_user),
+            "user": values["user"] or self._once(operating_system_user),
             "interactive": bool(values.get("interactive")),
             "preemptible": values["preemptible"],
             "labels": self._all(parsing.parse_label, values["label"]),
@@ -112,6 +112,7 @@ class SubmitRequest:
         words = self._ctx.meta[ARGUMENTS_KEY]
         return {
             "image_pull_policy": _pull_policy(values),
+            "image_pull_secrets": tuple(dict.fromkeys(values["image_pull_secret"])),
             "command": command,
             "args": args,
             "working_dir": values["working_dir"],
@@ -297,7 +298,8 @@ def _privilege_escalation(values: Values) -> bool | None:
     return None if allow is None else bool(allow)
 
 
-def _operating_system_user() -> str:
+def operating_system_user() -> str:
+    """Return the name of the user of this machine, which a submission has by default. Raises UsageError."""
     try:
         return getpass.getuser()
     except (KeyError, OSError) as error:

@@ -11,7 +11,7 @@ from orchestrator.cli.options import TAIL_KEY
 if TYPE_CHECKING:
     from orchestrator.submit.templates import Kind, Template
 
-NOT_FOR_TEMPLATES: Final = frozenset({"name", "template", "dry-run", "attach", "help"})
+NOT_FOR_TEMPLATES: Final = frozenset({"name", "template", "dry-run", "attach", "wait", "help"})
 
 
 def with_templates(

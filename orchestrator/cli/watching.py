@@ -3,52 +3,59 @@
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.cli.job_table import HEADER, WIDE_HEADER, row
+from orchestrator.cli.job_table import WIDE_HEADER, Form, row
 from orchestrator.cli.output import cells, column_widths, document, line
 from orchestrator.views.jobs import record
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
     from orchestrator.views.jobs import WorkloadView
+    from orchestrator.views.selection import Selection
 
 DELETED: Final = "Deleted"
-_AGE: Final = HEADER.index("AGE")
+_AGE: Final = WIDE_HEADER.index("AGE")
 
 
-async def watch_jobs(
-    client: "AsyncClient", all_projects: bool, *, no_headers: bool, output: str | None
-) -> None:
-    """Print the jobs, then each changed job. A deleted job has the status `Deleted`."""
+async def watch_jobs(client: "AsyncClient", all_projects: bool, selection: "Selection", form: Form) -> None:
+    """Print the jobs of the selection, then each changed job. A deleted job has the status `Deleted`.
+
+    A job that no longer meets the selection is printed once more: its row says why.
+    """
     scope = None if all_projects else await client.scope()
     await client.list_jobs(project=scope, all_projects=all_projects)  # a right that is missing ends it here
-    printer = _Printer(output, no_headers=no_headers)
-    if scope is not None and output in (None, "wide") and not no_headers:
+    printer = _Printer(form)
+    if scope is not None and form.output in (None, "wide") and not form.no_headers:
         printer.say(f"Showing jobs for project {scope.project}")
     async with aclosing(client.watch_jobs(project=scope, all_projects=all_projects)) as states:
         async for views in states:
-            printer.show(views)
+            printer.show(selection.of(views), {view.uid: view for view in views})
 
 
 class _Printer:
     """Prints differences to its last output."""
 
-    def __init__(self, output: str | None, *, no_headers: bool) -> None:
-        self._output = output
-        self._header = WIDE_HEADER if output == "wide" else HEADER
-        self._with_header = not no_headers
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._output = form.output
+        self._header = form.header()
+        self._with_header = not form.no_headers
         self._widths: list[int] = []
         self._shown: dict[str, tuple[Sequence[str], WorkloadView]] = {}
 
-    def show(self, views: "Sequence[WorkloadView]") -> None:
-        """Print the jobs that are new, changed or deleted."""
+    def show(self, views: "Sequence[WorkloadView]", everything: "Mapping[str, WorkloadView]") -> None:
+        """Print the jobs that are new or changed, and those that were shown and are not in `views` any more.
+
+        `everything` has, by uid, all jobs that exist.
+        """
         now_us = time.time_ns() // 1000
         gone = self._shown.keys() - {view.uid for view in views}
-        changed = [replace(self._shown.pop(uid)[1], status=DELETED) for uid in gone]
+        last = {uid: self._shown.pop(uid)[1] for uid in gone}
+        changed = [everything.get(uid) or replace(view, status=DELETED) for uid, view in last.items()]
         for view in views:
             facts = self._facts(view, now_us)
             if view.uid not in self._shown or self._shown[view.uid][0] != facts:
@@ -66,7 +73,7 @@ class _Printer:
             for view in changed:
                 self.say(view.name)
         else:
-            self._print_rows([row(view, now_us, wide=self._output == "wide") for view in changed])
+            self._print_rows([self._form.row(view, now_us) for view in changed])
 
     def say(self, text: str) -> None:
         """Print a line and flush it, for readers of a pipe."""
@@ -87,7 +94,7 @@ class _Printer:
         if header:
             self._with_header = False
             self.say(line(header[0], self._widths))
-        status = self._header.index("STATUS")
+        status = self._header.index("STATUS") if "STATUS" in self._header else None
         for values in lines:
             self._widths = [max(pair) for pair in zip(self._widths, map(len, values), strict=True)]
             self.say(line(values, self._widths, status))

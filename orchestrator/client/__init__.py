@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     # The one list of the public names: `__getattr__` and `__all__` are read off it.
     from orchestrator.client.aio import AsyncClient as AsyncClient
+    from orchestrator.client.handles import AsyncJob as AsyncJob
     from orchestrator.client.identity import Identity as Identity
     from orchestrator.client.jobs import DuplicateName as DuplicateName
     from orchestrator.client.jobs import HalfCreated as HalfCreated
@@ -46,7 +47,10 @@ if TYPE_CHECKING:
     from orchestrator.client.streams import NoSuchPod as NoSuchPod
     from orchestrator.client.streams import NotRunning as NotRunning
     from orchestrator.client.sync import Client as Client
+    from orchestrator.client.sync import Job as Job
     from orchestrator.client.templates import TemplateRefused as TemplateRefused
+    from orchestrator.client.waits import NotReached as NotReached
+    from orchestrator.client.waits import WaitTimeout as WaitTimeout
     from orchestrator.cluster.errors import ClusterError as ClusterError
     from orchestrator.cluster.errors import Forbidden as Forbidden
     from orchestrator.cluster.errors import Unauthorized as Unauthorized

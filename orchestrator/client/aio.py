@@ -12,6 +12,7 @@ Modules for a few operations are imported by these: most programs and commands u
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.client.error_hints import with_hint
-from orchestrator.client.jobs import Scope, Submitted, WorkloadClient
+from orchestrator.client.jobs import Scope, WorkloadClient
 from orchestrator.client.projects import ProjectClient
 from orchestrator.cluster.errors import ClusterError, Forbidden
 from orchestrator.cluster.kubeconfig import Access, load_access, set_default_namespace
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from orchestrator.client.data import DataClient
+    from orchestrator.client.handles import AsyncJob
     from orchestrator.client.identity import Identity
     from orchestrator.client.nodes import NodeClient, Nodes
     from orchestrator.client.port_forward import ForwardedPort, Listening
@@ -149,13 +151,14 @@ class AsyncClient:
         submitted_at: str | None = None,
         dry_run: bool = False,
         report: Callable[[str], None] = lambda _: None,
-    ) -> Submitted:
-        """Create a job with all that stands beside it, or nothing. Return where it is, and the objects.
+    ) -> AsyncJob:
+        """Create a job with all that stands beside it, or nothing. Return a handle of it, with the objects.
 
         The objects that the job names must exist: PVCs, secrets, storage classes, node types. `report` gets one line
         about checks that the user may not make. `submitted_at` is RFC 3339 with microseconds, by default now. With
         `dry_run` the server checks everything and creates nothing. Raises Missing, DuplicateName, HalfCreated.
         """
+        from orchestrator.client.handles import AsyncJob
         from orchestrator.client.preflight import preflight
 
         scope = await self.scope(project)
@@ -173,7 +176,7 @@ class AsyncClient:
             limits_gpu_memory=checked.limits_gpu_memory,
             ingress=checked.ingress,
         )
-        return Submitted(scope.project, scope.namespace, objects)
+        return AsyncJob(scope.project, scope.namespace, objects, client=self)
 
     async def with_clones(self, submission: Submission, *, project: Where = None) -> Submission:
         """Return a submission whose clones have the size, class and access mode of their sources.
@@ -198,15 +201,44 @@ class AsyncClient:
         return await self._jobs.workloads({scope.namespace: scope.project}, scope.namespace)
 
     async def watch_jobs(
-        self, *, project: Where = None, all_projects: bool = False
+        self, *, project: Where = None, all_projects: bool = False, timeout_seconds: float | None = None
     ) -> AsyncGenerator[list[WorkloadView], None]:
-        """Yield the result of `list_jobs`, now and after each change. `AsyncClient`: close it by `aclosing`."""
+        """Yield the result of `list_jobs`, now and after each change; end after `timeout_seconds`, or never.
+
+        `AsyncClient`: close it by `aclosing`.
+        """
         from orchestrator.client.watching import watch_jobs
 
         scope = None if all_projects else await self.scope(project)
+        until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
         async with aclosing(watch_jobs(self.transport, scope)) as states:
-            async for views in states:
+            while True:
+                left = None if until is None else until - time.monotonic()
+                try:
+                    views = await asyncio.wait_for(anext(states), left)
+                except (TimeoutError, StopAsyncIteration):
+                    return
                 yield views
+
+    async def wait_for_jobs(
+        self,
+        *names: str,
+        until: str = "ended",
+        timeout_seconds: float | None = None,
+        project: Where = None,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> list[WorkloadView]:
+        """Return the jobs as soon as each of them is `running`, has `ended` or has `succeeded`.
+
+        `report` gets a line for each new status. Raises NoSuchWorkload, WaitTimeout after `timeout_seconds`, and
+        NotReached if a job was deleted, or failed where it was to run or to succeed.
+        """
+        from orchestrator.client.waits import wait_for_jobs
+
+        scope = await self.scope(project)
+        return await wait_for_jobs(
+            self.transport, scope, names, goal=until, timeout_seconds=timeout_seconds, report=report
+        )
 
     async def get_job(self, name: str, *, project: Where = None) -> WorkloadView:
         """Return one job. Raises NoSuchWorkload."""

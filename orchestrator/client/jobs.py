@@ -83,7 +83,12 @@ class Scope:
 class Submitted(Scope):
     """Where a workload was submitted, and the objects that were created, the workload first, as the server has them."""
 
-    objects: list[dict[str, Any]] = field(default_factory=list)
+    objects: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the workload."""
+        return str(self.objects[0]["metadata"]["name"])
 
 
 class WorkloadClient:

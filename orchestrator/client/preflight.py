@@ -31,6 +31,9 @@ from orchestrator.submit import protection
 from orchestrator.submit.network import DEFAULT_INGRESS, IngressSettings
 from orchestrator.submit.submission import Submission
 
+PULL_SECRET_KEYS: Final = (".dockerconfigjson", ".dockercfg")
+"""The keys of secrets of the types `kubernetes.io/dockerconfigjson` and `kubernetes.io/dockercfg`."""
+
 _MAX_NAMES: Final = 8
 
 
@@ -127,6 +130,26 @@ class _Checks:
                 )
         if git is not None and git.secret:
             await self._secret("{git}", git.secret, "password")
+        for name in self._submission.image_pull_secrets:
+            await self._pull_secret(name)
+
+    async def _pull_secret(self, name: str) -> None:
+        secret = await self._find(SECRETS, _Secret, name, self._scope.namespace)
+        if secret is None:
+            raise Missing(
+                "{image_pull_secrets}: project {project} has no secret {secret!r}; create it with 'kubectl -n "
+                "{namespace} create secret docker-registry {secret} --docker-server=... --docker-username=... "
+                "--docker-password=...'",
+                project=self._scope.project,
+                secret=name,
+                namespace=self._scope.namespace,
+            )
+        if secret.data.keys().isdisjoint(PULL_SECRET_KEYS):
+            raise Missing(
+                "{image_pull_secrets}: secret {secret!r} has no credentials of a registry; it needs the key {keys}",
+                secret=name,
+                keys=" or ".join(PULL_SECRET_KEYS),
+            )
 
     async def _secret(self, field: str, name: str, key: str, variable: str = "") -> None:
         project, namespace = self._scope.project, self._scope.namespace

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING
 
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.error_hints import with_hint
+from orchestrator.client.jobs import Submitted
 from orchestrator.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
     from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+    from orchestrator.client.handles import AsyncJob
+    from orchestrator.views.jobs import WorkloadView
 
     P = ParamSpec("P")
     T = TypeVar("T")
@@ -35,6 +40,19 @@ def _plain(
     @wraps(operation)
     def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._run(operation(self._client, *args, **kwargs))
+
+    return call
+
+
+def _job(
+    operation: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, AsyncJob]],
+) -> Callable[Concatenate[Client, P], Job]:
+    """Return the operation as a method that returns a handle with plain methods."""
+
+    @wraps(operation)
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Job:
+        made = self._run(operation(self._client, *args, **kwargs))
+        return Job(made.project, made.namespace, made.objects, client=self)
 
     return call
 
@@ -124,7 +142,8 @@ class Client:
         loop.close()
 
     scope = _plain(AsyncClient.scope)
-    submit = _plain(AsyncClient.submit)
+    submit = _job(AsyncClient.submit)
+    wait_for_jobs = _plain(AsyncClient.wait_for_jobs)
     with_clones = _plain(AsyncClient.with_clones)
     free_job_name = _plain(AsyncClient.free_job_name)
     list_jobs = _plain(AsyncClient.list_jobs)
@@ -178,3 +197,31 @@ class Client:
             self._thread.start()
             asyncio.run_coroutine_threadsafe(self._client.transport.__aenter__(), self._loop).result()
         return self._loop
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Submitted):
+    """A job that `Client` submitted. Its methods work as long as the client is open."""
+
+    client: Client = field(kw_only=True, repr=False, compare=False)
+
+    def wait(self, until: str = "ended", *, timeout_seconds: float | None = None) -> WorkloadView:
+        """Return the job as soon as it is `running`, `ended` or `succeeded`. Raises WaitTimeout, NotReached."""
+        (view,) = self.client.wait_for_jobs(
+            self.name, until=until, timeout_seconds=timeout_seconds, project=self
+        )
+        return view
+
+    def result(self, *, timeout_seconds: float | None = None) -> WorkloadView:
+        """Return the job after it has succeeded. Raises NotReached if it failed, and WaitTimeout."""
+        return self.wait("succeeded", timeout_seconds=timeout_seconds)
+
+    def logs(self, *, follow: bool = False) -> Generator[bytes, None, None]:
+        """Yield the log of the job's newest pod, with `follow` until it ends."""
+        from orchestrator.client.streams import LogRequest
+
+        yield from self.client.log(self.name, project=self, request=LogRequest(follow=follow))
+
+    def cancel(self) -> None:
+        """Delete the job."""
+        self.client.delete_job(self.name, project=self)

@@ -204,6 +204,7 @@ def _pod_spec(submission: Submission, placement: Placement) -> Manifest:
         "nodeSelector": {names.NODE_TYPE_LABEL: submission.node_type} if submission.node_type else {},
         "tolerations": [_toleration(toleration) for toleration in submission.tolerations],
         "subdomain": submission.name if submission.rendezvous else "",
+        "imagePullSecrets": [{"name": name} for name in submission.image_pull_secrets],
         "hostIPC": submission.host_ipc,
         "hostNetwork": submission.host_network,
         "dnsPolicy": "ClusterFirstWithHostNet" if submission.host_network else "",

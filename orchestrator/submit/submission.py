@@ -10,7 +10,7 @@ from typing import Final
 
 from orchestrator.errors import InvalidField
 from orchestrator.names import INTERACTIVE, TRAIN
-from orchestrator.submit.name_rules import NAME_RULE, is_workload_name
+from orchestrator.submit.name_rules import NAME_RULE, is_object_name, is_workload_name
 from orchestrator.submit.values import (
     FRAMEWORKS,
     HOME_PATH,
@@ -93,6 +93,8 @@ class Submission:
     """A repository that is cloned before the container starts."""
     image_pull_policy: str | None = None
     """`Always`, `IfNotPresent` or `Never`; None: as Kubernetes decides by the image's tag."""
+    image_pull_secrets: tuple[str, ...] = ()
+    """Names of secrets of the project with the credentials of registries, of type `kubernetes.io/dockerconfigjson`."""
     working_dir: str | None = None
     """The directory of the container in which it starts, an absolute path; None: as the image says."""
     cpu_milli: int = 0
@@ -185,6 +187,9 @@ def _names_are_possible(submission: Submission) -> InvalidField | None:
         )
     if not is_image(submission.image):
         return InvalidField("{image} must be set to the name of a container image")
+    for secret in submission.image_pull_secrets:
+        if not is_object_name(secret):
+            return InvalidField("{image_pull_secrets} {secret!r} is not the name of a secret", secret=secret)
     return None
 
 

@@ -29,7 +29,7 @@ from orchestrator.cluster.quantity import time_us, whole_count
 from orchestrator.cluster.wire import has_condition
 from orchestrator.observe.owners import Chain, Owners
 from orchestrator.views.containers import NOTHING_READ, Surroundings, waits_because
-from orchestrator.views.status import pod_status, workload_status
+from orchestrator.views.status import FINAL, pod_status, workload_status
 
 PENDING_ADDRESS: Final = "<pending>"
 SEVERAL_NODES: Final = "<multiple>"
@@ -87,8 +87,14 @@ class WorkloadView:
     priority_class: str
     command_line: str
     snapshots: tuple[str, ...]
+    labels: Mapping[str, str] = field(repr=False)
     pods: tuple[Pod, ...] = field(repr=False)
     around: Surroundings = field(default=NOTHING_READ, repr=False)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has ended and does not run again: Succeeded, Failed or TimedOut."""
+        return self.status in FINAL
 
     @property
     def waits_because(self) -> str:
@@ -338,6 +344,7 @@ def _view(source: _Source, listing: Listing, addresses: "_Addresses") -> Workloa
         priority_class=source.spec.priority_class_name,
         command_line=annotations.get(names.COMMAND_LINE_ANNOTATION, ""),
         snapshots=tuple(filter(None, annotations.get(names.SNAPSHOTS_ANNOTATION, "").split(","))),
+        labels=metadata.labels,
         pods=source.pods,
         around=listing.around.get(metadata.namespace, NOTHING_READ),
     )

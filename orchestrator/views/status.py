@@ -33,6 +33,11 @@ SUSPENDED: Final = "Suspended"
 ERROR: Final = "Error"
 UNKNOWN: Final = "Unknown"
 
+STATUSES: Final = (
+    PENDING, CREATING, RUNNING, TERMINATING, SUCCEEDED, FAILED, TIMED_OUT, SUSPENDED, ERROR, UNKNOWN,
+)  # fmt: skip
+"""The words of muster's own. Beside them stand the reasons that Kubernetes gives."""
+
 FINAL: Final = frozenset({SUCCEEDED, FAILED, TIMED_OUT})
 
 _PHASES_THAT_ENDED: Final = frozenset({"Succeeded", "Failed"})

@@ -157,3 +157,36 @@ def _job(server: MemoryApiServer, name: str) -> dict[str, object]:
     job = server.find("jobs", name, NAMESPACE)
     assert job is not None
     return job
+
+
+def test_the_list_is_asked_for_a_choice_of_jobs_columns_order_and_number(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    for name, user, label in (("bert", "ann", "nlp"), ("gpt", "bob", "nlp"), ("resnet", "ann", "vision")):
+        muster("submit", name, "-i", "image", "-u", user, "-l", f"field={label}")
+    server.add(pod_of(_job(server, "gpt"), "gpt-0", phase="Running", node_name="dgx1-1"))
+    choices: list[tuple[tuple[str, ...], set[str]]] = [
+        (("--user", "ann"), {"bert", "resnet"}),
+        (("-l", "field=nlp", "--user", "ann"), {"bert"}),
+        (("--status", "running,failed"), {"gpt"}),
+        (("--node", "dgx1-1", "--node", "dgx1-2"), {"gpt"}),
+        (("--since", "1h"), {"bert", "gpt", "resnet"}),
+        (("--sort", "-name", "--limit", "1"), {"resnet"}),
+    ]
+    for words, names in choices:
+        assert set(muster("list", "-o", "name", *words).lines) == names, words
+    lines = muster("list", "--columns", "user,NAME", "--sort", "name", "--no-headers").lines
+    assert [line.split() for line in lines] == [["ann", "bert"], ["bob", "gpt"], ["ann", "resnet"]]
+    refused: list[tuple[tuple[str, ...], str]] = [
+        (("--columns", "colour"), "--columns 'colour' is no column"),
+        (("--columns", "name", "-o", "json"), "goes with a table"),
+        (("--status", "Runing"), "did you mean Running?"),
+        (("--sort", "colour"), "--sort 'colour'"),
+        (("-l", "a in b"), "is no label selector"),
+        (("nodes", "--user", "ann"), "goes with jobs only"),
+        (("-w", "--limit", "2"), "not with -w/--watch"),
+    ]
+    for options, error in refused:
+        outcome = muster("list", *options)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert error in outcome.err

@@ -169,6 +169,14 @@ def test_every_old_flag_is_in_the_documentation() -> None:
         ("-e A=SECRET:vault,key", "project team-a has no secret 'vault'"),
         ("-e A=SECRET:robot,nothing", "secret 'robot' has no key 'nothing'; it has: password"),
         ("--git-sync source=a,secret=vault", "--git-sync: project team-a has no secret 'vault'"),
+        (
+            "--image-pull-secret vault",
+            "--image-pull-secret: project team-a has no secret 'vault'; create it with",
+        ),
+        (
+            "--image-pull-secret robot",
+            "secret 'robot' has no credentials of a registry; it needs the key .docker",
+        ),
         ("--pvc fast:1Gi:/data", "there is no storage class 'fast'; there are none"),
         ("--node-type dgx2", "no node has the label run.ai/type=dgx2; there are: dgx1, old"),
         ("--node-type old", "train jobs of project team-a may only use nodes of type dgx1"),

@@ -142,3 +142,23 @@ def _spec(server: MemoryApiServer, plural: str, name: str) -> dict[str, Any]:
     assert found is not None
     spec: dict[str, Any] = found["spec"]
     return spec
+
+
+def test_all_are_ones_own_jobs_unless_others_are_asked_for(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    muster("submit", "mine", "-i", "image")
+    for name in ("theirs", "others"):
+        muster("submit", name, "-i", "image", "-u", "bob")
+    outcome = muster("delete", "--all")
+    assert outcome.lines == ["The job 'mine' has been deleted successfully"]
+    assert outcome.err == "2 jobs of other users not deleted: add --all-users\n"
+    assert muster("delete", "--user", "bob", "-l", "none").lines == ["There is no job to be deleted"]
+    assert muster("delete", "--status", "pending", "--all-users").code == 0
+    assert server.all("jobs") == []
+
+
+def test_a_choice_and_names_exclude_each_other(muster: Callable[..., Outcome]) -> None:
+    for words in (("one", "--status", "Failed"), ("one", "--all-users"), ("--user", "bob", "--all-users")):
+        outcome = muster("delete", *words)
+        assert (outcome.code, outcome.out) == (2, "")

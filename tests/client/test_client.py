@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Generator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_type
 
@@ -16,6 +16,7 @@ from orchestrator.client import (
     AsyncClient,
     Client,
     DuplicateName,
+    Job,
     Listening,
     MusterError,
     NoSuchNode,
@@ -23,13 +24,13 @@ from orchestrator.client import (
     NoSuchTemplate,
     NoSuchWorkload,
     Submission,
-    Submitted,
     Template,
     WorkloadView,
 )
 from orchestrator.cluster.errors import Forbidden, Unreachable
 from tests.cli.conftest import write_kubeconfig
 from tests.cli.memory_api_server import claim_of, secret_of
+from tests.cli.test_wait import end, once_watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,7 +120,7 @@ async def test_the_asynchronous_client_has_the_same_operations(kubeconfig: Path)
 def test_the_plain_operations_keep_the_types_of_arguments_and_results(client: Client) -> None:
     assert_type(client.list_jobs(all_projects=True), list[WorkloadView])
     assert_type(client.watch_jobs(), Generator[list[WorkloadView], None, None])
-    assert_type(client.submit(TRAIN, dry_run=True), Submitted)
+    assert_type(client.submit(TRAIN, dry_run=True), Job)
     assert_type(client.port_forward("train"), AbstractContextManager[list[Listening]])
     with pytest.raises(TypeError, match="unexpected keyword argument 'projet'"):
         client.list_jobs(projet="team-a")  # type: ignore[call-arg]
@@ -148,7 +149,9 @@ def test_the_examples_of_the_documentation_run(
     assert len(examples) >= 8
     for example in examples:
         names = {"__name__": "example"}
-        exec(compile(example, str(DOCUMENT), "exec"), names)  # noqa: S102  (the examples are ours)
+        waits = ".wait(" in example
+        with once_watched(server, lambda: end(server, "train-2", "Complete")) if waits else nullcontext():
+            exec(compile(example, str(DOCUMENT), "exec"), names)  # noqa: S102  (the examples are ours)
     assert "train-1" in capsys.readouterr().out
     claims = [claim["spec"]["resources"] for claim in server.all("persistentvolumeclaims") if "spec" in claim]
     assert {"requests": {"storage": "500Gi"}} in claims

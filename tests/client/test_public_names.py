@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PUBLIC: list[str] = orchestrator.client.__getattr__("__all__")
 NOT_FOR_USERS = {
+    "Operations",  # of `AsyncJob`: those of AsyncClient
     "Access",  # what AsyncClient() takes: `of_kubeconfig` makes it
     "Target",  # of `AsyncClient.streams`, for conversations with a container
     "Pod",

@@ -203,12 +203,14 @@ def test_the_rest_of_the_flags_reach_their_fields() -> None:
         "host_network": True,
         "working_dir": "/workload",
         "image_pull_policy": "Never",
+        "image_pull_secrets": ("ngc", "harbor"),
         "backoff_limit": 0,
         "ttl_seconds": 5,
     }
     spec = template(**values)["spec"]
     assert spec["nodeSelector"] == {names.NODE_TYPE_LABEL: "dgx1"}
     assert (spec["hostIPC"], spec["hostNetwork"]) == (True, True)
+    assert spec["imagePullSecrets"] == [{"name": "ngc"}, {"name": "harbor"}]
     assert (container(**values)["workingDir"], container(**values)["imagePullPolicy"]) == (
         "/workload",
         "Never",

@@ -8,7 +8,6 @@ from tests.deployment.ontap.double import Double, JobFault
 pytestmark = pytest.mark.installer
 
 
-@pytest.mark.quick
 def test_the_check_predicts_the_first_run_and_the_second_changes_nothing(cluster: Double, run: Run) -> None:
     for record in cluster.store.collections["cluster/licensing/licenses"]:
         if record["name"] == "nfs":

@@ -1,0 +1,106 @@
+"""Waits for jobs: until they run, have ended or have succeeded, with a time limit."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from orchestrator.client.jobs import NoSuchWorkload
+from orchestrator.client.watching import watch_jobs
+from orchestrator.errors import MusterError, UsageError
+from orchestrator.views.status import RUNNING, SUCCEEDED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from orchestrator.client.jobs import Scope
+    from orchestrator.cluster.transport import Transport
+    from orchestrator.views.jobs import WorkloadView
+
+GOALS: Final = ("running", "ended", "succeeded")
+
+
+class WaitTimeout(MusterError):
+    """The time limit of a wait is over, and a job has not come to its goal."""
+
+
+class NotReached(MusterError):
+    """A job cannot come to the goal any more: it failed, or it was deleted."""
+
+
+async def wait_for_jobs(
+    transport: Transport,
+    scope: Scope,
+    names: Sequence[str],
+    *,
+    goal: str,
+    timeout_seconds: float | None,
+    report: Callable[[str], None],
+) -> list[WorkloadView]:
+    """Return the jobs, in the order of `names`, as soon as each of them has come to the goal.
+
+    `running`: the job runs, or has succeeded. `ended`: it does not run again. `succeeded`: it ended without a failure.
+    `report` gets a line for each new status. Raises NoSuchWorkload, WaitTimeout, and NotReached for the first job that
+    cannot come to the goal any more.
+    """
+    if goal not in GOALS:
+        raise UsageError(f"{goal!r} is nothing to wait for: give one of {', '.join(GOALS)}")
+    last: dict[str, WorkloadView] = {}
+    try:
+        async with asyncio.timeout(timeout_seconds), aclosing(watch_jobs(transport, scope)) as states:
+            async for views in states:
+                found = {view.name: view for view in views if view.name in names}
+                _check_existence(names, found, last, scope)
+                _report_changes(found, last, report)
+                last = found
+                if all(_has_reached(found[name], goal) for name in names):
+                    return [found[name] for name in names]
+    except TimeoutError as error:
+        waiting = [view for view in last.values() if not _has_reached(view, goal)]
+        states_text = (
+            ", ".join(f"{view.name} is {_words(view)}" for view in waiting) or "no answer of the cluster"
+        )
+        raise WaitTimeout(f"not {goal} after {timeout_seconds:g} s: {states_text}") from error
+    raise NotReached("the watch of the jobs ended")
+
+
+def _check_existence(
+    names: Sequence[str],
+    found: Mapping[str, WorkloadView],
+    last: Mapping[str, WorkloadView],
+    scope: Scope,
+) -> None:
+    """Raise the error for the first job that does not exist, or is another one than before."""
+    for name in names:
+        if name not in found and name not in last:
+            raise NoSuchWorkload(
+                f"The job {name} does not exist in project {scope.project}. "
+                "If the job exists in a different project, use -p <project name>."
+            )
+        if name not in found or (name in last and found[name].uid != last[name].uid):
+            raise NotReached(f"{name} was deleted while it was waited for")
+
+
+def _report_changes(
+    found: Mapping[str, WorkloadView], last: Mapping[str, WorkloadView], report: Callable[[str], None]
+) -> None:
+    for name, view in found.items():
+        if name not in last or _words(last[name]) != _words(view):
+            report(f"{name}: {_words(view)}")
+
+
+def _words(view: WorkloadView) -> str:
+    because = view.waits_because
+    return f"{view.status}: {because}" if because else view.status
+
+
+def _has_reached(view: WorkloadView, goal: str) -> bool:
+    """Return whether the job has come to the goal. Raises NotReached if it cannot any more."""
+    if view.status == SUCCEEDED or (goal == "ended" and view.is_final):
+        return True
+    if view.is_final:
+        raise NotReached(
+            f"{view.name} is {view.status}; see 'muster logs {view.name}' and 'muster get {view.name}'"
+        )
+    return goal == "running" and view.status == RUNNING

@@ -1,0 +1,116 @@
+"""The choice of jobs for `list` and `delete`: by status, label, user, node and age. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from orchestrator.errors import UsageError
+from orchestrator.views.jobs import WorkloadView
+from orchestrator.views.status import STATUSES
+
+_SETS: Final = re.compile(r"\s*([^\s!=(),]+)\s+(in|notin)\s*\(([^()]*)\)\s*")
+_EQUALS: Final = re.compile(r"\s*([^\s!=(),]+)\s*(==|=|!=)\s*([^\s!=(),]*)\s*")
+_EXISTS: Final = re.compile(r"\s*(!?)\s*([^\s!=(),]+)\s*")
+_COMMA: Final = re.compile(r",(?![^(]*\))")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on a label: its value is in `values`, or with None it exists. `is_negated`: it is or does not."""
+
+    label: str
+    values: frozenset[str] | None
+    is_negated: bool
+
+    def holds(self, labels: Mapping[str, str]) -> bool:
+        """Return whether the labels meet the condition; a label that is missing has no value, as in Kubernetes."""
+        if self.values is None:
+            return (self.label in labels) != self.is_negated
+        return (labels.get(self.label) in self.values) != self.is_negated
+
+
+def parse_selector(text: str) -> tuple[Requirement, ...]:
+    """Return the conditions of a label selector as kubectl takes it: `a=b,c!=d,e in (x,y),!f`. Raises UsageError."""
+    return tuple(_requirement(part, text) for part in _COMMA.split(text))
+
+
+def _requirement(part: str, text: str) -> Requirement:
+    if match := _SETS.fullmatch(part):
+        values = frozenset(value.strip() for value in match[3].split(","))
+        return Requirement(match[1], values, match[2] == "notin")
+    if match := _EQUALS.fullmatch(part):
+        return Requirement(match[1], frozenset({match[3]}), match[2] == "!=")
+    if match := _EXISTS.fullmatch(part):
+        return Requirement(match[2], None, bool(match[1]))
+    raise UsageError(
+        f"-l/--selector {text!r} is no label selector: write key=value, key!=value, 'key in (a,b)', key or !key, "
+        "with commas between them"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The jobs that meet every condition; an empty condition is met by all. `since_us`: created then or later."""
+
+    statuses: tuple[str, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
+    users: frozenset[str] = frozenset()
+    nodes: frozenset[str] = frozenset()
+    since_us: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every job meets it."""
+        return self == Selection()
+
+    def of(self, views: Iterable[WorkloadView]) -> list[WorkloadView]:
+        """Return the jobs that meet it, in their order. Raises UsageError for a status that is misspelt."""
+        for status in self.statuses:
+            _refuse_misspelt(status)
+        wanted = {status.lower() for status in self.statuses}
+        return [view for view in views if self._takes(view, wanted)]
+
+    def _takes(self, view: WorkloadView, statuses: set[str]) -> bool:
+        return (
+            (not statuses or view.status.lower() in statuses)
+            and (not self.users or view.user in self.users)
+            and (not self.nodes or not self.nodes.isdisjoint(view.nodes))
+            and view.created_us >= self.since_us
+            and all(requirement.holds(view.labels) for requirement in self.requirements)
+        )
+
+
+def _refuse_misspelt(status: str) -> None:
+    """Raise UsageError for a word that is nearly one of STATUSES. Any other may be a reason of Kubernetes."""
+    own = {word.lower(): word for word in STATUSES}
+    if status.lower() in own:
+        return
+    if alike := get_close_matches(status.lower(), own, n=1, cutoff=0.75):
+        raise UsageError(f"--status {status!r} is no status: did you mean {own[alike[0]]}?")
+
+
+SORT_KEYS: Final = ("name", "status", "age", "node", "project", "user", "gpus", "priority")
+
+
+def in_order(views: Sequence[WorkloadView], key: str) -> list[WorkloadView]:
+    """Return the jobs by one of SORT_KEYS, the smallest first; with a `-` before the key the largest first.
+
+    Jobs that are equal by the key keep their order. `age` is the time since the submission. `gpus` counts memory of
+    GPUs as 0. Raises UsageError for another key.
+    """
+    name = key.removeprefix("-")
+    if name not in SORT_KEYS:
+        raise UsageError(
+            f"--sort {key!r}: give one of {', '.join(SORT_KEYS)}; a '-' before it reverses the order"
+        )
+
+    def value(view: WorkloadView) -> tuple[int, str]:
+        if name == "age":
+            return -view.created_us, ""
+        if name == "gpus":
+            return view.gpu_milli, ""
+        return 0, view.priority_class if name == "priority" else str(getattr(view, name))
+
+    return sorted(views, key=value, reverse=key != name)
