@@ -1,10 +1,14 @@
 # `make validate` and `make test` do everything on a fresh machine; the rest is for those who work on muster.
 
 export UV_PYTHON_DOWNLOADS := never
+# The CA of an inspecting proxy is in the system's store alone: for uv, and for the pip that fetches uv.
+export UV_SYSTEM_CERTS := 1
+export PIP_CERT ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt))
 unexport PYTHONDONTWRITEBYTECODE # else every process that a test starts compiles every module anew
 UV_VERSION := 0.13.8
 TOOLS := .tools
 UV := $(or $(shell command -v uv),$(TOOLS)/bin/uv)
+GO_FROM_PYPI = $(if $(filter-out $(CURDIR)/.venv/%,$(shell command -v go)),,--group go)
 PYTHON ?= $(shell python3 -c 'import sys; print(sys.executable)')
 REAL_NODES ?= $(if $(shell command -v runc),--real-nodes)
 # facts of the projects whose names muster uses
@@ -72,7 +76,7 @@ lab-binaries: environment ## build the control plane once, what real nodes need 
 	@$(UV) run --frozen muster lab build $(REAL_NODES) $(GPUS)
 
 environment: $(UV)
-	@$(UV) sync --frozen --quiet --python $(PYTHON)
+	@$(UV) sync --frozen --quiet --compile-bytecode $(GO_FROM_PYPI) --python $(PYTHON)
 
 $(TOOLS)/bin/uv:
 	@echo "muster: uv is not installed, putting uv $(UV_VERSION) into $(TOOLS)/"

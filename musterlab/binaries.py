@@ -1,4 +1,4 @@
-"""Finds the programs of the lab: `KUBEBUILDER_ASSETS`, `PATH`, muster's cache, a build; in this order.
+"""Finds the programs of the lab: `KUBEBUILDER_ASSETS`, `PATH`, muster's cache, archives, a build; in this order.
 
 A source counts only if it has all of them: programs of different origin have different versions. The programs of real
 nodes are found apart from those of the control plane, and only when they are needed. Programs that only a build has
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from musterlab import build
+from musterlab import build, prebuilt
 from musterlab.errors import BinariesError
 from musterlab.paths import cache_directory
 from orchestrator.progress import Reporter
@@ -109,36 +109,61 @@ def kubernetes_minor(api_server: Path) -> int | None:
     return int(match[1]) if match else None
 
 
+def at_hand(recipe: build.Recipe = build.CONTROL_PLANE) -> bool:
+    """Return whether `find` would neither fetch nor build."""
+    return isinstance(_look(recipe), Binaries)
+
+
 def find(reporter: Reporter, recipe: build.Recipe = build.CONTROL_PLANE) -> Binaries:
-    """Find the programs, building them into the cache if no source has them.
+    """Find the programs; if no source has them, fetch or build them into the cache.
 
     Raises:
         BinariesError: no source has them and they cannot be built; names every source and the fix.
         StateError: the cache directory cannot be used.
     """
+    looked = _look(recipe)
+    if isinstance(looked, Binaries):
+        return looked
+    misses = looked
+    published = () if recipe.only_built else prebuilt.archives(recipe.programs)
+    target = cache_directory() / (prebuilt.cache_key(published) if published else build.cache_key(recipe))
+    try:
+        if published:
+            prebuilt.fetch(target, published, reporter)
+    except prebuilt.ArchivesUnavailable as error:
+        misses.append(_NotFound("archives", str(error)))
+        reporter(f"no published programs ({error}); building {recipe.what} instead")
+        target = cache_directory() / build.cache_key(recipe)
+        published = ()
+    try:
+        if not published:
+            build.build(target, reporter, recipe)
+    except build.BuildUnavailable as error:
+        tried = "; ".join(f"{miss.source}: {miss.why}" for miss in misses)
+        raise BinariesError(
+            f"the programs of {recipe.what} ({', '.join(recipe.programs)}) are nowhere: {tried}; build: {error}"
+        ) from error
+    found = _from_cache(target, recipe.programs)
+    if isinstance(found, _NotFound):
+        raise BinariesError(f"no complete set of programs came into {target}; remove it and try again")
+    return found
+
+
+def _look(recipe: build.Recipe) -> "Binaries | list[_NotFound]":
+    """Return the programs of the first complete and usable source, or the reason of each source."""
     programs = recipe.programs
-    cached = cache_directory() / build.cache_key(recipe)
-    misses = []
-    elsewhere: tuple[Binaries | _NotFound, ...] = ()
+    candidates: list[Binaries | _NotFound] = []
     if not recipe.only_built:
-        elsewhere = (_from_assets(programs), _from_path(programs))
-    for candidate in (*elsewhere, _from_cache(cached, programs)):
+        candidates += [_from_assets(programs), _from_path(programs)]
+    candidates.append(_from_cache(cache_directory() / build.cache_key(recipe), programs))
+    if not recipe.only_built and (published := prebuilt.archives(programs)):
+        candidates.append(_from_cache(cache_directory() / prebuilt.cache_key(published), programs))
+    misses = []
+    for candidate in candidates:
         if isinstance(candidate, _NotFound):
             misses.append(candidate)
         elif why := _rejection(candidate):
             misses.append(_NotFound(candidate.source, why))
         else:
             return candidate
-    try:
-        build.build(cached, reporter, recipe)
-    except build.BuildUnavailable as error:
-        tried = "; ".join(f"{miss.source}: {miss.why}" for miss in misses)
-        raise BinariesError(
-            f"the programs of {recipe.what} ({', '.join(programs)}) are nowhere: {tried}; build: {error}"
-        ) from error
-    built = _from_cache(cached, programs)
-    if isinstance(built, _NotFound):
-        raise BinariesError(
-            f"the build left no complete set of programs in {cached}; remove it and try again"
-        )
-    return built
+    return misses

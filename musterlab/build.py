@@ -195,6 +195,14 @@ def build(target: Path, reporter: Reporter, recipe: Recipe = CONTROL_PLANE) -> N
     go = shutil.which("go")
     if go is None:
         raise BuildUnavailable(f"there is no 'go' on PATH; {_INSTALL_GO}")
+    fill_once(target, reporter, lambda partial: _build_into(partial, go, reporter, recipe))
+
+
+def fill_once(target: Path, reporter: Reporter, fill: Callable[[Path], None]) -> None:
+    """Move the directory `bin` that `fill` writes to `target`, unless another process was faster.
+
+    Raises BinariesError if the disk is full, StateError if the cache directory cannot be written.
+    """
     partial = target.with_name(f"{target.name}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -203,7 +211,7 @@ def build(target: Path, reporter: Reporter, recipe: Recipe = CONTROL_PLANE) -> N
                 return
             shutil.rmtree(partial, ignore_errors=True)
             try:
-                _build_into(partial, go, reporter, recipe)
+                fill(partial)
                 (partial / "bin").rename(target)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)

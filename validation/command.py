@@ -154,7 +154,7 @@ def validate(
         if options["collect_only"]:
             _print_plan(acceptance, scenarios, _chosen_hosts(options), as_json=options["as_json"])
             return
-        report, directory = _run(scenarios, options)
+        report, directory = _run(scenarios, {**options, "paths": paths, "patterns": patterns})
     except MusterError as error:
         if ctx.find_root().info_name == "muster":
             raise
@@ -200,6 +200,7 @@ def _chosen_hosts(options: dict[str, Any]) -> "SiteHosts | None":
 def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[Report, Path]":
     require_extra("validation", *(["deployment"] if options["target"] == LAB else []))  # the lab is a site
     from validation.harness.pytest_run import run
+    from validation.run.first_result import prepare_lab
 
     image = _operator_image(options)
     reporter = terminal_reporter()
@@ -207,9 +208,21 @@ def _run(scenarios: "list[LoadedScenario]", options: dict[str, Any]) -> "tuple[R
     settings.image, settings.progress = image, reporter
     reporter(f"{len(scenarios)} scenarios, {len(plan(scenarios))} checks, target: {settings.target}")
     try:
+        if settings.target == LAB:
+            prepare_lab(_same_choice(options), reporter)
         return run([str(scenario.path) for scenario in scenarios], settings)
     finally:
         reporter.close()
+
+
+def _same_choice(options: dict[str, Any]) -> list[str]:
+    """Return the arguments by which another run has the same scenarios and parts."""
+    named = [
+        ("--scenarios", options["paths"]),
+        ("--scenario", options["patterns"]),
+        ("--part", options["parts"]),
+    ]
+    return [text for option, values in named for value in values for text in (option, str(value))]
 
 
 def _number(factor: float) -> float:

@@ -88,6 +88,7 @@ class World:
         self.environment = {
             "HOME": str(root),
             "PATH": f"{self.tools}:/usr/bin:/bin",
+            "MUSTER_LAB_ARCHIVES": "none",
             "XDG_CACHE_HOME": str(self.cache),
             "XDG_STATE_HOME": str(self.state),
             "FAKE_GO_RUNS": str(self.runs),

@@ -1,0 +1,59 @@
+"""`validation.run.first_result`: the planner target's result comes while the lab's programs are on their way."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from musterlab import binaries
+from orchestrator.progress import Reporter
+from tests.musterlab.conftest import World
+from tests.validation.test_command import COMMAND
+from validation.run import first_result
+
+
+def test_the_planner_result_comes_before_a_long_build_has_ended(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.install_go()
+    os.mkfifo(tmp_path / "gate")
+    process = subprocess.Popen(
+        [*COMMAND, "--part", "gangs", "--scenario", "muster-gang"],
+        cwd=tmp_path,
+        env={
+            **world.environment,
+            "FAKE_GO_WAITS_FOR": str(tmp_path / "gate"),
+            "FAKE_GO_SAYS": "# example.org/one: syntax error",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    seen = ""
+    for line in process.stderr:
+        seen += line
+        if "result of the lab follows" in line:
+            break
+    assert "first result, of the planner alone, without a control plane: PASS of " in seen
+    assert "requirements: gangs" in seen
+    with (tmp_path / "gate").open("w"):
+        pass  # the build goes on, and fails
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert output == ""
+    assert "syntax error" in errors
+    assert not (tmp_path / "reports").exists()
+
+
+def test_nothing_is_shown_if_the_programs_are_there_or_come_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(binaries, "at_hand", lambda: True)
+    monkeypatch.setattr(binaries, "find", lambda _reporter: pytest.fail("nothing is to be found"))
+    first_result.prepare_lab((), Reporter(lines.append))
+    monkeypatch.setattr(binaries, "at_hand", lambda: False)
+    monkeypatch.setattr(binaries, "find", lambda _reporter: None)
+    first_result.prepare_lab(("--part", "gangs"), Reporter(lines.append))
+    assert lines == []
