@@ -2,7 +2,7 @@
 
 A source counts only if it has all of them: programs of different origin have different versions. The programs of real
 nodes are found apart from those of the control plane, and only when they are needed. Programs that only a build has
-(`Recipe.only_built`) are looked for in the cache alone.
+(`Recipe.only_built`) are first for in the cache alone.
 """
 
 import os
@@ -111,7 +111,7 @@ def kubernetes_minor(api_server: Path) -> int | None:
 
 def at_hand(recipe: build.Recipe = build.CONTROL_PLANE) -> bool:
     """Return whether `find` would neither fetch nor build."""
-    return isinstance(_look(recipe), Binaries)
+    return isinstance(_first_source(recipe), Binaries)
 
 
 def find(reporter: Reporter, recipe: build.Recipe = build.CONTROL_PLANE) -> Binaries:
@@ -121,10 +121,10 @@ def find(reporter: Reporter, recipe: build.Recipe = build.CONTROL_PLANE) -> Bina
         BinariesError: no source has them and they cannot be built; names every source and the fix.
         StateError: the cache directory cannot be used.
     """
-    looked = _look(recipe)
-    if isinstance(looked, Binaries):
-        return looked
-    misses = looked
+    first = _first_source(recipe)
+    if isinstance(first, Binaries):
+        return first
+    misses = first
     published = () if recipe.only_built else prebuilt.archives(recipe.programs)
     target = cache_directory() / (prebuilt.cache_key(published) if published else build.cache_key(recipe))
     try:
@@ -149,7 +149,7 @@ def find(reporter: Reporter, recipe: build.Recipe = build.CONTROL_PLANE) -> Bina
     return found
 
 
-def _look(recipe: build.Recipe) -> "Binaries | list[_NotFound]":
+def _first_source(recipe: build.Recipe) -> "Binaries | list[_NotFound]":
     """Return the programs of the first complete and usable source, or the reason of each source."""
     programs = recipe.programs
     candidates: list[Binaries | _NotFound] = []

@@ -1,9 +1,11 @@
 """The stage preflight: whether hosts and versions match the site file."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
-from deployment.site import Site
-from deployment.stages import deepops, ontap
+from deployment import vulnerabilities
+from deployment.site import Finding, Site
+from deployment.stages import container_toolkit, deepops, driver, ontap
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.runtime import container_runtime
 from deployment.stages.words import count
@@ -15,6 +17,15 @@ class Preflight(StageDefinition):
     name: ClassVar[str] = "preflight"
     looks_only: ClassVar[bool] = True
 
+    def matrix_findings(self, site: Site) -> Iterator[Finding]:
+        yield from vulnerabilities.refusals(site)
+
+    def notes(self, site: Site) -> Iterator[str]:
+        yield from vulnerabilities.warnings(vulnerabilities.chosen(site))
+        if deepops.STAGE.is_in(site):
+            for warning in vulnerabilities.warnings(vulnerabilities.brought(site)):
+                yield f"{warning}. DeepOps {site.versions['deepops']} brings it"
+
     def variables(self, site: Site) -> Variables:
         lifs = site.get("storage", "ontap", "data_lifs", default=[])
         installs_kubernetes = deepops.STAGE.is_in(site)
@@ -25,6 +36,13 @@ class Preflight(StageDefinition):
             "preflight_storage_comes": ontap.STAGE.is_in(site),
             "preflight_upstream_dns": site.get("kubernetes", "upstream_dns"),
             "preflight_container_runtime": container_runtime(site) if installs_kubernetes else None,
+            "preflight_refused": vulnerabilities.rows("refused"),
+            "preflight_warned": vulnerabilities.rows("warned"),
+            "preflight_installed": [
+                *(["container_toolkit"] if container_toolkit.STAGE.is_in(site) else []),
+                *(["driver"] if driver.STAGE.is_in(site) else []),
+                *(["kubernetes", "containerd", "runc"] if installs_kubernetes else []),
+            ],
         }
 
     def host_variables(self, host: dict[str, Any]) -> Variables:

@@ -52,7 +52,7 @@ def test_the_matrix_is_printed_for_people_and_machines(site: SiteUnderTest) -> N
 @pytest.mark.parametrize(
     ("kubernetes", "reason"),
     [
-        ("1.33.1", "DRA driver 0.4.1 needs Kubernetes >=1.34.2, this is 1.33.1"),
+        ("1.33.11", "DRA driver 0.4.1 needs Kubernetes >=1.34.2, this is 1.33.11"),
         (
             "1.35.4",
             "jobs get GPUs by claims with Kubernetes >=1.36, this is 1.35.4, where that is alpha and off",

@@ -299,8 +299,9 @@ OWN = {
 
 
 def notes(plan: str) -> list[str]:
-    """The notes of a plan, but for what this machine lacks."""
-    return [line for line in re.findall(r"NOTE +(.*)", plan) if "on this machine" not in line]
+    """The notes of a plan, but for what this machine lacks and the releases that DeepOps brings."""
+    found = re.findall(r"NOTE +(.*)", plan)
+    return [line for line in found if "on this machine" not in line and not line.endswith(" brings it")]
 
 
 def judged(site: SiteUnderTest, text: str, says: str = "", at: str = "") -> None:

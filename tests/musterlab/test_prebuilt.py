@@ -34,7 +34,7 @@ class Mirror:
         self.list = folder / "list.yaml"
         folder.mkdir()
         monkeypatch.setattr(prebuilt, "_LIST", self.list)
-        monkeypatch.setattr(prebuilt.platform, "machine", lambda: "x86_64")
+        monkeypatch.setattr("platform.machine", lambda: "x86_64")
         self.archive(
             "server.tar.gz", {f"kubernetes/server/bin/{name}": name for name in (*SERVER, "kubelet")}
         )
@@ -150,7 +150,7 @@ def test_archives_are_used_only_for_their_programs(mirror: Mirror, monkeypatch: 
     assert prebuilt.archives(CONTROL_PLANE.programs)
     assert prebuilt.archives(("etcd",))[0].programs == ("etcd",)
     assert not prebuilt.archives(KUBE_SCHEDULER.programs)
-    monkeypatch.setattr(prebuilt.platform, "machine", lambda: "riscv64")
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
     assert not prebuilt.archives(CONTROL_PLANE.programs)
 
 

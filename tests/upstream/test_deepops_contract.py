@@ -127,6 +127,14 @@ def test_patch_releases_of_kubernetes_are_those_that_kubespray_has_checksums_of(
     assert set(MINORS[minor]) == {each for each in known if each.startswith(f"{minor}.")}
 
 
+@pytest.mark.parametrize(("software", "release"), ROW["brings"].items())
+def test_the_software_that_kubespray_brings_has_these_releases(
+    kubespray: Facts, software: str, release: str
+) -> None:
+    for minor in kubespray["resolved"].values():
+        assert f"/v{release}/" in minor[software]["url"]
+
+
 def test_no_minor_release_of_kubernetes_is_left_out(kubespray: Facts) -> None:
     assert set(MINORS) == {each.rpartition(".")[0] for each in kubespray["kubernetes"]["versions"]}
 

@@ -44,7 +44,7 @@ def debs(opened: "use.Bundle", root: Path, away: Path) -> list[str]:
     sources = opened.sources("ubuntu-22.04", str(host))
     options = packages.private_apt(away, sources, "amd64")
     run(["apt-get", *options, "update"])
-    names = ["nfs-common", "nvidia-container-toolkit=1.0.0-1"]
+    names = ["nfs-common", "nvidia-container-toolkit=1.20.0-1"]
     run(
         [
             "apt-get",

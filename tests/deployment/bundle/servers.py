@@ -171,7 +171,8 @@ def apt(net: Internet, prefix: str, packages: dict[str, str], scratch: Path, sig
         tree = scratch / name
         (tree / "DEBIAN").mkdir(parents=True)
         needs = f"Depends: {depends}\n" if depends else ""
-        control = f"Package: {name}\nVersion: 1.0.0-1\nArchitecture: amd64\nMaintainer: T <t@example.com>\n"
+        version = "1.20.0-1" if name == "nvidia-container-toolkit" else "1.0.0-1"  # an old toolkit is refused
+        control = f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: T <t@example.com>\n"
         control += f"{needs}Description: x\n"
         (tree / "DEBIAN" / "control").write_text(control)
         deb = scratch / f"{name}.deb"
@@ -179,7 +180,7 @@ def apt(net: Internet, prefix: str, packages: dict[str, str], scratch: Path, sig
             ["dpkg-deb", "--root-owner-group", "--build", tree, deb], check=True, capture_output=True
         )
         content = deb.read_bytes()
-        path = f"pool/{name}_1.0.0-1_amd64.deb"
+        path = f"pool/{name}_{version}_amd64.deb"
         net.files[f"{prefix}/{path}"] = content
         entries.append(f"{control}Filename: {path}\nSize: {len(content)}\nSHA256: {sha256(content)}\n")
     index = gzip.compress("\n".join(entries).encode(), mtime=0)

@@ -33,7 +33,7 @@ TRIDENT_ARCHIVE = b"trident installer" * 5000
 ROLES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "container_toolkit": (
         {
-            "container_toolkit_version": "1.0.0", "container_toolkit_package_revision": "1",
+            "container_toolkit_version": "1.20.0", "container_toolkit_package_revision": "1",
             "container_toolkit_repository": "https://nvidia.example.com/stable",
             "container_toolkit_key_url": "https://nvidia.example.com/gpgkey",
         },
@@ -150,7 +150,7 @@ def _world(net: Internet, root: Path) -> World:
     (site / "site.yml").write_text(yaml.safe_dump({
         "schema": 1, "name": "here", "hosts": {"gpu01": host}, "mirrors": mirrors,
         "versions": {
-            "kubernetes": "1.34.2", "deepops": "26.07", "trident": "26.06.0", "container_toolkit": "1.0.0",
+            "kubernetes": "1.34.2", "deepops": "26.07", "trident": "26.06.0", "container_toolkit": "1.20.0",
             "dra": "0.5.0",
         },
         "deepops": {"commit": commit},
@@ -169,8 +169,8 @@ def _flat(net: Internet, signer: servers.Signer) -> None:
     index = net.files.pop("/nvidia/stable/deb/dists/jammy/main/binary-amd64/Packages.gz")
     del net.files["/nvidia/stable/deb/dists/jammy/InRelease"]
     net.files["/nvidia/stable/deb/amd64/Packages.gz"] = index
-    net.files["/nvidia/stable/deb/amd64/pool/nvidia-container-toolkit_1.0.0-1_amd64.deb"] = net.files.pop(
-        "/nvidia/stable/deb/pool/nvidia-container-toolkit_1.0.0-1_amd64.deb"
+    net.files["/nvidia/stable/deb/amd64/pool/nvidia-container-toolkit_1.20.0-1_amd64.deb"] = net.files.pop(
+        "/nvidia/stable/deb/pool/nvidia-container-toolkit_1.20.0-1_amd64.deb"
     )
     plain = gzip.decompress(index)
     release = (

@@ -1,0 +1,87 @@
+"""Releases with published vulnerabilities: rows `refused` and `warned` of the matrix, and the releases of a site."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from packaging.version import Version
+
+from deployment import matrix
+from deployment.site import Finding, Site
+
+NAMES: Final = {
+    "container_toolkit": "NVIDIA's container toolkit",
+    "containerd": "containerd",
+    "driver": "driver",
+    "kubernetes": "Kubernetes",
+    "runc": "runc",
+}
+"""The software of the rows, as a reader knows it."""
+
+_FULL: Final = re.compile(r"[0-9]+([.][0-9]+){2,}")
+_LAST: Final = "99999"
+"""A release of a driver's branch above all others."""
+
+
+def rows(table: str) -> list[dict[str, Any]]:
+    """Return the rows of `refused` or `warned`, with every key: for the plan and for the roles."""
+    return [
+        {
+            "software": row["software"],
+            "name": NAMES[row["software"]],
+            "from": row.get("from", "0"),
+            "below": row["below"],
+            "take": row.get("take", f"{row['below']} or newer"),
+            "cve": row["cve"],
+            "source": row["source"],
+        }
+        for row in matrix.tables()[table]
+    ]
+
+
+def affecting(table: str, software: str, release: str) -> list[dict[str, Any]]:
+    """Return the rows of a table that name a release, as 1.17.7."""
+    version = Version(release)
+    return [
+        row
+        for row in rows(table)
+        if row["software"] == software and Version(row["from"]) <= version < Version(row["below"])
+    ]
+
+
+def sentence(found: Sequence[Mapping[str, Any]], release: str) -> str:
+    """Return one sentence for all rows that name a release of one software."""
+    cves = ", ".join(dict.fromkeys(cve for row in found for cve in row["cve"]))
+    sources = "; ".join(dict.fromkeys(row["source"] for row in found))
+    newest = max(found, key=lambda row: Version(row["below"]))
+    return f"{newest['name']} {release} has {cves}: take {newest['take']} ({sources})"
+
+
+def refusals(site: Site) -> Iterator[Finding]:
+    """Yield the releases of the site file that are refused."""
+    for software, release in chosen(site).items():
+        if _FULL.fullmatch(release) and (found := affecting("refused", software, release)):
+            yield Finding(("versions", software), sentence(found, release))
+
+
+def warnings(releases: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence for each release that is only warned of. A driver is known by its branch, as 570."""
+    for software, release in releases.items():
+        whole = f"{release}.{_LAST}" if software == "driver" else release
+        if found := affecting("warned", software, whole):
+            shown = f"branch {release}" if software == "driver" else release
+            yield sentence(found, shown)
+
+
+def chosen(site: Site) -> dict[str, str]:
+    """Return the releases that the site file names, by software."""
+    return {software: str(site.versions[software]) for software in NAMES if software in site.versions}
+
+
+def brought(site: Site) -> dict[str, str]:
+    """Return the releases that DeepOps' kubespray brings to the hosts of a site."""
+    row = matrix.deepops_row(site.versions.get("deepops", "")) or {}
+    releases: dict[str, str] = dict(row.get("brings", {}))
+    if site.get("kubernetes", "container_runtime") == "docker":
+        releases.pop("containerd", None)  # Docker has its own
+    return releases
