@@ -57,14 +57,14 @@ def sentence(found: Sequence[Mapping[str, Any]], release: str) -> str:
     return f"{newest['name']} {release} has {cves}: take {newest['take']} ({sources})"
 
 
-def refusals(site: Site) -> Iterator[Finding]:
+def refused_releases(site: Site) -> Iterator[Finding]:
     """Yield the releases of the site file that are refused."""
     for software, release in chosen(site).items():
         if _FULL.fullmatch(release) and (found := affecting("refused", software, release)):
             yield Finding(("versions", software), sentence(found, release))
 
 
-def warnings(releases: Mapping[str, str]) -> Iterator[str]:
+def warned_releases(releases: Mapping[str, str]) -> Iterator[str]:
     """Yield a sentence for each release that is only warned of. A driver is known by its branch, as 570."""
     for software, release in releases.items():
         whole = f"{release}.{_LAST}" if software == "driver" else release

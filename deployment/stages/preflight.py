@@ -18,12 +18,12 @@ class Preflight(StageDefinition):
     looks_only: ClassVar[bool] = True
 
     def matrix_findings(self, site: Site) -> Iterator[Finding]:
-        yield from vulnerabilities.refusals(site)
+        yield from vulnerabilities.refused_releases(site)
 
     def notes(self, site: Site) -> Iterator[str]:
-        yield from vulnerabilities.warnings(vulnerabilities.chosen(site))
+        yield from vulnerabilities.warned_releases(vulnerabilities.chosen(site))
         if deepops.STAGE.is_in(site):
-            for warning in vulnerabilities.warnings(vulnerabilities.brought(site)):
+            for warning in vulnerabilities.warned_releases(vulnerabilities.brought(site)):
                 yield f"{warning}. DeepOps {site.versions['deepops']} brings it"
 
     def variables(self, site: Site) -> Variables:
