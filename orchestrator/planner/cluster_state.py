@@ -64,10 +64,10 @@ class ClusterState:
         self.snapshot = snapshot
         if _same(before, after):
             return True
-        gone, come = _differing(before, after)
-        for name in {workload.id for workload in gone}:
+        removed, added = _differing(before, after)
+        for name in {workload.id for workload in removed}:
             self._strike(name)
-        for workload in come:
+        for workload in added:
             self._enter(workload)
         self._observe_neighbours()
         return True

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.actions.allocate import (
-    allocate_surplus,
+    allocate_over_fair_share,
     allocate_within_fair_share,
     allocate_within_quota,
 )
 from orchestrator.planner.actions.consolidate import consolidate
+from orchestrator.planner.actions.needless import cancel_needless_evictions
 from orchestrator.planner.actions.preempt import preempt
 from orchestrator.planner.actions.reclaim import (
     consolidate_or_reclaim_within_fair_share,
@@ -20,7 +21,6 @@ from orchestrator.planner.actions.reclaim import (
 )
 from orchestrator.planner.actions.remake import remake_lost_nominations
 from orchestrator.planner.actions.reserve import reserve, start_reserved
-from orchestrator.planner.actions.spare import spare_who_can_stay
 from orchestrator.planner.actions.unhealthy import (
     evict_double_holders,
     evict_hopeless_stale,
@@ -32,7 +32,7 @@ from orchestrator.planner.actions.withdraw import withdraw_broken
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.model import Binding, PendingReason, Plan, PodState, Snapshot, Workload
 from orchestrator.planner.obstacles import ClaimsOvertaken, Nominated
-from orchestrator.planner.preemption.nominations import restore_nominations, start_in_free_places
+from orchestrator.planner.preemption.nominations import restore_nominations, start_on_free_devices
 from orchestrator.planner.reasons.explainer import explain_all
 from orchestrator.planner.reasons.sentences import pending_reason
 from orchestrator.planner.seats import SeatState
@@ -52,12 +52,12 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("consolidate", "reclaim"), consolidate_or_reclaim_within_quota),
     (("allocate",), allocate_within_fair_share),
     (("consolidate", "reclaim"), consolidate_or_reclaim_within_fair_share),
-    (("allocate",), allocate_surplus),
+    (("allocate",), allocate_over_fair_share),
     (("consolidate",), consolidate),
     (("preempt",), preempt),
     (("start_reserved",), start_reserved),
-    (("consolidate", "reclaim", "preempt"), spare_who_can_stay),
-    (("nominations",), start_in_free_places),
+    (("consolidate", "reclaim", "preempt"), cancel_needless_evictions),
+    (("nominations",), start_on_free_devices),
     (("stale",), evict_stale),
     (("nominations",), withdraw_broken),
 )

@@ -82,8 +82,8 @@ class Budgets:
                 return False
             disruptions[indices[0]] = disruptions.get(indices[0], 0) + 1
         for index, count in disruptions.items():
-            gone = sum(index in self._of_pod.get(pod_id, ()) for pod_id in evicted)
-            if gone + count > self._budgets[index].allowed:
+            evicted_count = sum(index in self._of_pod.get(pod_id, ()) for pod_id in evicted)
+            if evicted_count + count > self._budgets[index].allowed:
                 self.in_the_way.add(self._budgets[index].name)
                 return False
         return True

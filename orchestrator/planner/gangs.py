@@ -56,9 +56,9 @@ def held_parts(workload: Workload) -> tuple[Chunk, list[Pod]]:
 
 def give_up_chunks(workload: Workload) -> list[Chunk]:
     """The groups of pods that can be evicted, least harm first: each elastic pod alone, then all of them."""
-    core, surplus = held_parts(workload)
-    everything = (*core, *surplus)
-    return [(pod,) for pod in reversed(surplus)] + ([everything] if everything else [])
+    core, elastic = held_parts(workload)
+    everything = (*core, *elastic)
+    return [(pod,) for pod in reversed(elastic)] + ([everything] if everything else [])
 
 
 def chunk_amounts(chunk: Collection[Pod]) -> Amounts:
@@ -162,40 +162,41 @@ def _start_tree(workload: Workload, root: SubGroup) -> list[Chunk]:
             growing.append(((False, 0), position, tuple(rest[: minimum - have])))
             rest, have = rest[minimum - have :], minimum
         for index, pod in enumerate(rest):
-            growing.append((_growth(have + index, minimum), position, (pod,)))
+            growing.append((_elastic_order(have + index, minimum), position, (pod,)))
     return chunks + [chunk for _, _, chunk in sorted(growing, key=lambda entry: entry[:2])]
 
 
 def _held_tree(workload: Workload, root: SubGroup) -> tuple[Chunk, list[Pod]]:
     allocated = _by_group(workload, PodState.ALLOCATED)
     core: list[Pod] = []
-    surplus: list[tuple[tuple[bool, int], int, Pod]] = []
-    spared = _spared(root, allocated)
+    elastic: list[tuple[tuple[bool, int], int, Pod]] = []
+    not_needed = _not_needed(root, allocated)
     for position, leaf in enumerate(leaves(root)):
-        minimum = 0 if leaf.name in spared else _leaf_minimum(leaf)
+        minimum = 0 if leaf.name in not_needed else _leaf_minimum(leaf)
         held = allocated.get(leaf.name, [])
         core += held[:minimum]
-        surplus += [
-            (_growth(minimum + index, minimum), position, pod) for index, pod in enumerate(held[minimum:])
+        elastic += [
+            (_elastic_order(minimum + index, minimum), position, pod)
+            for index, pod in enumerate(held[minimum:])
         ]
-    return tuple(core), [pod for _, _, pod in sorted(surplus, key=lambda entry: entry[:2])]
+    return tuple(core), [pod for _, _, pod in sorted(elastic, key=lambda entry: entry[:2])]
 
 
-def _growth(running: int, minimum: int) -> tuple[bool, int]:
+def _elastic_order(running: int, minimum: int) -> tuple[bool, int]:
     """The next group that grows: the one with the smallest portion of its minimum; one without a minimum is last."""
     return minimum == 0, running * 1_000_000 // max(1, minimum)
 
 
-def _spared(group: SubGroup, allocated: dict[str, list[Pod]]) -> set[str]:
+def _not_needed(group: SubGroup, allocated: dict[str, list[Pod]]) -> set[str]:
     """Leaves that the gang does not need, because enough others of the same group run."""
     if not group.children:
         return set()
     complete = [child for child in group.children if is_satisfied(child, allocated)]
     needed = complete[: _child_minimum(group)]
-    spared: set[str] = set()
+    not_needed: set[str] = set()
     for child in group.children:
         if child in needed or len(needed) < _child_minimum(group):
-            spared |= _spared(child, allocated)
+            not_needed |= _not_needed(child, allocated)
         else:
-            spared |= {leaf.name for leaf in leaves(child)}
-    return spared
+            not_needed |= {leaf.name for leaf in leaves(child)}
+    return not_needed

@@ -62,7 +62,7 @@ class QuotaReached:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelPromised:
+class ModelReserved:
     """A non-preemptible workload asks for GPUs of a model that quotas of others cover. As `QuotaReached`."""
 
     project: str
@@ -90,7 +90,7 @@ class GangIncomplete:
 
     present: int
     needed: int | None
-    leaving: int
+    terminating: int
     code: ClassVar[Waiting] = Waiting.INCOMPLETE_GANG
 
 
@@ -130,14 +130,14 @@ class Nominated:
     `charged` is set if the devices are free and only a limit or quota still charges such pods.
     """
 
-    promised: Amounts
+    requested: Amounts
     nodes: tuple[str, ...]
     charged: StillCharged | None = None
     code: ClassVar[Waiting] = Waiting.RELEASING
 
     def plus(self, other: "Nominated") -> "Nominated":
         """Both as one."""
-        first, second = self.promised, other.promised
+        first, second = self.requested, other.requested
         return Nominated(
             (first[0] + second[0], first[1] + second[1], first[2] + second[2]),
             tuple(dict.fromkeys((*self.nodes, *other.nodes))),

@@ -19,7 +19,7 @@ _BILLION = 1_000_000_000
 _WITHOUT_CLAIM = 1_000_000_000_000
 
 
-TurnKey = tuple[bool, bool, int, bool, int, int, int, int, str]
+PriorityKey = tuple[bool, bool, int, bool, int, int, int, int, str]
 QueueKey = tuple[int, int, int, str, str]
 
 
@@ -63,7 +63,7 @@ def is_over_share(figures: Figures, resources: Sequence[int] = EVERY_RESOURCE) -
     return is_divided
 
 
-def turn_key(
+def priority_key(
     figures: Figures,
     requested: Amounts,
     total: Amounts,
@@ -72,7 +72,7 @@ def turn_key(
     created_at_us: int,
     name: str,
     resources: Sequence[int] = EVERY_RESOURCE,
-) -> TurnKey:
+) -> PriorityKey:
     """Sort key of a project or department whose next workload asks for `requested`."""
     held = figures.held
     then = (held[0] + requested[0], held[1] + requested[1], held[2] + requested[2])
@@ -94,7 +94,7 @@ def turn_key(
     )
 
 
-class TurnOrder:
+class PriorityQueue:
     """Hands out pending workloads chunk by chunk; only the queues on the path of a change are weighed again.
 
     `next_chunk` is the next chunk of a workload, `stage` its progress: workloads below their minimum come before
@@ -116,7 +116,7 @@ class TurnOrder:
         self._queues: dict[str, list[tuple[QueueKey, Workload]]] = {}
         for workload in pending:
             self._queues.setdefault(workload.project, []).append((self._queue_key(workload), workload))
-        self._heaps: dict[str | None, list[tuple[TurnKey, str]]] = {}
+        self._heaps: dict[str | None, list[tuple[PriorityKey, str]]] = {}
         for name in sorted(self._queues):
             heapq.heapify(self._queues[name])
             self._enqueue_path(name)
@@ -166,9 +166,9 @@ class TurnOrder:
         heap = self._heaps.get(parent)
         return self._peek_leaf(heap[0][1]) if heap else None
 
-    def _key(self, name: str, head: Workload) -> TurnKey:
+    def _key(self, name: str, head: Workload) -> PriorityKey:
         project = self._ledger.tree.projects[name]
-        return turn_key(
+        return priority_key(
             self._ledger.figures(name, self._shares),
             chunk_amounts(self._next_chunk(head)),
             self._ledger.capacity,

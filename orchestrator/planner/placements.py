@@ -7,11 +7,11 @@ from orchestrator.planner.model import Pod
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A node and devices for a pod; `promised` when part of it is still being released."""
+    """A node and devices for a pod; `waits` when part of it is still being released."""
 
     node: str
     devices: tuple[int, ...]
-    promised: bool = False
+    waits: bool = False
 
 
 Placed = list[tuple[Pod, Placement]]

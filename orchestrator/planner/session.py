@@ -34,7 +34,7 @@ from orchestrator.planner.obstacles import (
     QuotaReached,
     StillCharged,
 )
-from orchestrator.planner.ordering import TurnOrder, workload_order
+from orchestrator.planner.ordering import PriorityQueue, workload_order
 from orchestrator.planner.placement.chunks import ChunkPlacer
 from orchestrator.planner.placement.placer import Placer
 from orchestrator.planner.placement.reservations import Reservations
@@ -118,27 +118,27 @@ class Session:
             built = self._built[build] = build(self)
         return cast("_Built", built)
 
-    def turns_left_over_first(self, waiting: Iterable[Workload]) -> Iterator[TurnOrder]:
+    def queues_left_over_first(self, waiting: Iterable[Workload]) -> Iterator[PriorityQueue]:
         """Yield the priority order of the workloads that the last decision did not reach, then that of the others."""
         workloads = list(waiting)
         first = [workload for workload in workloads if workload.id in self._left_over_before]
         if first:
-            yield self.turns(first)
+            yield self.priority_queue(first)
             workloads = [workload for workload in workloads if workload.id not in self._left_over_before]
-        yield self.turns(workloads)
+        yield self.priority_queue(workloads)
 
-    def next_turn(self, turns: TurnOrder) -> Workload | None:
+    def next_workload(self, queue: PriorityQueue) -> Workload | None:
         """Return the next workload in priority order; None after the last one, or when the action has used up its
         bound.
         """
-        workload = turns.pop()
-        if workload is not None and not self.work.take_turn():
+        workload = queue.pop()
+        if workload is not None and not self.work.count_workload():
             # They are stored and not dropped. They come first in the next decision, so the bound starves no
             # workload.
             while workload is not None:
                 self.left_over[workload.id] = None
-                turns.settle(workload.project)
-                workload = turns.pop()
+                queue.settle(workload.project)
+                workload = queue.pop()
         return workload
 
     def _nominated_pods(self) -> Iterator[tuple[Pod, int]]:
@@ -193,9 +193,9 @@ class Session:
         """Return the pods that the workload would start next; empty if none is pending."""
         return self.queues.next_chunk(workload.id)
 
-    def turns(self, waiting: Iterable[Workload]) -> TurnOrder:
+    def priority_queue(self, waiting: Iterable[Workload]) -> PriorityQueue:
         """Return the priority order of these workloads."""
-        return TurnOrder(
+        return PriorityQueue(
             self.ledger,
             self.shares,
             waiting,
@@ -203,15 +203,15 @@ class Session:
             lambda workload: self.queues.stage(workload.id),
         )
 
-    def has_turn_before(self, first: Workload, its: Chunk, second: Workload, chunk: Chunk) -> bool:
+    def precedes(self, first: Workload, its: Chunk, second: Workload, chunk: Chunk) -> bool:
         """Return whether `first` with the chunk `its` comes before `second` with `chunk` in the priority order of
         now.
         """
         chunks = {first.id: its, second.id: chunk}
-        turns = TurnOrder(
+        queue = PriorityQueue(
             self.ledger, self.shares, (first, second), lambda workload: chunks[workload.id], lambda _: 0
         )
-        return turns.pop() is first
+        return queue.pop() is first
 
     def running(self, project: str | None = None) -> list[Workload]:
         """Return the workloads with running pods, as decided so far: all, or those of one project."""
@@ -244,10 +244,10 @@ class Session:
             (workload, [pod for pod in workload.pods if pod.state is PodState.ALLOCATED])
             for workload in below
             if is_stale(workload, now_us, grace_seconds)
-            and not (self.queues.is_whole(workload) or self._has_all_places(workload))
+            and not (self.queues.is_whole(workload) or self._has_all_seats(workload))
         ]
 
-    def _has_all_places(self, workload: Workload) -> bool:
+    def _has_all_seats(self, workload: Workload) -> bool:
         """Return whether the pods that the gang needs run or have a seat on another node."""
         pods = (
             pod.in_state(PodState.ALLOCATED)
@@ -276,7 +276,7 @@ class Session:
     def _waits(self, workload: Workload, placed: Placed) -> bool:
         """Return whether the chunk, or an earlier seat of the workload, has to wait for terminating pods."""
         return (
-            any(placement.promised for _, placement in placed)
+            any(placement.waits for _, placement in placed)
             or self.seats.has(workload, SeatState.NOMINATED)
             or any(pod.state is PodState.PENDING for pod, _ in self.seats.placed(workload, SeatState.KEPT))
             or self.still_charged(workload, placed) is not None
@@ -304,7 +304,7 @@ class Session:
         """Give the pods these seats, which are on the ledger, from the time at which they are free."""
         if any(pod.state is PodState.PENDING and not self.seats.is_new(pod) for pod in workload.pods):
             nodes = tuple(dict.fromkeys(where.node for _, where in placed))
-            is_free = not any(where.promised for _, where in placed)
+            is_free = not any(where.waits for _, where in placed)
             charged = self.still_charged(workload, placed) if is_free else None
             nominated = Nominated(chunk_amounts([pod for pod, _ in placed]), nodes, charged)
             before = self.reasons.get(workload.id)
@@ -350,7 +350,7 @@ class Session:
         self.seats.place(workload, placed, SeatState.NEW)
         self.reasons.pop(workload.id, None)
 
-    def is_promised_now(self, pod: Pod) -> bool:
+    def is_newly_nominated(self, pod: Pod) -> bool:
         """Return whether the pod has a nomination of this decision, and none of an earlier one."""
         return pod.nominated_node is None and self.seats.is_nominated(pod)
 
@@ -403,7 +403,7 @@ class Session:
             if any(pod.state is PodState.PENDING for pod in current.pods):
                 self.refuse(workload, GangEvicted())
 
-    def promise(self, workload: Workload, placed: Placed) -> None:
+    def reserve_seats(self, workload: Workload, placed: Placed) -> None:
         """Reserve seats for evicted pods, so that their replacement pods start there."""
         waiting = {pod.id for pod in self.workload(workload.id).pods if pod.state is PodState.PENDING}
         moved = [(pod, where) for pod, where in placed if pod.id not in waiting]
@@ -413,7 +413,7 @@ class Session:
             self.nominate(self.workload(workload.id), again)
             self._queue_again(workload.id)
 
-    def end_useless_promises(self, name: str) -> tuple[Pod, ...]:
+    def end_useless_nominations(self, name: str) -> tuple[Pod, ...]:
         """Remove the reserved seats of a gang that is too small to start with them.
 
         Return its pods that ran and that this decision evicts, in the state before.
@@ -435,7 +435,7 @@ class Session:
             self._queue_again(name)
         return tuple(pod for pod in ran if pod.id in self.seats.evictions)
 
-    def spare(self, workload: Workload, chunk: Chunk) -> None:
+    def cancel_evictions(self, workload: Workload, chunk: Chunk) -> None:
         """Keep pods running that were to be evicted or migrated. On the ledger they run already."""
         for pod in chunk:
             self.seats.keep_running(pod)

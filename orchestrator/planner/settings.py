@@ -14,7 +14,7 @@ from typing import Final
 MAX_WORK: Final = 350_000
 """The default of `Settings.max_work`."""
 
-_LEAST_TURNS = 8
+_LEAST_WORKLOADS = 8
 """Minimum number of workloads that each action serves at any cost.
 
 On a large cluster, counting the nodes alone can use up the bound.
@@ -35,7 +35,7 @@ class Allowance:
     """The remaining work of an action (None: no bound) and the number of workloads that it has served."""
 
     left: int | None
-    turn_count: int = 0
+    workload_count: int = 0
 
 
 class WorkBound:
@@ -81,13 +81,13 @@ class WorkBound:
     def is_used_up(self) -> bool:
         """Whether the action has used its work and served its minimum of workloads."""
         current = self._current
-        if current.left is None or current.turn_count <= _LEAST_TURNS:
+        if current.left is None or current.workload_count <= _LEAST_WORKLOADS:
             return False
         return current.left < self._looked_at() - self._counted
 
-    def take_turn(self) -> bool:
+    def count_workload(self) -> bool:
         """Count one more workload that the action serves. Return false if the bound is reached."""
-        self._current.turn_count += 1
+        self._current.workload_count += 1
         return not self.is_used_up
 
 

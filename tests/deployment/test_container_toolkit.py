@@ -35,12 +35,12 @@ def _play(root: Path, part: str, *runs: tuple[Path, bool]) -> Result:
             "ansible.builtin.include_role": {"name": "container_toolkit", "tasks_from": part},
             "vars": {
                 "__container_toolkit_own_config": str(file),
-                "container_toolkit_envvar_when_unprivileged": may_stay,
+                "container_toolkit_envvar_when_unprivileged": may_keep_devices,
                 "container_toolkit_runtime": "none",
                 "container_toolkit_cdi": False,
             },
         }
-        for file, may_stay in runs
+        for file, may_keep_devices in runs
     ]
     playbook = root / "play.yml"
     playbook.write_text(

@@ -43,7 +43,7 @@ def takes_what_a_quota_covers(case: Case) -> bool:
     for name in tree.projects:
         mine = [each for each in snapshot.workloads if each.project == name]
         covered = coverage(filling_order(mine), tree.quota[name], tree.resources).covered
-        if expected_to_go(case) & {piece.workload.id for piece in covered}:
+        if expected_to_go(case) & {candidate.workload.id for candidate in covered}:
             return True
     return False
 

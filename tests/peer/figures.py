@@ -9,7 +9,7 @@ from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.ledger import Ledger
 from orchestrator.planner.accounting.quota import ProjectTree
 from orchestrator.planner.accounting.quota_checks import quota_violation
-from orchestrator.planner.accounting.shares import Claim, divide, divide_surplus, fair_shares
+from orchestrator.planner.accounting.shares import Claim, divide, divide_over_quota, fair_shares
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.cluster_state import ClusterState
 from orchestrator.planner.gangs import chunk_amounts
@@ -24,7 +24,7 @@ from orchestrator.planner.model import (
     Snapshot,
     Workload,
 )
-from orchestrator.planner.ordering import turn_key
+from orchestrator.planner.ordering import priority_key
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.rescheduling import MovePolicy
 from orchestrator.planner.preemption.victims import restores_quota
@@ -121,7 +121,7 @@ def one_resource(case: Case) -> bool:
 def surplus_of_one_resource(case: Case) -> bool:
     resource = case["resource"]
     guaranteed = {queue["id"]: exact(queue[resource]["fair_share"], resource) for queue in case["queues"]}
-    found, left = divide_surplus(
+    found, left = divide_over_quota(
         exact(case["total"], resource), claims(case, resource), guaranteed, granule(resource)
     )
     return agree(expected_shares(case, resource), found) and left == exact(
@@ -223,7 +223,7 @@ def can_reclaim(case: Case) -> bool:
     claim = session.workload(RECLAIMER)
     amounts = requested(case["reclaimer"]["requires"])
     tier = session.tier(claim, session.next_chunk(claim), levels=1)
-    found = tier is not EntitlementTier.SURPLUS and quota_violation(session.ledger, claim, amounts) is None
+    found = tier is not EntitlementTier.OVER_SHARE and quota_violation(session.ledger, claim, amounts) is None
     return found is bool(case["expected"]["result"])
 
 
@@ -293,7 +293,7 @@ def next_job(job: Case, smallest_gpu_mib: int | None) -> Amounts:
 def queue_order(case: Case) -> bool:
     total = requested(case["total"])
     keys = {
-        side: turn_key(
+        side: priority_key(
             figures(case[side]),
             next_job(case[f"{side}_next_job"], case["min_gpu_memory_mib"]),
             total,

@@ -654,8 +654,8 @@ def test_who_is_evicted_with_a_claim_could_stay_as_long_as_nobody_gets_its_devic
     session = Session(ClusterState(cluster.snapshot), ACTION_NAMES)
     runs, waits = session.workload("held"), session.workload("one")
     session.ledger.evict(runs, runs.pods[0])
-    assert session.placer.can_stay(runs.pods[0])
+    assert session.placer.can_keep_running(runs.pods[0])
     where = session.placer.find(waits, waits.pods[0])
     assert where is not None
     session.ledger.place(waits, waits.pods[0], where)
-    assert not session.placer.can_stay(runs.pods[0])
+    assert not session.placer.can_keep_running(runs.pods[0])

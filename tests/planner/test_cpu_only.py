@@ -7,7 +7,7 @@ import pytest
 from orchestrator.planner import plan
 from orchestrator.planner.accounting.amounts import Figures
 from orchestrator.planner.model import UNLIMITED, PodState, Request, Snapshot, Workload
-from orchestrator.planner.ordering import is_over_share, turn_key
+from orchestrator.planner.ordering import is_over_share, priority_key
 from orchestrator.planner.preemption.victims import restores_quota
 from tests.planner.builders import Cluster, node, project, workload
 
@@ -152,7 +152,7 @@ def test_gpus_over_the_share_do_not_put_a_project_last_for_cpus() -> None:
     assert not is_over_share(figures)
     without_claim = figures._replace(quota=(0, 0, 0), share=(1000, 0, 0))
     ahead, behind = (
-        turn_key(each, (0, CPU, 0), (8000, 8 * CPU, 0), priority=0, created_at_us=0, name="a")
+        priority_key(each, (0, CPU, 0), (8000, 8 * CPU, 0), priority=0, created_at_us=0, name="a")
         for each in (figures, without_claim)
     )
     assert ahead < behind

@@ -216,10 +216,10 @@ def test_every_set_of_victims_frees_each_missing_resource() -> None:
     other = on(workload("o", "b", 1000), "n1", 2)
     session = Session(ClusterState(snapshot(nodes, [project("b", 0)], *holders, other)))
     (account,) = session.ledger.nodes
-    pieces = Candidates(session).on(0)
+    candidates = Candidates(session).on(0)
     for count in (1, 2):
-        options, _ = minimal_options(account, Request(gpu_count=1, scalars=((HCA, count),)), pieces)
-        names = [sorted(piece.workload.id for piece in option.pieces) for option in options]
+        options, _ = minimal_options(account, Request(gpu_count=1, scalars=((HCA, count),)), candidates)
+        names = [sorted(candidate.workload.id for candidate in option.candidates) for option in options]
         assert sorted(names) == ([["h0"], ["h1"]] if count == 1 else [["h0", "h1"]])
 
 

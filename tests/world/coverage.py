@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Piece:
+class Candidate:
     """Pods of one workload that are covered together, or not."""
 
     workload: Workload
@@ -46,20 +46,20 @@ class Coverage:
         self._tree = tree
         self._shares = shares
         self._model_of = {node.name: node.gpu_model for node in snapshot.nodes}
-        self._own: dict[str, list[Piece]] = {name: [] for name in tree.projects}
+        self._own: dict[str, list[Candidate]] = {name: [] for name in tree.projects}
         for workload in snapshot.workloads:
             if workload.project in self._own:
-                self._own[workload.project] += _pieces(workload)
-        self._split: dict[str, tuple[list[Piece], list[Piece]]] = {}
+                self._own[workload.project] += _known_candidates(workload)
+        self._split: dict[str, tuple[list[Candidate], list[Candidate]]] = {}
         self._first: dict[str, set[str]] = {}
         for name in tree.projects:
             self._fill(name)
 
     def covered(self, name: str) -> set[str]:
         """The ids of the pods that the quota of this project or department covers."""
-        return {pod.id for piece in self._split[name][0] for pod in piece.pods}
+        return {pod.id for candidate in self._split[name][0] for pod in candidate.pods}
 
-    def borrowed(self, name: str) -> list[Piece]:
+    def borrowed(self, name: str) -> list[Candidate]:
         """What it does not cover."""
         return self._split[name][1]
 
@@ -75,8 +75,8 @@ class Coverage:
             if name != workload.project:
                 inside = NOTHING
                 for child in self._tree.children.get(name, ()):
-                    for piece in self._split[child][0]:
-                        inside = add(inside, total(piece.pods))
+                    for candidate in self._split[child][0]:
+                        inside = add(inside, total(candidate.pods))
                 if not within(inside, self._tree.quota(name)):
                     return False
             if name == up_to:
@@ -86,48 +86,52 @@ class Coverage:
     def _fill(self, name: str) -> None:
         if name in self._split:
             return
-        inside: list[Piece] = []
-        fair: list[Piece] = []
-        outside: list[Piece] = list(self._own[name])
+        inside: list[Candidate] = []
+        fair: list[Candidate] = []
+        outside: list[Candidate] = list(self._own[name])
         for child in self._tree.children.get(name, ()):
             self._fill(child)
             covered, borrowed = self._split[child]
             within_share = _divide([*covered, *borrowed], (self._shares.get(child, 0), None, None))[0]
             inside += covered
-            fair += [piece for piece in borrowed if piece in within_share]
-            outside += [piece for piece in borrowed if piece not in within_share]
+            fair += [candidate for candidate in borrowed if candidate in within_share]
+            outside += [candidate for candidate in borrowed if candidate not in within_share]
         ordered = [
-            piece
-            for pieces in (inside, fair, outside)
-            for piece in sorted(pieces, key=lambda piece: piece.order)
+            candidate
+            for candidates in (inside, fair, outside)
+            for candidate in sorted(candidates, key=lambda candidate: candidate.order)
         ]
         firm = self._covered_by_models(name, ordered)
-        ordered = [*firm, *(piece for piece in ordered if piece not in firm)]
+        ordered = [*firm, *(candidate for candidate in ordered if candidate not in firm)]
         self._split[name] = _divide(ordered, self._tree.quota(name))
         self._first[name] = _first(ordered, self._tree.quota(name))
 
-    def _covered_by_models(self, name: str, ordered: Sequence[Piece]) -> list[Piece]:
+    def _covered_by_models(self, name: str, ordered: Sequence[Candidate]) -> list[Candidate]:
         """What the quotas for GPU models cover, as far as the total quota has room for it."""
         left = {model: self._tree.model_quota(name, model) for model in self._tree.models}
         used, firm, without_core = NOTHING, [], set()
-        for piece in ordered:
+        for candidate in ordered:
             on: dict[str, int] = {}
-            for pod in piece.pods:
+            for pod in candidate.pods:
                 model = self._model_of.get(pod.node or pod.nominated_node or "", "")
                 if model in left and pod.request.gpu_milli:
                     on[model] = on.get(model, 0) + pod.request.gpu_milli
-            then = add(used, total(piece.pods))
+            then = add(used, total(candidate.pods))
             is_enough = bool(on) and all(amount <= left[model] for model, amount in on.items())
-            if is_enough and within(then, self._tree.quota(name)) and piece.workload.id not in without_core:
+            if (
+                is_enough
+                and within(then, self._tree.quota(name))
+                and candidate.workload.id not in without_core
+            ):
                 used = then
-                firm.append(piece)
+                firm.append(candidate)
                 left = {model: amount - on.get(model, 0) for model, amount in left.items()}
-            elif piece.is_core:
-                without_core.add(piece.workload.id)
+            elif candidate.is_core:
+                without_core.add(candidate.workload.id)
         return firm
 
 
-def _pieces(workload: Workload) -> list[Piece]:
+def _known_candidates(workload: Workload) -> list[Candidate]:
     # work that was promised a room is about to hold it, and fills the quota as if it did; while the pod is there that
     # it is promised to come back from, the promise is written on that one
     promised = [
@@ -137,38 +141,40 @@ def _pieces(workload: Workload) -> list[Piece]:
     if not running:
         return []
     if workload.groups is not None:
-        return [Piece(workload, tuple(running), is_core=True)]
+        return [Candidate(workload, tuple(running), is_core=True)]
     core, surplus = running[: workload.min_member], running[workload.min_member :]
     return [
-        Piece(workload, tuple(core), is_core=True),
-        *(Piece(workload, (pod,), is_core=False) for pod in surplus),
+        Candidate(workload, tuple(core), is_core=True),
+        *(Candidate(workload, (pod,), is_core=False) for pod in surplus),
     ]
 
 
-def _divide(pieces: Sequence[Piece], quota: tuple[int | None, ...]) -> tuple[list[Piece], list[Piece]]:
-    covered: list[Piece] = []
-    borrowed: list[Piece] = []
+def _divide(
+    candidates: Sequence[Candidate], quota: tuple[int | None, ...]
+) -> tuple[list[Candidate], list[Candidate]]:
+    covered: list[Candidate] = []
+    borrowed: list[Candidate] = []
     used: Amounts = NOTHING
     without_core: set[str] = set()
-    for piece in pieces:
-        then = add(used, total(piece.pods))
-        fits = within(then, quota) and piece.workload.id not in without_core
+    for candidate in candidates:
+        then = add(used, total(candidate.pods))
+        fits = within(then, quota) and candidate.workload.id not in without_core
         if fits:
             used = then
-        if fits or not piece.workload.preemptible:
-            covered.append(piece)
+        if fits or not candidate.workload.preemptible:
+            covered.append(candidate)
             continue
-        borrowed.append(piece)
-        if piece.is_core:
-            without_core.add(piece.workload.id)
+        borrowed.append(candidate)
+        if candidate.is_core:
+            without_core.add(candidate.workload.id)
     return covered, borrowed
 
 
-def _first(pieces: Sequence[Piece], quota: tuple[int | None, ...]) -> set[str]:
+def _first(candidates: Sequence[Candidate], quota: tuple[int | None, ...]) -> set[str]:
     """The ids of the pods that the quota covers before anything in the order does not fit."""
     used, pods = NOTHING, set()
-    for piece in pieces:
-        used = add(used, total(piece.pods))
+    for candidate in candidates:
+        used = add(used, total(candidate.pods))
         if within(used, quota):
-            pods |= {pod.id for pod in piece.pods}
+            pods |= {pod.id for pod in candidate.pods}
     return pods

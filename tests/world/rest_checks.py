@@ -120,7 +120,10 @@ class _Rest:
         now_us = self._snapshot.now_us
         if now_us and seconds and now_us < other.started_at_us + seconds * SECOND_US:
             return False
-        return any(pod in piece.pods and piece.workload is other for piece in self._coverage.borrowed(theirs))
+        return any(
+            pod in candidate.pods and candidate.workload is other
+            for candidate in self._coverage.borrowed(theirs)
+        )
 
     def _moves(self, workload: Workload, other: Workload) -> str:
         held_fast = not other.preemptible or self._is_held_fast(other) or other.id == workload.id

@@ -69,8 +69,8 @@ class ClaimLedger:
         self.doubles: dict[str, str] = {}
         self._claims: dict[str, ObservedClaim] = {}
         self._users: dict[str, int] = {}
-        self._leaving: dict[str, int] = {}
-        self._leaving_on: dict[str, dict[str, int]] = {}
+        self._releasing: dict[str, int] = {}
+        self._releasing_on: dict[str, dict[str, int]] = {}
         self._shared: dict[str, tuple[Allocation, int]] = {}
         self._joined: dict[str, int] = {}
         self._promised: set[str] = set()
@@ -160,7 +160,7 @@ class ClaimLedger:
         self._answers[pod.id, node.name] = (self._version, later, grants)
         return devices
 
-    def may_stay(self, node: Node, pod: Pod) -> bool:
+    def may_keep_devices(self, node: Node, pod: Pod) -> bool:
         """Whether the pod's claims can have their devices on its node beside those of others; if placed, they do."""
         missing: list[Claim] = []
         held: dict[str, list[DeviceId]] = {}
@@ -172,7 +172,7 @@ class ClaimLedger:
             if key in self._shared:
                 if _device_ids(self._shared[key][0]) != devices:
                     return False  # a claim has all its devices where its users are, and another one is on another node
-            elif self._is_leaving(key):
+            elif self._is_releasing(key):
                 missing.append(listed.claim)
                 held[key] = devices
         answer = self._allocate(NodePlace(node.name, node.labels), missing, held, later=True)
@@ -248,12 +248,12 @@ class ClaimLedger:
     def give_back(self, pod: Pod, sign: int) -> None:
         """Mark (`sign` 1) or unmark (-1) a pod with a node as terminating."""
         self._version += 1
-        on_node = self._leaving_on.setdefault(pod.node or "", {})
+        on_node = self._releasing_on.setdefault(pod.node or "", {})
         for key in pod.claims:
-            _add(self._leaving, key, sign)
+            _add(self._releasing, key, sign)
             _add(on_node, key, sign)
         if not on_node:
-            del self._leaving_on[pod.node or ""]
+            del self._releasing_on[pod.node or ""]
 
     def holds_on(self, pod: Pod, devices: Collection[DeviceId]) -> bool:
         """Whether a claim of the pod holds one of these devices, and not all of its users leave."""
@@ -262,7 +262,7 @@ class ClaimLedger:
             for key in pod.claims
             if (listed := self._claims.get(key)) is not None and listed.allocation is not None
             for result in listed.allocation.results
-            if not self._is_leaving(key)
+            if not self._is_releasing(key)
         )
 
     def granted(self, node: Node, pod: Pod) -> tuple[tuple[ClaimGrant, ...], tuple[int, ...]] | None:
@@ -338,12 +338,12 @@ class ClaimLedger:
         if key in self._shared:
             return self._shared[key][0]
         listed = self._claims.get(key)
-        return None if listed is None or self._is_leaving(key) else listed.allocation
+        return None if listed is None or self._is_releasing(key) else listed.allocation
 
-    def _is_leaving(self, key: str) -> bool:
+    def _is_releasing(self, key: str) -> bool:
         """Whether all pods that use the claim go; it may be reserved for others too that are not known here."""
         users = self._users.get(key, 0)
-        if not users or self._leaving.get(key, 0) < users or key in self._joined:
+        if not users or self._releasing.get(key, 0) < users or key in self._joined:
             return False
         listed = self._claims.get(key)
         return listed is None or len(listed.reserved_for) <= users
@@ -419,9 +419,9 @@ class ClaimLedger:
         ledger = self.allocator.ledger
         mark = ledger.checkpoint()
         if later:
-            for key in self._leaving_on.get(place.name, _NONE):
+            for key in self._releasing_on.get(place.name, _NONE):
                 listed = self._claims.get(key)
-                if listed is not None and listed.allocation is not None and self._is_leaving(key):
+                if listed is not None and listed.allocation is not None and self._is_releasing(key):
                     ledger.release(listed.allocation)
         answer = self.allocator.allocate(place, self.allocator.group(claims), among=among)
         ledger.rollback(mark)

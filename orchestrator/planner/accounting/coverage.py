@@ -35,47 +35,47 @@ class Victim:
 class Coverage:
     """The pods within the quota and the borrowed ones, each in the order in which the quota is filled.
 
-    `lent` has pods within the total quota but not within a quota for their GPU model, with that model. GPUs of
+    `other_model` has pods within the total quota but not within a quota for their GPU model, with that model. GPUs of
     another model would serve them as well.
     """
 
     covered: tuple[Victim, ...]
     borrowed: tuple[Victim, ...]
-    lent: tuple[Victim, ...] = ()
+    other_model: tuple[Victim, ...] = ()
 
 
 def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
     """Return the workloads as candidates: first the minimum of each, then its elastic pods one by one."""
     # Two stable sorts, as a key with a priority turned round is not made in C.
     by_age = sorted(workloads, key=_BY_AGE)
-    return _in_pieces(sorted(by_age, key=_by_priority))
+    return _as_candidates(sorted(by_age, key=_by_priority))
 
 
-def in_filling_order(pieces: Iterable[Victim]) -> list[Victim]:
+def in_filling_order(candidates: Iterable[Victim]) -> list[Victim]:
     """Return candidates of several projects in the order of a department's quota. Those of one workload keep their
     order.
     """
-    by_age = sorted(pieces, key=lambda piece: _BY_AGE(piece.workload))
-    return sorted(by_age, key=lambda piece: _by_priority(piece.workload))
+    by_age = sorted(candidates, key=lambda candidate: _BY_AGE(candidate.workload))
+    return sorted(by_age, key=lambda candidate: _by_priority(candidate.workload))
 
 
 def _by_priority(workload: Workload) -> tuple[bool, int]:
     return workload.preemptible, -workload.priority
 
 
-def _in_pieces(workloads: Iterable[Workload]) -> list[Victim]:
-    pieces: list[Victim] = []
+def _as_candidates(workloads: Iterable[Workload]) -> list[Victim]:
+    candidates: list[Victim] = []
     for workload in workloads:
-        core, surplus = held_parts(workload)
+        core, elastic = held_parts(workload)
         if core:
-            pieces.append(Victim(workload, core))
-        if surplus:
-            pieces += [Victim(workload, (pod,), is_core=False) for pod in surplus]
-    return pieces
+            candidates.append(Victim(workload, core))
+        if elastic:
+            candidates += [Victim(workload, (pod,), is_core=False) for pod in elastic]
+    return candidates
 
 
 def coverage(
-    pieces: Iterable[Victim],
+    candidates: Iterable[Victim],
     quota: Amounts,
     resources: Iterable[int] = EVERY_RESOURCE,
     model_quota: Mapping[str, int] | None = None,
@@ -87,30 +87,30 @@ def coverage(
     """
     remaining = list(quota)
     counted = tuple(resources)
-    ordered = list(pieces)
+    ordered = list(candidates)
     model_left = dict(model_quota or {})
     firm: Collection[int] = ()
     if model_left and model_of:
         firm = _firm(ordered, remaining, counted, model_left, model_of)
     covered: list[Victim] = []
     beyond: list[Victim] = []
-    lent: list[Victim] = []
+    other_model: list[Victim] = []
     stopped: set[str] = set()
-    for piece in ordered:
-        workload = piece.workload
-        fits = (firm and id(piece) in firm) or (
-            (piece.is_core or workload.id not in stopped) and _fill(remaining, piece, counted)
+    for candidate in ordered:
+        workload = candidate.workload
+        fits = (firm and id(candidate) in firm) or (
+            (candidate.is_core or workload.id not in stopped) and _fill(remaining, candidate, counted)
         )
         if fits or not workload.preemptible:
-            covered.append(piece)
-            if model_of is not None and id(piece) not in firm and workload.preemptible:
-                models = sorted({model_of(pod) for pod in piece.pods} & model_left.keys())
-                lent += [replace(piece, model=model) for model in models]
+            covered.append(candidate)
+            if model_of is not None and id(candidate) not in firm and workload.preemptible:
+                models = sorted({model_of(pod) for pod in candidate.pods} & model_left.keys())
+                other_model += [replace(candidate, model=model) for model in models]
             continue
-        beyond.append(piece)
-        if piece.is_core:
+        beyond.append(candidate)
+        if candidate.is_core:
             stopped.add(workload.id)
-    return Coverage(tuple(covered), tuple(beyond), tuple(lent))
+    return Coverage(tuple(covered), tuple(beyond), tuple(other_model))
 
 
 def covered_pods(
@@ -127,18 +127,18 @@ def covered_pods(
     order: Sequence[Victim]
     # Most projects hold no more than their quota, and many that borrow have none: then nothing has to be put in order.
     if all(sum(amounts) <= quota[resource] for resource, amounts in by_resource.items()):
-        order = _in_pieces(workloads)
+        order = _as_candidates(workloads)
     elif any(min(amounts, default=0) > quota[resource] for resource, amounts in by_resource.items()):
-        order = _in_pieces([workload for workload in workloads if not workload.preemptible])
+        order = _as_candidates([workload for workload in workloads if not workload.preemptible])
     else:
         order = coverage(filling_order(workloads), quota, resources).covered
     for victim in order:
         yield from victim.pods
 
 
-def _fill(remaining: list[int], piece: Victim, counted: Iterable[int]) -> bool:
+def _fill(remaining: list[int], candidate: Victim, counted: Iterable[int]) -> bool:
     """Subtract the candidate from the rest of the quota, if it fits. Return whether it does."""
-    pods = piece.pods
+    pods = candidate.pods
     held = pods[0].request.amounts if len(pods) == 1 else chunk_amounts(pods)
     for resource in counted:
         if held[resource] > remaining[resource]:
@@ -149,7 +149,7 @@ def _fill(remaining: list[int], piece: Victim, counted: Iterable[int]) -> bool:
 
 
 def _firm(
-    pieces: Iterable[Victim],
+    candidates: Iterable[Victim],
     remaining: list[int],
     counted: tuple[int, ...],
     model_left: dict[str, int],
@@ -160,17 +160,17 @@ def _firm(
     """
     firm: set[int] = set()
     stopped: set[str] = set()
-    for piece in pieces:
+    for candidate in candidates:
         on: dict[str, int] = {}
-        for pod in piece.pods:
+        for pod in candidate.pods:
             model = model_of(pod)
             if model in model_left and pod.request.gpu_milli:
                 on[model] = on.get(model, 0) + pod.request.gpu_milli
         enough = bool(on) and all(amount <= model_left[model] for model, amount in on.items())
-        if enough and piece.workload.id not in stopped and _fill(remaining, piece, counted):
+        if enough and candidate.workload.id not in stopped and _fill(remaining, candidate, counted):
             for model, amount in on.items():
                 model_left[model] -= amount
-            firm.add(id(piece))
-        elif piece.is_core:
-            stopped.add(piece.workload.id)
+            firm.add(id(candidate))
+        elif candidate.is_core:
+            stopped.add(candidate.workload.id)
     return firm

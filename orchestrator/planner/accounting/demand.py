@@ -103,17 +103,17 @@ class Demand:
             self._count_running(mine, types, pods[0], sign)
             return
         waiting = 0
-        leaving: list[Pod] = []
+        terminating: list[Pod] = []
         for pod in pods:
             if pod.state is PodState.ALLOCATED:
                 self._count_running(mine, types, pod, sign)
             elif pod.state is PodState.PENDING:
                 waiting += 1
             elif not pod.stuck:
-                leaving.append(pod)
-        replaced = sum(pod.replaced for pod in leaving)
-        leaving.sort(key=lambda pod: (not pod.replaced, pod.id))
-        for pod in leaving[max(replaced, waiting) :]:
+                terminating.append(pod)
+        replaced = sum(pod.replaced for pod in terminating)
+        terminating.sort(key=lambda pod: (not pod.replaced, pod.id))
+        for pod in terminating[max(replaced, waiting) :]:
             self._count_running(mine, types, pod, sign)
         for chunk in chunks:
             waiting -= len(chunk)

@@ -13,7 +13,7 @@ from orchestrator.planner.accounting.shares import Claim, divide, total_model_de
 from orchestrator.planner.gangs import Chunk, chunk_gpu_milli
 from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Node, Request, Workload
 from orchestrator.planner.node_sets import NodeSets, node_types_for
-from orchestrator.planner.obstacles import LimitReached, ModelPromised
+from orchestrator.planner.obstacles import LimitReached, ModelReserved
 
 
 def within_quota(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
@@ -32,7 +32,7 @@ def over_limit(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -
     return None
 
 
-def keeps_promises(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
+def keeps_model_quotas(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
     """Return whether all quotas for the model can still be served: non-preemptible pods must not borrow from them."""
     if workload.preemptible:
         return True
@@ -46,19 +46,19 @@ def keeps_promises(ledger: Ledger, workload: Workload, gpu_milli: int, model: st
         if parent is not None:
             above = ledger.model_non_preemptible.get((parent, model), 0) + gpu_milli
             total = max(tree.model_quota[parent, model], above)
-        promised = sum(
+        guaranteed = sum(
             max(tree.model_quota[child, model], ledger.model_non_preemptible.get((child, model), 0))
             for child in tree.children[parent]
             if child != name
         )
-        if promised + non_preemptible > total:
+        if guaranteed + non_preemptible > total:
             return False
     return True
 
 
 def may_take(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
     """Return whether the limits and the quotas for the model allow the workload that much more of it."""
-    return over_limit(ledger, workload, gpu_milli, model) is None and keeps_promises(
+    return over_limit(ledger, workload, gpu_milli, model) is None and keeps_model_quotas(
         ledger, workload, gpu_milli, model
     )
 
@@ -96,7 +96,7 @@ class GpuModels:
             return None
         return model
 
-    def violation(self, workload: Workload, chunk: Chunk) -> LimitReached | ModelPromised | None:
+    def violation(self, workload: Workload, chunk: Chunk) -> LimitReached | ModelReserved | None:
         """Why the project may not hold the chunk of the only model that it can run on."""
         model = self.bound(workload, chunk)
         requested = chunk_gpu_milli(chunk)
@@ -106,10 +106,10 @@ class GpuModels:
         if full is not None:
             held, limit = self._ledger.model_held.get((full, model), 0), self._tree.model_limit[full, model]
             return LimitReached(full, 0, requested=requested, held=held, limit=limit, model=model)
-        if keeps_promises(self._ledger, workload, requested, model):
+        if keeps_model_quotas(self._ledger, workload, requested, model):
             return None
         quota = self._tree.model_quota[workload.project, model]
-        return ModelPromised(workload.project, model, requested=requested, quota=quota)
+        return ModelReserved(workload.project, model, requested=requested, quota=quota)
 
 
 def model_shares(ledger: Ledger, demand: Mapping[tuple[str, str], int]) -> ModelAmounts:

@@ -220,7 +220,7 @@ class Ledger:
         self.model_terminating: dict[tuple[str, str], int] = {}
         self.non_preemptible_terminating = {name: [0, 0, 0] for name in tree.projects}
         self.releasing_nodes: dict[int, int] = {}
-        self.spare_nodes: set[int] = set()
+        self.nodes_with_free_gpus: set[int] = set()
         self.evicted: set[str] = set()
         self.version = 0
         self.max_free = (-1, 0, 0)
@@ -264,7 +264,7 @@ class Ledger:
                 else:  # as `_occupy`, but no index has read the node yet
                     account.occupy(pod.request, devices, workload.project, sign)
                     if account.position in self.releasing_nodes:
-                        self._note_spare(account)
+                        self._note_free_gpus(account)
                 if pod.state is PodState.RELEASING and not pod.stuck:
                     self._release(account, workload, pod, devices, sign)
             if pod.state is PodState.ALLOCATED:
@@ -341,11 +341,11 @@ class Ledger:
         if pod.id in self.evicted:
             return
         self._leave(workload, pod)
-        self._log.append(lambda: self._stay(workload, pod))
+        self._log.append(lambda: self._run_again(workload, pod))
 
-    def spare(self, workload: Workload, pod: Pod) -> None:
+    def unevict(self, workload: Workload, pod: Pod) -> None:
         """Take an eviction of this decision back."""
-        self._stay(workload, pod)
+        self._run_again(workload, pod)
         self._log.append(lambda: self._leave(workload, pod))
 
     def _leave(self, workload: Workload, pod: Pod) -> None:
@@ -357,7 +357,7 @@ class Ledger:
         if pod.claims:
             self.claims.give_back(pod, 1)
 
-    def _stay(self, workload: Workload, pod: Pod) -> None:
+    def _run_again(self, workload: Workload, pod: Pod) -> None:
         if pod.claims:
             self.claims.give_back(pod, -1)
         self.evicted.discard(pod.id)
@@ -379,7 +379,7 @@ class Ledger:
         if self.free is not None and account.idle_devices != before:
             self.free.move(account, before)
         if self.releasing_nodes and account.position in self.releasing_nodes:
-            self._note_spare(account)
+            self._note_free_gpus(account)
 
     def _release(
         self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], sign: int
@@ -396,14 +396,14 @@ class Ledger:
             self.releasing_nodes[account.position] = count
         else:
             self.releasing_nodes.pop(account.position, None)
-        self._note_spare(account)
+        self._note_free_gpus(account)
 
-    def _note_spare(self, account: NodeAccount) -> None:
-        """Update `spare_nodes`: nodes with releasing GPUs beyond nominations."""
+    def _note_free_gpus(self, account: NodeAccount) -> None:
+        """Update `nodes_with_free_gpus`: nodes with releasing GPUs beyond nominations."""
         if account.later_milli > 0 and account.position in self.releasing_nodes:
-            self.spare_nodes.add(account.position)
+            self.nodes_with_free_gpus.add(account.position)
         else:
-            self.spare_nodes.discard(account.position)
+            self.nodes_with_free_gpus.discard(account.position)
 
     def _charge(self, workload: Workload, request: Request, account: NodeAccount | None, sign: int) -> None:
         gpu, cpu, memory = request.amounts

@@ -138,7 +138,7 @@ class ProjectTree:
         self.limited: dict[str, tuple[str, ...]] = {
             name: tuple(filter(self._has_limit, lineage)) for name, lineage in self.lineage.items()
         }
-        self.promised_models = frozenset(model for (_, model), quota in self.model_quota.items() if quota)
+        self.models_with_quota = frozenset(model for (_, model), quota in self.model_quota.items() if quota)
         self.resources = (
             0,
             *(resource for resource in (1, 2) if any(bound[resource] < UNLIMITED for bound in bounds)),

@@ -76,7 +76,7 @@ def incomplete(workload: Workload) -> GangIncomplete:
     """Why a gang does not start for which not enough pods have been made."""
     present = sum(pod.state is not PodState.RELEASING for pod in workload.pods)
     needed = workload.min_member if workload.groups is None else None
-    return GangIncomplete(present, needed, leaving=len(workload.pods) - present)
+    return GangIncomplete(present, needed, terminating=len(workload.pods) - present)
 
 
 class Use(NamedTuple):

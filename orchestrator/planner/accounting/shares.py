@@ -49,17 +49,17 @@ def divide(total: int, claims: Sequence[Claim], unit: int = DEVICE_MILLI) -> dic
     shares = {
         claim.name: min(total if claim.quota >= UNLIMITED else claim.quota, claim.wanted) for claim in claims
     }
-    return divide_surplus(total - sum(shares.values()), claims, shares, unit)[0]
+    return divide_over_quota(total - sum(shares.values()), claims, shares, unit)[0]
 
 
-def divide_surplus(
-    surplus: int, claims: Sequence[Claim], guaranteed: Mapping[str, int], unit: int = DEVICE_MILLI
+def divide_over_quota(
+    remaining: int, claims: Sequence[Claim], guaranteed: Mapping[str, int], unit: int = DEVICE_MILLI
 ) -> tuple[dict[str, int], int]:
     """Add each project's portion beyond the quotas to its guarantee; return also the portion that no project may
     have.
     """
     shares = dict(guaranteed)
-    rest = max(0, surplus)
+    rest = max(0, remaining)
     buckets: dict[int, list[tuple[Claim, int]]] = {}
     for claim in claims:
         missing = claim.wanted - shares[claim.name]

@@ -16,7 +16,7 @@ class EntitlementTier(enum.IntEnum):
 
     GUARANTEED = 0
     FAIR = 1
-    SURPLUS = 2
+    OVER_SHARE = 2
 
 
 def tier(
@@ -39,7 +39,7 @@ def tier(
                 continue
             then = held[resource] + requested[resource]
             if then > max(quota[resource], share[resource]):
-                return EntitlementTier.SURPLUS
+                return EntitlementTier.OVER_SHARE
             if then > quota[resource]:
                 worst = EntitlementTier.FAIR
     return worst
@@ -60,7 +60,7 @@ def tier_with_model(
     Beyond the quota for the model it comes after those that have one. Beyond the total quota it has to stay within
     the fair share of the model as well.
     """
-    if model not in ledger.tree.promised_models or total is EntitlementTier.SURPLUS:
+    if model not in ledger.tree.models_with_quota or total is EntitlementTier.OVER_SHARE:
         return total
     worst = total
     for name in lineage:
@@ -68,6 +68,6 @@ def tier_with_model(
         if then <= ledger.tree.model_quota[name, model]:
             continue
         if total is EntitlementTier.FAIR and then > model_shares.get((name, model), 0):
-            return EntitlementTier.SURPLUS
+            return EntitlementTier.OVER_SHARE
         worst = EntitlementTier.FAIR
     return worst

@@ -38,14 +38,14 @@ def allocate_within_fair_share(session: Session) -> None:
         _allocate(session, EntitlementTier.FAIR)
 
 
-def allocate_surplus(session: Session) -> None:
+def allocate_over_fair_share(session: Session) -> None:
     """Place all other workloads that fit, after the entitled workloads had their evictions and migrations.
 
     Inside a project, an older workload is then preferred to younger ones that this decision started
     (`_prefer_older`).
     """
     with session.work.within(Allowance(None)):
-        _prefer_older(session, _allocate(session, EntitlementTier.SURPLUS))
+        _prefer_older(session, _allocate(session, EntitlementTier.OVER_SHARE))
 
 
 def _allocate(session: Session, level: EntitlementTier) -> Explainer:
@@ -64,10 +64,10 @@ def _allocate(session: Session, level: EntitlementTier) -> Explainer:
     # last free GPU before them, although its nominated GPU is of a node that they cannot use.
     ahead, behind = _by_queue(session.waiting_nominees(), pending)
     _start_elsewhere(session, ahead, level)
-    turns = session.turns(pending)
+    queue = session.priority_queue(pending)
     waiting: list[Workload] = []
     stuck: list[Workload] = []
-    while (workload := turns.pop()) is not None:
+    while (workload := queue.pop()) is not None:
         grown = None
         if session.tier(workload, session.next_chunk(workload)) <= level:
             grown = _start(session, workload, hopeless, explainer, level)
@@ -75,7 +75,7 @@ def _allocate(session: Session, level: EntitlementTier) -> Explainer:
             waiting.append(workload)
         elif not grown:
             stuck.append(workload)
-        turns.settle(workload.project, workload if grown and session.next_chunk(workload) else None)
+        queue.settle(workload.project, workload if grown and session.next_chunk(workload) else None)
     _start_elsewhere(session, _by_queue(behind, waiting)[0], level)
     for workload in stuck:
         rearranger.start(workload)
@@ -166,7 +166,7 @@ def _start(
     workload: Workload,
     hopeless: Hopeless,
     explainer: Explainer,
-    level: EntitlementTier = EntitlementTier.SURPLUS,
+    level: EntitlementTier = EntitlementTier.OVER_SHARE,
 ) -> bool | None:
     """Place the next chunk, or store why it does not fit. Return whether it is placed.
 
@@ -212,7 +212,7 @@ def _tier_as_placed(session: Session, workload: Workload, placed: Placed) -> Ent
     """
     ledger, tree = session.ledger, session.tree
     chunk = tuple(pod for pod, _ in placed)
-    if not tree.promised_models or session.models.bound(workload, chunk) is not None:
+    if not tree.models_with_quota or session.models.bound(workload, chunk) is not None:
         return EntitlementTier.GUARANTEED  # judged before it was placed
     on: dict[str, int] = {}
     checkpoint = ledger.checkpoint()

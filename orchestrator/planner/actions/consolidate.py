@@ -7,7 +7,7 @@ from orchestrator.planner.actions.evicting import (
     Hopeless,
     carry_out,
     may_evict_now,
-    promise_places,
+    nominate_victims,
     waiting_for,
 )
 from orchestrator.planner.gangs import chunk_amounts, chunk_gpu_milli
@@ -26,15 +26,15 @@ _WORK_PERCENT = 5
 
 def consolidate(session: Session) -> None:
     """Migrate pods for workloads that are within neither quota nor fair share, in priority order."""
-    waiting = can_consolidate_for(session, EntitlementTier.SURPLUS)
+    waiting = can_consolidate_for(session, EntitlementTier.OVER_SHARE)
     if not waiting:
         return
     session.work.allow(_WORK_PERCENT)
     consolidation = Consolidation(session)
-    for turns in session.turns_left_over_first(waiting):
-        while not consolidation.is_hopeless and (workload := session.next_turn(turns)) is not None:
+    for queue in session.queues_left_over_first(waiting):
+        while not consolidation.is_hopeless and (workload := session.next_workload(queue)) is not None:
             served = consolidation.move_for(workload)
-            turns.settle(workload.project, workload if served and session.next_chunk(workload) else None)
+            queue.settle(workload.project, workload if served and session.next_chunk(workload) else None)
 
 
 def can_consolidate_for(session: Session, level: EntitlementTier) -> list[Workload]:
@@ -120,7 +120,7 @@ def consolidate_for(
         hopeless.add(session, workload, chunk, ())
         return False
     carry_out(session, workload, *outcome)
-    promise_places(session, workload, outcome[0], policy.moved)
+    nominate_victims(session, workload, outcome[0], policy.moved)
     return True
 
 

@@ -54,13 +54,13 @@ def better_claims(
         if other.id not in suspended_ids:
             session.lift(other)
 
-    def goes_first(rival: Workload, theirs: Chunk) -> bool:
+    def is_ahead(rival: Workload, theirs: Chunk) -> bool:
         claim = session.tier(rival, theirs)
-        return claim < ours or (claim is ours and session.has_turn_before(rival, theirs, workload, chunk))
+        return claim < ours or (claim is ours and session.precedes(rival, theirs, workload, chunk))
 
     waiting = [(rival, session.next_chunk(rival)) for rival in _one_of_each_kind(session)]
     for rival, theirs in waiting:
-        if rival.project == workload.project or not theirs or not goes_first(rival, theirs):
+        if rival.project == workload.project or not theirs or not is_ahead(rival, theirs):
             continue
         if session.violation(rival, theirs) is not None:
             continue
@@ -109,19 +109,19 @@ def carry_out(
     session.grant(workload, placed, after_evictions=bool(losses))
 
 
-def promise_places(
-    session: Session, workload: Workload, losses: Losses, places: Mapping[str, Placed]
+def nominate_victims(
+    session: Session, workload: Workload, losses: Losses, placements: Mapping[str, Placed]
 ) -> None:
     """Nominate the victims of the workload to these placements, which are on the ledger, by workload of the victim.
 
     If a victim's gang is evicted for good, the nominations of its earlier migrated pods end. These pods are then
     evicted for this workload, no longer migrated for an earlier one.
     """
-    for name, placed in places.items():
-        session.promise(session.workload(name), placed)
+    for name, placed in placements.items():
+        session.reserve_seats(session.workload(name), placed)
     for victim, reason in losses:
         if not all(map(session.seats.is_nominated, victim.pods)):
-            moved = session.end_useless_promises(victim.workload.id)
+            moved = session.end_useless_nominations(victim.workload.id)
             for eviction in evictions_for(workload, [(Victim(victim.workload, moved), reason)]):
                 session.seats.evict(eviction)
 

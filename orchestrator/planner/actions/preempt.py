@@ -11,7 +11,7 @@ from orchestrator.planner.actions.evicting import (
     better_claims,
     carry_out,
     may_evict_now,
-    promise_places,
+    nominate_victims,
     waiting_for,
 )
 from orchestrator.planner.gangs import Chunk, chunk_amounts
@@ -20,7 +20,7 @@ from orchestrator.planner.obstacles import Overtaken
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placements import Placement
 from orchestrator.planner.preemption.arrangement import ArrangedSearches
-from orchestrator.planner.preemption.candidates import Candidates, Piece
+from orchestrator.planner.preemption.candidates import Candidate, Candidates
 from orchestrator.planner.preemption.node_options import Harm, Option
 from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.search import Outcome, preempt_for
@@ -47,17 +47,17 @@ class PriorityPolicy:
         """Return the project and the priority of the preemptor."""
         return ("preempt", workload.project, workload.priority)
 
-    def may_go(self, workload: Workload, piece: Piece) -> bool:
+    def may_go(self, workload: Workload, candidate: Candidate) -> bool:
         """Return whether the candidate is of the same project and lower priority, and has run for the minimum
         runtime.
         """
-        victim = piece.workload
-        if piece.is_move:
+        victim = candidate.workload
+        if candidate.is_move:
             return False
         if victim.project != workload.project or victim.priority >= workload.priority:
             return False
         seconds = self._session.tree.nearest(workload.project, preempt_min_runtime)
-        return not (piece.is_core and is_protected(victim, seconds, self._session.snapshot.now_us))
+        return not (candidate.is_core and is_protected(victim, seconds, self._session.snapshot.now_us))
 
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
@@ -73,11 +73,11 @@ class PriorityPolicy:
     def order(self, workload: Workload) -> Order:
         """Return the sort key of `victim_order`."""
         del workload
-        return lambda piece: (not piece.is_harmless, piece.order)
+        return lambda candidate: (not candidate.is_harmless, candidate.order)
 
-    def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
+    def falls_below_quota(self, workload: Workload, candidates: Sequence[Candidate]) -> bool:
         """Return false: the project gets the GPUs that it loses."""
-        del workload, pieces
+        del workload, candidates
         return False
 
     def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
@@ -120,10 +120,10 @@ def preempt(session: Session) -> None:
     selector = VictimSelector(session, session.once(Candidates), PriorityPolicy(session))
     hopeless = Hopeless()
     session.work.allow(20)
-    for turns in session.turns_left_over_first(urgent):
-        while (workload := session.next_turn(turns)) is not None:
+    for queue in session.queues_left_over_first(urgent):
+        while (workload := session.next_workload(queue)) is not None:
             started = preempt_lower_for(session, workload, selector, hopeless)
-            turns.settle(workload.project, workload if started and session.next_chunk(workload) else None)
+            queue.settle(workload.project, workload if started and session.next_chunk(workload) else None)
 
 
 def _lowest_priorities(session: Session, projects: Collection[str]) -> dict[str, int]:
@@ -178,7 +178,7 @@ def preempt_lower_for(
     # workload that comes after it.
     nominees = [other for other in granted if other.id in session.restored]
     _start_again(session, nominees)
-    promise_places(session, workload, losses, move_elsewhere(session, losses))
+    nominate_victims(session, workload, losses, move_elsewhere(session, losses))
     _start_again(session, [other for other in granted if other.id not in session.restored])
     return True
 
@@ -215,10 +215,10 @@ def _is_due_to_others(
     session.ledger.unplace(workload, placed)
     entitled = any(
         victim.workload.id not in moved
-        and session.tier(victim.workload, needed_pods(victim)) is not EntitlementTier.SURPLUS
+        and session.tier(victim.workload, needed_pods(victim)) is not EntitlementTier.OVER_SHARE
         for victim, _ in losses
     )
-    due = entitled and session.tier(workload, chunk) is EntitlementTier.SURPLUS
+    due = entitled and session.tier(workload, chunk) is EntitlementTier.OVER_SHARE
     off_ledger = list(suspended)
     for other, where in elsewhere:
         if other.project == workload.project:

@@ -20,7 +20,7 @@ from orchestrator.planner.actions.evicting import (
     Hopeless,
     carry_out,
     may_evict_now,
-    promise_places,
+    nominate_victims,
     waiting_for,
 )
 from orchestrator.planner.gangs import chunk_amounts
@@ -85,7 +85,7 @@ class Reclaim:
         """
         if losses := self._displaced.pop(name, None):
             moved = move_elsewhere(self._session, losses)
-            promise_places(self._session, self._session.workload(name), losses, moved)
+            nominate_victims(self._session, self._session.workload(name), losses, moved)
 
 
 def _may_reclaim(session: Session, workload: Workload, level: EntitlementTier) -> bool:
@@ -216,7 +216,9 @@ class MovesWithinQuota:
     def _carry_out(self, workload: Workload, policy: MovePolicy, outcome: Outcome) -> Losses:
         carry_out(self._session, workload, *outcome)
         losses = outcome[0]
-        promise_places(self._session, workload, [entry for entry in losses if entry[0].is_move], policy.moved)
+        nominate_victims(
+            self._session, workload, [entry for entry in losses if entry[0].is_move], policy.moved
+        )
         return [entry for entry in losses if not entry[0].is_move]
 
 
@@ -244,13 +246,13 @@ def _consolidate_or_reclaim(
     # Migrations have their own share of the work, so that failing searches leave enough for the evictions.
     part_of_moves = session.work.part(moves_percent)
     waiting = [*moves, *(workload for workload in takes if workload.id not in movable)]
-    for turns in session.turns_left_over_first(waiting):
-        while (workload := session.next_turn(turns)) is not None:
+    for queue in session.queues_left_over_first(waiting):
+        while (workload := session.next_workload(queue)) is not None:
             served = False
             # An earlier workload can have used up the quota. Then a later tier serves this one.
             if workload.id in movable and session.tier(workload, session.next_chunk(workload)) <= level:
                 with session.work.within(part_of_moves):
-                    served = session.work.take_turn() and consolidation.move_for(workload)
+                    served = session.work.count_workload() and consolidation.move_for(workload)
             served = served or (workload.id in taking and reclaim.evict_for(workload))
-            turns.settle(workload.project, workload if served and session.next_chunk(workload) else None)
+            queue.settle(workload.project, workload if served and session.next_chunk(workload) else None)
     reclaim.finish()

@@ -7,7 +7,7 @@ nominated GPUs that is free.
 
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.actions.consolidate import consolidate_for
-from orchestrator.planner.actions.evicting import Hopeless, promise_places
+from orchestrator.planner.actions.evicting import Hopeless, nominate_victims
 from orchestrator.planner.actions.preempt import PriorityPolicy, preempt_lower_for
 from orchestrator.planner.actions.reclaim import MovesWithinQuota, reclaim_for
 from orchestrator.planner.model import PodState, Workload
@@ -35,7 +35,7 @@ def remake_lost_nominations(session: Session) -> None:
     session.work.allow(_WORK_PERCENT)
     reclaim = VictimSelector(session, session.once(Candidates), ReclaimPolicy(session))
     for workload in sorted(lost, key=lambda workload: (workload.created_at_us, workload.id)):
-        if not session.work.take_turn():
+        if not session.work.count_workload():
             return
         if not _fits(session, workload):
             _remake(session, session.workload(workload.id), reclaim)
@@ -64,10 +64,10 @@ def _remake(session: Session, workload: Workload, reclaim: VictimSelector) -> bo
         return True
     tier = session.tier(workload, session.next_chunk(workload), levels=1)
     moving = MovesWithinQuota(session)
-    if tier is not EntitlementTier.SURPLUS:
+    if tier is not EntitlementTier.OVER_SHARE:
         losses = reclaim_for(session, workload, reclaim, Hopeless(), moving)
         if losses is not None:
-            promise_places(session, workload, losses, move_elsewhere(session, losses))
+            nominate_victims(session, workload, losses, move_elsewhere(session, losses))
             return True
     lower = VictimSelector(session, candidates, PriorityPolicy(session))
     return preempt_lower_for(session, workload, lower, Hopeless())

@@ -17,7 +17,7 @@ from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota import preempt_min_runtime
 from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
-from orchestrator.planner.actions.evicting import carry_out, promise_places, waiting_for
+from orchestrator.planner.actions.evicting import carry_out, nominate_victims, waiting_for
 from orchestrator.planner.gangs import Chunk, chunk_amounts, chunk_gpu_milli, give_up_chunks
 from orchestrator.planner.model import (
     CAPACITY_REASONS,
@@ -32,7 +32,7 @@ from orchestrator.planner.model import (
 from orchestrator.planner.ordering import workload_order
 from orchestrator.planner.placement.reservations import Reservation, ReservedCapacity
 from orchestrator.planner.placements import Placed
-from orchestrator.planner.preemption.candidates import Candidates, Piece
+from orchestrator.planner.preemption.candidates import Candidate, Candidates
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.rescheduling import move_elsewhere
 from orchestrator.planner.preemption.search import preempt_for
@@ -70,10 +70,10 @@ def reserve(session: Session) -> None:
     if not starving_since_us(session, _NOBODY):
         return
     starving = [workload for workload in session.pending() if _is_starving(session, workload)]
-    turns = session.turns(starving)
+    queue = session.priority_queue(starving)
     tries = 0
     endings: list[Ending] | None = None
-    while tries < _MAX_TRIES and (workload := turns.pop()) is not None:
+    while tries < _MAX_TRIES and (workload := queue.pop()) is not None:
         chunk = session.next_chunk(workload)
         tier, limited = _claim(session, workload, chunk)
         if tier is not None:
@@ -86,7 +86,7 @@ def reserve(session: Session) -> None:
                 session.reservations.add(reservation)
                 if sum(1 for _ in session.reservations) >= _MAX_RESERVATIONS:
                     return
-        turns.settle(workload.project)
+        queue.settle(workload.project)
 
 
 def start_reserved(session: Session) -> None:
@@ -100,37 +100,37 @@ def start_reserved(session: Session) -> None:
     ]:
         workload = session.workload(reservation.workload.id)
         chunk = session.next_chunk(workload)
-        lent = {victim.workload.id for victim in _lent_inside(session, workload)}
-        if not lent:
+        backfilled = {victim.workload.id for victim in _backfilled_inside(session, workload)}
+        if not backfilled:
             continue  # other projects are reclaimed from by the usual rules
-        selector = VictimSelector(session, session.once(Candidates), ReservationPolicy(session, lent))
+        selector = VictimSelector(session, session.once(Candidates), ReservationPolicy(session, backfilled))
         outcome = preempt_for(session, workload, chunk, selector)
         if outcome is None:
             continue
         moved = move_elsewhere(session, outcome[0])
         carry_out(session, workload, *outcome)
-        promise_places(session, workload, outcome[0], moved)
+        nominate_victims(session, workload, outcome[0], moved)
 
 
 class ReservationPolicy(ReclaimPolicy):
     """Inside the project, backfilled workloads are candidates. In other projects, the rules of reclaim apply.
 
-    `lent` has the ids of the backfilled workloads of the project.
+    `backfilled` has the ids of the backfilled workloads of the project.
     """
 
-    def __init__(self, session: Session, lent: Collection[str]) -> None:
+    def __init__(self, session: Session, backfilled: Collection[str]) -> None:
         super().__init__(session)
-        self._lent = lent
+        self._backfilled = backfilled
 
     def key(self, workload: Workload) -> tuple[object, ...]:
         """Return the workload as the key: its backfilled workloads are candidates for it alone."""
         return ("reservation", workload.id)
 
-    def may_go(self, workload: Workload, piece: Piece) -> bool:
+    def may_go(self, workload: Workload, candidate: Candidate) -> bool:
         """Return whether the candidate is backfilled, or can be reclaimed."""
-        if piece.project == workload.project:
-            return piece.workload.id in self._lent and not piece.is_move
-        return super().may_go(workload, piece)
+        if candidate.project == workload.project:
+            return candidate.workload.id in self._backfilled and not candidate.is_move
+        return super().may_go(workload, candidate)
 
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
@@ -140,9 +140,9 @@ class ReservationPolicy(ReclaimPolicy):
             workload, requested, project, frees_gpus=frees_gpus
         )
 
-    def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
+    def falls_below_quota(self, workload: Workload, candidates: Sequence[Candidate]) -> bool:
         """Return whether another project would fall below its quota. The own project gets the GPUs that it loses."""
-        others = [piece for piece in pieces if piece.project != workload.project]
+        others = [candidate for candidate in candidates if candidate.project != workload.project]
         return bool(others) and super().falls_below_quota(workload, others)
 
     def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
@@ -180,7 +180,7 @@ def _claim(session: Session, workload: Workload, chunk: Chunk) -> tuple[Entitlem
     violation_found = violation(session.ledger, workload, requested)
     claim = session.tier(workload, chunk)
     session.ledger.rollback(checkpoint)
-    return (None if violation_found is not None or claim is EntitlementTier.SURPLUS else claim), limited
+    return (None if violation_found is not None or claim is EntitlementTier.OVER_SHARE else claim), limited
 
 
 def _evict_on_ledger(session: Session, workloads: Iterable[Workload]) -> None:
@@ -303,11 +303,11 @@ def _steps(first: int, most: int) -> Iterator[int]:
 
 def _yielding(session: Session, workload: Workload) -> Amounts:
     """Return the amounts of the backfilled pods of the project that the scheduler can evict for the workload."""
-    pods = {pod.id: pod for victim in _lent_inside(session, workload) for pod in victim.pods}
+    pods = {pod.id: pod for victim in _backfilled_inside(session, workload) for pod in victim.pods}
     return chunk_amounts(pods.values())
 
 
-def _lent_inside(session: Session, workload: Workload) -> Iterator[Victim]:
+def _backfilled_inside(session: Session, workload: Workload) -> Iterator[Victim]:
     """Yield the backfilled candidates of the project, in victim order.
 
     These are preemptible workloads behind this one in the queue that started after it began to starve.
@@ -325,8 +325,8 @@ def _lent_inside(session: Session, workload: Workload) -> Iterator[Victim]:
             or is_protected(other, seconds, session.snapshot.now_us)
         ):
             continue
-        *surplus, everything = give_up_chunks(other)
-        on_loan += [Victim(other, part, is_core=False) for part in surplus]
+        *elastic, everything = give_up_chunks(other)
+        on_loan += [Victim(other, part, is_core=False) for part in elastic]
         on_loan.append(Victim(other, everything))
     now_us = session.snapshot.now_us
     yield from sorted(on_loan, key=lambda victim: victim_order(victim, gpu_ns_since_start(victim, now_us)))

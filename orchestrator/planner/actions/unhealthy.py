@@ -92,7 +92,7 @@ def _move(session: Session, workload: Workload, struck: Sequence[tuple[Pod, str]
         return
     session.take(_eviction(workload, pod, why) for pod in victim.pods)
     for placed in moved.values():
-        session.promise(session.workload(workload.id), placed)
+        session.reserve_seats(session.workload(workload.id), placed)
 
 
 def _is_due_to_others(session: Session, workload: Workload, pods: Sequence[Pod], placed: Placed) -> bool:
@@ -143,8 +143,8 @@ def _together(workload: Workload, struck: Sequence[Pod]) -> tuple[Pod, ...]:
             for pod in workload.pods
             if pod.id in hit or (pod.state is PodState.ALLOCATED and not keys.isdisjoint(pod.claims))
         ]
-    gone = {pod.id for pod in struck}
-    rest = tuple(pod for pod in workload.pods if pod.id not in gone)
+    struck_ids = {pod.id for pod in struck}
+    rest = tuple(pod for pod in workload.pods if pod.id not in struck_ids)
     if has_gang(workload.with_pods(rest)):
         return tuple(struck)
     return tuple(pod for pod in workload.pods if pod.state is PodState.ALLOCATED)
@@ -184,7 +184,7 @@ def _evict(session: Session, *, only_hopeless: bool) -> None:
         for pod in survivors:
             session.ledger.evict(workload, pod)
         session.take(Eviction(pod.id, workload.id, workload.id, STALE_RULE, message) for pod in survivors)
-        session.end_useless_promises(workload.id)
+        session.end_useless_nominations(workload.id)
 
 
 def evict_double_holders(session: Session) -> None:

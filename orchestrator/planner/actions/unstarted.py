@@ -30,7 +30,7 @@ def evict_unstarted(session: Session) -> None:
             session.ledger.evict(workload, pod)
         message = _message(workload, late[0], timeout_seconds)
         session.take(Eviction(pod.id, workload.id, workload.id, RULE, message) for pod in victims)
-        session.end_useless_promises(workload.id)
+        session.end_useless_nominations(workload.id)
 
 
 def _seconds_late(session: Session, pod: Pod, timeout_seconds: int) -> int:

@@ -50,7 +50,7 @@ class Placer:
         self._spread = spread
         self._failures = failures
         self._avoided: dict[str, NodeSet] = {}
-        self._models, self._promised = ledger.tree.models, ledger.tree.promised_models
+        self._models, self._models_with_quota = ledger.tree.models, ledger.tree.models_with_quota
         self._reservations = reservations
         self._node_sets = node_sets
         self.looked_at = 0
@@ -93,7 +93,7 @@ class Placer:
         """Return devices that stay shared and have enough free after terminating pods have ended, on the first such
         node.
         """
-        for position in sorted(self.ledger.spare_nodes):
+        for position in sorted(self.ledger.nodes_with_free_gpus):
             account = self.ledger.nodes[position]
             if positions is not None and position not in positions:
                 continue
@@ -115,7 +115,7 @@ class Placer:
             if not self._leaves_reserved(account, workload, pod, devices, later=True):
                 continue
             if self._may_have(account, pod, devices, later=True):
-                return Placement(account.node.name, devices, promised=True)
+                return Placement(account.node.name, devices, waits=True)
         return None
 
     def _may_have(self, account: NodeAccount, pod: Pod, devices: tuple[int, ...], *, later: bool) -> bool:
@@ -145,7 +145,7 @@ class Placer:
             return self._keep_by_claims(account, pod, where.devices, now=now)
         return self._keep_devices(account, request, where.devices, now=now)
 
-    def stay(self, workload: Workload, pod: Pod) -> Placement | None:
+    def original_placement(self, workload: Workload, pod: Pod) -> Placement | None:
         """Return the placement where the pod ran, with the same devices; None if others get them. It may have to
         wait.
 
@@ -156,9 +156,9 @@ class Placer:
             return self.keep(workload, pod, Placement(pod.node or "", pod.devices), is_home=True)
         if not self._takes_back(account, workload, pod) or not self._may_take(account, workload, pod):
             return None
-        return Placement(account.node.name, pod.devices, promised=True) if self.can_stay(pod) else None
+        return Placement(account.node.name, pod.devices, waits=True) if self.can_keep_running(pod) else None
 
-    def can_stay(self, pod: Pod) -> bool:
+    def can_keep_running(self, pod: Pod) -> bool:
         """Return whether an evicted pod could keep running beside all nominations.
 
         The taints and constraints of its node do not matter, as the pod runs there already.
@@ -169,7 +169,7 @@ class Placer:
         neighbours = self.ledger.neighbours
         if neighbours is not None and not neighbours.is_bearable(pod, account.position):
             return False
-        if pod.claims and not self.ledger.claims.may_stay(account.node, pod):
+        if pod.claims and not self.ledger.claims.may_keep_devices(account.node, pod):
             return False
         if pod.claims and account.node.published_gpus:
             share = account.share_milli(pod.request)
@@ -191,7 +191,7 @@ class Placer:
         if account.lost and not _spares_lost(account, devices, later=True):
             return None
         now = now and (not account.lost or _spares_lost(account, devices, later=False))
-        return Placement(account.node.name, devices, promised=not now)
+        return Placement(account.node.name, devices, waits=not now)
 
     def _keep_by_claims(
         self, account: NodeAccount, pod: Pod, reserved: tuple[int, ...], *, now: bool
@@ -201,7 +201,7 @@ class Placer:
             where = self._keep_devices(account, pod.request, reserved, now=now)
             if where is None:
                 return None
-            now = not where.promised
+            now = not where.waits
         times = (False, True) if now else (True,)
         # The pod's own devices come before others that are free now, even if it must wait: others may be
         # nominated.
@@ -213,7 +213,7 @@ class Placer:
             if devices is not None:
                 if has_plugin_gpus(account, pod.request):
                     devices = reserved
-                return Placement(account.node.name, devices, promised=later)
+                return Placement(account.node.name, devices, waits=later)
         return None
 
     def _devices_for(
@@ -330,14 +330,14 @@ class Placer:
                 continue
             if not self._may_take(account, workload, pod):
                 continue
-            lent = self._is_promised(account, workload, pod)
-            if lent and second is not None:
+            is_of_others = self._is_model_of_others(account, workload, pod)
+            if is_of_others and second is not None:
                 continue
             devices = self._devices_for(account, workload.project, pod, later=later)
             if devices is None or not self._leaves_reserved(account, workload, pod, devices, later=later):
                 continue
-            placement = Placement(account.node.name, devices, promised=later)
-            if not lent:
+            placement = Placement(account.node.name, devices, waits=later)
+            if not is_of_others:
                 return placement
             second = placement
         return second
@@ -357,9 +357,9 @@ class Placer:
         """Return whether the reservations of other workloads on the node are kept, or allow the pod."""
         return not self._reservations or self._reservations.lets(account, workload, pod, devices, later=later)
 
-    def _is_promised(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
+    def _is_model_of_others(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
         """Return whether other projects have a quota for the node's GPU model, so that any other node is better."""
-        if account.model not in self._promised or not pod.request.gpu_milli:
+        if account.model not in self._models_with_quota or not pod.request.gpu_milli:
             return False
         return not within_quota(self.ledger, workload, pod.request.gpu_milli, account.model)
 
@@ -367,7 +367,7 @@ class Placer:
         nodes, request, neighbours = self.ledger.nodes, pod.request, self.ledger.neighbours
         if later:
             need = request.gpu_count * DEVICE_MILLI
-            known: Iterable[int] = self.ledger.spare_nodes if need else self.ledger.releasing_nodes
+            known: Iterable[int] = self.ledger.nodes_with_free_gpus if need else self.ledger.releasing_nodes
             if neighbours is not None and neighbours.concerns(pod):
                 known = range(len(nodes))  # a pod that terminates on another node may keep it away until then
             return [
@@ -425,8 +425,8 @@ class Placer:
             if choice is None:
                 continue
             foreign, free, _ = choice[0]
-            lent = self._is_promised(account, workload, pod)
-            rank = lent if scores is None else lent * _MAX_SCORE - scores[position]
+            is_of_others = self._is_model_of_others(account, workload, pod)
+            rank = is_of_others if scores is None else is_of_others * _MAX_SCORE - scores[position]
             key = (rank, foreign, free, account.idle_devices, account.position)
             if best is not None and key >= best[0]:
                 continue
@@ -438,7 +438,7 @@ class Placer:
                 chosen = by_claims
             if self._leaves_reserved(account, workload, pod, chosen, later=later):
                 best = (key, account, chosen)
-        return None if best is None else Placement(best[1].node.name, best[2], promised=later)
+        return None if best is None else Placement(best[1].node.name, best[2], waits=later)
 
 
 def _spares_lost(account: NodeAccount, devices: tuple[int, ...], *, later: bool) -> bool:

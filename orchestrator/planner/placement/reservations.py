@@ -141,20 +141,20 @@ class Reservations:
             return True  # it starts in this decision, and its nodes are free
         if workload.project == ours.project:
             ahead = workload_order(workload) < workload_order(ours)
-            return ahead or self._goes_in_time(workload, pod, reservation)
+            return ahead or self._ends_or_is_evicted_in_time(workload, pod, reservation)
         if self._ends_in_time(pod, reservation):
             return True
         claim = self._tier(workload, (pod,))
         if claim < reservation.tier:
             return True
         protected = self._ledger.tree.nearest(workload.project, reclaim_min_runtime)
-        return workload.preemptible and claim is EntitlementTier.SURPLUS and not protected
+        return workload.preemptible and claim is EntitlementTier.OVER_SHARE and not protected
 
     def _ends_in_time(self, pod: Pod, reservation: Reservation) -> bool:
         lasts = pod.max_runtime_seconds
         return lasts is not None and self._now_us + lasts * 1_000_000 <= reservation.starts_us
 
-    def _goes_in_time(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
+    def _ends_or_is_evicted_in_time(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
         """Whether a pod of the same project ends before the reservation starts, or can be evicted for it."""
         protected = self._ledger.tree.nearest(workload.project, preempt_min_runtime)
         return (workload.preemptible and not protected) or self._ends_in_time(pod, reservation)
@@ -180,7 +180,7 @@ class Reservations:
             ahead = workload_order(workload) <= workload_order(ours)
             if workload.project != ours.project or ahead or self._is_whole(ours):
                 continue
-            if all(self._goes_in_time(workload, pod, reservation) for pod in chunk):
+            if all(self._ends_or_is_evicted_in_time(workload, pod, reservation) for pod in chunk):
                 continue
             if (reason := self._limit_of(reservation, workload, chunk_amounts(chunk))) is not None:
                 return reason

@@ -108,7 +108,7 @@ def _place(session: Session, parts: Iterable[Part], *, only_now: bool) -> list[P
     found: list[Placed] = []
     for workload, chunk in parts:
         placed = session.place_all(workload, chunk)
-        if placed is None or (only_now and any(where.promised for _, where in placed)):
+        if placed is None or (only_now and any(where.waits for _, where in placed)):
             return None
         found.append(placed)
     return found

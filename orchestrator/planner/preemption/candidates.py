@@ -26,13 +26,13 @@ from orchestrator.planner.preemption.victims import (
 from orchestrator.planner.session import Session
 
 _ORDER = attrgetter("order")
-_WORK_OF_PIECE = 10
+_WORK_OF_CANDIDATE = 10
 
 
 _ON_NO_NODE: Mapping[int, Sequence[Pod]] = {}
 
 
-class Piece(Victim):
+class Candidate(Victim):
     """A possible victim. `order` sorts the candidates of a project, the least entitled first.
 
     `pods_on` has its pods by the position of their node. `gpu_milli` is the sum of its GPUs. `is_harmless` says that
@@ -83,7 +83,7 @@ class Piece(Victim):
         self.is_covered = False
         self.pods_on = _ON_NO_NODE
 
-    def is_gone(self, evicted: set[str]) -> bool:
+    def is_evicted(self, evicted: set[str]) -> bool:
         """Return whether all its pods are evicted on the ledger."""
         if not evicted:
             return False
@@ -107,12 +107,12 @@ class Candidates:
         self._nominated = {seat.pod.id for seat in session.seats.nominated()}
         self._running: dict[str, list[Workload]] = {}
         self._workloads_on: dict[int, list[Workload]] = {}
-        self._pieces: dict[str, list[Piece]] = {}
-        self._moves: dict[str, list[Piece]] = {}
+        self._known_candidates: dict[str, list[Candidate]] = {}
+        self._moves: dict[str, list[Candidate]] = {}
         self._covered: dict[str, frozenset[str]] = {}
         self._priorities: dict[str, list[int]] = {}
-        self._on: dict[int, list[Piece]] = {}
-        self._on_with_moves: dict[int, list[Piece]] = {}
+        self._on: dict[int, list[Candidate]] = {}
+        self._on_with_moves: dict[int, list[Candidate]] = {}
         for workload in session.running():
             self._enter(workload)
 
@@ -141,7 +141,7 @@ class Candidates:
         self._on.clear()
         self._on_with_moves.clear()
         for name in moved:
-            self._pieces.pop(name, None)
+            self._known_candidates.pop(name, None)
             self._moves.pop(name, None)
             workload = self._session.workload(name)
             lists = (self._running.get(workload.project, []), *self._workloads_on.values())
@@ -160,20 +160,22 @@ class Candidates:
         """The names of the projects that run a workload, in alphabetical order."""
         return sorted(self._running)
 
-    def on(self, position: int, *, moves: bool = False) -> Sequence[Piece]:
+    def on(self, position: int, *, moves: bool = False) -> Sequence[Candidate]:
         """Return the candidates with pods on that node."""
         self._follow()
         known = self._on_with_moves if moves else self._on
-        pieces = known.get(position)
-        if pieces is None:
-            pieces = known[position] = []
+        candidates = known.get(position)
+        if candidates is None:
+            candidates = known[position] = []
             for workload in self._workloads_on.get(position, ()):
-                mine = self._pieces_of(workload, moves=moves)
+                mine = self._candidates_of(workload, moves=moves)
                 is_here = len(workload.pods) == 1
-                pieces += mine if is_here else [piece for piece in mine if position in piece.pods_on]
-            pieces.sort(key=_ORDER)
-            self._session.work.spend(_WORK_OF_PIECE * len(pieces))
-        return pieces
+                candidates += (
+                    mine if is_here else [candidate for candidate in mine if position in candidate.pods_on]
+                )
+            candidates.sort(key=_ORDER)
+            self._session.work.spend(_WORK_OF_CANDIDATE * len(candidates))
+        return candidates
 
     def movable_milli(self, position: int) -> int:
         """Return the GPUs of the pods on that node that could migrate, in thousandths.
@@ -191,17 +193,17 @@ class Candidates:
             if pod.state is PodState.ALLOCATED and pod.node == node and pod.id not in evicted
         )
 
-    def of(self, project: str, *, moves: bool = False) -> list[Piece]:
+    def of(self, project: str, *, moves: bool = False) -> list[Candidate]:
         """Return the candidates of the project."""
         self._follow()
         workloads = self._running.get(project, ())
-        pieces = [
-            piece
+        candidates = [
+            candidate
             for workload in workloads
             if workload.preemptible
-            for piece in self._pieces_of(workload, moves=moves)
+            for candidate in self._candidates_of(workload, moves=moves)
         ]
-        return sorted(pieces, key=_ORDER)
+        return sorted(candidates, key=_ORDER)
 
     def _nodes_of(self, workload: Workload) -> Iterable[int]:
         pods, known = workload.pods, self._positions
@@ -211,59 +213,59 @@ class Candidates:
         positions = (known.get(pod.node or "") for pod in pods if pod.state is PodState.ALLOCATED)
         return dict.fromkeys(position for position in positions if position is not None)
 
-    def _pieces_of(self, workload: Workload, *, moves: bool) -> Sequence[Piece]:
-        pieces = self._pieces.get(workload.id)
-        if pieces is None:
+    def _candidates_of(self, workload: Workload, *, moves: bool) -> Sequence[Candidate]:
+        candidates = self._known_candidates.get(workload.id)
+        if candidates is None:
             if len(workload.pods) == 1 == workload.min_member and workload.groups is None:  # nearly always
-                pieces = [self._only_piece(workload)]
+                candidates = [self._only_candidate(workload)]
             else:
-                pieces = self._complete(_evictions(workload, self._nominated, self._now_us))
-            self._pieces[workload.id] = pieces
+                candidates = self._complete(_evictions(workload, self._nominated, self._now_us))
+            self._known_candidates[workload.id] = candidates
         if not moves:
-            return pieces
+            return candidates
         both = self._moves.get(workload.id)
         if both is None:
-            both = self._moves[workload.id] = pieces + self._complete(
-                _moves(workload, len(pieces), self._now_us)
+            both = self._moves[workload.id] = candidates + self._complete(
+                _moves(workload, len(candidates), self._now_us)
             )
         return both
 
-    def _only_piece(self, workload: Workload) -> Piece:
+    def _only_candidate(self, workload: Workload) -> Candidate:
         """Return the candidate of a workload with a single pod, as `_complete` would return it."""
         pods = workload.pods
         pod = pods[0]
-        piece = Piece(workload, pods, 0, self._now_us, is_core=True, is_move=False)
+        candidate = Candidate(workload, pods, 0, self._now_us, is_core=True, is_move=False)
         position = self._positions.get(pod.node or "")
         if position is not None:
-            piece.pods_on = {position: pods}
+            candidate.pods_on = {position: pods}
         covered = self._covered.get(workload.project)
         if covered is None:
             covered = self._covered_pods(workload.project)
-        piece.is_covered = pod.id in covered
+        candidate.is_covered = pod.id in covered
         if pod.id in self._nominated:
-            piece.pod_count, piece.is_harmless = 0, True
+            candidate.pod_count, candidate.is_harmless = 0, True
         else:
-            piece.urgency = self._urgency(workload)
-        return piece
+            candidate.urgency = self._urgency(workload)
+        return candidate
 
-    def _complete(self, pieces: list[Piece]) -> list[Piece]:
+    def _complete(self, candidates: list[Candidate]) -> list[Candidate]:
         """Set the fields of the candidates that depend on nodes, quotas and nominations."""
         nominated = self._nominated
-        for piece in pieces:
-            covered = self._covered.get(piece.project)
+        for candidate in candidates:
+            covered = self._covered.get(candidate.project)
             if covered is None:
-                covered = self._covered_pods(piece.project)
-            piece.pods_on = self._pods_on(piece.pods)
-            for pod in piece.pods:
+                covered = self._covered_pods(candidate.project)
+            candidate.pods_on = self._pods_on(candidate.pods)
+            for pod in candidate.pods:
                 if pod.id in covered:
-                    piece.is_covered = True
+                    candidate.is_covered = True
                 # A pod that only has a nomination has not started. It stays pending and loses no GPU time.
                 if pod.id in nominated:
-                    piece.pod_count -= 1
-            piece.is_harmless = not piece.pod_count
-            if not (piece.is_harmless or piece.is_move):
-                piece.urgency = self._urgency(piece.workload)
-        return pieces
+                    candidate.pod_count -= 1
+            candidate.is_harmless = not candidate.pod_count
+            if not (candidate.is_harmless or candidate.is_move):
+                candidate.urgency = self._urgency(candidate.workload)
+        return candidates
 
     def _urgency(self, workload: Workload) -> int:
         priorities = self._priorities.get(workload.project)
@@ -295,17 +297,17 @@ class Candidates:
         return covered
 
 
-def _evictions(workload: Workload, nominated: Collection[str], now_us: int) -> list[Piece]:
+def _evictions(workload: Workload, nominated: Collection[str], now_us: int) -> list[Candidate]:
     # Nominated pods are evicted before running ones, as they would not keep the workload running.
     running_first = sorted(workload.pods, key=lambda pod: pod.id in nominated)
-    *surplus, everything = give_up_chunks(workload.with_pods(tuple(running_first))) or [()]
-    pieces = [
-        Piece(workload, chunk, sequence, now_us, is_core=False, is_move=False)
-        for sequence, chunk in enumerate(surplus)
+    *elastic, everything = give_up_chunks(workload.with_pods(tuple(running_first))) or [()]
+    candidates = [
+        Candidate(workload, chunk, sequence, now_us, is_core=False, is_move=False)
+        for sequence, chunk in enumerate(elastic)
     ]
     if everything:
-        pieces.append(Piece(workload, everything, len(surplus), now_us, is_core=True, is_move=False))
-    return pieces
+        candidates.append(Candidate(workload, everything, len(elastic), now_us, is_core=True, is_move=False))
+    return candidates
 
 
 def _is_movable(workload: Workload) -> bool:
@@ -314,12 +316,12 @@ def _is_movable(workload: Workload) -> bool:
     return not any(pod.state is PodState.RELEASING or _is_successor(pod) for pod in workload.pods)
 
 
-def _moves(workload: Workload, sequence: int, now_us: int) -> list[Piece]:
+def _moves(workload: Workload, sequence: int, now_us: int) -> list[Candidate]:
     if not _is_movable(workload):
         return []
     pods = [pod for pod in reversed(workload.pods) if pod.state is PodState.ALLOCATED]
     return [
-        Piece(workload, (pod,), sequence + index, now_us, is_core=True, is_move=True)
+        Candidate(workload, (pod,), sequence + index, now_us, is_core=True, is_move=True)
         for index, pod in enumerate(pods)
     ]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.planner.accounting.ledger import Ledger, NodeAccount
 from orchestrator.planner.model import DEVICE_MILLI, Pod, Request, Workload
-from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.candidates import Candidate
 
 Rest = tuple[int, ...]
 """Pod slots, CPU in milli, memory in bytes, and of the scalars that the lifted pods request, by name."""
@@ -19,11 +19,11 @@ Free = tuple[Rest, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """A pod to place. `piece` is the migration that it belongs to, None for a pod of the preemptor."""
+    """A pod to place. `candidate` is the migration that it belongs to, None for a pod of the preemptor."""
 
     workload: Workload
     pod: Pod
-    piece: Piece | None
+    candidate: Candidate | None
 
 
 class Homes:
@@ -34,7 +34,7 @@ class Homes:
         self._order = {id(item): index for index, item in enumerate(items)}
         self._by_position: dict[int, dict[int, _Home]] = {}
         self._present: dict[int, int] = {}
-        self._stay = 0
+        self._pinned = 0
         self._free: dict[int, tuple[int, Free]] = {}
         # A search comes to the same node with as much free and the same pods again and again, by other ways.
         self._lost: dict[tuple[int, int, Free], int] = {}
@@ -46,13 +46,13 @@ class Homes:
         for item in items:
             self.add(item)
 
-    def add(self, item: Lifted, *, stays: bool = False) -> None:
-        """Let the pod return to its original placement. With `stays`, the search may not migrate it."""
+    def add(self, item: Lifted, *, pinned: bool = False) -> None:
+        """Let the pod return to its original placement. With `pinned`, the search may not migrate it."""
         account = self._ledger.by_name[item.pod.node or ""]
         index = self._order[id(item)]
         self._by_position.setdefault(account.position, {})[index] = _Home(item, account, self._names)
         self._present[account.position] = self._present.get(account.position, 0) | 1 << index
-        self._stay = self._stay | 1 << index if stays else self._stay & ~(1 << index)
+        self._pinned = self._pinned | 1 << index if pinned else self._pinned & ~(1 << index)
 
     def remove(self, item: Lifted) -> None:
         """Let the pod migrate."""
@@ -61,32 +61,32 @@ class Homes:
         del self._by_position[account.position][index]
         self._present[account.position] &= ~(1 << index)
 
-    def stays(self, item: Lifted) -> bool:
+    def pinned(self, item: Lifted) -> bool:
         """Return whether the search may not migrate the pod."""
-        return bool(self._stay >> self._order[id(item)] & 1)
+        return bool(self._pinned >> self._order[id(item)] & 1)
 
     def kind(self, index: int) -> tuple[int, bool]:
         """Return a key that two pods of a node share if they could exchange their placements there."""
-        return self._kinds[index], bool(self._stay >> index & 1)
+        return self._kinds[index], bool(self._pinned >> index & 1)
 
     def kind_of_place(self, item: Lifted) -> tuple[object, ...]:
         """Return a key that two pods of a node share if migrating either has the same effect."""
         account = self._ledger.by_name[item.pod.node or ""]
         residents = self.on(account.position)
-        places = [
+        device_states = [
             (account.free_milli(device, later=True), *sorted(map(self.kind, residents[device])))
             for device in item.pod.devices
         ]
-        return (account.position, self._kinds[self._order[id(item)]], *sorted(places))
+        return (account.position, self._kinds[self._order[id(item)]], *sorted(device_states))
 
     def kind_waiting(self, item: Lifted) -> int:
         """Return a key that two pods to be placed share if their needs are equal; -1 for pods of the preemptor."""
-        return self._kinds[self._order[id(item)]] if item.piece is not None else -1
+        return self._kinds[self._order[id(item)]] if item.candidate is not None else -1
 
     def at(self, position: int) -> tuple[object, ...]:
         """Return the free amounts of the node, and the pods to return to it with those that may not migrate."""
         present = self._present.get(position, 0)
-        return position, present, self._stay & present, self.free_on(position)
+        return position, present, self._pinned & present, self.free_on(position)
 
     def state(self, position: int) -> object:
         """Return the free amounts and the pods to return, device by device, in a form that is equal for equal

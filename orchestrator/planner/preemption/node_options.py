@@ -13,15 +13,15 @@ from typing import NamedTuple
 from orchestrator.planner.accounting.amounts import summed_scalars
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.model import DEVICE_MILLI, Request, Scalars
-from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.candidates import Candidate
 from orchestrator.planner.preemption.victims import class_of_lost_time
 
 MAX_SETS = 300
-MAX_PIECES = 12
+MAX_CANDIDATES = 12
 MAX_EXHAUSTIVE = 8
 """Up to this number of candidates, MAX_SETS is large enough for all sets."""
 _SMALLEST = 8
-"""If a node has more candidates than MAX_PIECES: the number of first ones to try, beside the largest of the others."""
+"""Number of first candidates to try, beside the largest others, on a node with more than MAX_CANDIDATES."""
 
 
 Harm = tuple[int, bool, int, int, int, int]
@@ -36,7 +36,7 @@ class Option(NamedTuple):
     highest of a candidate. `projects` lose `freed_milli` each. `lost_gpu_ns` is the sum of their lost GPU time.
     """
 
-    pieces: Sequence[Piece]
+    candidates: Sequence[Candidate]
     excess_milli: int
     pod_count: int
     projects: tuple[str, ...]
@@ -46,10 +46,10 @@ class Option(NamedTuple):
     lost_gpu_ns: int
     has_started: bool
 
-    def harm(self, spared: int) -> Harm:
-        """Return the harm; `spared` is the part that the policy weighs first."""
+    def harm(self, protected: int) -> Harm:
+        """Return the harm; `protected` is the part that the policy weighs first."""
         return (
-            spared,
+            protected,
             self.has_started,
             self.excess_milli,
             self.urgency,
@@ -72,21 +72,21 @@ class Need(NamedTuple):
 def minimal_options(
     account: NodeAccount,
     request: Request,
-    pieces: Sequence[Piece],
-    allowed: Callable[[Sequence[Piece]], bool] | None = None,
+    candidates: Sequence[Candidate],
+    allowed: Callable[[Sequence[Candidate]], bool] | None = None,
 ) -> tuple[list[Option], int]:
     """Return all minimal options on this node, and the number of sets that were tried. `allowed` excludes sets."""
-    if len(pieces) > MAX_PIECES:
-        ranked = sorted(pieces, key=lambda piece: piece.order)
-        others = sorted(ranked[_SMALLEST:], key=lambda piece: -piece.gpu_milli)
-        pieces = [*ranked[:_SMALLEST], *others[: MAX_PIECES - _SMALLEST]]
-    node = _Node(account, missing_on(account, request), pieces)
-    if node.excess_milli(range(len(pieces))) is None:
+    if len(candidates) > MAX_CANDIDATES:
+        ranked = sorted(candidates, key=lambda candidate: candidate.order)
+        others = sorted(ranked[_SMALLEST:], key=lambda candidate: -candidate.gpu_milli)
+        candidates = [*ranked[:_SMALLEST], *others[: MAX_CANDIDATES - _SMALLEST]]
+    node = _Node(account, missing_on(account, request), candidates)
+    if node.excess_milli(range(len(candidates))) is None:
         return [], 1
     options: list[Option] = []
     enough: list[int] = []
     looked = 1
-    for indices in _sets(node.fewest_pieces(), len(pieces), enough):
+    for indices in _sets(node.fewest_candidates(), len(candidates), enough):
         looked += 1
         if looked > MAX_SETS and options:
             break
@@ -96,7 +96,7 @@ def minimal_options(
         excess = node.excess_milli(indices)
         if excess is None:
             continue
-        chosen = tuple(pieces[index] for index in indices)
+        chosen = tuple(candidates[index] for index in indices)
         if allowed is not None and not allowed(chosen):
             continue
         enough.append(members)
@@ -104,40 +104,40 @@ def minimal_options(
     return options, looked
 
 
-def includes_all(pieces: Sequence[Piece], pods: Collection[str]) -> bool:
+def includes_all(candidates: Sequence[Candidate], pods: Collection[str]) -> bool:
     """Return whether all these pods (ids) would be evicted."""
-    return {pod.id for piece in pieces for pod in piece.pods}.issuperset(pods)
+    return {pod.id for candidate in candidates for pod in candidate.pods}.issuperset(pods)
 
 
-def option_of(pieces: Sequence[Piece], excess_milli: int) -> Option:
+def option_of(candidates: Sequence[Candidate], excess_milli: int) -> Option:
     """Return the option of evicting these candidates."""
-    if len(pieces) == 1:
-        piece = pieces[0]
+    if len(candidates) == 1:
+        candidate = candidates[0]
         return Option(
-            pieces,
+            candidates,
             excess_milli,
-            piece.pod_count,
-            (piece.project,),
-            (piece.gpu_milli,),
-            int(piece.is_covered),
-            piece.urgency,
-            piece.lost_gpu_ns,
-            piece.has_started and not piece.is_harmless,
+            candidate.pod_count,
+            (candidate.project,),
+            (candidate.gpu_milli,),
+            int(candidate.is_covered),
+            candidate.urgency,
+            candidate.lost_gpu_ns,
+            candidate.has_started and not candidate.is_harmless,
         )
     freed: dict[str, int] = {}
     pod_count = covered = urgency = lost_ns = 0
     has_started = False
-    for piece in pieces:
-        freed[piece.project] = freed.get(piece.project, 0) + piece.gpu_milli
-        pod_count += piece.pod_count
-        covered += piece.is_covered
-        urgency = max(urgency, piece.urgency)
-        lost_ns += piece.lost_gpu_ns
-        has_started = has_started or (piece.has_started and not piece.is_harmless)
+    for candidate in candidates:
+        freed[candidate.project] = freed.get(candidate.project, 0) + candidate.gpu_milli
+        pod_count += candidate.pod_count
+        covered += candidate.is_covered
+        urgency = max(urgency, candidate.urgency)
+        lost_ns += candidate.lost_gpu_ns
+        has_started = has_started or (candidate.has_started and not candidate.is_harmless)
     projects = tuple(sorted(freed))
     freed_milli = tuple([freed[name] for name in projects])
     return Option(
-        pieces, excess_milli, pod_count, projects, freed_milli, covered, urgency, lost_ns, has_started
+        candidates, excess_milli, pod_count, projects, freed_milli, covered, urgency, lost_ns, has_started
     )
 
 
@@ -184,7 +184,7 @@ def _missing_scalars(account: NodeAccount, requested: Scalars) -> Scalars:
 class _Node:
     """The devices of one node, with the share of each candidate in them."""
 
-    def __init__(self, account: NodeAccount, need: Need, pieces: Sequence[Piece]) -> None:
+    def __init__(self, account: NodeAccount, need: Need, candidates: Sequence[Candidate]) -> None:
         self._need = need
         self._lost = account.lost
         count = account.node.gpu_count
@@ -196,10 +196,10 @@ class _Node:
         )
         self._held: list[dict[int, int]] = []
         self._amounts: list[tuple[int, int, int, int]] = []
-        for piece in pieces:
+        for candidate in candidates:
             held: dict[int, int] = {}
             cpu = memory = slots = 0
-            for pod in piece.pods_on[account.position]:
+            for pod in candidate.pods_on[account.position]:
                 share = account.share_milli(pod.request)
                 for device in pod.devices:
                     if device < count and device not in account.blocked:
@@ -208,13 +208,13 @@ class _Node:
                 memory += pod.request.memory_bytes
                 slots += 1
             self._held.append(held)
-            self._amounts.append((piece.gpu_milli, cpu, memory, slots))
+            self._amounts.append((candidate.gpu_milli, cpu, memory, slots))
         self._scalars = [
-            dict(summed_scalars(pod.request.scalars for pod in piece.pods_on[account.position]))
-            for piece in (pieces if need.scalars else ())
+            dict(summed_scalars(pod.request.scalars for pod in candidate.pods_on[account.position]))
+            for candidate in (candidates if need.scalars else ())
         ]
 
-    def fewest_pieces(self) -> int:
+    def fewest_candidates(self) -> int:
         """Return the least number of candidates that could be enough: those with the largest shares of the devices."""
         free = sum(min(self._need.portion_milli, free) for free in self._free)
         missing = self._need.devices * self._need.portion_milli - free

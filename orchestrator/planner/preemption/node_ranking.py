@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.model import Request
-from orchestrator.planner.preemption.candidates import Candidates, Piece
+from orchestrator.planner.preemption.candidates import Candidate, Candidates
 from orchestrator.planner.preemption.node_options import Harm, Option, includes_all, minimal_options
 from orchestrator.planner.preemption.whole_devices import whole_device_options
 from orchestrator.planner.session import Session
@@ -41,7 +41,7 @@ class NodeRanking:
         candidates: Candidates,
         request: Request,
         positions: Sequence[int],
-        may_go: Callable[[Piece], bool],
+        may_go: Callable[[Candidate], bool],
         *,
         harm: Callable[[Option], Harm],
         moves: bool,
@@ -84,7 +84,7 @@ class NodeRanking:
     def in_order(
         self,
         closed: Callable[[str, int], bool],
-        order: Callable[[Piece], tuple[object, ...]],
+        order: Callable[[Candidate], tuple[object, ...]],
         scope: Collection[int] | None,
     ) -> Iterator[tuple[int, Option]]:
         """Yield the options, least harm first, of which no losing project is `closed`. `scope` limits the nodes.
@@ -128,7 +128,7 @@ class NodeRanking:
                 continue
             # Inside a group the sides are equal. Between groups the rank is computed anew, as the amounts
             # of the sides have changed.
-            rank = tuple(sorted(map(walk.order, option.pieces), reverse=True))
+            rank = tuple(sorted(map(walk.order, option.candidates), reverse=True))
             heappush(walk.heads, (rank, position, losers))
             return
         if losers not in walk.passed:
@@ -138,20 +138,20 @@ class NodeRanking:
         account, evicted = self._ledger.nodes[position], self._ledger.evicted
         self._stamps[position] = stamp = account.version
         may_go = self._may_go
-        pieces = [
-            piece
-            for piece in self._candidates.on(position, moves=self._moves)
-            if not (evicted and piece.is_gone(evicted)) and may_go(piece)
+        candidates = [
+            candidate
+            for candidate in self._candidates.on(position, moves=self._moves)
+            if not (evicted and candidate.is_evicted(evicted)) and may_go(candidate)
         ]
-        options, work = self._minimal_options(account, pieces) if pieces else ([], _WORK_OF_NODE)
+        options, work = self._minimal_options(account, candidates) if candidates else ([], _WORK_OF_NODE)
         self._session.work.spend(work)
         if len(options) == 1:  # as on a node with pods of one kind
             self._options[position] = options
-            self._enter(options[0], _rank(options[0].pieces), position, stamp)
+            self._enter(options[0], _rank(options[0].candidates), position, stamp)
             return
         best: dict[tuple[Harm, _Losers], tuple[_Rank, Option]] = {}
         for option in options:
-            rank = _rank(option.pieces)
+            rank = _rank(option.candidates)
             key = (self._harm(option), (option.projects, option.freed_milli))
             known = best.get(key)
             if known is None or rank < known[0]:
@@ -166,21 +166,23 @@ class NodeRanking:
             groups.setdefault((option.projects, option.freed_milli), []), (rank, position, stamp, option)
         )
 
-    def _minimal_options(self, account: NodeAccount, pieces: Sequence[Piece]) -> tuple[list[Option], int]:
+    def _minimal_options(
+        self, account: NodeAccount, candidates: Sequence[Candidate]
+    ) -> tuple[list[Option], int]:
         """Return the options on one node, and the cost of finding them in units of work."""
         blockers = () if self._blockers is None else self._blockers(account.position)
         if blockers is None:
             return [], _WORK_OF_NODE
         if blockers:
             options, looked = minimal_options(
-                account, self._request, pieces, lambda chosen: includes_all(chosen, blockers)
+                account, self._request, candidates, lambda chosen: includes_all(chosen, blockers)
             )
             return options, _WORK_OF_NODE + _WORK_OF_SET * looked
-        whole_devices = whole_device_options(account, self._request, pieces)
+        whole_devices = whole_device_options(account, self._request, candidates)
         if whole_devices is not None:
             options, work = whole_devices
             return options, _WORK_OF_NODE + work + _WORK_OF_OPTION * len(options)
-        options, looked = minimal_options(account, self._request, pieces)
+        options, looked = minimal_options(account, self._request, candidates)
         return options, _WORK_OF_NODE + _WORK_OF_SET * looked
 
 
@@ -191,13 +193,13 @@ class _Walk:
     """
 
     groups: dict[_Losers, list[_Entry]]
-    order: Callable[[Piece], tuple[object, ...]]
+    order: Callable[[Candidate], tuple[object, ...]]
     scope: Collection[int] | None
     heads: list[tuple[_Rank, int, _Losers]] = field(default_factory=list)
     passed: dict[_Losers, list[_Entry]] = field(default_factory=dict)
 
 
-def _rank(pieces: Sequence[Piece]) -> _Rank:
-    if len(pieces) == 1:
-        return (pieces[0].order,)
-    return tuple(sorted([piece.order for piece in pieces], reverse=True))
+def _rank(candidates: Sequence[Candidate]) -> _Rank:
+    if len(candidates) == 1:
+        return (candidates[0].order,)
+    return tuple(sorted([candidate.order for candidate in candidates], reverse=True))

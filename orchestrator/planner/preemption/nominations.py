@@ -109,7 +109,7 @@ def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
     return True
 
 
-def start_in_free_places(session: Session) -> None:
+def start_on_free_devices(session: Session) -> None:
     """Bind the pods that this decision nominated to devices that no other pod has to leave any more.
 
     If they waited, their reason would name terminating pods, and none terminates there.
@@ -121,7 +121,7 @@ def start_in_free_places(session: Session) -> None:
         placed: Placed = []
         for pod, where in nominated:
             free = session.placer.keep(workload, pod, where)
-            if free is None or free.promised:
+            if free is None or free.waits:
                 break
             session.ledger.place(workload, pod, free)
             placed.append((pod, free))
@@ -145,7 +145,7 @@ def _count_unshared(session: Session, placed: Placed) -> int:
     return count
 
 
-def inherited_places(
+def inherited_placements(
     workload: Workload, startable: Mapping[str, Pod], inherited: Collection[str]
 ) -> tuple[dict[str, Placement], dict[str, str]]:
     """Return the nominated placements by pod id, and the terminating pod from which each heir inherited, by heir id.
@@ -154,12 +154,12 @@ def inherited_places(
     `startable` has the pods that may start, by id. `inherited` has the terminating pods whose nomination is inherited
     already.
     """
-    places: dict[str, Placement] = {
+    placements: dict[str, Placement] = {
         pod.id: Placement(pod.nominated_node, pod.nominated_devices)
         for pod in workload.pods
         if pod.nominated_node is not None and pod.state is PodState.PENDING
     }
-    without = [pod for pod in startable.values() if pod.id not in places]
+    without = [pod for pod in startable.values() if pod.id not in placements]
     heirs: dict[str, str] = {}
     for pod in workload.pods:
         if pod.nominated_node is None or pod.state is not PodState.RELEASING or pod.id in inherited:
@@ -170,9 +170,9 @@ def inherited_places(
         )
         if heir is not None:
             without.remove(heir)
-            places[heir.id] = Placement(pod.nominated_node, pod.nominated_devices)
+            placements[heir.id] = Placement(pod.nominated_node, pod.nominated_devices)
             heirs[heir.id] = pod.id
-    return places, heirs
+    return placements, heirs
 
 
 def _restore(session: Session, workload: Workload, inherited: set[str], *, find_others: bool) -> None:
@@ -183,11 +183,11 @@ def _restore(session: Session, workload: Workload, inherited: set[str], *, find_
     """
     chunks = session.queues.chunks(workload.id)
     startable = {pod.id: pod for chunk in chunks for pod in chunk}
-    places, heirs = inherited_places(workload, startable, inherited)
-    _exchange(session, workload, startable, places, heirs)
+    placements, heirs = inherited_placements(workload, startable, inherited)
+    _exchange(session, workload, startable, placements, heirs)
     for chunk in chunks:
-        if any(pod.id in places for pod in chunk):
-            placed = _places(session, workload, chunk, places, find_others=find_others)
+        if any(pod.id in placements for pod in chunk):
+            placed = _place_chunk(session, workload, chunk, placements, find_others=find_others)
             if placed is not None:
                 session.restore(workload, chunk, placed)
                 inherited.update(heirs[pod.id] for pod in chunk if pod.id in heirs)
@@ -200,30 +200,33 @@ def _exchange(
     session: Session,
     workload: Workload,
     startable: Mapping[str, Pod],
-    places: dict[str, Placement],
+    placements: dict[str, Placement],
     heirs: dict[str, str],
 ) -> None:
     """Give the placements that are still usable to the pods that start first, among pods of the same kind.
 
     A workload does not start without its first chunk. If a pod of that chunk lost its placement and a later pod did
-    not, they exchange placements. Otherwise the whole gang would lose its nominations. Changes `places` and `heirs`.
+    not, they exchange placements. Otherwise the whole gang would lose its nominations. Changes `placements` and
+    `heirs`.
     """
     alike: dict[object, list[Pod]] = {}
     for pod in startable.values():
-        if pod.id in places:
+        if pod.id in placements:
             alike.setdefault((pod.request, pod.constraints, pod.sub_group), []).append(pod)
     for pods in alike.values():
         if len(pods) == 1:
             continue
-        is_there = {pod.id: session.placer.keep(workload, pod, places[pod.id]) is not None for pod in pods}
+        is_there = {
+            pod.id: session.placer.keep(workload, pod, placements[pod.id]) is not None for pod in pods
+        }
         sources = sorted(pods, key=lambda pod: not is_there[pod.id])
         if sources == pods:
             continue
-        had = [(places[pod.id], heirs.pop(pod.id, None)) for pod in sources]
-        for pod, (place, leaving) in zip(pods, had, strict=True):
-            places[pod.id] = place
-            if leaving is not None:
-                heirs[pod.id] = leaving
+        had = [(placements[pod.id], heirs.pop(pod.id, None)) for pod in sources]
+        for pod, (place, terminating) in zip(pods, had, strict=True):
+            placements[pod.id] = place
+            if terminating is not None:
+                heirs[pod.id] = terminating
 
 
 def _keep_for_successors(session: Session, workload: Workload, inherited: set[str]) -> None:
@@ -231,7 +234,7 @@ def _keep_for_successors(session: Session, workload: Workload, inherited: set[st
     if not any(pod.state is PodState.RELEASING and not pod.stuck for pod in workload.pods):
         return
     startable = {pod.id: pod for chunk in session.queues.chunks(workload.id) for pod in chunk}
-    _, heirs = inherited_places(workload, startable, inherited)
+    _, heirs = inherited_placements(workload, startable, inherited)
     settled = {*startable, *inherited, *heirs.values()}
     for pod in workload.pods:
         if pod.nominated_node is None or pod.id in settled or pod.stuck:
@@ -244,8 +247,13 @@ def _keep_for_successors(session: Session, workload: Workload, inherited: set[st
             session.nominate(workload, [(pod, placement)], SeatState.KEPT)
 
 
-def _places(
-    session: Session, workload: Workload, chunk: Chunk, places: Mapping[str, Placement], *, find_others: bool
+def _place_chunk(
+    session: Session,
+    workload: Workload,
+    chunk: Chunk,
+    placements: Mapping[str, Placement],
+    *,
+    find_others: bool,
 ) -> Placed | None:
     """Place the chunk on the ledger, nominated pods at their nominations; None if the chunk does not fit as a whole."""
     needs_place = any(chunk_amounts(chunk)) or any(pod.claims for pod in chunk)
@@ -255,7 +263,7 @@ def _places(
     placed: Placed = []
     homeless: list[Pod] = []
     for pod in chunk:
-        placement = session.placer.keep(workload, pod, places[pod.id]) if pod.id in places else None
+        placement = session.placer.keep(workload, pod, placements[pod.id]) if pod.id in placements else None
         if placement is None:
             homeless.append(pod)
             continue

@@ -22,7 +22,7 @@ from orchestrator.planner.preemption.homes import (
 MAX_STATES = 5_000
 _MAX_COMBINATIONS = 70
 
-Spot = tuple[int, tuple[int, ...]]
+Slot = tuple[int, tuple[int, ...]]
 """The index of a space (node) in the list, and the indices of its devices."""
 
 
@@ -49,7 +49,7 @@ class Parcel:
     share_milli: tuple[int | None, ...]
     is_shared: bool
     rest: Rest
-    home: Spot | None
+    home: Slot | None
 
     @property
     def size(self) -> tuple[int, ...]:
@@ -68,7 +68,7 @@ def spaces_of(items: Sequence[Lifted], nodes: Sequence[NodeAccount]) -> list[Spa
     for account in nodes:
         homes = [0] * account.node.gpu_count
         for item in items:
-            if item.piece is not None and item.pod.node == account.node.name:
+            if item.candidate is not None and item.pod.node == account.node.name:
                 for device in item.pod.devices:
                     homes[device] += 1
         free_milli = free_milli_of_devices(account)
@@ -93,7 +93,7 @@ def parcels_of(
     for item in items:
         request = item.pod.request
         home = None
-        if item.piece is not None and item.pod.node in position:
+        if item.candidate is not None and item.pod.node in position:
             home = (position[item.pod.node], tuple(item.pod.devices))
         shares = tuple(
             account.share_milli(request) if may_be_on(item, account) else None for account in nodes
@@ -114,7 +114,7 @@ class Packing:
         self._order = sorted(range(len(parcels)), key=lambda index: parcels[index].size, reverse=True)
         self._parcels = parcels
         self._spaces = spaces
-        self._spots: dict[int, Spot] = {}
+        self._slots: dict[int, Slot] = {}
         self._failed: set[object] = set()
 
     @property
@@ -122,7 +122,7 @@ class Packing:
         """The number of states from which no solution was found."""
         return len(self._failed)
 
-    def find(self) -> list[Spot] | None:
+    def find(self) -> list[Slot] | None:
         """Return a placement for each parcel, in their order; None if there is none, or none within MAX_STATES
         states.
         """
@@ -135,7 +135,7 @@ class Packing:
         if not fits:
             return None
         self._return_home()
-        return [self._spots[index] for index in range(len(self._parcels))]
+        return [self._slots[index] for index in range(len(self._parcels))]
 
     def _is_enough_in_all(self) -> bool:
         needed = map(sum, zip(*(parcel.rest for parcel in self._parcels), strict=True))
@@ -144,21 +144,21 @@ class Packing:
             for resource, amount in enumerate(needed)
         )
 
-    def _put_down(self, turn: int, spaces: list[Space]) -> bool:
-        if turn == len(self._order):
+    def _put_down(self, depth: int, spaces: list[Space]) -> bool:
+        if depth == len(self._order):
             return True
-        state = (turn, *((tuple(sorted(space.free_milli)), space.rest) for space in spaces))
+        state = (depth, *((tuple(sorted(space.free_milli)), space.rest) for space in spaces))
         if state in self._failed:
             return False
         if len(self._failed) >= MAX_STATES:
             raise _TooManyStates
-        index = self._order[turn]
+        index = self._order[depth]
         parcel = self._parcels[index]
-        for position, devices in _spots(parcel, spaces):
+        for position, devices in _slots(parcel, spaces):
             before = spaces[position]
             spaces[position] = _less(before, parcel, devices, parcel.share_milli[position] or 0)
-            self._spots[index] = (position, devices)
-            if self._put_down(turn + 1, spaces):
+            self._slots[index] = (position, devices)
+            if self._put_down(depth + 1, spaces):
                 return True
             spaces[position] = before
         self._failed.add(state)
@@ -166,25 +166,25 @@ class Packing:
 
     def _return_home(self) -> None:
         """Exchange the placements of equal parcels if one of them then has its original placement."""
-        holders: dict[object, dict[Spot, int]] = {}
+        holders: dict[object, dict[Slot, int]] = {}
         for index, parcel in enumerate(self._parcels):
-            spot = self._spots[index]
+            slot = self._slots[index]
             alike = (parcel.count, parcel.share_milli, parcel.is_shared, parcel.rest)
-            holders.setdefault(alike, {}).setdefault(spot, index)
+            holders.setdefault(alike, {}).setdefault(slot, index)
         for index, parcel in enumerate(self._parcels):
             alike = (parcel.count, parcel.share_milli, parcel.is_shared, parcel.rest)
-            home, spots = parcel.home, holders[alike]
-            other = None if home is None or self._spots[index] == home else spots.get(home)
+            home, slots = parcel.home, holders[alike]
+            other = None if home is None or self._slots[index] == home else slots.get(home)
             if home is None or other is None or self._parcels[other].home == home:
                 continue
-            mine = self._spots[index]
-            self._spots[index], self._spots[other] = home, mine
-            spots[home] = index
-            if spots.get(mine) == index:
-                spots[mine] = other
+            mine = self._slots[index]
+            self._slots[index], self._slots[other] = home, mine
+            slots[home] = index
+            if slots.get(mine) == index:
+                slots[mine] = other
 
 
-def _spots(parcel: Parcel, spaces: Sequence[Space]) -> Iterator[Spot]:
+def _slots(parcel: Parcel, spaces: Sequence[Space]) -> Iterator[Slot]:
     """Yield the placements of the parcel: the original one, then those on devices from which fewer pods come.
 
     Of placements that leave equal free amounts, one is enough.
@@ -192,29 +192,29 @@ def _spots(parcel: Parcel, spaces: Sequence[Space]) -> Iterator[Spot]:
     home = parcel.home
     if home is not None and _is_free(spaces[home[0]], parcel, home):
         yield home
-    spots: list[tuple[int, Spot]] = []
+    slots: list[tuple[int, Slot]] = []
     for position, space in enumerate(spaces):
         share_milli = parcel.share_milli[position]
         if share_milli is None or not _has_rest(space, parcel):
             continue
-        spots += [
+        slots += [
             (sum([space.homes[device] for device in devices]), (position, devices))
             for devices in _device_sets(space, parcel, share_milli)
             if (position, devices) != home
         ]
-    yield from (spot for _, spot in sorted(spots))
+    yield from (slot for _, slot in sorted(slots))
 
 
 def _has_rest(space: Space, parcel: Parcel) -> bool:
     return all(free >= amount for free, amount in zip(space.rest, parcel.rest, strict=True))
 
 
-def _is_free(space: Space, parcel: Parcel, spot: Spot) -> bool:
-    share_milli = parcel.share_milli[spot[0]]
+def _is_free(space: Space, parcel: Parcel, slot: Slot) -> bool:
+    share_milli = parcel.share_milli[slot[0]]
     if share_milli is None or not _has_rest(space, parcel):
         return False
     needed = share_milli if parcel.is_shared else DEVICE_MILLI
-    return all(device < len(space.free_milli) and space.free_milli[device] >= needed for device in spot[1])
+    return all(device < len(space.free_milli) and space.free_milli[device] >= needed for device in slot[1])
 
 
 def _device_sets(space: Space, parcel: Parcel, share_milli: int) -> Iterator[tuple[int, ...]]:

@@ -34,7 +34,7 @@ from orchestrator.planner.accounting.quota_checks import keeps_limits
 from orchestrator.planner.gangs import Chunk, chunk_amounts
 from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts, Pod, Workload
 from orchestrator.planner.ordering import dominant_share, is_over_share
-from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.candidates import Candidate
 from orchestrator.planner.preemption.node_options import Harm, Option
 from orchestrator.planner.preemption.nominations import held_behind
 from orchestrator.planner.preemption.victim_selection import Losses, Order
@@ -83,24 +83,24 @@ class ReclaimPolicy:
     def start(self, workload: Workload, chunk: Chunk) -> None:
         """Store the requested amounts and, if a quota exists for it, the requested GPU model."""
         self._claimed = chunk_amounts(chunk)
-        model = self._session.models.claim(workload, chunk) if self._tree.promised_models else None
-        self._claimed_model = model if model in self._tree.promised_models else None
+        model = self._session.models.claim(workload, chunk) if self._tree.models_with_quota else None
+        self._claimed_model = model if model in self._tree.models_with_quota else None
 
-    def may_go(self, workload: Workload, piece: Piece) -> bool:
+    def may_go(self, workload: Workload, candidate: Candidate) -> bool:
         """Return whether the candidate has run for the minimum runtime of its project.
 
         Without minimum runtimes, candidates of the preemptor's own project pass too: `is_closed` excludes them. So
         the answer is the same for all preemptors, and the ranking of one preemptor serves the next.
         """
-        if piece.is_move:
+        if candidate.is_move:
             return False
-        if not self._has_protection or not piece.is_core:
+        if not self._has_protection or not candidate.is_core:
             return True
-        _, theirs = self._divergence_point(workload.project, piece.project)
+        _, theirs = self._divergence_point(workload.project, candidate.project)
         if theirs is None:
             return False
         seconds = self._tree.nearest(theirs, reclaim_min_runtime)
-        return not is_protected(piece.workload, seconds, self._session.snapshot.now_us)
+        return not is_protected(candidate.workload, seconds, self._session.snapshot.now_us)
 
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
@@ -109,7 +109,7 @@ class ReclaimPolicy:
         ours, theirs = self._divergence_point(workload.project, project)
         if ours is None or theirs is None:
             return True
-        if not frees_gpus and self._takes_lent_cpus(workload, requested, project):
+        if not frees_gpus and self._may_take_cpus(workload, requested, project):
             return False
         held = self._ledger.allocated[theirs]
         entitled = self._entitled.get(theirs)
@@ -129,55 +129,55 @@ class ReclaimPolicy:
         """
         sides: dict[str, SideKey] = {}
 
-        def key(piece: Piece) -> tuple[object, ...]:
-            side = sides.get(piece.project)
+        def key(candidate: Candidate) -> tuple[object, ...]:
+            side = sides.get(candidate.project)
             if side is None:
-                theirs = self._divergence_point(workload.project, piece.project)[1] or piece.project
-                side = sides[piece.project] = self._side_key(theirs)
-            return (not piece.is_harmless, piece.has_started, side, piece.order)
+                theirs = self._divergence_point(workload.project, candidate.project)[1] or candidate.project
+                side = sides[candidate.project] = self._side_key(theirs)
+            return (not candidate.is_harmless, candidate.has_started, side, candidate.order)
 
         return key
 
-    def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
+    def falls_below_quota(self, workload: Workload, candidates: Sequence[Candidate]) -> bool:
         """Return whether a project or department on the victims' side would fall below its quota without them."""
         victims: dict[str, list[Pod]] = {}
-        for piece in pieces:
-            pods = victims.setdefault(piece.workload.id, [])
-            pods += [pod for pod in piece.pods if pod.id not in self._ledger.evicted]
-        if not self._promises_anything(workload, victims):
+        for candidate in candidates:
+            pods = victims.setdefault(candidate.workload.id, [])
+            pods += [pod for pod in candidate.pods if pod.id not in self._ledger.evicted]
+        if not self._has_any_quota(workload, victims):
             return False
-        leaving: dict[str, list[int]] = {}
-        leaving_model: dict[tuple[str, str], int] = {}
+        lost_amounts: dict[str, list[int]] = {}
+        lost_of_model: dict[tuple[str, str], int] = {}
         for name, pods in victims.items():
             loser = self._session.workload(name)
             for pod in {pod.id: pod for pod in pods}.values():
                 amounts, model = pod.request.amounts, self._model_of(pod)
                 for side in self._lineage_below(workload.project, loser.project):
-                    sums = leaving.setdefault(side, [0, 0, 0])
+                    sums = lost_amounts.setdefault(side, [0, 0, 0])
                     for resource in self._tree.resources:
                         sums[resource] += amounts[resource]
-                    if model in self._tree.promised_models:
+                    if model in self._tree.models_with_quota:
                         key = (side, model)
-                        leaving_model[key] = leaving_model.get(key, 0) + amounts[0]
-        lost = {name: tuple(sums) for name, sums in leaving.items()}
-        self._add_stale(victims, leaving, leaving_model)
-        for name, sums in leaving.items():
+                        lost_of_model[key] = lost_of_model.get(key, 0) + amounts[0]
+        lost = {name: tuple(sums) for name, sums in lost_amounts.items()}
+        self._add_stale(victims, lost_amounts, lost_of_model)
+        for name, sums in lost_amounts.items():
             held, quota = self._ledger.allocated[name], self._tree.quota[name]
             for resource in self._tree.resources:
                 # A CPU quota without a bound guarantees no CPUs. A GPU quota without a bound guarantees all
                 # GPUs.
-                promised = quota[resource] < UNLIMITED or resource == 0
+                is_guaranteed = quota[resource] < UNLIMITED or resource == 0
                 remaining = held[resource] - sums[resource]
-                if promised and lost[name][resource] and remaining < quota[resource]:
+                if is_guaranteed and lost[name][resource] and remaining < quota[resource]:
                     return True
         return any(
             self._ledger.model_held.get((name, model), 0) - amount < self._tree.model_quota[name, model]
-            for (name, model), amount in leaving_model.items()
+            for (name, model), amount in lost_of_model.items()
         )
 
-    def _promises_anything(self, workload: Workload, victims: Iterable[str]) -> bool:
+    def _has_any_quota(self, workload: Workload, victims: Iterable[str]) -> bool:
         """Return whether a side of these workloads has a quota that an eviction could violate, also of a GPU model."""
-        if self._tree.promised_models:
+        if self._tree.models_with_quota:
             return True
         for name in victims:
             key = (workload.project, self._session.workload(name).project)
@@ -194,18 +194,18 @@ class ReclaimPolicy:
     def _add_stale(
         self,
         victims: Collection[str],
-        leaving: Mapping[str, list[int]],
-        leaving_model: dict[tuple[str, str], int],
+        lost_amounts: Mapping[str, list[int]],
+        lost_of_model: dict[tuple[str, str], int],
     ) -> None:
         """Add the pods of stale gangs to the sums: this decision evicts them at its end, so they fill no quota."""
         for gang, survivors in self._session.stale_gangs():
             lineage = () if gang.id in victims else self._tree.lineage.get(gang.project, ())
             for pod, side in product(survivors, lineage):
                 amounts, key = pod.request.amounts, (side, self._model_of(pod))
-                if side in leaving:
-                    leaving[side][:] = map(add, leaving[side], amounts)
-                if key in leaving_model:
-                    leaving_model[key] += amounts[0]
+                if side in lost_amounts:
+                    lost_amounts[side][:] = map(add, lost_amounts[side], amounts)
+                if key in lost_of_model:
+                    lost_of_model[key] += amounts[0]
 
     def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
         """Return whether the victim is over quota; if a GPU model is requested, whether it is over the quota for that
@@ -214,7 +214,7 @@ class ReclaimPolicy:
         _, theirs = self._divergence_point(workload.project, victim.workload.project)
         if theirs is None:
             return False
-        if self._holds_lent_cpus(workload, victim):
+        if self._holds_needed_cpus(workload, victim):
             return True
         covered = self._covered_of(theirs)
         return not any(pod.id in covered for pod in victim.pods)
@@ -230,13 +230,13 @@ class ReclaimPolicy:
         Example: a side with a fair share of 4 GPUs runs a gang of 4 and an elastic pod of 1. If the core were
         evicted, the project would be entitled to reclaim 4 GPUs at once.
         """
-        behind = plus(held_behind(self._session, victim.workload), self._surplus_of(victim))
+        behind = plus(held_behind(self._session, victim.workload), self._elastic_amounts_of(victim))
         project = victim.workload.project
         reason = self._reason(workload, requested, project, chunk_amounts(victim.pods), behind=behind)
         if (
             reason is None
-            and self._holds_lent_cpus(workload, victim)
-            and self._takes_lent_cpus(workload, requested, project)
+            and self._holds_needed_cpus(workload, victim)
+            and self._may_take_cpus(workload, requested, project)
         ):
             reason = EvictionReason(
                 "quota",
@@ -245,19 +245,19 @@ class ReclaimPolicy:
             )
         return reason
 
-    def _takes_lent_cpus(self, workload: Workload, requested: Amounts, project: str) -> bool:
+    def _may_take_cpus(self, workload: Workload, requested: Amounts, project: str) -> bool:
         """Return whether the request for GPUs is within quota, and no quota of CPUs or memory protects the project."""
         ours, _ = self._divergence_point(workload.project, project)
-        if ours is None or not self._lends_cpus(workload, project):
+        if ours is None or not self._has_no_cpu_quota(workload, project):
             return False
         side = self._figures(ours)
         return not exceeds_where_requested(plus(side.held, requested), side.quota, requested)
 
-    def _lends_cpus(self, workload: Workload, project: str) -> bool:
+    def _has_no_cpu_quota(self, workload: Workload, project: str) -> bool:
         quotas = (self._tree.quota[name] for name in self._lineage_below(workload.project, project))
         return bool(self._claimed[0]) and all(min(cpu, memory) >= UNLIMITED for _, cpu, memory in quotas)
 
-    def _holds_lent_cpus(self, workload: Workload, victim: Victim) -> bool:
+    def _holds_needed_cpus(self, workload: Workload, victim: Victim) -> bool:
         """Return whether the victim has no GPUs, and uses CPUs or memory of a node that the GPUs of this node need.
 
         Each GPU needs an equal portion of the CPUs and the memory of its node. Example: 8 CPUs on a node with 8 GPUs
@@ -273,16 +273,16 @@ class ReclaimPolicy:
             and memory_bytes * gpus_milli <= account.node.memory_bytes * gpu_milli
             for account in accounts
             if account is not None
-        ) and self._lends_cpus(workload, victim.workload.project)
+        ) and self._has_no_cpu_quota(workload, victim.workload.project)
 
-    def _surplus_of(self, victim: Victim) -> Amounts:
+    def _elastic_amounts_of(self, victim: Victim) -> Amounts:
         """Return the amounts of the victim's running elastic pods, if the victim is the whole workload."""
         needed = {pod.id for pod in needed_pods(victim)}
-        surplus = (pod for pod in victim.pods if pod.id not in needed)
+        elastic = (pod for pod in victim.pods if pod.id not in needed)
         return chunk_amounts(
             [
                 pod
-                for pod in surplus
+                for pod in elastic
                 if pod.id not in self._ledger.evicted and not self._session.seats.is_nominated(pod)
             ]
         )
@@ -344,17 +344,17 @@ class ReclaimPolicy:
         The total of the other side can be within its quota.
         """
         held, quota = self._ledger.model_held, self._tree.model_quota
-        mine, lent = held.get((ours, model), 0), held.get((theirs, model), 0)
+        mine, of_other = held.get((ours, model), 0), held.get((theirs, model), 0)
         our_side = self._figures(ours)
         if (
             mine + requested[0] > quota[ours, model]
-            or lent <= quota[theirs, model]
+            or of_other <= quota[theirs, model]
             or exceeds_where_requested(plus(our_side.held, requested), our_side.quota, requested)
         ):
             return None
         return EvictionReason(
             "quota",
-            f"{theirs} holds {amount_text(lent, 0)} of {model}, over its quota of {gpus(quota[theirs, model])} for "
+            f"{theirs} holds {amount_text(of_other, 0)} of {model}, over its quota of {gpus(quota[theirs, model])} for "
             f"that model; {ours} is within its own of {gpus(quota[ours, model])}",
         )
 
@@ -401,9 +401,11 @@ class ReclaimPolicy:
         covered = self._covered.get(key)
         if covered is None:
             whole = self._coverage(side)
-            lent = {pod.id for part in whole.lent if part.model == self._claimed_model for pod in part.pods}
+            other_model = {
+                pod.id for part in whole.other_model if part.model == self._claimed_model for pod in part.pods
+            }
             pods = (pod.id for part in whole.covered for pod in part.pods)
-            covered = self._covered[key] = frozenset(pods) - lent
+            covered = self._covered[key] = frozenset(pods) - other_model
         return covered
 
     def _coverage(self, side: str) -> Coverage:
@@ -411,17 +413,19 @@ class ReclaimPolicy:
         own = filling_order(self._session.running(side))
         if children:
             parts = [(child, self._coverage(child)) for child in children]
-            inside = in_filling_order(piece for _, part in parts for piece in part.covered)
+            inside = in_filling_order(candidate for _, part in parts for candidate in part.covered)
             # A workload that took GPUs of a sibling by its fair share is not evicted before the pods that
             # the sibling borrows.
-            fair = [piece for child, part in parts for piece in self._within_share(child, part)]
+            fair = [candidate for child, part in parts for candidate in self._within_share(child, part)]
             known = set(map(id, fair))
-            beyond = (piece for _, part in parts for piece in part.borrowed if id(piece) not in known)
-            pieces = [*inside, *in_filling_order(fair), *in_filling_order([*own, *beyond])]
+            beyond = (
+                candidate for _, part in parts for candidate in part.borrowed if id(candidate) not in known
+            )
+            candidates = [*inside, *in_filling_order(fair), *in_filling_order([*own, *beyond])]
         else:
-            pieces = own
-        models = {model: self._tree.model_quota[side, model] for model in self._tree.promised_models}
-        return coverage(pieces, self._tree.quota[side], self._tree.resources, models, self._model_of)
+            candidates = own
+        models = {model: self._tree.model_quota[side, model] for model in self._tree.models_with_quota}
+        return coverage(candidates, self._tree.quota[side], self._tree.resources, models, self._model_of)
 
     def _within_share(self, name: str, part: Coverage) -> Sequence[Victim]:
         """Return the pods of the project beyond its quota that are within its fair share of GPUs."""
@@ -432,7 +436,7 @@ class ReclaimPolicy:
         bounds = (entitled_milli, UNLIMITED, UNLIMITED)
         within = coverage([*part.covered, *part.borrowed], bounds, resources=(0,)).covered
         borrowed = set(map(id, part.borrowed))
-        return [piece for piece in within if id(piece) in borrowed]
+        return [candidate for candidate in within if id(candidate) in borrowed]
 
     def _model_of(self, pod: Pod) -> str:
         account = self._ledger.by_name.get(pod.node or "")

@@ -20,7 +20,7 @@ from orchestrator.planner.gangs import Chunk, chunk_amounts, has_topology
 from orchestrator.planner.model import Request, Workload
 from orchestrator.planner.placement.chunks import candidate_domains
 from orchestrator.planner.placements import Placed, Placement
-from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.candidates import Candidate
 from orchestrator.planner.preemption.homes import Homes, Lifted
 from orchestrator.planner.preemption.packing import Packing, parcels_of, spaces_of
 from orchestrator.planner.preemption.rescheduling import MovePolicy
@@ -113,28 +113,38 @@ class _Repacking:
 
     def run(self) -> Outcome | None:
         checkpoint = self._ledger.checkpoint()
-        evicted = [piece for piece in self._pieces() if not piece.is_move and self._lift(piece)]
+        evicted = [
+            candidate for candidate in self._candidates() if not candidate.is_move and self._lift(candidate)
+        ]
         if limiting(self._ledger, self._workload, self._requested) is not None:
             self._ledger.rollback(checkpoint)
             return None  # migrated pods still count for the limit
-        lifted = [piece for piece in self._pieces() if piece.is_move and self._lift(piece)]
+        lifted = [
+            candidate for candidate in self._candidates() if candidate.is_move and self._lift(candidate)
+        ]
         items = [Lifted(self._workload, pod, None) for pod in self._chunk]
-        items += [Lifted(piece.workload, piece.pods[0], piece) for piece in lifted]
-        items.sort(key=lambda item: (-item.pod.request.gpu_milli, item.piece is not None))
-        places: list[_Place] = []
-        fits = self._put_down_with_fewest_moves(items, places)
+        items += [Lifted(candidate.workload, candidate.pods[0], candidate) for candidate in lifted]
+        items.sort(key=lambda item: (-item.pod.request.gpu_milli, item.candidate is not None))
+        placements: list[_Place] = []
+        fits = self._put_down_with_fewest_moves(items, placements)
         if not fits and self._is_memorized and self._tries > self._max_tries:
-            fits = self._pack_anew(items, places)
+            fits = self._pack_anew(items, placements)
         # All candidates are off the ledger by now. The most entitled of them is the first to be placed
         # again.
         back: set[str] = set()
-        spared = {id(piece) for piece in reversed(evicted) if self._put_back(piece, back)} if fits else set()
+        restored = (
+            {id(candidate) for candidate in reversed(evicted) if self._put_back(candidate, back)}
+            if fits
+            else set()
+        )
         self._ledger.rollback(checkpoint)
         self._session.work.spend(self._tries * _WORK_OF_STEP // self._tries_of_step)
         if not fits:
             return None
-        moved = [(item, where) for item, where in places if item.piece is not None]
-        outcome = self._carry_out([piece for piece in evicted if id(piece) not in spared], moved, places)
+        moved = [(item, where) for item, where in placements if item.candidate is not None]
+        outcome = self._carry_out(
+            [candidate for candidate in evicted if id(candidate) not in restored], moved, placements
+        )
         if outcome is None:
             self._ledger.rollback(checkpoint)
         return outcome
@@ -163,75 +173,78 @@ class _Repacking:
     def _is_open(self, position: int) -> bool:
         return self._open is None or position in self._open
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _candidates(self) -> Iterator[Candidate]:
         """Yield the candidates whose pods are all on the chosen nodes and may be evicted, the least entitled first.
 
         Pods on cordoned nodes count as on the chosen nodes, because such nodes are never chosen.
         """
         closed = (account.position for account in self._ledger.nodes if not account.node.schedulable)
         chosen = {*self._positions, *closed}
-        pieces = {
-            id(piece): piece
+        candidates = {
+            id(candidate): candidate
             for position in self._positions
-            for piece in self._selector.candidates.on(position, moves=True)
-            if chosen.issuperset(piece.pods_on) and self._policy.may_go(self._workload, piece)
+            for candidate in self._selector.candidates.on(position, moves=True)
+            if chosen.issuperset(candidate.pods_on) and self._policy.may_go(self._workload, candidate)
         }
-        yield from sorted(pieces.values(), key=self._policy.order(self._workload))
+        yield from sorted(candidates.values(), key=self._policy.order(self._workload))
 
-    def _lift(self, piece: Piece) -> bool:
+    def _lift(self, candidate: Candidate) -> bool:
         """Take the candidate off the ledger, if the policy and the budgets allow it. Return whether they do."""
-        if piece.is_gone(self._ledger.evicted) or (piece.is_harmless and piece.is_move):
+        if candidate.is_evicted(self._ledger.evicted) or (candidate.is_harmless and candidate.is_move):
             return False
         checkpoint = self._ledger.checkpoint()
-        if self._selector.evict(self._workload, self._requested, [piece]) is None:
+        if self._selector.evict(self._workload, self._requested, [candidate]) is None:
             self._ledger.rollback(checkpoint)
             return False
         return True
 
-    def _put_down_with_fewest_moves(self, items: Sequence[Lifted], places: list[_Place]) -> bool:
+    def _put_down_with_fewest_moves(self, items: Sequence[Lifted], placements: list[_Place]) -> bool:
         """Place the pods of the chunk so that the fewest other pods migrate. Try 0 migrations first, then 1, 2 and so
         on.
         """
-        lifted = [item for item in items if item.piece is not None]
-        chunk = tuple(item for item in items if item.piece is None)
+        lifted = [item for item in items if item.candidate is not None]
+        chunk = tuple(item for item in items if item.candidate is None)
         most = min(len(lifted), self._policy.max_moves)
         self._tries = 0
         self._homes = Homes(lifted, self._ledger)
         self._failed.clear()
         self._sets.clear()
         allowed = sorted({*range(min(most, _FEW_MOVES) + 1), most})
-        return any(self._put_down(chunk, places, moves) for moves in allowed)
+        return any(self._put_down(chunk, placements, moves) for moves in allowed)
 
-    def _pack_anew(self, items: Sequence[Lifted], places: list[_Place]) -> bool:
+    def _pack_anew(self, items: Sequence[Lifted], placements: list[_Place]) -> bool:
         """Place all pods in any way, if the search for the fewest migrations has used up its steps."""
         nodes = [self._ledger.nodes[position] for position in self._positions]
         packing = Packing(parcels_of(items, nodes, self._may_be_on), spaces_of(items, nodes))
-        spots = packing.find()
+        slots = packing.find()
         self._session.work.spend(packing.state_count * _WORK_OF_STATE)
-        if spots is None:
+        if slots is None:
             return False
         checkpoint = self._ledger.checkpoint()
         moves = 0
-        for item, (position, devices) in zip(items, spots, strict=True):
+        for item, (position, devices) in zip(items, slots, strict=True):
             name = nodes[position].node.name
             where = self._session.placer.keep(item.workload, item.pod, Placement(name, devices))
-            is_home = item.piece is not None and (name, devices) == (item.pod.node, tuple(item.pod.devices))
-            moves += item.piece is not None and not is_home
+            is_home = item.candidate is not None and (name, devices) == (
+                item.pod.node,
+                tuple(item.pod.devices),
+            )
+            moves += item.candidate is not None and not is_home
             is_open = is_home or self._may_have(item, nodes[position], devices)
             if where is None or moves > self._policy.max_moves or not is_open:
                 self._ledger.rollback(checkpoint)
-                places.clear()
+                placements.clear()
                 return False
             self._ledger.place(item.workload, item.pod, where)
             if not is_home:
-                places.append((item, where))
+                placements.append((item, where))
         return True
 
     def _may_be_on(self, item: Lifted, account: NodeAccount) -> bool:
-        is_open = item.piece is not None or self._is_open(account.position)
+        is_open = item.candidate is not None or self._is_open(account.position)
         return is_open and self._session.placer.accepts(account, item.workload, item.pod)
 
-    def _put_down(self, waiting: tuple[Lifted, ...], places: list[_Place], moves: int) -> bool:
+    def _put_down(self, waiting: tuple[Lifted, ...], placements: list[_Place], moves: int) -> bool:
         """Place these pods, and the pods that they displace, with at most `moves` migrations. All others keep their
         placement.
 
@@ -239,26 +252,26 @@ class _Repacking:
         """
         if self._homes.count_lost() > moves:
             return False
-        state = self._state(waiting, places) if self._is_memorized else None
+        state = self._state(waiting, placements) if self._is_memorized else None
         if self._failed.get(state, -1) >= moves:
             return False
-        if self._put_first_down(waiting, places, moves) if waiting else self._make_way(places, moves):
+        if self._put_first_down(waiting, placements, moves) if waiting else self._make_way(placements, moves):
             return True
         if state is not None and self._tries <= self._max_tries:
             self._failed[state] = moves
         return False
 
-    def _state(self, waiting: tuple[Lifted, ...], places: Sequence[_Place]) -> object:
+    def _state(self, waiting: tuple[Lifted, ...], placements: Sequence[_Place]) -> object:
         """Return the state on which the success of the rest of the search depends, so that a failed state is not
         tried again.
         """
-        first = self._positions_for(waiting[0], places)[:1] if waiting else ()
+        first = self._positions_for(waiting[0], placements)[:1] if waiting else ()
         nodes = tuple(self._homes.state(position) for position in self._positions)
         return (*first, *map(self._homes.kind_waiting, waiting)), nodes
 
-    def _put_first_down(self, waiting: tuple[Lifted, ...], places: list[_Place], moves: int) -> bool:
+    def _put_first_down(self, waiting: tuple[Lifted, ...], placements: list[_Place], moves: int) -> bool:
         item, *others = waiting
-        for where in self._choices(item, places):
+        for where in self._choices(item, placements):
             checkpoint = self._ledger.checkpoint()
             self._ledger.place(item.workload, item.pod, where)
             if self._homes.count_lost() > moves:
@@ -270,35 +283,35 @@ class _Repacking:
             if self._tries > self._max_tries:
                 self._ledger.rollback(checkpoint)
                 return False
-            places.append((item, where))
-            if self._put_down(tuple(others), places, moves):
+            placements.append((item, where))
+            if self._put_down(tuple(others), placements, moves):
                 return True
-            places.pop()
+            placements.pop()
             self._ledger.rollback(checkpoint)
         return False
 
-    def _make_way(self, places: list[_Place], moves: int) -> bool:
+    def _make_way(self, placements: list[_Place], moves: int) -> bool:
         """Place all others where they were. While one of them does not fit, migrate a pod of that node."""
         crowd = self._homes.crowd()
         if not crowd and (misfit := self._put_down_at_home()) is not None:
             crowd = [misfit]
         if not crowd:
             return True
-        stays: list[Lifted] = []
+        pinned: list[Lifted] = []
         kinds = {id(item): self._homes.kind_of_place(item) for item in crowd} if moves else {}
         tried: set[tuple[object, ...]] = set()
         for item in crowd if moves else ():
-            if self._homes.stays(item):
+            if self._homes.pinned(item):
                 continue
             self._homes.remove(item)
-            if kinds[id(item)] not in tried and self._put_down((item,), places, moves - 1):
+            if kinds[id(item)] not in tried and self._put_down((item,), placements, moves - 1):
                 return True
             # One pod of the crowd must migrate. All solutions in which this one or an equal pod migrates
             # were tried, so it stays.
             tried.add(kinds[id(item)])
-            self._homes.add(item, stays=True)
-            stays.append(item)
-        for item in stays:
+            self._homes.add(item, pinned=True)
+            pinned.append(item)
+        for item in pinned:
             self._homes.add(item)
         return False
 
@@ -306,22 +319,22 @@ class _Repacking:
         """Place all remaining pods where they were. If one does not fit, undo this and return that pod."""
         checkpoint = self._ledger.checkpoint()
         for item in self._homes.items():
-            where = self._session.placer.stay(item.workload, item.pod)
+            where = self._session.placer.original_placement(item.workload, item.pod)
             if where is None:
                 self._ledger.rollback(checkpoint)
                 return item
             self._ledger.place(item.workload, item.pod, where)
         return None
 
-    def _choices(self, item: Lifted, places: Sequence[_Place]) -> Iterator[Placement]:
+    def _choices(self, item: Lifted, placements: Sequence[_Place]) -> Iterator[Placement]:
         """Return the possible placements of the pod. For a migrated pod, those that displace the fewest other pods
         are first.
         """
         placer = self._session.placer
-        home = (item.pod.node, frozenset(item.pod.devices)) if item.piece is not None else None
+        home = (item.pod.node, frozenset(item.pod.devices)) if item.candidate is not None else None
         choices: list[tuple[int, Placement]] = []
-        for position in self._positions_for(item, places):
-            if item.piece is None and not self._is_open(position):
+        for position in self._positions_for(item, placements):
+            if item.candidate is None and not self._is_open(position):
                 continue
             account = self._ledger.nodes[position]
             default = placer.fits_on(account, item.workload, item.pod)
@@ -329,8 +342,11 @@ class _Repacking:
                 continue
             if self._ledger.claims.concern(account.node, item.pod):
                 # claims choose their devices
-                if item.pod.node != account.node.name or placer.stay(item.workload, item.pod) is None:
-                    choices.append((0, Placement(account.node.name, default, promised=True)))
+                if (
+                    item.pod.node != account.node.name
+                    or placer.original_placement(item.workload, item.pod) is None
+                ):
+                    choices.append((0, Placement(account.node.name, default, waits=True)))
                 continue
             # Among many nodes a step is better spent on another node than on other parts of the same GPUs.
             residents = self._homes.on(position) if self._are_few or not item.pod.request.is_shared else {}
@@ -338,8 +354,8 @@ class _Repacking:
                 if (account.node.name, frozenset(devices)) == home:
                     continue
                 if devices == default or self._may_have(item, account, devices):
-                    choices.append((in_the_way, Placement(account.node.name, devices, promised=True)))
-        if item.piece is not None:
+                    choices.append((in_the_way, Placement(account.node.name, devices, waits=True)))
+        if item.candidate is not None:
             choices.sort(key=itemgetter(0))
         return iter([where for _, where in choices])
 
@@ -362,14 +378,14 @@ class _Repacking:
             ]
         return known
 
-    def _positions_for(self, item: Lifted, places: Sequence[_Place]) -> Sequence[int]:
+    def _positions_for(self, item: Lifted, placements: Sequence[_Place]) -> Sequence[int]:
         """Return the nodes to try for the pod.
 
         Equal pods of the chunk are placed in the order of the nodes, because exchanging two of them changes nothing.
         """
-        if not places or not _are_alike(places[-1][0], item):
+        if not placements or not _are_alike(placements[-1][0], item):
             return self._positions
-        last = self._ledger.by_name[places[-1][1].node].position
+        last = self._ledger.by_name[placements[-1][1].node].position
         return self._positions[self._positions.index(last) :]
 
     def _may_have(self, item: Lifted, account: NodeAccount, devices: tuple[int, ...]) -> bool:
@@ -380,45 +396,45 @@ class _Repacking:
             is not None
         )
 
-    def _put_back(self, piece: Piece, back: set[str]) -> bool:
+    def _put_back(self, candidate: Candidate, back: set[str]) -> bool:
         """Place a candidate where it was, so that it is not evicted. Add its pods to `back` and return whether it
         fits.
 
         The elastic pods of a workload are part of its core candidate too, so `back` has those that are placed
         already.
         """
-        pods = [pod for pod in piece.pods if pod.id not in back]
-        if limiting(self._ledger, piece.workload, chunk_amounts(pods)) is not None:
+        pods = [pod for pod in candidate.pods if pod.id not in back]
+        if limiting(self._ledger, candidate.workload, chunk_amounts(pods)) is not None:
             return False
         checkpoint = self._ledger.checkpoint()
         for pod in pods:
-            where = self._session.placer.stay(piece.workload, pod)
+            where = self._session.placer.original_placement(candidate.workload, pod)
             if where is None:
                 self._ledger.rollback(checkpoint)
                 return False
-            self._ledger.place(piece.workload, pod, where)
+            self._ledger.place(candidate.workload, pod, where)
         back.update(pod.id for pod in pods)
         return True
 
     def _carry_out(
         self,
-        evicted: list[Piece],
+        evicted: list[Candidate],
         moved: list[_Place],
-        places: list[_Place],
+        placements: list[_Place],
     ) -> Outcome | None:
         """Return the outcome on the ledger after the policy has checked it as a whole; None if the
         policy rejects it.
         """
-        pieces = [*evicted, *(item.piece for item, _ in moved if item.piece is not None)]
-        losses = self._selector.evict(self._workload, self._requested, pieces)
+        candidates = [*evicted, *(item.candidate for item, _ in moved if item.candidate is not None)]
+        losses = self._selector.evict(self._workload, self._requested, candidates)
         if losses is None:
             return None
         placed: Placed = []
-        for item, where in places:
-            if item.piece is None:
+        for item, where in placements:
+            if item.candidate is None:
                 self._ledger.place(item.workload, item.pod, where)
                 placed.append((item.pod, where))
-        if not self._policy.accepts_places(self._session, self._workload, losses, _by_workload(moved)):
+        if not self._policy.accepts_placements(self._session, self._workload, losses, _by_workload(moved)):
             return None
         moves = [(item.pod, where) for item, where in moved]
         return (losses, placed, []) if self._session.meets_constraints([*placed, *moves]) else None
@@ -427,8 +443,8 @@ class _Repacking:
 def _are_alike(first: Lifted, second: Lifted) -> bool:
     """Return whether both are pods of the chunk that could exchange their placements."""
     return (
-        first.piece is None
-        and second.piece is None
+        first.candidate is None
+        and second.candidate is None
         and first.pod.request == second.pod.request
         and first.pod.constraints == second.pod.constraints
         and first.pod.max_runtime_seconds == second.pod.max_runtime_seconds
@@ -436,10 +452,10 @@ def _are_alike(first: Lifted, second: Lifted) -> bool:
 
 
 def _by_workload(moved: list[_Place]) -> dict[str, Placed]:
-    places: dict[str, Placed] = {}
+    placements: dict[str, Placed] = {}
     for item, where in moved:
-        places.setdefault(item.workload.id, []).append((item.pod, where))
-    return places
+        placements.setdefault(item.workload.id, []).append((item.pod, where))
+    return placements
 
 
 def _device_sets(

@@ -14,9 +14,9 @@ from orchestrator.planner.accounting.quota_checks import violation
 from orchestrator.planner.accounting.tiers import EntitlementTier
 from orchestrator.planner.gangs import Chunk, chunk_amounts, held_parts
 from orchestrator.planner.model import Amounts, PodState, Workload
-from orchestrator.planner.ordering import TurnOrder
+from orchestrator.planner.ordering import PriorityQueue
 from orchestrator.planner.placements import Placed
-from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.candidates import Candidate
 from orchestrator.planner.preemption.node_options import Harm, Option
 from orchestrator.planner.preemption.reclaim_policy import ReclaimPolicy
 from orchestrator.planner.preemption.victim_selection import Losses, Order
@@ -58,7 +58,7 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
             placed = session.place_all(workload, chunk)
         if placed is not None:
             moved.setdefault(workload.id, []).extend(placed)
-        elif len(chunk) > 1 or not _goes_on(victims[workload.id], lost):
+        elif len(chunk) > 1 or not _keeps_running(victims[workload.id], lost):
             parts[workload.id].clear()  # elastic pods cannot run without their gang
     return moved
 
@@ -71,14 +71,14 @@ def as_it_ran(workload: Workload, lost: Collection[str]) -> Workload:
 
 def parts_of_victim(workload: Workload, evicted: Collection[str]) -> deque[Chunk]:
     """Return the evicted pods of the workload, in the chunks in which they can continue elsewhere."""
-    core, surplus = held_parts(workload)
-    pods = [(pod,) for pod in (*core, *surplus) if pod.id in evicted]
-    if _goes_on(workload, evicted):
+    core, elastic = held_parts(workload)
+    pods = [(pod,) for pod in (*core, *elastic) if pod.id in evicted]
+    if _keeps_running(workload, evicted):
         return deque(pods)
-    return deque([core, *((pod,) for pod in surplus)] if core else pods)
+    return deque([core, *((pod,) for pod in elastic)] if core else pods)
 
 
-def _goes_on(workload: Workload, evicted: Collection[str]) -> bool:
+def _keeps_running(workload: Workload, evicted: Collection[str]) -> bool:
     """Return whether other pods of the workload keep running where they are."""
     return any(pod.state is PodState.ALLOCATED and pod.id not in evicted for pod in workload.pods)
 
@@ -92,18 +92,18 @@ def by_claim(session: Session, parts: Mapping[str, deque[Chunk]]) -> Iterator[tu
             yield waiting[0], chunks.popleft()
         return
     for level in EntitlementTier:
-        turns = TurnOrder(
+        queue = PriorityQueue(
             session.ledger, session.shares, waiting, lambda workload: parts[workload.id][0], lambda _: 0
         )
         waiting = []
-        while (workload := turns.pop()) is not None:
+        while (workload := queue.pop()) is not None:
             chunks = parts[workload.id]
             if session.tier(workload, chunks[0]) > level:
                 waiting.append(workload)
-                turns.settle(workload.project)
+                queue.settle(workload.project)
                 continue
             yield workload, chunks.popleft()
-            turns.settle(workload.project, workload if chunks else None)
+            queue.settle(workload.project, workload if chunks else None)
 
 
 class MovePolicy:
@@ -141,24 +141,24 @@ class MovePolicy:
         if self._reclaim is not None:
             self._reclaim.start(workload, chunk)
 
-    def may_go(self, workload: Workload, piece: Piece) -> bool:
+    def may_go(self, workload: Workload, candidate: Candidate) -> bool:
         """Return whether the candidate is of another workload and may be migrated, or evicted by the rules of
         reclaim.
         """
-        if piece.is_move:
-            return piece.workload.id != workload.id and not self._is_evictable(workload, piece)
-        return self._is_evictable(workload, piece)
+        if candidate.is_move:
+            return candidate.workload.id != workload.id and not self._is_evictable(workload, candidate)
+        return self._is_evictable(workload, candidate)
 
-    def _is_evictable(self, workload: Workload, piece: Piece) -> bool:
+    def _is_evictable(self, workload: Workload, candidate: Candidate) -> bool:
         reclaim = self._reclaim
         return (
             reclaim is not None
-            and (self._among is None or all(pod.id in self._among for pod in piece.pods))
-            and reclaim.may_go(workload, piece)
+            and (self._among is None or all(pod.id in self._among for pod in candidate.pods))
+            and reclaim.may_go(workload, candidate)
             and not reclaim.is_closed(
-                workload, self._requested, piece.project, frees_gpus=piece.gpu_milli > 0
+                workload, self._requested, candidate.project, frees_gpus=candidate.gpu_milli > 0
             )
-            and reclaim.is_borrowed(workload, piece)
+            and reclaim.is_borrowed(workload, candidate)
         )
 
     def is_closed(
@@ -170,16 +170,18 @@ class MovePolicy:
 
     def harm(self, option: Option) -> Harm:
         """Return the harm, in which evicted pods count first and migrated pods last."""
-        return option.harm(sum(piece.pod_count for piece in option.pieces if not piece.is_move))
+        return option.harm(
+            sum(candidate.pod_count for candidate in option.candidates if not candidate.is_move)
+        )
 
     def order(self, workload: Workload) -> Order:
         """Return the sort key: evictions of borrowed pods, then migrations, each by `victim_order`."""
         del workload
-        return lambda piece: (not piece.is_harmless, piece.is_move, piece.order)
+        return lambda candidate: (not candidate.is_harmless, candidate.is_move, candidate.order)
 
-    def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
+    def falls_below_quota(self, workload: Workload, candidates: Sequence[Candidate]) -> bool:
         """Return the answer of reclaim for the evicted candidates. Migrated pods keep their quota."""
-        evicted = [piece for piece in pieces if not piece.is_move]
+        evicted = [candidate for candidate in candidates if not candidate.is_move]
         return (
             bool(evicted) and self._reclaim is not None and self._reclaim.falls_below_quota(workload, evicted)
         )
@@ -216,7 +218,7 @@ class MovePolicy:
         self.moved = moved
         return True
 
-    def accepts_places(
+    def accepts_placements(
         self, session: Session, workload: Workload, losses: Losses, moved: dict[str, Placed]
     ) -> bool:
         """Do the same as `accepts` for migrations to these given placements, and put them on the ledger."""

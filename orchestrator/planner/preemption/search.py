@@ -20,14 +20,14 @@ from orchestrator.planner.preemption.arrangement import (
     arrange_again,
     place_beside,
 )
-from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.candidates import Candidate
 from orchestrator.planner.preemption.node_options import NO_HARM, Harm, option_of
 from orchestrator.planner.preemption.victim_selection import (
     Losses,
     VictimSelector,
     evict_allowed,
 )
-from orchestrator.planner.preemption.victims import stay_on_ledger
+from orchestrator.planner.preemption.victims import keep_on_ledger
 from orchestrator.planner.session import Session
 
 Outcome = tuple[Losses, Placed, Arrangement]
@@ -89,7 +89,7 @@ def _attempt(
         outcome = _prune(
             session, workload, chunk, selector, place=place, outcome=outcome, checkpoint=checkpoint
         )
-        if _takes_places_for_nothing(session, outcome[0]):
+        if _ends_nominations_needlessly(session, outcome[0]):
             session.ledger.rollback(checkpoint)
             return None
     return outcome
@@ -101,15 +101,15 @@ def _is_acceptable(session: Session, workload: Workload, selector: VictimSelecto
     return selector.policy.accepts(session, workload, losses) and session.meets_constraints(placed)
 
 
-def _takes_places_for_nothing(session: Session, losses: Losses) -> bool:
+def _ends_nominations_needlessly(session: Session, losses: Losses) -> bool:
     """Return whether nominations are lost to an eviction that is not needed in the end."""
     evicted = [victim for victim, _ in losses if not victim.is_move]
     if not any(session.seats.is_nominated(pod) for victim in evicted for pod in victim.pods):
         return False
     checkpoint = session.ledger.checkpoint()
-    can_stay = any(stay_on_ledger(session, victim.workload, victim.pods) for victim in evicted)
+    can_keep_running = any(keep_on_ledger(session, victim.workload, victim.pods) for victim in evicted)
     session.ledger.rollback(checkpoint)
-    return can_stay
+    return can_keep_running
 
 
 def _relieve_limits(
@@ -123,20 +123,27 @@ def _relieve_limits(
         held, limit = session.ledger.allocated[name][resource], session.tree.limit[name][resource]
         over = held + requested[resource] - limit
 
-        def harm(piece: Piece, over: int = over, resource: int = resource) -> tuple[int, ...]:
-            amount = sum(pod.request.amounts[resource] for pod in piece.pods)
+        def harm(candidate: Candidate, over: int = over, resource: int = resource) -> tuple[int, ...]:
+            amount = sum(pod.request.amounts[resource] for pod in candidate.pods)
             is_enough = amount >= over
             excess = amount - over if is_enough else -amount
-            spared, *others = selector.policy.harm(option_of((piece,), excess))
-            return (selector.policy.falls_below_quota(workload, [piece]), spared, not is_enough, *others)
+            protected, *others = selector.policy.harm(option_of((candidate,), excess))
+            return (
+                selector.policy.falls_below_quota(workload, [candidate]),
+                protected,
+                not is_enough,
+                *others,
+            )
 
-        pieces = [
-            piece
-            for piece in selector.in_order(workload)
+        candidates = [
+            candidate
+            for candidate in selector.in_order(workload)
             # migrated pods still count for the limit
-            if not piece.is_move and name in session.tree.lineage[piece.project]
+            if not candidate.is_move and name in session.tree.lineage[candidate.project]
         ]
-        attempts = (selector.evict(workload, requested, [piece]) for piece in sorted(pieces, key=harm))
+        attempts = (
+            selector.evict(workload, requested, [candidate]) for candidate in sorted(candidates, key=harm)
+        )
         relief = next((relief for relief in attempts if relief is not None), None)
         if relief is None:
             return None
@@ -242,10 +249,10 @@ def _evict_for(
         for _ in range(2):
             checkpoint = session.ledger.checkpoint()
             session.work.spend(20)
-            evicted = selector.evict(workload, requested, current.pieces)
+            evicted = selector.evict(workload, requested, current.candidates)
             if evicted is not None:
                 place = session.placer.fits_on(account, workload, pod)
-                placement = None if place is None else Placement(account.node.name, place, promised=True)
+                placement = None if place is None else Placement(account.node.name, place, waits=True)
                 if placement is not None:
                     mark = session.ledger.checkpoint()
                     session.ledger.place(workload, pod, placement)
@@ -284,10 +291,10 @@ def _search_one_by_one(
     if (placing := place()) is not None:
         return losses, *placing
     for may_fall in (False, True):
-        for piece in islice(selector.in_order(workload), most):
-            if not may_fall and selector.policy.falls_below_quota(workload, [piece]):
+        for candidate in islice(selector.in_order(workload), most):
+            if not may_fall and selector.policy.falls_below_quota(workload, [candidate]):
                 continue
-            evicted = selector.evict(workload, requested, [piece])
+            evicted = selector.evict(workload, requested, [candidate])
             if evicted is None:
                 continue
             losses += evicted

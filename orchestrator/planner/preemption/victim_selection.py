@@ -22,7 +22,7 @@ from orchestrator.planner.accounting.neighbours import Neighbours
 from orchestrator.planner.gangs import Chunk
 from orchestrator.planner.model import Amounts, Constraints, Pod, Request, Scalars, Workload
 from orchestrator.planner.node_sets import NodeSet, node_types_for, positions_in
-from orchestrator.planner.preemption.candidates import Candidates, Piece
+from orchestrator.planner.preemption.candidates import Candidate, Candidates
 from orchestrator.planner.preemption.node_options import Harm, Option, includes_all, minimal_options
 from orchestrator.planner.preemption.node_ranking import NodeRanking
 from orchestrator.planner.preemption.victims import EvictionReason
@@ -35,7 +35,7 @@ MAX_NODES = 24
 _FEW_NODES = 64
 """With more nodes than this, CPU and memory are rounded up so that similar pods share one ranking."""
 _WORK_OF_CHECK = 3
-Order = Callable[[Piece], tuple[object, ...]]
+Order = Callable[[Candidate], tuple[object, ...]]
 
 
 class EvictionPolicy(Protocol):
@@ -51,7 +51,7 @@ class EvictionPolicy(Protocol):
         """Return the values that `may_go` depends on, apart from the candidate."""
         ...
 
-    def may_go(self, workload: Workload, piece: Piece) -> bool:
+    def may_go(self, workload: Workload, candidate: Candidate) -> bool:
         """Return whether the workload may consider the candidate as a victim at all."""
         ...
 
@@ -73,7 +73,7 @@ class EvictionPolicy(Protocol):
         """Return the sort key of candidates: the least entitled candidate is first."""
         ...
 
-    def falls_below_quota(self, workload: Workload, pieces: Sequence[Piece]) -> bool:
+    def falls_below_quota(self, workload: Workload, candidates: Sequence[Candidate]) -> bool:
         """Return whether a project would hold less than its quota without these candidates."""
         ...
 
@@ -137,9 +137,9 @@ class VictimSelector:
         nodes = self._ledger.nodes
         exact = len(nodes) <= _FEW_NODES
         for position, option in self._ranking(workload, pod, exact=exact).in_order(closed, order, scope):
-            if not all(self.policy.is_borrowed(workload, piece) for piece in option.pieces):
+            if not all(self.policy.is_borrowed(workload, candidate) for candidate in option.candidates):
                 continue
-            if self.policy.falls_below_quota(workload, option.pieces):
+            if self.policy.falls_below_quota(workload, option.candidates):
                 below.append((nodes[position], option))
             else:
                 yield nodes[position], option
@@ -164,20 +164,20 @@ class VictimSelector:
         """
         closed = _Closed(self.policy, workload, requested)
         eligible = [
-            piece
-            for piece in self.candidates.on(account.position, moves=self.policy.moves)
-            if not closed(piece.project, piece.gpu_milli)
-            and self.policy.may_go(workload, piece)
-            and not piece.is_gone(self._ledger.evicted)
+            candidate
+            for candidate in self.candidates.on(account.position, moves=self.policy.moves)
+            if not closed(candidate.project, candidate.gpu_milli)
+            and self.policy.may_go(workload, candidate)
+            and not candidate.is_evicted(self._ledger.evicted)
         ]
         blockers = self._blockers(pod, account.position)
         options, looked = minimal_options(
             account,
             pod.request,
             [] if blockers is None else eligible,
-            lambda pieces: (
-                (not blockers or includes_all(pieces, blockers))
-                and self._all_may_go(workload, requested, pieces)
+            lambda candidates: (
+                (not blockers or includes_all(candidates, blockers))
+                and self._all_may_go(workload, requested, candidates)
             ),
         )
         self._session.work.spend(8 * looked)
@@ -186,32 +186,32 @@ class VictimSelector:
             options,
             key=lambda option: (
                 self.policy.harm(option),
-                sorted(map(order, option.pieces), reverse=True),
+                sorted(map(order, option.candidates), reverse=True),
             ),
             default=None,
         )
 
-    def in_order(self, workload: Workload) -> Iterator[Piece]:
+    def in_order(self, workload: Workload) -> Iterator[Candidate]:
         """Yield every candidate that may be evicted and is not evicted yet, the least entitled first."""
-        pieces = [
-            piece
+        candidates = [
+            candidate
             for name in self.candidates.projects
-            for piece in self.candidates.of(name, moves=self.policy.moves)
-            if self.policy.may_go(workload, piece)
+            for candidate in self.candidates.of(name, moves=self.policy.moves)
+            if self.policy.may_go(workload, candidate)
         ]
-        pieces.sort(key=self.policy.order(workload))
-        for piece in pieces:
-            if not piece.is_gone(self._ledger.evicted):
+        candidates.sort(key=self.policy.order(workload))
+        for candidate in candidates:
+            if not candidate.is_evicted(self._ledger.evicted):
                 self._session.work.spend(2)
-                yield piece
+                yield candidate
 
-    def evict(self, workload: Workload, requested: Amounts, pieces: Sequence[Piece]) -> Losses | None:
+    def evict(self, workload: Workload, requested: Amounts, candidates: Sequence[Candidate]) -> Losses | None:
         """Evict the candidates on the ledger. Return None if one may not be evicted; the earlier evictions remain."""
-        return evict_allowed(self._session, pieces, self.policy, workload, requested)
+        return evict_allowed(self._session, candidates, self.policy, workload, requested)
 
-    def _all_may_go(self, workload: Workload, requested: Amounts, pieces: Sequence[Piece]) -> bool:
+    def _all_may_go(self, workload: Workload, requested: Amounts, candidates: Sequence[Candidate]) -> bool:
         checkpoint = self._ledger.checkpoint()
-        evicted = self.evict(workload, requested, pieces)
+        evicted = self.evict(workload, requested, candidates)
         self._ledger.rollback(checkpoint)
         return evicted is not None
 
@@ -337,7 +337,7 @@ def evict_allowed(
     """
     losses: Losses = []
     if len(victims) > 1:
-        victims = sorted(victims, key=lambda victim: not all(map(session.is_promised_now, victim.pods)))
+        victims = sorted(victims, key=lambda victim: not all(map(session.is_newly_nominated, victim.pods)))
     for victim in victims:
         reason = policy.eviction_reason(workload, requested, victim)
         is_protected = not (

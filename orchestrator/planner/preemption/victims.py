@@ -91,7 +91,7 @@ def needed_pods(victim: Victim) -> Chunk:
     return needed
 
 
-def stay_on_ledger(session: Session, workload: Workload, pods: Collection[Pod]) -> bool:
+def keep_on_ledger(session: Session, workload: Workload, pods: Collection[Pod]) -> bool:
     """Let evicted pods run again where they are, if they fit beside all nominations. Otherwise change nothing.
 
     Return whether they fit.
@@ -100,11 +100,11 @@ def stay_on_ledger(session: Session, workload: Workload, pods: Collection[Pod]) 
     checkpoint = ledger.checkpoint()
     fits = violation(ledger, workload, chunk_amounts(pods)) is None
     for pod in pods:
-        fits = fits and session.placer.can_stay(pod)
+        fits = fits and session.placer.can_keep_running(pod)
         if not fits:
             ledger.rollback(checkpoint)
             return False
-        ledger.spare(workload, pod)
+        ledger.unevict(workload, pod)
     return True
 
 

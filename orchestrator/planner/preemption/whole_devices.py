@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from orchestrator.planner.accounting.ledger import NodeAccount
 from orchestrator.planner.model import DEVICE_MILLI, Request
-from orchestrator.planner.preemption.candidates import Piece
+from orchestrator.planner.preemption.candidates import Candidate
 from orchestrator.planner.preemption.node_options import MAX_EXHAUSTIVE, Option, missing_on, option_of
 from orchestrator.planner.preemption.victims import class_of_lost_time
 
@@ -26,23 +26,23 @@ _WORK_OF_SEARCH = 4
 class _Kind:
     """Equal candidates of a node, the least entitled first."""
 
-    __slots__ = ("amounts", "pieces")
+    __slots__ = ("amounts", "candidates")
 
     def __init__(self, amounts: _Amounts) -> None:
         self.amounts = amounts
-        self.pieces: list[Piece] = []
+        self.candidates: list[Candidate] = []
 
 
 def whole_device_options(
-    account: NodeAccount, request: Request, pieces: Sequence[Piece]
+    account: NodeAccount, request: Request, candidates: Sequence[Candidate]
 ) -> tuple[list[Option], int] | None:
     """Return the best minimal option of each kind on this node, and its cost; None if fractions or scalars are
     involved.
 
-    `pieces` are in their order.
+    `candidates` are in their order.
     """
     is_counted_otherwise = request.is_shared or account.lost or account.blocked or request.scalars
-    if is_counted_otherwise or len(pieces) > MAX_EXHAUSTIVE:
+    if is_counted_otherwise or len(candidates) > MAX_EXHAUSTIVE:
         return None
     need = missing_on(account, request)
     free = _free_devices(account)
@@ -51,24 +51,25 @@ def whole_device_options(
     counts_rest = need.cpu_milli > 0 or need.memory_bytes > 0 or need.slots > 0
     excess_less = DEVICE_MILLI * max(0, missing)
     if not counts_rest and missing <= 1:
-        singles = _singles(account.position, pieces, free, missing)
+        singles = _singles(account.position, candidates, free, missing)
         if singles is None:
             return None
         return [
-            option_of((piece,), piece.gpu_milli - excess_less) for piece in singles
+            option_of((candidate,), candidate.gpu_milli - excess_less) for candidate in singles
         ], _WORK_OF_COUNT * len(singles)
-    kinds = _kinds(account.position, pieces, free, counts_rest=counts_rest)
+    kinds = _kinds(account.position, candidates, free, counts_rest=counts_rest)
     if kinds is None:
         return None
     if not counts_rest:
         sets, steps = _sets_of_devices(kinds, missing)
         options = [
-            option_of(members, sum([piece.gpu_milli for piece in members]) - excess_less) for members in sets
+            option_of(members, sum([candidate.gpu_milli for candidate in members]) - excess_less)
+            for members in sets
         ]
         return options, _WORK_OF_COUNT * steps
     search = _Search(kinds, (missing, need.cpu_milli, need.memory_bytes, need.slots))
     options = [
-        option_of(members, sum([piece.gpu_milli for piece in members]) - excess_less)
+        option_of(members, sum([candidate.gpu_milli for candidate in members]) - excess_less)
         for members in search.run()
     ]
     return options, _WORK_OF_SEARCH * search.steps
@@ -84,13 +85,13 @@ def _free_devices(account: NodeAccount) -> set[int]:
 
 
 def _singles(
-    position: int, pieces: Sequence[Piece], free: set[int], missing: int
-) -> Collection[Piece] | None:
+    position: int, candidates: Sequence[Candidate], free: set[int], missing: int
+) -> Collection[Candidate] | None:
     """Return the first candidate of each kind that frees `missing` devices alone; None as for `_kinds`."""
-    first: dict[tuple[object, ...], Piece] = {}
-    for piece in pieces:
+    first: dict[tuple[object, ...], Candidate] = {}
+    for candidate in candidates:
         devices = 0
-        for pod in piece.pods_on[position]:
+        for pod in candidate.pods_on[position]:
             request = pod.request
             if request.gpu_portion_milli or request.gpu_memory_mib:
                 return None
@@ -98,27 +99,27 @@ def _singles(
                 return None
             devices += len(pod.devices)
         if devices >= missing:
-            first.setdefault(_harm_of(piece), piece)
+            first.setdefault(_harm_of(candidate), candidate)
     return first.values()
 
 
-def _harm_of(piece: Piece) -> tuple[object, ...]:
+def _harm_of(candidate: Candidate) -> tuple[object, ...]:
     """Return a key that is equal for alike victims."""
-    lost = class_of_lost_time(piece.lost_gpu_ns)
-    harm = (piece.is_covered, piece.has_started, piece.urgency, lost, piece.pod_count)
-    return piece.project, piece.gpu_milli, *harm
+    lost = class_of_lost_time(candidate.lost_gpu_ns)
+    harm = (candidate.is_covered, candidate.has_started, candidate.urgency, lost, candidate.pod_count)
+    return candidate.project, candidate.gpu_milli, *harm
 
 
 def _kinds(
-    position: int, pieces: Sequence[Piece], used: set[int], *, counts_rest: bool
+    position: int, candidates: Sequence[Candidate], used: set[int], *, counts_rest: bool
 ) -> list[_Kind] | None:
     """Return the candidates by kind; None if one has a fraction of a device, or a device that is free or of two."""
     kinds: dict[tuple[object, ...], _Kind] = {}
     devices: list[int] = [*used]
-    for piece in pieces:
+    for candidate in candidates:
         before = len(devices)
         cpu = memory = slots = 0
-        for pod in piece.pods_on[position]:
+        for pod in candidate.pods_on[position]:
             request = pod.request
             if request.gpu_portion_milli or request.gpu_memory_mib:
                 return None
@@ -128,15 +129,15 @@ def _kinds(
                 memory += request.memory_bytes
                 slots += 1
         amounts = (len(devices) - before, cpu, memory, slots)
-        key = (amounts, *_harm_of(piece))
+        key = (amounts, *_harm_of(candidate))
         kind = kinds.get(key)
         if kind is None:
             kind = kinds[key] = _Kind(amounts)
-        kind.pieces.append(piece)
+        kind.candidates.append(candidate)
     return list(kinds.values()) if len(devices) == len(set(devices)) else None
 
 
-def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Piece]], int]:
+def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Candidate]], int]:
     """Return all minimal sets that free `missing` devices, and the number of steps. No other resource is missing.
 
     Kinds with the most devices come first, so the last candidate of a set frees the least. The set is minimal if that
@@ -146,11 +147,11 @@ def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Pi
     ranked = sorted((kind for kind in kinds if kind.amounts[0]), key=lambda kind: -kind.amounts[0])
     rest = [0]
     for kind in reversed(ranked):
-        rest.append(rest[-1] + kind.amounts[0] * len(kind.pieces))
+        rest.append(rest[-1] + kind.amounts[0] * len(kind.candidates))
     rest.reverse()
-    sets: list[list[Piece]] = []
+    sets: list[list[Candidate]] = []
     steps = 0
-    open_sets: list[tuple[int, int, tuple[Piece, ...]]] = [(0, missing, ())]
+    open_sets: list[tuple[int, int, tuple[Candidate, ...]]] = [(0, missing, ())]
     while open_sets:
         index, missing, chosen = open_sets.pop()
         steps += 1
@@ -159,14 +160,14 @@ def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Pi
         kind = ranked[index]
         size = kind.amounts[0]
         needed = -(-missing // size)
-        count = len(kind.pieces)
+        count = len(kind.candidates)
         if needed <= count:
             # Of two sets with different counts of this kind, the smaller count would do without its last
             # candidate.
-            sets.append(sorted([*chosen, *kind.pieces[:needed]], key=_ORDER))
+            sets.append(sorted([*chosen, *kind.candidates[:needed]], key=_ORDER))
             count = needed - 1
         open_sets += [
-            (index + 1, missing - number * size, (*chosen, *kind.pieces[:number]))
+            (index + 1, missing - number * size, (*chosen, *kind.candidates[:number]))
             for number in range(count + 1)
         ]
     return sets, steps
@@ -181,14 +182,14 @@ class _Search:
         self.steps = 0
         self._rest = [(0, 0, 0, 0)]
         for kind in reversed(kinds):
-            self._rest.append(_plus(self._rest[-1], kind.amounts, len(kind.pieces)))
+            self._rest.append(_plus(self._rest[-1], kind.amounts, len(kind.candidates)))
         self._rest.reverse()
 
-    def run(self) -> Iterator[list[Piece]]:
+    def run(self) -> Iterator[list[Candidate]]:
         """Return the first candidates of each kind, for each minimal combination of kinds."""
         return self._extend(0, (0, 0, 0, 0), [])
 
-    def _extend(self, index: int, freed: _Amounts, counts: list[int]) -> Iterator[list[Piece]]:
+    def _extend(self, index: int, freed: _Amounts, counts: list[int]) -> Iterator[list[Candidate]]:
         self.steps += 1
         need = self._need
         if any(counts) and _covers(freed, need):
@@ -198,15 +199,15 @@ class _Search:
         if index == len(self._kinds) or not _covers(_plus(freed, self._rest[index], 1), need):
             return
         kind = self._kinds[index]
-        for count in range(len(kind.pieces) + 1):
+        for count in range(len(kind.candidates) + 1):
             then = _plus(freed, kind.amounts, count)
             yield from self._extend(index + 1, then, [*counts, count])
             if count and _covers(then, need):
                 return  # with more of them one would be too many
 
-    def _first(self, counts: Sequence[int]) -> Iterator[Piece]:
+    def _first(self, counts: Sequence[int]) -> Iterator[Candidate]:
         for kind, count in zip(self._kinds, counts, strict=False):
-            yield from kind.pieces[:count]
+            yield from kind.candidates[:count]
 
     def _is_minimal(self, freed: _Amounts, counts: list[int]) -> bool:
         if sum(counts) == 1:

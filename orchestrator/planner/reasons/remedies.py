@@ -10,7 +10,7 @@ from dataclasses import replace
 from orchestrator.planner.accounting.quota_checks import quota_violation
 from orchestrator.planner.gangs import Chunk, chunk_amounts, shape_of
 from orchestrator.planner.model import CAPACITY_REASONS, PodState, Workload
-from orchestrator.planner.obstacles import LimitReached, ModelPromised, QuotaReached
+from orchestrator.planner.obstacles import LimitReached, ModelReserved, QuotaReached
 from orchestrator.planner.placement.reservations import Reservation
 from orchestrator.planner.session import Session
 
@@ -73,7 +73,7 @@ class Remedies:
         """Mark workloads that could start at once if they were preemptible."""
         for workload in waiting:
             reason = self._session.reasons[workload.id]
-            if isinstance(reason, QuotaReached | ModelPromised) and self._starts_preemptible(workload):
+            if isinstance(reason, QuotaReached | ModelReserved) and self._starts_preemptible(workload):
                 self._session.refuse(workload, replace(reason, starts_preemptible=True))
 
     def fitting_minutes(self, workload: Workload, chunk: Chunk, reservation: Reservation) -> int:

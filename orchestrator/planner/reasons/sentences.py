@@ -16,7 +16,7 @@ from orchestrator.planner.obstacles import (
     Hindrances,
     LimitReached,
     LimitReserved,
-    ModelPromised,
+    ModelReserved,
     Nominated,
     NoProject,
     Obstacle,
@@ -70,7 +70,7 @@ def _(quota: QuotaReached) -> str:
 
 
 @sentence.register
-def _(model: ModelPromised) -> str:
+def _(model: ModelReserved) -> str:
     return (
         f"asks for {amount_text(model.requested, 0)} of {model.model} without preemption; other projects have "
         f"quotas for the rest of that model, and the quota of {model.project} for it is {amount_text(model.quota, 0)}"
@@ -78,7 +78,7 @@ def _(model: ModelPromised) -> str:
     )
 
 
-def _advice(reached: QuotaReached | ModelPromised) -> str:
+def _advice(reached: QuotaReached | ModelReserved) -> str:
     return ": it fits if you submit it as preemptible" if reached.starts_preemptible else ""
 
 
@@ -92,7 +92,7 @@ def _(limit: LimitReserved) -> str:
 
 @sentence.register
 def _(gang: GangIncomplete) -> str:
-    terminating = f" ({gang.leaving} more are on their way out)" if gang.leaving else ""
+    terminating = f" ({gang.terminating} more are on their way out)" if gang.terminating else ""
     there = (
         f"its sub-groups need more pods than the {gang.present} that are there{terminating}"
         if gang.needed is None
@@ -131,7 +131,9 @@ def _(overtaken: Overtaken) -> str:
 @sentence.register
 def _(nominated: Nominated) -> str:
     plural = "s" if len(nominated.nodes) > 1 else ""
-    place = f"is nominated to node{plural} {some_of(nominated.nodes)} with {amounts_text(nominated.promised)}"
+    place = (
+        f"is nominated to node{plural} {some_of(nominated.nodes)} with {amounts_text(nominated.requested)}"
+    )
     if nominated.charged is None:
         return f"{place}; terminating pods still hold them"
     project, bound, resource, amount, model = nominated.charged

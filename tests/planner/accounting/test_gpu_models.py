@@ -185,7 +185,7 @@ def test_a_gang_on_two_models_is_covered_when_the_quota_for_each_covers_its_part
         model_of=lambda pod: V100 if pod.node == "node-0" else A100,
     )
     assert len(found.covered) == 1
-    assert {each.model for each in found.lent} == lent
+    assert {each.model for each in found.other_model} == lent
 
 
 def test_the_fair_share_counts_no_more_of_a_model_than_its_limit() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.planner.accounting.quota import ProjectTree
-from orchestrator.planner.accounting.shares import Claim, divide, divide_surplus, fair_shares
+from orchestrator.planner.accounting.shares import Claim, divide, divide_over_quota, fair_shares
 from orchestrator.planner.model import UNLIMITED, GpuModelBounds, Project
 
 CLAIMS = st.lists(
@@ -194,7 +194,7 @@ def test_a_lower_priority_gets_nothing_while_a_higher_one_could_be_given_more(
 
 @given(total=st.integers(-5000, 30_000), claims=ODD_CLAIMS)
 def test_what_nobody_may_be_given_is_handed_back(total: int, claims: list[Claim]) -> None:
-    shares, rest = divide_surplus(total, claims, {claim.name: 0 for claim in claims})
+    shares, rest = divide_over_quota(total, claims, {claim.name: 0 for claim in claims})
     assert sum(shares.values()) + rest == max(0, total)
 
 

@@ -18,9 +18,9 @@ def test_what_could_move_off_a_node_is_counted_as_the_moves_hold_it() -> None:
             movable = candidates.movable_milli(position)
             assert movable == sum(
                 pod.request.gpu_milli
-                for piece in candidates.on(position, moves=True)
-                if piece.is_move and not piece.is_gone(session.ledger.evicted)
-                for pod in piece.pods_on[position]
+                for candidate in candidates.on(position, moves=True)
+                if candidate.is_move and not candidate.is_evicted(session.ledger.evicted)
+                for pod in candidate.pods_on[position]
             )
             total += movable
     assert total

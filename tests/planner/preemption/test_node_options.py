@@ -24,10 +24,10 @@ def test_both_ways_to_count_the_excess_agree_where_no_device_is_lost(request_: R
         session = Session(ClusterState(saturated(seed, trees=False)))
         candidates = Candidates(session)
         for position, account in enumerate(session.ledger.nodes):
-            pieces = candidates.on(position)
-            node = _Node(account, missing_on(account, request_), pieces)
-            for index, piece in enumerate(pieces if not account.lost else ()):
-                excess_milli = node._excess_of_devices(node._held[index], piece.gpu_milli)
-                assert excess_milli == node._excess_without_lost(node._held[index], piece.gpu_milli)
+            on_node = candidates.on(position)
+            node = _Node(account, missing_on(account, request_), on_node)
+            for index, candidate in enumerate(on_node if not account.lost else ()):
+                excess_milli = node._excess_of_devices(node._held[index], candidate.gpu_milli)
+                assert excess_milli == node._excess_without_lost(node._held[index], candidate.gpu_milli)
                 enough += excess_milli is not None
     assert enough

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.planner.model import DEVICE_MILLI
-from orchestrator.planner.preemption.packing import Packing, Parcel, Space, Spot
+from orchestrator.planner.preemption.packing import Packing, Parcel, Slot, Space
 
 spaces = st.lists(
     st.builds(
@@ -38,10 +38,10 @@ def problems(draw: st.DrawFn) -> tuple[list[Parcel], list[Space]]:
     return parcels, nodes
 
 
-def may_be(spots: list[Spot], parcels: list[Parcel], nodes: list[Space]) -> bool:
+def may_be(slots: list[Slot], parcels: list[Parcel], nodes: list[Space]) -> bool:
     for position, node in enumerate(nodes):
         here = [
-            (parcel, devices) for parcel, (at, devices) in zip(parcels, spots, strict=True) if at == position
+            (parcel, devices) for parcel, (at, devices) in zip(parcels, slots, strict=True) if at == position
         ]
         if any(parcel.share_milli[position] is None for parcel, _ in here):
             return False
@@ -57,7 +57,7 @@ def may_be(spots: list[Spot], parcels: list[Parcel], nodes: list[Space]) -> bool
     return True
 
 
-def every_spot(parcel: Parcel, nodes: list[Space]) -> list[Spot]:
+def every_spot(parcel: Parcel, nodes: list[Space]) -> list[Slot]:
     return [
         (position, devices)
         for position, node in enumerate(nodes)
@@ -69,12 +69,12 @@ def every_spot(parcel: Parcel, nodes: list[Space]) -> list[Spot]:
 @given(problems())
 def test_spots_are_found_exactly_where_there_are_any(problem: tuple[list[Parcel], list[Space]]) -> None:
     parcels, nodes = problem
-    spots = Packing(parcels, nodes).find()
-    if spots is not None:
+    slots = Packing(parcels, nodes).find()
+    if slots is not None:
         assert all(
-            len(set(devices)) == parcel.count for parcel, (_, devices) in zip(parcels, spots, strict=True)
+            len(set(devices)) == parcel.count for parcel, (_, devices) in zip(parcels, slots, strict=True)
         )
-        assert may_be(spots, parcels, nodes)
+        assert may_be(slots, parcels, nodes)
         return
     ways = product(*(every_spot(parcel, nodes) for parcel in parcels))
     assert not any(may_be(list(way), parcels, nodes) for way in ways)

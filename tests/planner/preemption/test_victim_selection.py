@@ -23,7 +23,7 @@ def test_pieces_of_the_first_claimant_are_open_to_the_next() -> None:
         chunk = session.next_chunk(claim)
         selector.policy.start(claim, chunk)
         options[claim.id] = [
-            [piece.workload.id for piece in option.pieces]
+            [candidate.workload.id for candidate in option.candidates]
             for _, option in selector.options(claim, chunk[0], chunk_amounts(chunk))
         ]
     assert options == {"of-a": [], "of-b": [["lender"]]}

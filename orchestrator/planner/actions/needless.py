@@ -14,7 +14,7 @@ from orchestrator.planner.model import Pod, PodState, Workload
 from orchestrator.planner.obstacles import GangEvicted
 from orchestrator.planner.placements import Placed
 from orchestrator.planner.preemption.rescheduling import as_it_ran, by_claim, parts_of_victim
-from orchestrator.planner.preemption.victims import stay_on_ledger
+from orchestrator.planner.preemption.victims import keep_on_ledger
 from orchestrator.planner.reasons.explainer import Explainer
 from orchestrator.planner.seats import SeatState
 from orchestrator.planner.session import Session
@@ -25,20 +25,20 @@ Device = tuple[str, int]
 """A node by its name, and a device of it."""
 
 
-def spare_who_can_stay(session: Session) -> None:
+def cancel_needless_evictions(session: Session) -> None:
     """Cancel the evictions and migrations of this decision that no binding or nomination needs, most entitled victims
     first.
     """
-    _spare_where_capacity_is_left(session)
+    _cancel_where_capacity_is_free(session)
     victims = _victims_of_others(session)
     renomination = Renomination(session)
     pods = [pod for evicted in victims.values() for pod in evicted]
     if (
         pods
         and renomination.could_help(pods)
-        and _spare_best_claims_first(session, victims, renomination.let_stay)
+        and _cancel_most_entitled_first(session, victims, renomination.keep_running_if_possible)
     ):
-        _spare_where_capacity_is_left(session)
+        _cancel_where_capacity_is_free(session)
 
 
 def _victims_of_others(session: Session) -> dict[str, list[str]]:
@@ -50,40 +50,45 @@ def _victims_of_others(session: Session) -> dict[str, list[str]]:
     return victims
 
 
-def _spare_where_capacity_is_left(session: Session) -> None:
+def _cancel_where_capacity_is_free(session: Session) -> None:
     victims = _victims_of_others(session)
-    if not any(_could_stay(session, session.workload(name), pods) for name, pods in victims.items()):
+    if not any(_could_keep_running(session, session.workload(name), pods) for name, pods in victims.items()):
         return  # nearly always
-    _spare_best_claims_first(session, victims, lambda workload, chunk: _stay(session, workload, chunk))
+    _cancel_most_entitled_first(
+        session, victims, lambda workload, chunk: _cancel_evictions(session, workload, chunk)
+    )
 
 
-def _spare_best_claims_first(
-    session: Session, victims: Mapping[str, Collection[str]], let_stay: Callable[[Workload, Chunk], bool]
+def _cancel_most_entitled_first(
+    session: Session,
+    victims: Mapping[str, Collection[str]],
+    keep_running_if_possible: Callable[[Workload, Chunk], bool],
 ) -> bool:
-    """Cancel evictions chunk by chunk with `let_stay`, most entitled workloads first. Return whether any was
-    canceled.
+    """Cancel evictions chunk by chunk, most entitled workloads first. Return whether any was canceled.
+
+    `keep_running_if_possible` tries one chunk.
     """
     parts = {
         name: parts_of_victim(as_it_ran(session.workload(name), evicted), evicted)
         for name, evicted in victims.items()
     }
     explainer = Explainer(session)
-    is_any_spared = False
+    is_any_canceled = False
     for workload, chunk in by_claim(session, parts):
-        if let_stay(workload, chunk):
-            is_any_spared = True
+        if keep_running_if_possible(workload, chunk):
+            is_any_canceled = True
             current = session.workload(workload.id)
             if isinstance(session.reasons.get(workload.id), GangEvicted) and session.next_chunk(current):
                 session.refuse(current, explainer.no_capacity(current, session.next_chunk(current)))
         elif len(chunk) > 1 or not _runs(session.workload(workload.id)):
             parts[workload.id].clear()  # elastic pods cannot run without their gang
-    return is_any_spared
+    return is_any_canceled
 
 
-def _could_stay(session: Session, workload: Workload, evicted: Collection[str]) -> bool:
+def _could_keep_running(session: Session, workload: Workload, evicted: Collection[str]) -> bool:
     """Return whether an evicted pod could keep running where it is, or has a new seat that it could return for that."""
     return any(
-        session.seats.of(pod) is not None or session.placer.can_stay(pod)
+        session.seats.of(pod) is not None or session.placer.can_keep_running(pod)
         for pod in workload.pods
         if pod.id in evicted
     )
@@ -93,17 +98,17 @@ def _runs(workload: Workload) -> bool:
     return any(pod.state is PodState.ALLOCATED for pod in workload.pods)
 
 
-def _stay(session: Session, workload: Workload, chunk: Chunk) -> bool:
+def _cancel_evictions(session: Session, workload: Workload, chunk: Chunk) -> bool:
     """Cancel the evictions of the whole chunk. If that is impossible, change nothing."""
     ledger = session.ledger
     checkpoint = ledger.checkpoint()
     for pod in chunk:
         if (seat := session.seats.of(pod)) is not None:
             ledger.unplace(workload, [(pod, seat.where)])
-    if not stay_on_ledger(session, workload, chunk):
+    if not keep_on_ledger(session, workload, chunk):
         ledger.rollback(checkpoint)
         return False
-    session.spare(workload, chunk)
+    session.cancel_evictions(workload, chunk)
     return True
 
 
@@ -130,31 +135,31 @@ class Renomination:
         pods = (pod for pods in self._nominees.values() for _, pod in pods.values())
         return any(pod.request.gpu_milli <= self._later_milli for pod in pods)
 
-    def let_stay(self, workload: Workload, chunk: Chunk) -> bool:
+    def keep_running_if_possible(self, workload: Workload, chunk: Chunk) -> bool:
         """Cancel the evictions of the whole chunk if the nominated pods have other placements. Otherwise change
         nothing.
         """
         if self._failures >= _MAX_FAILURES:
             return False
         in_the_way = self._in_the_way(chunk)
-        if not in_the_way or self._lost_a_promise(workload) or not self._could_fit(chunk, in_the_way):
+        if not in_the_way or self._lost_a_nomination(workload) or not self._could_fit(chunk, in_the_way):
             return False
         session, ledger = self._session, self._session.ledger
         checkpoint = ledger.checkpoint()
         for pod in chunk:
             if (seat := session.seats.of(pod)) is not None:
                 ledger.unplace(workload, [(pod, seat.where)])
-        places = [self._take_off(name, pods) for name, pods in in_the_way.items()]
+        placements = [self._take_off(name, pods) for name, pods in in_the_way.items()]
         tiers = {name: self._tier(name, pods) for name, pods in in_the_way.items()}
         others = None
-        if stay_on_ledger(session, workload, chunk):
-            others = self._other_places(in_the_way, places, tiers)
+        if keep_on_ledger(session, workload, chunk):
+            others = self._other_placements(in_the_way, placements, tiers)
         if others is None:
             ledger.rollback(checkpoint)
             self._failures += 1
             return False
-        session.spare(workload, chunk)
-        for (name, placed), before in zip(others.items(), places, strict=True):
+        session.cancel_evictions(workload, chunk)
+        for (name, placed), before in zip(others.items(), placements, strict=True):
             for pod, where in before:
                 for device in where.devices:
                     del self._nominees[where.node, device][pod.id]
@@ -178,9 +183,9 @@ class Renomination:
     def _in_the_way(self, chunk: Chunk) -> dict[str, dict[str, Pod]]:
         """Return the nominated pods on the devices of the chunk, by workload and pod id."""
         pods: dict[str, dict[str, Pod]] = {}
-        for leaving in chunk:
-            for device in leaving.devices:
-                for name, pod in self._nominees.get((leaving.node or "", device), {}).values():
+        for pod_to_keep in chunk:
+            for device in pod_to_keep.devices:
+                for name, pod in self._nominees.get((pod_to_keep.node or "", device), {}).values():
                     pods.setdefault(name, {})[pod.id] = pod
         return pods
 
@@ -188,11 +193,11 @@ class Renomination:
         """Return whether the largest nominated pod fits into the free GPUs and those to which the chunk itself is
         nominated.
         """
-        promised = (pod.request.gpu_milli for pod in chunk if self._session.seats.is_nominated(pod))
+        nominated_milli = (pod.request.gpu_milli for pod in chunk if self._session.seats.is_nominated(pod))
         largest = max(pod.request.gpu_milli for pods in in_the_way.values() for pod in pods.values())
-        return largest <= self._later_milli + sum(promised)
+        return largest <= self._later_milli + sum(nominated_milli)
 
-    def _lost_a_promise(self, workload: Workload) -> bool:
+    def _lost_a_nomination(self, workload: Workload) -> bool:
         """Return whether earlier migrated pods of the workload lost their nominations, so that its gang would be
         incomplete.
         """
@@ -213,7 +218,7 @@ class Renomination:
     def _tier(self, name: str, pods: Mapping[str, Pod]) -> EntitlementTier:
         return self._session.tier(self._session.workload(name), tuple(pods.values()))
 
-    def _other_places(
+    def _other_placements(
         self,
         in_the_way: Mapping[str, Mapping[str, Pod]],
         before: list[Placed],
@@ -241,6 +246,6 @@ class Renomination:
         """Return the GPU models of the pods. Quotas for models were checked at the nomination, so the models must not
         change.
         """
-        if not self._session.tree.promised_models:
+        if not self._session.tree.models_with_quota:
             return Counter()
         return Counter(self._session.ledger.by_name[where.node].model for _, where in placed)
