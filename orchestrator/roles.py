@@ -88,6 +88,12 @@ _ADMINISTERING: Final = (
     Rule("", ("nodes",), ("patch", "update")),
     # a GPU whose Xid was looked into: its agent starts without it
     Rule("muster.dev", ("gpunodes",), ("delete",)),
+    # whether the policies are in force: `muster cluster status`
+    Rule(
+        "admissionregistration.k8s.io",
+        ("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+        ("get", "list"),
+    ),
     # a budget keeps borrowed GPUs from being reclaimed: not for a project to decide
     Rule("policy", ("poddisruptionbudgets",), _CHANGE),
     Rule("rbac.authorization.k8s.io", ("clusterroles",), ("bind",), (PROJECT_ADMIN,)),

@@ -41,12 +41,12 @@ def set_cluster(*, name: str) -> None:
 @cluster.command("status", cls=Command)
 @no_headers_option()
 @output_option("json", "yaml", "name")
-def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
+def cluster_status(*, no_headers: bool | None, output: str | None) -> int:
     """Show whether policies are in force, and list the objects that the scheduler skips or counts
     differently.
 
     An object is listed if muster cannot read it or decide on it, or if another scheduler bound the pod to a
-    node.
+    node. The exit code is 1 if the policies are not in force, or if you may not read them.
     """
     import msgspec
 
@@ -76,6 +76,7 @@ def cluster_status(*, no_headers: bool | None, output: str | None) -> None:
         click.echo(
             f"The last decision did not reach {record.left_over} workloads: they are first in the next."
         )
+    return 0 if policies.in_force else 1
 
 
 def skipped_rows(record: "Record") -> list[Sequence[str]]:

@@ -120,7 +120,7 @@ def create(*, name: str, no_wait: bool | None, **values: Any) -> None:
 
 @project.command("update", cls=Command, no_args_is_help=True)
 @click.argument("name", shell_complete=completing("projects"))
-@click.option("-g", "--gpu", metavar="QUOTA", help="Quota of GPUs.")
+@click.option("-g", "--gpu", metavar="QUOTA", help="Quota of GPUs; +4 or -4 changes it.")
 @_with_spec_options
 def update(*, name: str, **values: Any) -> None:
     """Change the given values of a project. An empty text removes a value."""
@@ -203,7 +203,7 @@ def spec_of(before: ProjectSpec, values: Mapping[str, Any]) -> ProjectSpec:
     """Return the specification with those values changed that were given. Raises UsageError."""
     changes_by_option = {key: value for key, value in values.items() if value not in (None, ())}
     gpu = {
-        field: _gpus(flag, changes_by_option[key])
+        field: _changed_gpus(flag, changes_by_option[key], getattr(before.gpu, field))
         for key, field, flag in (
             ("gpu", "quota", "-g/--gpu"),
             ("limit", "limit", "--limit"),
@@ -274,6 +274,21 @@ def _gpus(flag: str, text: str) -> Decimal | None:
             f"{flag} {text!r} is not possible: give a number of GPUs from 0 up with at most three decimals"
         )
     return Decimal(format_gpu(gpu_milli(text)))
+
+
+def _changed_gpus(flag: str, text: str, before: Decimal | None) -> Decimal | None:
+    """Return the GPUs that the text gives: an amount, or `+4` or `-4` to change the value before."""
+    if text[:1] not in ("+", "-"):
+        return _gpus(flag, text)
+    change = _gpus(flag, text[1:])
+    if before is None or change is None:
+        raise UsageError(
+            f"{flag} {text!r} is not possible: there is no value to change; give the number itself"
+        )
+    after = before + change if text[0] == "+" else before - change
+    if after < 0:
+        raise UsageError(f"{flag} {text!r} is not possible: the value is {format_gpu(gpu_milli(before))}")
+    return _gpus(flag, format_gpu(gpu_milli(after)))
 
 
 def _amount(flag: str, text: str, convert: Callable[[str], int]) -> str | None:

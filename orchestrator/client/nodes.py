@@ -6,9 +6,9 @@ NoSuchNode      no node of that name
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from orchestrator.client.published import published_gpus
 from orchestrator.cluster.errors import ClusterError, Forbidden, NotFound
@@ -23,9 +23,8 @@ from orchestrator.views.gpus import GpuView, gpu_views
 from orchestrator.views.nodes import NodeView, Summary, node_views
 
 logger = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 
-"""A node that is not there must not keep the others' figures back."""
-_KUBELETS_AT_ONCE: Final = 32
 _WITH_NODE: Final = {"fieldSelector": "spec.nodeName!="}
 
 
@@ -91,24 +90,46 @@ class NodeClient:
 
     async def _summaries(self, names: Iterable[str]) -> tuple[dict[str, Summary], Forbidden | None]:
         """Return the measurements of these nodes' kubelets, and the refusal if the user may not ask them."""
-        slots = asyncio.Semaphore(_KUBELETS_AT_ONCE)
 
         async def summary_of(name: str) -> tuple[str, Summary] | Forbidden | None:
             path = f"{NODES.path(name=name, subresource='proxy')}/stats/summary"
             try:
-                async with slots, asyncio.timeout(KUBELET_SECONDS):
-                    summary = await self._transport.get(path, Summary)
+                summary = await self._transport.get(path, Summary)
             except Forbidden as error:
                 return error
-            except (ClusterError, TimeoutError) as error:
+            except ClusterError as error:
                 logger.debug("no figures of node %s: %s", name, error)
                 return None
             # several nodes of one address lead to one kubelet, whose figures are one node's only
             return (name, summary) if summary.node_name == name else None
 
-        answers = await asyncio.gather(*map(summary_of, names))
+        answers = await while_some_answer(map(summary_of, names), KUBELET_SECONDS)
         denied = next((answer for answer in answers if isinstance(answer, Forbidden)), None)
         return dict(answer for answer in answers if isinstance(answer, tuple)), denied
+
+
+async def while_some_answer(
+    questions: Iterable[Coroutine[Any, Any, Answer]], patience_seconds: float
+) -> list[Answer]:
+    """Ask all questions at once; return the answers that came until none came for `patience_seconds`.
+
+    With 40 nodes of which 3 do not answer, the 37 answers return after 1 s, and not after 1 s for each silent node.
+    """
+    pending = {asyncio.ensure_future(question) for question in questions}
+    answers = []
+    try:
+        while pending:
+            done, pending = await asyncio.wait(
+                pending, timeout=patience_seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                break
+            answers += [task.result() for task in done]
+    finally:
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+    return answers
 
 
 def _no_such(name: str) -> NoSuchNode:

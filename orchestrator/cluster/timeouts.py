@@ -9,8 +9,8 @@ OPERATOR_REQUEST_SECONDS: Final = 2.5
 A leader stops before its lease expires, and this time is at most that margin. So no request of a former leader is
 under way when the next one reads the cluster.
 """
-KUBELET_SECONDS: Final = 3.0
-"""How long the figures of one node may take; a node without them is shown all the same."""
+KUBELET_SECONDS: Final = 1.0
+"""How long `top node` waits for the next kubelet that answers. A node without figures is shown all the same."""
 COMPLETION_SECONDS: Final = 2.0
 """How long a shell that completes a word waits for names."""
 NAMESPACE_SECONDS: Final = 30.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from tests.cli.memory_api_server import pod_of
+from orchestrator.client.nodes import while_some_answer
+from tests.cli.memory_api_server import node, pod_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -421,3 +423,36 @@ def test_who_may_not_see_single_gpus_sees_the_rest(
     assert "GPU-3" not in muster("get", "pair").out
     assert muster("list", "-o", "wide").code == 0
     assert "GPU(Utilization)" not in muster("top", "node").out
+
+
+def test_silent_kubelets_cost_one_wait_together(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    server.add(*(node(f"dgx1-{number}", 8) for number in range(1, 41)))
+    server.summaries["dgx1-1"] = {"node": {"nodeName": "dgx1-1", "cpu": {"usageNanoCores": 2_000_000_000}}}
+
+    def silent(_token: str, _method: str, path: str, _body: object) -> None:
+        if "/proxy/" in path and "/dgx1-1/" not in path:
+            server.closed.wait()
+
+    server.admit = silent
+    outcome = muster("top", "node", "--no-headers")
+    assert outcome.code == 0
+    assert len(outcome.lines) == 40
+    assert outcome.lines[0].split()[0] == "dgx1-1"
+
+
+async def test_no_question_without_an_answer_is_left_behind() -> None:
+    ended: list[str] = []
+
+    async def ask(name: str) -> str:
+        try:
+            if name.startswith("silent"):
+                await asyncio.Event().wait()
+            return name
+        finally:
+            ended.append(name)
+
+    names = ["a", "silent-1", "b", "silent-2"]
+    assert sorted(await while_some_answer(map(ask, names), 0.1)) == ["a", "b"]
+    assert sorted(ended) == sorted(names)

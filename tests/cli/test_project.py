@@ -167,6 +167,24 @@ def test_what_cannot_be_meant_is_refused_before_the_cluster_is_asked(
     assert server.requests == []
 
 
+def test_a_quota_is_changed_by_an_amount(muster: Callable[..., Outcome], server: MemoryApiServer) -> None:
+    assert muster("project", "create", "team-c", "-g", "1.5").code == 0
+    for change, quota in (("+2", 3.5), ("-0.5", 3), ("-3", 0)):
+        assert muster("project", "update", "team-c", "-g", change).code == 0
+        found = server.find("projects", "team-c", "")
+        assert found is not None
+        assert found["spec"]["gpu"]["quota"] == quota
+    for words, error in (
+        (("-g", "-1"), "the value is 0"),
+        (("--limit", "+1"), "there is no value to change"),
+        (("-g", "+"), "is not possible"),
+        (("-g", "++1"), "is not possible"),
+    ):
+        outcome = muster("project", "update", "team-c", *words)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert error in outcome.err
+
+
 def test_update_changes_only_what_is_named(muster: Callable[..., Outcome], server: MemoryApiServer) -> None:
     server.add(project_of("team-c", 2, priority=1, interactiveTimeLimit="1h"))
     assert muster("project", "update", "team-c", "--limit", "4").code == 0

@@ -76,6 +76,8 @@ MAY = {
         ("patch", "nodes", ""): True,
         ("create", "poddisruptionbudgets", THEIRS): True,
         ("create", "evictionrecords", THEIRS): False,
+        ("list", "validatingadmissionpolicies", ""): True,
+        ("patch", "validatingadmissionpolicies", ""): False,
         ("delete", "nodes", ""): False,
         ("create", "clusterrolebindings", ""): False,
     },
