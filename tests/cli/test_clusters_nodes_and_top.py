@@ -445,7 +445,7 @@ def test_silent_kubelets_cost_one_wait_together(
 async def test_no_question_without_an_answer_is_left_behind() -> None:
     ended: list[str] = []
 
-    async def ask(name: str) -> str:
+    async def answer(name: str) -> str:
         try:
             if name.startswith("silent"):
                 await asyncio.Event().wait()
@@ -454,5 +454,5 @@ async def test_no_question_without_an_answer_is_left_behind() -> None:
             ended.append(name)
 
     names = ["a", "silent-1", "b", "silent-2"]
-    assert sorted(await while_some_answer(map(ask, names), 0.1)) == ["a", "b"]
+    assert sorted(await while_some_answer(map(answer, names), 0.1)) == ["a", "b"]
     assert sorted(ended) == sorted(names)
