@@ -312,7 +312,7 @@ async def test_whole_gpus_come_by_claims_and_claims_of_others_are_left_alone(sit
     assert len(set(held)) == 8
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.rare)])
+@pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.rare)])
 async def test_two_schedulers_at_once_give_no_device_to_two_claims(
     site: Site, tmp_path: Path, count: int
 ) -> None:

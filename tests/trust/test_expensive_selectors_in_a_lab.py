@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.lab
+TIMES_IN_A_ROW = 20
+pytestmark = [pytest.mark.lab, pytest.mark.rare]
 
 MIB = 1 << 20
 MAX_RESIDENT = 300 * MIB
@@ -121,10 +122,7 @@ class Cluster:
         }
 
 
-@pytest.mark.parametrize("times_in_a_row", [5, pytest.param(20, marks=pytest.mark.rare)])
-async def test_expensive_selectors_cost_only_their_owner(
-    own_lab: Lab, tmp_path: Path, times_in_a_row: int
-) -> None:
+async def test_expensive_selectors_cost_only_their_owner(own_lab: Lab, tmp_path: Path) -> None:
     account = await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
     log = tmp_path / "operator.log"
     with memory_cgroup(LIMIT) as members, operator(account, log) as process:
@@ -154,7 +152,7 @@ async def test_expensive_selectors_cost_only_their_owner(
                     )
                 times["all"] = [
                     await cluster.bound_within(f"last-{number}", with_claim=number % 5 == 0)
-                    for number in range(times_in_a_row)
+                    for number in range(TIMES_IN_A_ROW)
                 ]
                 peak = resident_peak(process.pid)
                 explained = await asyncio.to_thread(
