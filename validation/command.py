@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     "--profile",
     default="",
     metavar="NAME",
-    help="Kind of site, which selects the requirements that apply: lab, tr4858, current or planner. "
+    help="Kind of site, which selects the requirements that apply: lab, tr4858, current, rehearsal or planner. "
     "Default: by the target; current for a cluster.",
 )
 @click.option(

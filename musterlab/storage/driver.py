@@ -233,18 +233,12 @@ async def serving(folder: Path, nodes: Mapping[Path, Node]) -> AsyncIterator[Non
             await server.wait_closed()
 
 
-async def serve(lab: Lab, folder: Path, kubelets: Mapping[str, Path]) -> str:
-    """Serve the volumes of a folder to the real nodes of a lab until a kubelet refuses the driver; return the reason.
+async def serve(process: Callable[[str], int], folder: Path, kubelets: Mapping[str, Path]) -> str:
+    """Serve the volumes of a folder to real nodes until a kubelet refuses the driver; return the reason.
 
-    `kubelets` has the folder of the kubelet of each node.
+    `process` returns the number of a process that sees the files of the node of this name. `kubelets` has the folder of
+    the kubelet of each node.
     """
-
-    def process(name: str) -> int:
-        try:
-            return real_nodes(lab)[name]
-        except (LabError, KeyError):
-            raise GRPCError(Status.UNAVAILABLE, f"node {name} does not run") from None
-
     for kubelet in kubelets.values():
         for name in (SOCKET, REGISTRATION):
             (kubelet / name).parent.mkdir(parents=True, exist_ok=True)
@@ -255,8 +249,20 @@ async def serve(lab: Lab, folder: Path, kubelets: Mapping[str, Path]) -> str:
         return await registrar.serve(NAME, f"{KUBELET}/{SOCKET}", registrations)
 
 
+def _process_in(lab: Lab) -> Callable[[str], int]:
+    """Return the function that finds a process of a real node of a lab."""
+
+    def process(name: str) -> int:
+        try:
+            return real_nodes(lab)[name]
+        except (LabError, KeyError):
+            raise GRPCError(Status.UNAVAILABLE, f"node {name} does not run") from None
+
+    return process
+
+
 if __name__ == "__main__":
     _pairs = (argument.split("=", 1) for argument in sys.argv[3:])
     _kubelets = {name: Path(path) for name, path in _pairs}
-    _reason = asyncio.run(serve(Lab(Path(sys.argv[1])), Path(sys.argv[2]), _kubelets))
+    _reason = asyncio.run(serve(_process_in(Lab(Path(sys.argv[1]))), Path(sys.argv[2]), _kubelets))
     sys.exit(f"the kubelet refuses it: {_reason}")

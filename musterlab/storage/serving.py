@@ -89,7 +89,7 @@ def storage(lab: Lab, reporter: Reporter) -> Iterator[None]:
         tempfile.TemporaryDirectory(prefix="muster-csi-") as links,
         contextlib.ExitStack() as stack,
     ):
-        asyncio.run(_prepare_cluster(lab, programs.directory / recipe.DEFINITIONS))
+        asyncio.run(prepare_cluster(lab.kubeconfig, programs.directory / recipe.DEFINITIONS))
         running: dict[str, subprocess.Popen[bytes]] = {}
         for name, command in _commands(lab, nodes, programs.paths, Path(links)):
             running[name] = stack.enter_context(bound_process(command, folder / f"{name}.log"))
@@ -151,13 +151,13 @@ def bound_process(command: list[str], log: Path) -> Iterator["subprocess.Popen[b
         process.wait()
 
 
-async def _prepare_cluster(lab: Lab, definitions: Path) -> None:
+async def prepare_cluster(kubeconfig: Path, definitions: Path) -> None:
     """Apply definitions, rights and classes."""
     role = {"kind": "ClusterRole", "apiGroup": CLUSTER_ROLES.group, "name": _USER}
     user = {"kind": "User", "apiGroup": CLUSTER_ROLES.group, "name": _USER}
     default = {"metadata": {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}}
     snapshots = {"metadata": {"annotations": {"snapshot.storage.kubernetes.io/is-default-class": "true"}}}
-    async with Transport(load_access(lab.kubeconfig)) as transport:
+    async with Transport(load_access(kubeconfig)) as transport:
         for path in sorted(definitions.glob("*.yaml")):
             body = yaml.safe_load(path.read_text())
             await _apply(transport, CRDS, body["metadata"]["name"], body)

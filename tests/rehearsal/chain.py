@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from deployment.matrix import tables
+from musterlab.gpus import built
 from musterlab.realnodes import requirements
+from musterlab.storage import driver
 from orchestrator.distribution import installed_version
 from orchestrator.progress import Reporter
 from tests.deployment.hosts import bases, guests, stubs
 from tests.deployment.hosts.bases import Unusable
-from tests.rehearsal import downloads, images, machines, namespace, recipes, servers, site
+from tests.rehearsal import downloads, gpus, images, machines, namespace, recipes, servers, site, storage
 from tests.upstream import environments, facts, repository
 from tests.upstream.stage import LOCAL_GIT
 
@@ -28,7 +30,9 @@ MUSTER: Final = (
     *(sys.executable, "-P", "-c"),
     "import sys; from orchestrator.cli.main import main; sys.exit(main())",
 )
-SIZE: Final = f"1x{site.GPUS}"
+SIZE: Final = f"1x{gpus.COUNT}"
+GPU_SECONDS: Final = 120
+STORAGE_SECONDS: Final = 60
 
 
 class StepFailed(Exception):
@@ -122,13 +126,34 @@ class Chain:
         """Run kubectl on the rehearsal's cluster."""
         return self.call("kubectl", str(self.programs()["kubernetes/kubectl"]), *words)
 
+    def start(self, name: str, module: str, *arguments: Path) -> None:
+        """Start a server in the namespace; it runs until `destroy`."""
+        with (self.folder / f"{name}.log").open("a") as log:
+            started = subprocess.Popen(
+                namespace.inside(sys.executable, "-P", "-m", module, *map(str, arguments)),
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.state.setdefault("servers", {})[name] = started.pid
+        self.save()
+
+    def stop(self, name: str) -> None:
+        """Kill a server, and what it started."""
+        pid = self.state.get("servers", {}).pop(name, 0)
+        if pid and guests.is_alive(pid):
+            os.killpg(pid, signal.SIGKILL)
+        self.save()
+
     def destroy(self) -> None:
         """Remove hosts, servers, network and folder: nothing of the rehearsal is left but its caches."""
+        for name in list(self.state.get("servers", {})):
+            self.stop(name)
         for machine in machines.load(self.folder / "hosts"):
             machine.destroy()
-        pid = self.state.get("servers", 0)
-        if pid and guests.is_alive(pid):
-            os.kill(pid, signal.SIGKILL)
         namespace.destroy()
         subprocess.run(["rm", "-rf", str(self.folder)], check=True)
 
@@ -195,22 +220,12 @@ def boot_hosts(chain: Chain) -> None:
     """Make the network, boot the hosts, start the servers and write the site file."""
     namespace.create()
     hosts = site.hosts(chain.folder / "hosts")
+    volumes = chain.folder / storage.VOLUMES
+    volumes.mkdir(mode=0o755, exist_ok=True)
     for machine in hosts:
-        machine.create(chain.folder / "packages")
+        machine.create(chain.folder / "packages", volumes, chain.programs()[f"gpus/{built.LIBRARY}"])
         machine.run("apt-get", "-qq", "update", check=True)
-    with (chain.folder / "servers.log").open("w") as log:
-        words = (
-            sys.executable,
-            "-m",
-            servers.__name__,
-            str(chain.folder / "files"),
-            str(chain.folder / "images"),
-        )
-        started = subprocess.Popen(
-            namespace.inside(*words), cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            start_new_session=True,
-        )  # fmt: skip
-    chain.state["servers"] = started.pid
+    chain.start("servers", servers.__name__, chain.folder / "files", chain.folder / "images")
     extra = downloads.variables(servers.FILES_URL, servers.REGISTRY_URL, chain.state["checksums"])
     site.write(
         chain.folder / "site", hosts, chain.folder / "packages", deepops=chain.state["deepops"], extra=extra,
@@ -238,13 +253,24 @@ def install(chain: Chain) -> None:
 
 
 def announce_gpus(chain: Chain) -> None:
-    """Write GPUs into the status of the worker: the stand-in for NVIDIA's device plugin. Show processors for them."""
+    """Install NVIDIA's device plugin, and label the worker as feature discovery does. Show processors for the jobs."""
     for machine in machines.load(chain.folder / "hosts"):
         machine.show_processors()
-    for field in ("capacity", "allocatable"):
-        patch = json.dumps({"status": {field: {"nvidia.com/gpu": str(site.GPUS)}}})
-        chain.kubectl("patch", "node", "gpu01", "--subresource=status", "--type=merge", "-p", patch)
-    chain.kubectl("label", "node", "gpu01", "--overwrite", "nvidia.com/gpu.product=NVIDIA-H100-80GB-HBM3")
+    labels = (f"{name}={value}" for name, value in gpus.labels().items())
+    chain.kubectl("label", "node", site.WORKER, "--overwrite", *labels)
+    manifest = chain.folder / "device-plugin.json"
+    manifest.write_text(json.dumps(gpus.plugin()))
+    chain.kubectl("apply", "-f", str(manifest))
+    there = f"jsonpath={{.status.allocatable.nvidia\\.com/gpu}}={gpus.COUNT}"
+    chain.kubectl("wait", f"node/{site.WORKER}", f"--for={there}", f"--timeout={GPU_SECONDS}s")
+
+
+def serve_storage(chain: Chain) -> None:
+    """Start the CSI driver with its sidecars, and wait until each kubelet knows it. Raises StepFailed."""
+    chain.start("storage", storage.__name__, chain.folder, chain.folder / "hosts", chain.kubeconfig)
+    for machine in machines.load(chain.folder / "hosts"):
+        known = "jsonpath={.spec.drivers[0].name}=" + driver.NAME
+        chain.kubectl("wait", f"csinode/{machine.name}", f"--for={known}", f"--timeout={STORAGE_SECONDS}s")
 
 
 def verify(chain: Chain) -> None:
@@ -254,7 +280,8 @@ def verify(chain: Chain) -> None:
 
 def validate(chain: Chain) -> None:
     """Write the validation record of the cluster."""
-    options = ("--site", str(chain.folder / "site"), "--size", SIZE, "--out", str(chain.record))
+    options = ("--site", str(chain.folder / "site"), "--size", SIZE, "--profile", "rehearsal")
+    options += ("--out", str(chain.record))
     chain.call("validate", *MUSTER, "validate", "--target", "cluster", *options, allowed=(0, 1))
 
 
@@ -276,6 +303,7 @@ STEPS: Final = (
     Step("cut off", try_the_way_out),
     Step("muster install", install),
     Step("GPUs", announce_gpus),
+    Step("storage", serve_storage),
     Step("muster verify", verify),
     Step("muster validate", validate),
     Step("signed record", sign),

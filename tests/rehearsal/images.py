@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from musterlab import oci
+from musterlab.gpus import built
 from musterlab.realnodes import images as lab_images
 from tests.deployment.hosts import bases
-from tests.rehearsal import recipes
+from tests.rehearsal import gpus, recipes
 
 _PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _TOOLS: Final = ("conntrack", "ipset", "iproute2", "iptables", "kmod", "nftables")
@@ -53,10 +54,16 @@ def add(
     described = {}
 
     def store(
-        name: str, program: Path, path: str, *, arguments: tuple[str, ...] = (), on: bytes = b""
+        name: str,
+        program: Path,
+        path: str,
+        *,
+        arguments: tuple[str, ...] = (),
+        on: bytes = b"",
+        environment: tuple[str, ...] = (),
     ) -> None:
         layers = [(oci.sha256(layer), layer) for layer in (on, _layer(program, path)) if layer]
-        config = {"Env": [_PATH], "Entrypoint": [f"/{path}", *arguments]}
+        config = {"Env": [_PATH, *environment], "Entrypoint": [f"/{path}", *arguments]}
         described[name] = layout.add_image({"config": config}, layers)
 
     for program in ("kube-apiserver", "kube-controller-manager", "kube-scheduler"):
@@ -71,6 +78,8 @@ def add(
     store(daemon, programs["flannel/flannel"], "opt/bin/flanneld", on=tools)
     plugin = f"docker.io/flannel/flannel-cni-plugin:v{_FLANNEL_PLUGIN}"
     store(plugin, programs["flannelcni/flannel"], "flannel", on=tools)
+    device_plugin = programs[f"gpus/{built.DEVICE_PLUGIN}"]
+    store(gpus.PLUGIN_IMAGE, device_plugin, gpus.PLUGIN_PATH, on=tools, environment=gpus.PLUGIN_ENVIRONMENT)
     return described
 
 

@@ -18,7 +18,7 @@ from musterlab.realnodes import cgroups
 from musterlab.supervisor import remove_cgroups
 from tests.deployment.hosts.bases import Unusable, base, call
 from tests.deployment.hosts.guests import add_unit, child_of, give_hardware, is_alive, write_file
-from tests.rehearsal import namespace
+from tests.rehearsal import gpus, namespace
 
 SUITE: Final = "noble"
 MORE_PACKAGES: Final = (
@@ -151,8 +151,12 @@ class Machine:
         key = (self.disk / "etc/ssh/ssh_host_ed25519_key.pub").read_text()
         return f"{self.address} {' '.join(key.split()[:2])}\n"
 
-    def create(self, packages: Path) -> None:
-        """Give it a disk with a bare Ubuntu, and boot it. `packages` are repositories that it sees in /srv/packages."""
+    def create(self, packages: Path, volumes: Path, library: Path) -> None:
+        """Give it a disk with a bare Ubuntu, and boot it.
+
+        `packages` are repositories that it sees in /srv/packages, `volumes` is a folder that all hosts see, and
+        `library` is the double of NVML.
+        """
         own = self.folder / self.name
         for directory in ("disk", "upper", "work", "containerd"):
             (own / directory).mkdir(parents=True)
@@ -161,10 +165,10 @@ class Machine:
         call(["mount", "-t", "overlay", "-o", layers, f"{namespace.NAME}-{self.name}", str(self.disk)])
         if not self.key_file.exists():
             call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key_file)])
-        self._furnish()
-        self.start(packages)
+        self._furnish(library)
+        self.start(packages, volumes)
 
-    def _furnish(self) -> None:
+    def _furnish(self, library: Path) -> None:
         public = self.key_file.with_suffix(".pub").read_text()
         write_file(self.disk / "root/.ssh/authorized_keys", public, 0o600)
         write_file(self.disk / "etc/hostname", f"{self.name}\n")
@@ -184,9 +188,11 @@ class Machine:
         resolver = self.disk / "etc/resolv.conf"
         resolver.unlink(missing_ok=True)
         resolver.symlink_to("../run/systemd/resolve/stub-resolv.conf")
-        give_hardware(self.disk, self.gpus, self.product)
+        give_hardware(self.disk, self.gpus, self.product, gpus.addresses() if self.gpus else ())
+        if self.gpus:
+            gpus.furnish(self.disk, library)
 
-    def start(self, packages: Path) -> None:
+    def start(self, packages: Path, volumes: Path) -> None:
         """Boot, and wait until systemd has started everything. Raises Unusable."""
         own = self.folder / self.name
         options = ["-q", "-D", str(self.disk), "-M", f"rehearsal-{self.name}", "--register=no", "--keep-unit"]
@@ -197,6 +203,7 @@ class Machine:
             if Path(device).exists()
         ]
         options += [f"--bind={own / 'containerd'}:/var/lib/containerd", f"--bind-ro={packages}:/srv/packages"]
+        options += [f"--bind={volumes}"]
         words = namespace.inside(
             sys.executable,
             "-P",

@@ -5,6 +5,8 @@ from typing import Final
 
 from musterlab import binaries
 from musterlab.build import Part, Recipe
+from musterlab.gpus.built import GPU_PROGRAMS
+from musterlab.storage.recipe import STORAGE_PROGRAMS
 from orchestrator.progress import Reporter
 
 KUBERNETES: Final = "1.35.4"
@@ -88,6 +90,8 @@ RECIPES: Final = {
         only_built=True,
     ),
     "coredns": _recipe(f"CoreDNS {COREDNS}", "coredns", ("coredns",), _SMALL, "2 to 8 minutes"),
+    "gpus": GPU_PROGRAMS,
+    "storage": STORAGE_PROGRAMS,
 }
 
 

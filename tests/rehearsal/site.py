@@ -8,11 +8,11 @@ from typing import Any, Final
 import yaml
 
 from tests.deployment.hosts.scenarios import TOOLKIT
-from tests.rehearsal import namespace, recipes
+from tests.rehearsal import gpus, namespace, recipes
 from tests.rehearsal.machines import Machine
 
 IMAGE: Final = "docker.io/library/muster"
-GPUS: Final = 8
+WORKER: Final = "gpu01"
 GPU_DEVICE: Final = "2330"
 """PCI device number of an H100 SXM, as `lspci` lists it."""
 
@@ -21,12 +21,14 @@ STAND_INS: Final = {
     "processors": "32 shown to each kubelet; the machine has fewer",
     "driver": "packages with the names of NVIDIA's, whose nvidia-smi prints the GPUs of a faked PCI bus",
     "container_toolkit": "packages with the names of NVIDIA's, whose runtime is runc",
-    "gpus": f"{GPUS} nvidia.com/gpu written into the status of a node: no device, so GPU fractions do not start",
+    "gpus": f"{gpus.COUNT} GPUs of muster's double of NVML, which compute nothing; NVIDIA's plugin announces them",
+    "feature discovery": "labels that the rehearsal sets",
+    "images of the scenarios": "busybox under the names of TR-4858, without TensorFlow and CUDA",
     "kubernetes": "kubeadm, kubelet, containerd, etcd, CNI plugins, flannel and CoreDNS built from their Go modules, "
     "with checksums of this build",
     "pause": "busybox",
     "nerdctl": "a script that knows its completion alone",
-    "storage": "none: the stages ontap and trident do not apply",
+    "storage": "muster's CSI driver for labs with external-provisioner: folders of the machine, no ONTAP and Trident",
     "bundle": "a file server and a registry on the controller",
 }
 """Replaced programs and hardware. The description of the site and the file beside the record hold these sentences."""
@@ -36,7 +38,7 @@ def hosts(folder: Path) -> list[Machine]:
     """Return the hosts: a control plane, and a worker that its firmware and its PCI bus call a server with GPUs."""
     return [
         Machine("cp01", "10.90.0.11", folder),
-        Machine("gpu01", "10.90.0.12", folder, gpus=(GPU_DEVICE,) * GPUS),
+        Machine(WORKER, "10.90.0.12", folder, gpus=(GPU_DEVICE,) * gpus.COUNT),
     ]
 
 
@@ -49,7 +51,7 @@ def write(
     known = directory / "known_hosts"
     known.write_text("".join(machine.host_key for machine in machines))
     key = hashlib.sha256((packages / "toolkit" / "gpgkey").read_bytes()).hexdigest()
-    roles = {"cp01": ["control_plane", "etcd"], "gpu01": ["gpu"]}
+    roles = {"cp01": ["control_plane", "etcd"], WORKER: ["gpu"]}
     document = {
         "schema": 1,
         "name": "rehearsal",
@@ -90,6 +92,8 @@ def write(
             "container_toolkit_key_sha256": key,
             "preflight_free_gib": 1,
             "preflight_control_plane_memory_gib": 1,
+            "verify_storage": True,
+            "verify_gpus_by_host": {WORKER: gpus.COUNT},
             "deepops_extra_variables": dict(extra),
         },
     }

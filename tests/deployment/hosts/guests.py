@@ -261,10 +261,11 @@ def _give_disk(guest: Guest, origin: Path) -> None:
     call(["mount", "-t", "overlay", "-o", layers, f"muster-{guest.name}", str(guest.disk)])
 
 
-def give_hardware(disk: Path, gpus: tuple[str, ...], product: str) -> None:
+def give_hardware(disk: Path, gpus: tuple[str, ...], product: str, addresses: tuple[str, ...] = ()) -> None:
     """Let the guest of a disk see these GPUs on its PCI bus, and a product name in its firmware."""
-    for number, device in enumerate(gpus):
-        place = disk / "srv/hardware/pci" / f"0000:{number + 6:02x}:00.0"
+    places = addresses or tuple(f"0000:{number + 6:02x}:00.0" for number in range(len(gpus)))
+    for address, device in zip(places, gpus, strict=True):
+        place = disk / "srv/hardware/pci" / address
         for file, text in (("vendor", "0x10de"), ("class", "0x030200"), ("device", f"0x{device}")):
             write_file(place / file, f"{text}\n")
     write_file(disk / "srv/hardware/dmi/product_name", f"{product or 'none'}\n")

@@ -111,6 +111,65 @@ END
 esac
 """
 
+NVIDIA_RUNTIME = """#!/usr/bin/python3
+# Gives a container the GPUs that its environment names, as NVIDIA's runtime does, and calls runc. The library of the
+# driver and the state of its GPUs are in /srv/nvidia, on a host that has some.
+import json, os, sys
+
+MAJOR, CONTROL, UVM_MAJOR = 195, 255, 510
+
+
+def folder(words):
+    if "create" not in words and "run" not in words:
+        return ""
+    for number, word in enumerate(words):
+        if word in ("-b", "--bundle"):
+            return words[number + 1]
+        if word.startswith("--bundle="):
+            return word.partition("=")[2]
+    return "."
+
+
+def add(spec, wanted):
+    with open("/srv/nvidia/config/gpus.json") as file:
+        gpus = json.load(file)
+    by_name = {str(index): gpu for index, gpu in enumerate(gpus)} | {gpu["uuid"]: gpu for gpu in gpus}
+    names = list(map(str, range(len(gpus)))) if wanted == "all" else [] if wanted == "none" else wanted.split(",")
+    for name in names:
+        if name not in by_name:
+            sys.exit(f"nvidia-container-cli: device error: {name}: unknown device")
+    devices = {f"nvidia{by_name[name]['minor']}": (MAJOR, by_name[name]["minor"]) for name in names}
+    devices |= {"nvidiactl": (MAJOR, CONTROL), "nvidia-uvm": (UVM_MAJOR, 0)}
+    linux = spec.setdefault("linux", {})
+    rules = linux.setdefault("resources", {}).setdefault("devices", [])
+    for name, (major, minor) in devices.items():
+        device = {"path": f"/dev/{name}", "type": "c", "major": major, "minor": minor, "fileMode": 0o666}
+        linux.setdefault("devices", []).append(device)
+        rules.append({"allow": True, "type": "c", "major": major, "minor": minor, "access": "rwm"})
+    options = ["bind", "ro", "nosuid", "nodev"]
+    for source, target in (
+        ("/srv/nvidia/libnvidia-ml.so.1", "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"),
+        ("/srv/nvidia/config", "/config"),
+    ):
+        spec.setdefault("mounts", []).append(
+            {"destination": target, "type": "bind", "source": source, "options": options}
+        )
+
+
+bundle = folder(sys.argv[1:])
+if bundle and os.path.exists("/srv/nvidia/config/gpus.json"):
+    path = os.path.join(bundle, "config.json")
+    with open(path) as file:
+        spec = json.load(file)
+    environment = dict(word.partition("=")[::2] for word in spec["process"].get("env", ()))
+    wanted = environment.get("NVIDIA_VISIBLE_DEVICES", "void")
+    if wanted not in ("", "void"):
+        add(spec, wanted)
+        with open(path, "w") as file:
+            json.dump(spec, file)
+os.execvp("runc", ["runc", *sys.argv[1:]])
+"""
+
 CDI_SERVICE = """[Unit]
 Description=Refresh the CDI specification of NVIDIA devices
 [Service]
@@ -270,7 +329,7 @@ def toolkits() -> list[Package]:
             files["lib/systemd/system/nvidia-cdi-refresh.service"] = CDI_SERVICE
             files["lib/systemd/system/nvidia-cdi-refresh.path"] = CDI_PATH
             units = "nvidia-cdi-refresh.path nvidia-cdi-refresh.service"
-        runtime: dict[str, str | bytes] = {"usr/bin/nvidia-container-runtime": '#!/bin/sh\nexec runc "$@"\n'}
+        runtime: dict[str, str | bytes] = {"usr/bin/nvidia-container-runtime": NVIDIA_RUNTIME}
         packages += [
             Package("libnvidia-container1", revision),
             Package("libnvidia-container-tools", revision, depends=f"libnvidia-container1 (>= {revision})"),

@@ -1,0 +1,83 @@
+"""GPUs of the rehearsal: NVIDIA's device plugin in the cluster, on muster's double of NVML in the host.
+
+The host has the library and the state of its GPUs in /srv/nvidia. The stand-in of NVIDIA's runtime
+(tests/deployment/hosts/stubs.py) gives both to the containers whose environment asks for GPUs: the device plugin,
+muster's agent and the jobs.
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from musterlab.gpus import built, shown
+from musterlab.gpus.models import RESOURCE, Gpus
+
+COUNT: Final = 8
+GPUS: Final = Gpus("h100", COUNT, "device-plugin")
+PLUGIN_IMAGE: Final = "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"
+"""NVIDIA's name of it. The rehearsal's has the same program, of the same release of its Go module, over Ubuntu."""
+PLUGIN_PATH: Final = f"usr/bin/{built.DEVICE_PLUGIN}"
+PLUGIN_ENVIRONMENT: Final = ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=utility")
+PRESENT: Final = "nvidia.com/gpu.present"
+
+_KUBELET: Final = "/var/lib/kubelet/device-plugins"
+_MIB: Final = 1 << 20
+
+
+def addresses() -> tuple[str, ...]:
+    """Return the addresses of the GPUs on the PCI bus, as the kernel writes them."""
+    return tuple(gpu["bus_id"].lower() for gpu in GPUS.of_node(1))
+
+
+def furnish(disk: Path, library: Path) -> None:
+    """Put the double of NVML and the state of its GPUs on the disk of a host."""
+    folder = disk / "srv/nvidia"
+    folder.mkdir(parents=True)
+    shutil.copy(library, folder / "libnvidia-ml.so.1")
+    shown.create(state(disk), GPUS, 1)
+
+
+def state(disk: Path) -> Path:
+    """Return the folder with the state of the GPUs, which `musterlab.gpus.shown` changes."""
+    return disk / "srv/nvidia/config"
+
+
+def labels() -> dict[str, str]:
+    """Return the labels that feature discovery gives a node with these GPUs."""
+    (first, *_) = GPUS.of_node(1)
+    return {
+        PRESENT: "true",
+        "nvidia.com/gpu.product": first["name"].replace(" ", "-"),
+        "nvidia.com/gpu.memory": str(first["memory_total"] // _MIB),
+        "nvidia.com/gpu.count": str(COUNT),
+    }
+
+
+def plugin() -> Mapping[str, Any]:
+    """Return the DaemonSet of the device plugin, with the fields of NVIDIA's chart that matter here."""
+    name = {"app.kubernetes.io/name": "nvidia-device-plugin"}
+    container = {
+        "name": "nvidia-device-plugin-ctr",
+        "image": PLUGIN_IMAGE,
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [{"name": "kubelet", "mountPath": _KUBELET}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "nvidia-device-plugin", "namespace": "kube-system", "labels": name},
+        "spec": {
+            "selector": {"matchLabels": name},
+            "template": {
+                "metadata": {"labels": name},
+                "spec": {
+                    "priorityClassName": "system-node-critical",
+                    "nodeSelector": {PRESENT: "true"},
+                    "tolerations": [{"key": RESOURCE, "operator": "Exists", "effect": "NoSchedule"}],
+                    "containers": [container],
+                    "volumes": [{"name": "kubelet", "hostPath": {"path": _KUBELET}}],
+                },
+            },
+        },
+    }
