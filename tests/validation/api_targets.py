@@ -11,7 +11,7 @@ from validation.witness.reader import ReadFailed
 
 Answers = dict[tuple[str, str], tuple[int, Any]]
 CLAIMS: Final = "/apis/resource.k8s.io/{}/namespaces/dra-test/resourceclaims"
-V1BETA1, V1 = CLAIMS.format("v1beta1"), CLAIMS.format("v1")
+V1 = CLAIMS.format("v1")
 POD1: Final = "/api/v1/namespaces/dra-test/pods"
 GROUP: Final = "/apis/resource.k8s.io"
 DEPLOYMENT: Final = "/apis/apps/v1/namespaces/muster-system/deployments/muster-operator"
@@ -25,16 +25,14 @@ def metadata(name: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "uid": f"uid-{name}", "resourceVersion": "393", **more}
 
 
-def claim(name: str, version: str, **changes: Any) -> dict[str, Any]:
-    """A claim as it is read in a version."""
+def claim(name: str, **changes: Any) -> dict[str, Any]:
+    """A claim as it is read."""
     device = {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1} | changes
     return {
         "kind": "ResourceClaim",
-        "apiVersion": f"resource.k8s.io/{version}",
+        "apiVersion": "resource.k8s.io/v1",
         "metadata": metadata(name, namespace="dra-test"),
-        "spec": {
-            "devices": {"requests": [{"name": "gpu", **({"exactly": device} if version == "v1" else device)}]}
-        },
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": device}]}},
         "status": {},
     }
 
@@ -86,7 +84,7 @@ def allocated(*devices: dict[str, Any], **status: Any) -> dict[str, Any]:
     results = devices or (device(),)
     reserved = [{"resource": "pods", "name": "pod1", "uid": "uid-pod1"}]
     whole = {"allocation": {"devices": {"results": list(results)}}, "reservedFor": reserved}
-    return {**claim("gpu-claim", "v1beta1"), "status": {**whole, **status}}
+    return {**claim("gpu-claim"), "status": {**whole, **status}}
 
 
 def device(**changes: Any) -> dict[str, Any]:
@@ -137,18 +135,14 @@ HONEST: Final[Answers] = {
         },
     ),
     ("POST", "/api/v1/namespaces"): (201, {"kind": "Namespace", "metadata": metadata("dra-test")}),
-    ("POST", V1BETA1): (201, claim("gpu-claim", "v1beta1")),
-    ("GET", f"{V1}/gpu-claim"): (200, claim("gpu-claim", "v1")),
-    ("POST", V1): (201, claim("gpu-claim-v1", "v1")),
-    ("GET", f"{V1BETA1}/gpu-claim-v1"): (200, claim("gpu-claim-v1", "v1beta1")),
+    ("POST", V1): (201, claim("gpu-claim")),
     ("POST", POD1): (201, pod1("Pending")),
-    ("GET", f"{V1BETA1}/gpu-claim"): (200, allocated()),
+    ("GET", f"{V1}/gpu-claim"): (200, allocated()),
     ("GET", f"{POD1}/pod1"): (200, pod1("Succeeded")),
     ("GET", f"{POD1}/pod1/log?container=ctr0"): (200, VECTOR_ADD),
     ("GET", f"{POD1}/pod1/log?container=ctr1"): (200, DEVICE_QUERY),
     ("DELETE", f"{POD1}/pod1"): (200, pod1("Succeeded")),
-    ("DELETE", f"{V1}/gpu-claim-v1"): (200, claim("gpu-claim-v1", "v1")),
-    ("DELETE", f"{V1BETA1}/gpu-claim"): (200, claim("gpu-claim", "v1beta1")),
+    ("DELETE", f"{V1}/gpu-claim"): (200, claim("gpu-claim")),
     ("DELETE", "/api/v1/namespaces/dra-test"): (200, {"kind": "Namespace", "metadata": metadata("dra-test")}),
     ("GET", DEPLOYMENT): (200, deployment(2, 2)),
     ("GET", PODS): (200, {"kind": "PodList", "metadata": {}, "items": [pod()]}),
@@ -183,11 +177,9 @@ def answering(others: Answers) -> type[AnswersRequests]:
 
 TooOldForClaims = answering({("GET", "/version"): (200, {"gitVersion": "v1.32.9"})})
 AltersClaims = answering(
-    {("GET", f"{V1}/gpu-claim"): (200, claim("gpu-claim", "v1", deviceClassName="gpu.example.com"))}
+    {("GET", f"{V1}/gpu-claim"): (200, claim("gpu-claim", deviceClassName="gpu.example.com"))}
 )
-SharesTheGpu = answering(
-    {("GET", f"{V1BETA1}/gpu-claim"): (200, allocated(device(), device(device="gpu-4")))}
-)
+SharesTheGpu = answering({("GET", f"{V1}/gpu-claim"): (200, allocated(device(), device(device="gpu-4")))})
 TwoDefaultClasses = answering(
     {
         ("GET", CLASSES): (

@@ -5,23 +5,21 @@ import re
 from typing import Any
 
 Json = dict[str, Any]
-CLAIMS = "/apis/resource.k8s.io/{}/namespaces/dra-test/resourceclaims"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/dra-test/resourceclaims"
 POD = "/api/v1/namespaces/dra-test/pods"
 SYSTEM = "/namespaces/muster-system"
 REQUESTS: dict[str, list[tuple[str, str]]] = {
     "version": [("GET", "/version"), ("GET", "/apis/resource.k8s.io")],
     "claim": [
         ("POST", "/api/v1/namespaces"),
-        ("POST", CLAIMS.format("v1beta1")),
-        ("GET", CLAIMS.format("v1") + "/gpu-claim"),
-        ("POST", CLAIMS.format("v1")),
-        ("GET", CLAIMS.format("v1beta1") + "/gpu-claim-v1"),
+        ("POST", CLAIMS),
+        ("GET", CLAIMS + "/gpu-claim"),
     ],
     "pod": [
         ("POST", "/api/v1/namespaces"),
-        ("POST", CLAIMS.format("v1beta1")),
+        ("POST", CLAIMS),
         ("POST", POD),
-        ("GET", CLAIMS.format("v1beta1") + "/gpu-claim"),
+        ("GET", CLAIMS + "/gpu-claim"),
         ("GET", POD + "/pod1"),
         ("GET", POD + "/pod1/log?container=ctr0"),
         ("GET", POD + "/pod1/log?container=ctr1"),
@@ -35,16 +33,10 @@ REQUESTS: dict[str, list[tuple[str, str]]] = {
 }
 BODIES = {
     "/api/v1/namespaces": ("v1", "Namespace", {"name": "dra-test"}, None),
-    CLAIMS.format("v1beta1"): (
-        "resource.k8s.io/v1beta1",
-        "ResourceClaim",
-        {"namespace": "dra-test", "name": "gpu-claim"},
-        {"name": "gpu", "deviceClassName": "gpu.nvidia.com"},
-    ),
-    CLAIMS.format("v1"): (
+    CLAIMS: (
         "resource.k8s.io/v1",
         "ResourceClaim",
-        {"namespace": "dra-test", "name": "gpu-claim-v1"},
+        {"namespace": "dra-test", "name": "gpu-claim"},
         {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}},
     ),
 }
@@ -154,15 +146,14 @@ def version(objects: list[Json]) -> str:
 
 
 def claim(objects: list[Json]) -> str:
-    for entry, inner in ((objects[2], ["exactly"]), (objects[4], [])):
-        requests = several(under(entry, "spec", "devices", "requests"))
-        if len(requests) != 1 or requests[0].get("name") != "gpu":
-            return "FAIL"
-        one = under(requests[0], *inner)
-        asks = [under(one, key) for key in ("deviceClassName", "allocationMode", "count")]
-        if asks != ["gpu.nvidia.com", "ExactCount", 1] or under(entry, "metadata", "namespace") != "dra-test":
-            return "FAIL"
-    return "PASS"
+    entry = objects[2]
+    requests = several(under(entry, "spec", "devices", "requests"))
+    if len(requests) != 1 or requests[0].get("name") != "gpu":
+        return "FAIL"
+    one = under(requests[0], "exactly")
+    asks = [under(one, key) for key in ("deviceClassName", "allocationMode", "count")]
+    is_right = asks == ["gpu.nvidia.com", "ExactCount", 1]
+    return "PASS" if is_right and under(entry, "metadata", "namespace") == "dra-test" else "FAIL"
 
 
 def pod(objects: list[Json]) -> str:

@@ -20,7 +20,6 @@ from tests.validation.api_targets import (
     POD1,
     PODS,
     V1,
-    V1BETA1,
     Answers,
     AnswersRequests,
     allocated,
@@ -89,14 +88,14 @@ def test_a_cluster_that_has_all_of_it_passes(tmp_path: Path) -> None:
         ({("GET", GROUP): NO_PAGE}, VERSION, "FAIL", "dynamic resource allocation is not enabled"),
         ({("GET", GROUP): (200, {"versions": [{"version": "v1alpha3"}]})}, VERSION, "FAIL", "no version that has"),
         ({("GET", GROUP): (403, {"message": "no"})}, VERSION, "ERROR", "is answered with 403: no"),
-        ({("POST", V1BETA1): NO_PAGE}, CLAIM, "FAIL", "--runtime-config=resource.k8s.io/v1beta1=true"),
-        ({("POST", V1BETA1): (422, {"message": "unknown field"})}, CLAIM, "FAIL", "with 422: unknown field"),
-        ({("POST", V1BETA1): (200, claim("gpu-claim", "v1beta1"))}, CLAIM, "FAIL", "is answered with 200"),
-        ({("GET", f"{V1}/gpu-claim"): NO_PAGE}, CLAIM, "FAIL", "v1 is served from Kubernetes 1.34 on"),
-        ({("GET", f"{V1}/gpu-claim"): (200, claim("gpu-claim", "v1", count=2))}, CLAIM, "FAIL", "read in v1 does not"),
-        ({("GET", f"{V1BETA1}/gpu-claim-v1"): (200, claim("c", "v1"))}, CLAIM, "FAIL", "read in v1beta1 does not"),
+        ({("POST", V1): NO_PAGE}, CLAIM, "FAIL", "resource.k8s.io/v1 is served from Kubernetes 1.34 on"),
+        ({("POST", V1): (422, {"message": "unknown field"})}, CLAIM, "FAIL", "with 422: unknown field"),
+        ({("POST", V1): (200, claim("gpu-claim"))}, CLAIM, "FAIL", "is answered with 200"),
+        ({("GET", f"{V1}/gpu-claim"): NO_PAGE}, CLAIM, "FAIL", "with 404: the server could not find"),
+        ({("GET", f"{V1}/gpu-claim"): (200, claim("gpu-claim", count=2))}, CLAIM, "FAIL", "that is read does not"),
+        ({("GET", f"{V1}/gpu-claim"): (200, claim("c") | {"metadata": {}})}, CLAIM, "FAIL", "of another namespace"),
         ({("POST", "/api/v1/namespaces"): (409, {"message": "exists"})}, CLAIM, "ERROR", "namespaces/dra-test, then"),
-        ({("DELETE", f"{V1BETA1}/gpu-claim"): (403, {})}, CLAIM, "ERROR", "gpu-claim could not be deleted"),
+        ({("DELETE", f"{V1}/gpu-claim"): (403, {})}, CLAIM, "ERROR", "gpu-claim could not be deleted"),
         ({("DELETE", "/api/v1/namespaces/dra-test"): (0, "lost")}, CLAIM, "ERROR", "namespaces/dra-test could not be"),
         ({("GET", DEPLOYMENT): NO_PAGE}, OPERATOR, "FAIL", "run `muster operator-yaml`"),
         ({("GET", DEPLOYMENT): (200, deployment(0, 0))}, OPERATOR, "INCONCLUSIVE", "--operator image"),
@@ -124,7 +123,7 @@ def test_what_is_answered_otherwise_is_not_green(
     assert {step.verdict for name, step in results.items() if name not in same} == {"PASS"}
 
 
-CLAIMED, RUNS, POD1_AT = ("GET", f"{V1BETA1}/gpu-claim"), ("POST", POD1), ("GET", f"{POD1}/pod1")
+CLAIMED, RUNS, POD1_AT = ("GET", f"{V1}/gpu-claim"), ("POST", POD1), ("GET", f"{POD1}/pod1")
 LOGS = [("GET", f"{POD1}/pod1/log?container=ctr{number}") for number in (0, 1)]
 NO_CLAIM: dict[str, Any] = {"claims": []}
 
@@ -133,7 +132,7 @@ NO_CLAIM: dict[str, Any] = {"claims": []}
     ("others", "verdict", "words"),
     [
         ({CLAIMED: (200, allocated(device(), device(device="gpu-4")))}, "FAIL", "2 devices were allocated"),
-        ({CLAIMED: (200, claim("gpu-claim", "v1beta1"))}, "FAIL", "0 devices were allocated to gpu-claim while pod1"),
+        ({CLAIMED: (200, claim("gpu-claim"))}, "FAIL", "0 devices were allocated to gpu-claim while pod1"),
         ({CLAIMED: (200, allocated(device(driver="gpu.example.com")))}, "FAIL", "is no device of gpu.nvidia.com"),
         ({CLAIMED: (200, allocated(device(pool="n2")))}, "FAIL", "is not of the node of pod1"),
         ({CLAIMED: (200, allocated(reservedFor=[{"resource": "pods", "name": "pod1", "uid": "of-another"}]))},
@@ -199,7 +198,7 @@ class IsSlow(AnswersRequests):
                 409,
                 {"message": 'object is being deleted: namespaces "dra-test"'},
             ),
-            CLAIMED: (200, claim("gpu-claim", "v1beta1")),
+            CLAIMED: (200, claim("gpu-claim")),
             POD1_AT: (200, pod1("Running")),
         }
 
@@ -258,15 +257,13 @@ def sent(others: Answers, directory: Path) -> list[tuple[str, str, str]]:
 
 
 def test_what_was_created_is_deleted_by_its_uid_and_the_last_first(tmp_path: Path) -> None:
-    *created, claim_v1, claim_v1beta1, namespace = sent({}, tmp_path / "r")
+    *created, claimed, namespace = sent({}, tmp_path / "r")
     assert [(method, path) for method, path, _ in created] == [
         ("POST", "/api/v1/namespaces"),
-        ("POST", V1BETA1),
         ("POST", V1),
     ]
-    assert [path for _, path, _ in (claim_v1, claim_v1beta1, namespace)] == [
-        f"{V1}/gpu-claim-v1",
-        f"{V1BETA1}/gpu-claim",
+    assert [path for _, path, _ in (claimed, namespace)] == [
+        f"{V1}/gpu-claim",
         "/api/v1/namespaces/dra-test",
     ]
     assert json.loads(namespace[2])["preconditions"] == {"uid": "uid-dra-test"}
@@ -278,10 +275,10 @@ def test_a_namespace_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_after_a_failure_what_was_created_before_is_deleted(tmp_path: Path) -> None:
-    requests = sent({("POST", V1BETA1): (0, "lost")}, tmp_path / "r")
+    requests = sent({("POST", V1): (0, "lost")}, tmp_path / "r")
     assert [(method, path) for method, path, _ in requests] == [
         ("POST", "/api/v1/namespaces"),
-        ("POST", V1BETA1),
+        ("POST", V1),
         ("DELETE", "/api/v1/namespaces/dra-test"),
     ]
 
@@ -291,7 +288,7 @@ async def test_an_interrupted_check_deletes_what_it_created() -> None:
     is_reached, may_go_on = threading.Event(), threading.Event()
 
     def send(method: str, path: str, body: str) -> tuple[int, str]:
-        if path == V1BETA1:
+        if path == V1:
             is_reached.set()
             may_go_on.wait(10)
         return target.send(method, path, body)

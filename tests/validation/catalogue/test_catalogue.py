@@ -24,6 +24,13 @@ def test_every_check_that_a_requirement_names_is_there() -> None:
     assert [p for p in patterns if not any(fnmatchcase(name, p) for name in ids)] == []
 
 
+STAND_INS_OF_A_REHEARSAL = (
+    *("installation.storage-class", "training.resnet50", "training.two-mounts", "training.workload"),
+    *("utilization.full", "witnesses.processes", "dra.pod"),
+)
+"""Requirements that need a storage system, TensorFlow, GPUs that compute, or a DRA driver."""
+
+
 def test_no_profile_excludes_what_a_check_proves() -> None:
     """A check that ships runs everywhere, but for what needs containers, hosts or an API server."""
     needs_containers = ("devices", "processes"), ("resnet50", "two-mounts", "workload")
@@ -58,6 +65,8 @@ def test_no_profile_excludes_what_a_check_proves() -> None:
     simulated |= {("planner", name) for name in lists}  # no command line to show them
     on_hosts = {r.id for r in CATALOGUE.requirements if any(name.startswith("hosts") for name in r.checks)}
     simulated |= {(profile, name) for profile in ("lab", "planner") for name in on_hosts}
+    simulated |= {("rehearsal", name) for name in on_hosts}
+    simulated |= {("rehearsal", name) for name in STAND_INS_OF_A_REHEARSAL}
     for profile in CATALOGUE.profiles:
         for requirement in CATALOGUE.requirements:
             excluded = bool(requirement.checks and profile.excludes(requirement))

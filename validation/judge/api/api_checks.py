@@ -15,6 +15,8 @@ import msgspec
 from validation.judge.api import claim_pod
 from validation.judge.api.api_request import (
     ACCEPTED,
+    CLAIM_VERSION,
+    CLAIMS,
     CONFLICT,
     CREATED,
     DEVICE_CLASS,
@@ -151,18 +153,15 @@ def _judge_version(documents: Sequence[Json]) -> Judgement:
 
 
 def _judge_claim(documents: Sequence[Json]) -> Judgement:
-    """Judge whether each claim, read in the other API version than it was created in, has the same content."""
-    _, _, as_v1, _, as_v1beta1 = documents
-    for version, claim, path in (("v1", as_v1, ("exactly",)), ("v1beta1", as_v1beta1, ())):
-        requests = objects(at(claim, "spec", "devices", "requests"))
-        one = at(requests[0], *path) if len(requests) == 1 else None
-        asks = (at(one, "deviceClassName"), at(one, "allocationMode"), at(one, "count"))
-        if asks != (DEVICE_CLASS, "ExactCount", 1) or requests[0].get("name") != "gpu":
-            return Judgement(
-                Verdict.FAIL, f"a claim that is read in {version} does not ask for one {DEVICE_CLASS}"
-            )
-        if at(claim, "metadata", "namespace") != DRA_NAMESPACE:
-            return Judgement(Verdict.FAIL, f"a claim that is read in {version} is of another namespace")
+    """Judge whether the claim that is read has the content of the one that was created."""
+    claim = documents[-1]
+    requests = objects(at(claim, "spec", "devices", "requests"))
+    one = at(requests[0], "exactly") if len(requests) == 1 else None
+    asks = (at(one, "deviceClassName"), at(one, "allocationMode"), at(one, "count"))
+    if asks != (DEVICE_CLASS, "ExactCount", 1) or requests[0].get("name") != "gpu":
+        return Judgement(Verdict.FAIL, f"the claim that is read does not ask for one {DEVICE_CLASS}")
+    if at(claim, "metadata", "namespace") != DRA_NAMESPACE:
+        return Judgement(Verdict.FAIL, "the claim that is read is of another namespace")
     return Judgement(Verdict.PASS)
 
 
@@ -221,9 +220,6 @@ def _is_default(entry: Json) -> bool:
     return any(at(entry, "metadata", "annotations", name) == "true" for name in DEFAULT_CLASS)
 
 
-_V1BETA1, _V1 = (
-    f"/apis/{GROUP}/{version}/namespaces/{DRA_NAMESPACE}/resourceclaims" for version in ("v1beta1", "v1")
-)
 _SYSTEM: Final = "muster-system"
 _ENABLE: Final = "dynamic resource allocation is not enabled"
 
@@ -236,7 +232,7 @@ API_CHECKS: Final[Mapping[str, ApiCheck]] = {
         _judge_version,
     ),
     "claim": ApiCheck(
-        "A ResourceClaim is created as printed, in v1beta1 and in v1, and read in the other version",
+        f"A ResourceClaim is created in {CLAIM_VERSION}, and read again",
         "Google Distributed Cloud, GPU workloads with DRA, manifest of the page",
         (
             Request(
@@ -246,17 +242,11 @@ API_CHECKS: Final[Mapping[str, ApiCheck]] = {
             ),
             Request(
                 "POST",
-                _V1BETA1,
-                claim_of("v1beta1", "gpu-claim", {"deviceClassName": DEVICE_CLASS}),
-                advice=f"kube-apiserver serves it with --runtime-config={GROUP}/v1beta1=true",
+                CLAIMS,
+                claim_of("gpu-claim"),
+                advice=f"{GROUP}/{CLAIM_VERSION} is served from Kubernetes 1.34 on",
             ),
-            Request("GET", f"{_V1}/gpu-claim", advice="v1 is served from Kubernetes 1.34 on"),
-            Request(
-                "POST",
-                _V1,
-                claim_of("v1", "gpu-claim-v1", {"exactly": {"deviceClassName": DEVICE_CLASS}}),
-            ),
-            Request("GET", f"{_V1BETA1}/gpu-claim-v1"),
+            Request("GET", f"{CLAIMS}/gpu-claim"),
         ),
         _judge_claim,
     ),

@@ -18,6 +18,8 @@ GROUP: Final = "resource.k8s.io"
 DEVICE_CLASS: Final = "gpu.nvidia.com"
 DRA_NAMESPACE: Final = "dra-test"
 """The names that the page gives in its examples."""
+CLAIM_VERSION: Final = "v1"
+CLAIMS: Final = f"/apis/{GROUP}/{CLAIM_VERSION}/namespaces/{DRA_NAMESPACE}/resourceclaims"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,14 @@ def objects(value: object) -> list[Json]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def claim_of(version: str, name: str, device: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A claim as the page prints it, in that version."""
+def claim_of(name: str) -> Mapping[str, Any]:
+    """A claim to one GPU as the page prints it, in the version that Kubernetes 1.34 and newer serve.
+
+    The page prints v1beta1, which newer releases serve only with --runtime-config.
+    """
     return {
-        "apiVersion": f"{GROUP}/{version}",
+        "apiVersion": f"{GROUP}/{CLAIM_VERSION}",
         "kind": "ResourceClaim",
         "metadata": {"namespace": DRA_NAMESPACE, "name": name},
-        "spec": {"devices": {"requests": [{"name": "gpu", **device}]}},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DEVICE_CLASS}}]}},
     }

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from validation.judge.api.api_request import (
+    CLAIMS,
     CONFLICT,
     DEVICE_CLASS,
     DRA_NAMESPACE,
-    GROUP,
     OK,
     ApiCheck,
     Json,
@@ -43,7 +43,6 @@ ALLOCATED_MS: Final = 120_000
 ENDED_MS: Final = 600_000
 """The images of the samples are some hundred MB, which the node may have to pull first."""
 _PODS: Final = f"/api/v1/namespaces/{DRA_NAMESPACE}/pods"
-_CLAIMS: Final = f"/apis/{GROUP}/v1beta1/namespaces/{DRA_NAMESPACE}/resourceclaims"
 
 
 def _leaves(status: int, answer: Json) -> bool:
@@ -165,9 +164,9 @@ CHECK: Final = ApiCheck(
             is_early=_leaves,
             within_ms=NAMESPACE_MS,
         ),
-        Request("POST", _CLAIMS, claim_of("v1beta1", CLAIM, {"deviceClassName": DEVICE_CLASS})),
+        Request("POST", CLAIMS, claim_of(CLAIM)),
         Request("POST", _PODS, _pod()),
-        Request("GET", f"{_CLAIMS}/{CLAIM}", is_early=_has_none, within_ms=ALLOCATED_MS),
+        Request("GET", f"{CLAIMS}/{CLAIM}", is_early=_has_none, within_ms=ALLOCATED_MS),
         Request("GET", f"{_PODS}/{POD}", is_early=_goes_on, within_ms=ENDED_MS),
         *(Request("GET", f"{_PODS}/{POD}/log?container={name}", lines=LINES) for name in IMAGES),
     ),
