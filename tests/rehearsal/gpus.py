@@ -19,6 +19,8 @@ PLUGIN_IMAGE: Final = "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"
 """NVIDIA's name of it. The rehearsal's has the same program, of the same release of its Go module, over Ubuntu."""
 PLUGIN_PATH: Final = f"usr/bin/{built.DEVICE_PLUGIN}"
 PLUGIN_ENVIRONMENT: Final = ("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=utility")
+SWITCHES: Final = dict.fromkeys(("0000:07:00.0", "0000:08:00.0", "0000:09:00.0", "0000:0a:00.0"), "22a3")
+"""NVSwitches of a DGX H100, by address: `lspci` lists GH100 [H100 NVSwitch] with this device number."""
 PRESENT: Final = "nvidia.com/gpu.present"
 
 _KUBELET: Final = "/var/lib/kubelet/device-plugins"

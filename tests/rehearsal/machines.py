@@ -188,9 +188,11 @@ class Machine:
         resolver = self.disk / "etc/resolv.conf"
         resolver.unlink(missing_ok=True)
         resolver.symlink_to("../run/systemd/resolve/stub-resolv.conf")
-        give_hardware(self.disk, self.gpus, self.product, gpus.addresses() if self.gpus else ())
         if self.gpus:
+            give_hardware(self.disk, self.gpus, self.product, gpus.addresses(), gpus.SWITCHES)
             gpus.furnish(self.disk, library)
+        else:
+            give_hardware(self.disk, (), self.product)
 
     def start(self, packages: Path, volumes: Path) -> None:
         """Boot, and wait until systemd has started everything. Raises Unusable."""

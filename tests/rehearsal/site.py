@@ -19,7 +19,8 @@ GPU_DEVICE: Final = "2330"
 STAND_INS: Final = {
     "hosts": "systemd-nspawn guests on one kernel, with its cgroups and without its modules",
     "processors": "32 shown to each kubelet; the machine has fewer",
-    "driver": "packages with the names of NVIDIA's, whose nvidia-smi prints the GPUs of a faked PCI bus",
+    "driver": "packages with the names of NVIDIA's, whose nvidia-smi prints the GPUs of a faked PCI bus; no libcuda",
+    "fabric manager": "a program with the name of NVIDIA's, and four NVSwitches on the faked PCI bus",
     "container_toolkit": "packages with the names of NVIDIA's, whose runtime is runc",
     "gpus": f"{gpus.COUNT} GPUs of muster's double of NVML, which compute nothing; NVIDIA's plugin announces them",
     "feature discovery": "labels that the rehearsal sets",
@@ -79,6 +80,7 @@ def write(
             "dra": "off",
         },
         "kubernetes": {"network_plugin": "flannel", "upstream_dns": [namespace.CONTROLLER]},
+        "driver": {"extra_packages": ["nvidia-fabricmanager-580"]},
         "deepops": {**deepops, "device_plugin": False},
         "orchestrator": {"image": f"{IMAGE}:{version}"},
         "not_applicable": {

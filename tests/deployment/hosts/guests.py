@@ -18,9 +18,11 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
@@ -261,12 +263,23 @@ def _give_disk(guest: Guest, origin: Path) -> None:
     call(["mount", "-t", "overlay", "-o", layers, f"muster-{guest.name}", str(guest.disk)])
 
 
-def give_hardware(disk: Path, gpus: tuple[str, ...], product: str, addresses: tuple[str, ...] = ()) -> None:
-    """Let the guest of a disk see these GPUs on its PCI bus, and a product name in its firmware."""
+def give_hardware(
+    disk: Path,
+    gpus: tuple[str, ...],
+    product: str,
+    addresses: tuple[str, ...] = (),
+    switches: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Let the guest of a disk see these GPUs on its PCI bus, and a product name in its firmware.
+
+    `switches` has the device number of each NVSwitch by its address.
+    """
     places = addresses or tuple(f"0000:{number + 6:02x}:00.0" for number in range(len(gpus)))
-    for address, device in zip(places, gpus, strict=True):
+    devices = [(place, device, "0x030200") for place, device in zip(places, gpus, strict=True)]
+    devices += [(place, device, "0x068000") for place, device in switches.items()]
+    for address, device, kind in devices:
         place = disk / "srv/hardware/pci" / address
-        for file, text in (("vendor", "0x10de"), ("class", "0x030200"), ("device", f"0x{device}")):
+        for file, text in (("vendor", "0x10de"), ("class", kind), ("device", f"0x{device}")):
             write_file(place / file, f"{text}\n")
     write_file(disk / "srv/hardware/dmi/product_name", f"{product or 'none'}\n")
     write_file(disk / "usr/sbin/dmidecode", _DMIDECODE, 0o755)

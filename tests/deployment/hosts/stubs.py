@@ -48,6 +48,10 @@ for device in /sys/bus/pci/devices/*; do
         *) continue ;;
     esac
     case "$*" in
+        *compute-apps*) exit 0 ;;
+        *fabric.state*)
+            systemctl is-active --quiet nvidia-fabricmanager && fabric=Completed || fabric="In Progress"
+            echo "0000${device##*/}, $fabric, Success" ;;
         *driver_version,memory*) echo "$index, $name, $library, $memory MiB, 0000${device##*/}" ;;
         *driver_version*) echo "$library" ;;
         *) echo "GPU $index: $name (UUID: GPU-00000000-0000-0000-0000-00000000000$index)" ;;
@@ -55,6 +59,25 @@ for device in /sys/bus/pci/devices/*; do
     index=$((index + 1))
 done
 [ $index -gt 0 ] || { echo "No devices were found"; exit 6; }
+"""
+
+FABRIC_MANAGER = """#!/bin/sh
+# Runs as NVIDIA's fabric manager does: it refuses a driver of another version.
+[ "$1" != --version ] || { echo "Fabric Manager version is : @version@"; exit 0; }
+driver=$(modinfo -F version nvidia)
+if [ "$driver" != @version@ ]; then
+    echo "fabric manager NVIDIA GPU driver interface version @version@ don't match with driver version $driver."
+    exit 1
+fi
+exec sleep infinity
+"""
+FABRIC_MANAGER_UNIT = "nvidia-fabricmanager.service"
+FABRIC_MANAGER_SERVICE = """[Unit]
+Description=NVIDIA fabric manager service
+[Service]
+ExecStart=/usr/bin/nv-fabricmanager -c /usr/share/nvidia/nvswitch/fabricmanager.cfg
+[Install]
+WantedBy=multi-user.target
 """
 
 NVIDIA_CTK = """#!/bin/sh
@@ -314,6 +337,15 @@ def drivers() -> list[Package]:
             ),
             Package(f"linux-modules-nvidia-{branch}-server-nvidia", f"{version}-0ubuntu1"),
             Package(f"libnvidia-nscq-{branch}", f"{version}-0ubuntu1"),
+            Package(
+                f"nvidia-fabricmanager-{branch}",
+                f"{version}-0ubuntu1",
+                {
+                    "usr/bin/nv-fabricmanager": FABRIC_MANAGER.replace("@version@", version),
+                    f"lib/systemd/system/{FABRIC_MANAGER_UNIT}": FABRIC_MANAGER_SERVICE,
+                },
+                units=FABRIC_MANAGER_UNIT,
+            ),
         ]
     return packages
 
