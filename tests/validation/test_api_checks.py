@@ -142,6 +142,8 @@ NO_CLAIM: dict[str, Any] = {"claims": []}
         ({POD1_AT: (200, pod1("Succeeded", 0, 1))}, "FAIL", "ctr1 of pod1, which is Succeeded, did not end with exit"),
         ({POD1_AT: (200, pod1("Succeeded", 0))}, "FAIL", "ctr1 of pod1, which is Succeeded, did not end with exit"),
         ({POD1_AT: (200, pod1("Running", 0, 0))}, "FAIL", "pod1 is Running, not Succeeded"),
+        ({CLAIMED: (200, claim("gpu-claim")), POD1_AT: (200, pod1("Pending", 0, 0))},
+         "FAIL", "pod1 is Pending, for no device is allocated to gpu-claim: `kubectl get resourceslices` lists"),
         ({POD1_AT: (200, pod1("Succeeded", containers=[{"name": "ctr0", "resources": NO_CLAIM}]))},
          "FAIL", "the containers of pod1 do not both use the claim"),
         ({POD1_AT: (200, pod1("Succeeded", resourceClaims=[]))}, "FAIL", "pod1 does not use gpu-claim"),

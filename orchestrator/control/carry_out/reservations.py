@@ -293,11 +293,17 @@ class Reservations:
                 self._pods.make(reservation)
         for reservation in attached:
             if not reservation.uid or not self._is_named(reservation):
-                return (
-                    f"the agent of node {reservation.node} has not said which GPU the pod "
-                    f"{SYSTEM_NAMESPACE}/{reservation.name} holds"
-                )
+                return self._unnamed(reservation)
         return ""
+
+    def _unnamed(self, reservation: GpuReservation) -> str:
+        """Return why the GPU of a reservation is not known."""
+        node = self._gpu_node(reservation.node)
+        said = f"; it says: {node.spec.problem}" if node and node.spec.problem else ""
+        return (
+            f"the agent of node {reservation.node} has not said which GPU the pod "
+            f"{SYSTEM_NAMESPACE}/{reservation.name} holds{said}"
+        )
 
     def _is_named(self, reservation: GpuReservation) -> bool:
         """Whether its GPU is known: by the agent, or by the annotations of its users."""

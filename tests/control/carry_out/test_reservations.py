@@ -43,7 +43,7 @@ class Cluster:
         self.pods: dict[str, JSON] = {}
         self.gpus: dict[str, int] = {}
         self.order = list(reversed(range(GPUS)))
-        self.agent_sees = True
+        self.agent_sees, self.agent_problem = True, ""
         self.writes = 0
         self.lost: frozenset[int] = frozenset()
         self.dies_before = self.dies_after = 0
@@ -106,7 +106,8 @@ class Cluster:
         ]
         for name, index in self.gpus.items() if self.agent_sees else ():
             gpus[index]["holders"] = [{"namespace": self.pods[name]["metadata"]["namespace"], "pod": name}]
-        return msgspec.convert({"metadata": {"name": NODE}, "spec": {"gpus": gpus}}, GpuNode)
+        seen: JSON = {"problem": self.agent_problem} if self.agent_problem else {"gpus": gpus}
+        return msgspec.convert({"metadata": {"name": NODE}, "spec": seen}, GpuNode)
 
     def remove(self, name: str) -> None:
         """The pod is gone, and its GPU free."""
@@ -496,12 +497,17 @@ async def test_a_kubelet_without_a_gpu_puts_the_pod_off_and_nothing_stays(leader
     assert not leader.cache.bindings
 
 
-async def test_an_agent_that_names_no_gpu_is_not_waited_for_for_ever() -> None:
+@pytest.mark.parametrize("problem", ["", "NVML: libnvidia-ml.so.1 is not in /driver"])
+async def test_an_agent_that_names_no_gpu_is_not_waited_for_for_ever(problem: str) -> None:
     async with leading(Cluster(), ready_seconds=0.0) as leader:
-        leader.cluster.agent_sees = False
+        leader.cluster.agent_sees, leader.cluster.agent_problem = False, problem
         leader.add("job", 0)
         await leader.goes_on_until(lambda: "job" in leader.unready)
         assert f"the agent of node {NODE} has not said which GPU" in leader.unready["job"]
+        assert ("it says: " in leader.unready["job"], problem in leader.unready["job"]) == (
+            bool(problem),
+            True,
+        )
         await leader.goes_on_until(lambda: not leader.cluster.reservations())
 
 

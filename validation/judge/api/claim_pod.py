@@ -82,7 +82,7 @@ def _judge(documents: Sequence[Json]) -> Judgement:
     uid = at(created, "metadata", "uid")
     if not uid or at(pod, "metadata", "uid") != uid:
         return _fails(f"{POD} is not the pod that was created")
-    problem = _ending(pod) or _device(claim, pod, uid)
+    problem = _waiting(claim, pod) or _ending(pod) or _device(claim, pod, uid)
     if problem:
         return _fails(problem)
     for (name, lines), log in zip(SAYS.items(), logs, strict=True):
@@ -95,6 +95,16 @@ def _judge(documents: Sequence[Json]) -> Judgement:
 
 def _fails(reason: str) -> Judgement:
     return Judgement(Verdict.FAIL, reason)
+
+
+def _waiting(claim: Json, pod: Json) -> str:
+    """Why the pod was never started; empty if it was, or a device was allocated."""
+    if at(pod, "status", "phase") != "Pending" or _results(claim):
+        return ""
+    return (
+        f"{POD} is Pending, for no device is allocated to {CLAIM}: `kubectl get resourceslices` lists the devices "
+        f"of DRA drivers, `kubectl get deviceclass {DEVICE_CLASS}` their class"
+    )
 
 
 def _ending(pod: Json) -> str:
