@@ -13,6 +13,9 @@ from tests.rehearsal.images import REGISTRIES
 RUNC: Final = "1.3.4"
 NERDCTL: Final = "2.2.2"
 
+EVICTION: Final = {"memory.available": "100Mi", "nodefs.available": "1Gi", "imagefs.available": "1Gi"}
+"""The disk is the machine's: the kubelet's own thresholds are parts of it, such as 15 %."""
+
 _NERDCTL: Final = b"""#!/bin/sh
 # Stands in for nerdctl, of which kubespray asks for its completion alone where image_command_tool is crictl.
 [ "$*" = "completion bash" ] && exit 0
@@ -105,6 +108,8 @@ def variables(files_url: str, registry_url: str, checksums: Mapping[str, str]) -
         "enable_nodelocaldns": False,
         "kube_proxy_conntrack_max_per_core": 0,
         "kube_proxy_conntrack_min": 0,
+        "eviction_hard": EVICTION,
+        "eviction_hard_control_plane": EVICTION,
     }
     return offline | container | dict(checksums)
 
