@@ -26,7 +26,7 @@ def _filters() -> dict[str, Any]:
     return filters
 
 
-starting_pods, unavailable_workloads, reduced_workloads = _filters().values()
+pressed_nodes, starting_pods, unavailable_workloads, reduced_workloads = _filters().values()
 
 
 def deployment(name: str = "coredns", wanted: int = 2, there: int = 2, *, available: bool = True) -> Body:
@@ -166,3 +166,26 @@ def test_the_refusal_repeats_the_last_line_of_the_container(
     (failure,) = done.failures
     assert "kube-system: Deployment coredns: 0 of 2 pods are available; " in failure
     assert says in failure
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "says"),
+    [
+        ("DiskPressure", "True", "free space in /var/lib/kubelet and /var/lib/containerd"),
+        ("MemoryPressure", "True", "end programs outside Kubernetes"),
+        ("PIDPressure", "True", "end programs that start many processes"),
+        ("DiskPressure", "False", ""),
+        ("Ready", "True", ""),
+        ("NetworkUnavailable", "True", ""),
+    ],
+)
+def test_a_node_that_gets_no_pods_is_named_with_the_fix(kind: str, status: str, says: str) -> None:
+    node = {
+        "metadata": {"name": "gpu01"},
+        "status": {"conditions": [{"type": kind, "status": status, "message": "kubelet has disk pressure"}]},
+    }
+    bare = {"metadata": {"name": "gpu02"}, "status": {}}
+    said = pressed_nodes([node, bare], [])
+    assert bool(said) == bool(says)
+    assert all(f"node gpu01 has {kind} (kubelet has disk pressure): {says}" in line for line in said)
+    assert pressed_nodes([node, bare], ["gpu01"]) == []

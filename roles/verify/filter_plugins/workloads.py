@@ -5,8 +5,24 @@ from typing import Any
 
 _Object = dict[str, Any]
 _OVER = ("Succeeded", "Failed")
+_PRESSURES = {
+    "DiskPressure": "free space in /var/lib/kubelet and /var/lib/containerd, where 15 % of the disk must be free",
+    "MemoryPressure": "end programs outside Kubernetes that use its memory",
+    "PIDPressure": "end programs that start many processes",
+}
 _STATIC = "Node"
 """Kind of the owner of a static pod."""
+
+
+def pressed_nodes(nodes: list[_Object], left_out: list[str]) -> list[str]:
+    """Return a sentence for each node that gets no pods for want of disk, memory or processes."""
+    return [
+        f"node {_name(node)} has {each['type']} ({each.get('message', '')}): {_PRESSURES[each['type']]}"
+        for node in nodes
+        if _name(node) not in left_out
+        for each in (node.get("status") or {}).get("conditions") or []
+        if each.get("type") in _PRESSURES and each.get("status") == "True"
+    ]
 
 
 def starting_pods(pods: list[_Object], left_out: list[str]) -> list[str]:
@@ -163,6 +179,7 @@ class FilterModule:
     def filters(self) -> dict[str, Any]:
         """By the name that tasks call them."""
         return {
+            "pressed_nodes": pressed_nodes,
             "starting_pods": starting_pods,
             "unavailable_workloads": unavailable_workloads,
             "reduced_workloads": reduced_workloads,
