@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.errors import MusterError
 from orchestrator.progress import terminal_reporter
 from tests.deployment.hosts.bases import Unusable
-from tests.rehearsal import chain, machines, namespace, site
+from tests.rehearsal import chain, faults, machines, namespace, site
 
 RECORDS = chain.ROOT / "build" / "rehearsal"
 
@@ -19,6 +19,7 @@ def main(arguments: list[str]) -> int:
     """Run the chain, or go on where it failed, and return the exit code."""
     parser = argparse.ArgumentParser(prog="rehearsal")
     parser.add_argument("--keep", action="store_true", help="leave hosts and cluster running")
+    parser.add_argument("--faults", action="store_true", help="try each fault after the record")
     parser.add_argument("--down", action="store_true", help="remove what an earlier run left, and do no more")
     given = parser.parse_args(arguments)
     absent = chain.missing()
@@ -34,7 +35,7 @@ def main(arguments: list[str]) -> int:
         rehearsal = chain.Chain(reporter)
     began = time.monotonic()
     try:
-        rehearsal.run(chain.STEPS)
+        rehearsal.run(chain.STEPS + (faults.STEPS if given.faults else ()))
     except (chain.StepFailed, Unusable, MusterError) as error:
         print(
             f"rehearsal: {error}. Go on with: make rehearsal; remove everything: make rehearsal DOWN=1",

@@ -94,12 +94,29 @@ class Chain:
 
     def call(self, log: str, *words: str, inside: bool = True, allowed: tuple[int, ...] = (0,)) -> str:
         """Run a program, in the namespace if `inside`; its output goes to a log. Returns its output."""
-        path = self.folder / "logs" / f"{log}.log"
+        path = self._log(log)
+        done = self.popen(log, *words, inside=inside)
+        while True:
+            try:
+                code = done.wait(10)
+                break
+            except subprocess.TimeoutExpired:
+                self.report.update(f"{log}: {_last_line(path)}")
+        if code not in allowed:
+            raise StepFailed(f"{log} ended with {code}: {_last_line(path)}; the whole output is in {path}")
+        return path.read_text(errors="replace")
+
+    def _log(self, name: str) -> Path:
+        path = self.folder / "logs" / f"{name}.log"
         path.parent.mkdir(exist_ok=True)
+        return path
+
+    def popen(self, log: str, *words: str, inside: bool = True) -> "subprocess.Popen[bytes]":
+        """Start a program as `call` does, and do not wait for it."""
         environment = {**os.environ, **LOCAL_GIT, "KUBECONFIG": str(self.kubeconfig), "TERM": "dumb"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        with path.open("wb") as file:
-            done = subprocess.Popen(
+        with self._log(log).open("wb") as file:
+            return subprocess.Popen(
                 namespace.inside(*words) if inside else list(words),
                 cwd=ROOT,
                 env=environment,
@@ -107,15 +124,6 @@ class Chain:
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )
-            while True:
-                try:
-                    code = done.wait(10)
-                    break
-                except subprocess.TimeoutExpired:
-                    self.report.update(f"{log}: {_last_line(path)}")
-        if code not in allowed:
-            raise StepFailed(f"{log} ended with {code}: {_last_line(path)}; the whole output is in {path}")
-        return path.read_text(errors="replace")
 
     def muster(self, log: str, action: str, *more: str, allowed: tuple[int, ...] = (0,)) -> str:
         """Run a command of muster on the site, inside the namespace."""

@@ -1,0 +1,216 @@
+"""Faults of the rehearsed cluster, one at a time: `make rehearsal FAULTS=1`. Each is named with its fix, and mended."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from musterlab.gpus import shown
+from tests.deployment.hosts import stubs
+from tests.rehearsal import gpus, machines, servers, site, storage
+from tests.rehearsal.chain import MUSTER, SIZE, Chain, Step, StepFailed
+from tests.rehearsal.machines import Machine
+
+_DNS: Final = ("--namespace", "kube-system", "deployment/coredns")
+_OTHER_VERSION: Final = "580.126.09"
+_IMAGE: Final = "docker.io/library/python:latest"
+_STAGE: Final = "deepops"
+_INTO_STAGE_SECONDS: Final = 20
+_STAGE_SECONDS: Final = 300
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault, the words that `muster verify` must say of it, and the way back."""
+
+    name: str
+    begin: Callable[[Chain], object]
+    says: tuple[str, ...]
+    end: Callable[[Chain], object]
+
+
+def _worker(chain: Chain) -> Machine:
+    (worker,) = (machine for machine in machines.load(chain.folder / "hosts") if machine.gpus)
+    return worker
+
+
+def _lose_gpu(chain: Chain) -> None:
+    worker = _worker(chain)
+    worker.run("touch", f"/run/nvidia-stub/lost-{gpus.addresses()[-1]}", check=True)
+    with shown.changes(gpus.state(worker.disk)) as changes:
+        changes.set(gpus.COUNT - 1, {"lost": 1})
+
+
+def _find_gpu(chain: Chain) -> None:
+    worker = _worker(chain)
+    worker.run("rm", f"/run/nvidia-stub/lost-{gpus.addresses()[-1]}", check=True)
+    with shown.changes(gpus.state(worker.disk)) as changes:
+        changes.gpus.pop(gpus.COUNT - 1, None)
+
+
+def _manage(*words: str) -> Callable[[Chain], object]:
+    return lambda chain: _worker(chain).run("systemctl", *words, "nvidia-fabricmanager", check=True)
+
+
+def _change_manager(old: str, new: str) -> Callable[[Chain], object]:
+    def change(chain: Chain) -> None:
+        worker = _worker(chain)
+        worker.run("sed", "-i", f"s/{old}/{new}/", "/usr/bin/nv-fabricmanager", check=True)
+        worker.run("systemctl", "restart", "nvidia-fabricmanager", check=True)
+
+    return change
+
+
+def _break_dns(chain: Chain) -> None:
+    """Let CoreDNS ask itself, as on hosts whose resolver names the cluster's DNS."""
+    configuration = json.loads(
+        chain.kubectl("get", "configmap", "coredns", "-n", "kube-system", "-o", "json")
+    )
+    chain.state["corefile"] = configuration["data"]["Corefile"]
+    chain.save()
+    service = json.loads(chain.kubectl("get", "service", "coredns", "-n", "kube-system", "-o", "json"))
+    own = service["spec"]["clusterIP"]
+    lines = chain.state["corefile"].splitlines()
+    _configure_dns(chain, "\n".join(f"forward . {own} {{" if "forward ." in line else line for line in lines))
+
+
+def _mend_dns(chain: Chain) -> None:
+    _configure_dns(chain, chain.state["corefile"])
+
+
+def _configure_dns(chain: Chain, corefile: str) -> None:
+    patch = json.dumps({"data": {"Corefile": corefile}})
+    chain.kubectl("patch", "configmap", "coredns", "-n", "kube-system", "--type=merge", "-p", patch)
+    chain.kubectl("delete", "pods", "-n", "kube-system", "-l", "k8s-app=kube-dns")
+
+
+def _stop_worker(chain: Chain) -> None:
+    _worker(chain).kill()
+    chain.kubectl(
+        "wait", f"node/{site.WORKER}", "--for=jsonpath={.status.conditions[?(@.type=='Ready')].status}=Unknown",
+        "--timeout=180s",
+    )  # fmt: skip
+
+
+def _start_worker(chain: Chain) -> None:
+    worker = _worker(chain)
+    worker.start(chain.folder / "packages", chain.folder / storage.VOLUMES)
+    worker.show_processors()
+    chain.kubectl("wait", f"node/{site.WORKER}", "--for=condition=Ready", "--timeout=180s")
+
+
+FAULTS: Final = (
+    Fault(
+        "a missing GPU",
+        _lose_gpu,
+        (
+            f"{gpus.COUNT - 1} of {gpus.COUNT} GPUs answer the driver",
+            f"{gpus.addresses()[-1]} on the PCI bus does not",
+        ),
+        _find_gpu,
+    ),
+    Fault(
+        "a dead fabric manager",
+        _manage("stop"),
+        ("nvidia-fabricmanager is inactive, so CUDA fails with error 802",),
+        _manage("start"),
+    ),
+    Fault(
+        "a fabric manager of another version",
+        _change_manager(stubs.DRIVERS["580"], _OTHER_VERSION),
+        (f"fabric manager {_OTHER_VERSION} does not work with driver {stubs.DRIVERS['580']}",),
+        _change_manager(_OTHER_VERSION, stubs.DRIVERS["580"]),
+    ),
+    Fault(
+        "DNS that asks itself",
+        _break_dns,
+        ("kube-system: Deployment coredns", "plugin/loop"),
+        _mend_dns,
+    ),
+    Fault("a host without power", _stop_worker, (f"{site.WORKER}",), _start_worker),
+)
+
+
+def _try(fault: Fault) -> Callable[[Chain], None]:
+    """Return the step that makes a fault, expects its words of `muster verify`, and mends it."""
+
+    def act(chain: Chain) -> None:
+        log = f"fault-{fault.name.replace(' ', '-')}"
+        fault.begin(chain)
+        try:
+            said = " ".join(chain.muster(log, "verify", allowed=(1,)).split())
+        finally:
+            fault.end(chain)
+        unsaid = [words for words in fault.says if words not in said]
+        if unsaid:
+            raise StepFailed(f"{fault.name}: `muster verify` does not say {', '.join(unsaid)}; see {log}.log")
+
+    return act
+
+
+def stop_registry(chain: Chain) -> None:
+    """Stop the registry while a node lacks an image: the validation must name image and node. Start it again."""
+    worker = _worker(chain)
+    worker.run("/usr/local/bin/crictl", "rmi", _IMAGE)
+    chain.stop("servers")
+    options = ("--size", SIZE, "--profile", "rehearsal", "--scenario", "build1*", "--out")
+    try:
+        said = chain.call(
+            "fault-registry", *MUSTER, "validate", "--target", "cluster", *options,
+            str(chain.folder / "without-registry"), allowed=(1,),
+        )  # fmt: skip
+    finally:
+        chain.start("servers", servers.__name__, chain.folder / "files", chain.folder / "images")
+    report = (chain.folder / "without-registry" / "report.json").read_text()
+    if not all(word in report for word in ("python", site.WORKER, "connection refused")):
+        raise StepFailed(f"the validation does not name the image that no registry serves: {said[-600:]}")
+
+
+def kill_controller(chain: Chain) -> None:
+    """Install a second time, kill muster in the middle of kubespray, and let `resume` finish: nothing changes."""
+    options = ("-i", str(chain.folder / "site"), "--state-dir", str(chain.folder / "state"))
+    running = chain.popen("fault-killed", *MUSTER, "install", *options)
+    _wait_for_stage(chain, lambda: running.poll() is not None)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    chain.muster("fault-resumed", "resume")
+    changed = changes(chain.folder / "state" / "rehearsal" / "journal.jsonl")
+    if changed:
+        raise StepFailed(f"the second installation changed something: {changed}")
+
+
+def _wait_for_stage(chain: Chain, has_ended: Callable[[], bool]) -> None:
+    """Return some seconds after kubespray began."""
+    journal = chain.folder / "state" / "rehearsal" / "journal.jsonl"
+    before = len(_entries(journal))
+    deadline = time.monotonic() + _STAGE_SECONDS
+    while not any(
+        each.get("stage") == _STAGE and each["event"] == "started" for each in _entries(journal)[before:]
+    ):
+        if has_ended() or time.monotonic() > deadline:
+            raise StepFailed("the second installation did not reach kubespray; see fault-killed.log")
+        time.sleep(1)
+    time.sleep(_INTO_STAGE_SECONDS)
+
+
+def _entries(journal: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in journal.read_text().splitlines()]
+
+
+def changes(journal: Path) -> dict[str, int]:
+    """Return by stage how much the last run of a site changed."""
+    entries = _entries(journal)
+    last = entries[-1]["run"]
+    return {each["stage"]: each["changed"] for each in entries if each["run"] == last and each.get("changed")}
+
+
+STEPS: Final = (
+    *(Step(f"fault: {fault.name}", _try(fault)) for fault in FAULTS),
+    Step("fault: the registry stops", stop_registry),
+    Step("fault: muster is killed", kill_controller),
+    Step("muster verify after the faults", lambda chain: print(chain.muster("mended", "verify"))),
+)
