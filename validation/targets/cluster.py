@@ -17,7 +17,7 @@ from orchestrator.cluster.kubeconfig import load_access
 from orchestrator.cluster.objects import Lease, Node, Pod, Project
 from orchestrator.cluster.resources import DRA_VERSIONS, LEASES, NODES, PODS, PROJECTS, RESOURCE_SLICES
 from orchestrator.cluster.transport import Transport
-from orchestrator.names import GPU_RESOURCE, LEASE_NAME, SCHEDULER_NAME, SYSTEM_NAMESPACE
+from orchestrator.names import GPU_RESOURCE, LEASE_NAME, RESERVATION_LABEL, SCHEDULER_NAME, SYSTEM_NAMESPACE
 from validation.errors import TargetError
 from validation.judge.events import PodSeen
 from validation.report.record import Command
@@ -35,6 +35,8 @@ OPERATOR_SECONDS = 15.0
 
 A leader renews it every 2.5 s, a standby operator takes it over within 12 s, and a new one has to start first.
 """
+IDLE_SECONDS = 60.0
+"""Maximum wait for the end of reservations of GPUs that no fraction uses."""
 _POLL_SECONDS = 0.25
 
 
@@ -174,14 +176,25 @@ class ClusterTarget:
             )
 
     async def _check_idle(self) -> None:
-        pods = await self.transport.list(PODS.path(), Pod)
-        for pod in pods.items:
-            if pod.status.phase in {"Succeeded", "Failed"}:
-                continue
-            wants = any(GPU_RESOURCE in container.resources.limits for container in pod.spec.containers)
-            if pod.spec.scheduler_name == SCHEDULER_NAME or (wants and pod.spec.node_name):
+        """Wait for the reservations that the operator deletes after the last fraction of a scenario has ended."""
+        deadline = time.monotonic() + IDLE_SECONDS
+        while busy := await self._busy_pods():
+            pod = next((each for each in busy if not _is_reservation(each)), busy[0])
+            if not _is_reservation(pod) or time.monotonic() > deadline:
                 name = f"{pod.metadata.namespace}/{pod.metadata.name}"
                 raise TargetError(f"pod {name} uses GPUs or waits for them: validate on an idle cluster")
+            self._progress(f"waiting until the operator deletes {pod.metadata.name}")
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _busy_pods(self) -> list[Pod]:
+        """Return the pods that have GPUs or wait for the operator."""
+        pods = await self.transport.list(PODS.path(), Pod)
+        return [
+            pod
+            for pod in pods.items
+            if pod.status.phase not in {"Succeeded", "Failed"}
+            and (pod.spec.scheduler_name == SCHEDULER_NAME or (pod.spec.node_name and _wants_gpus(pod)))
+        ]
 
     async def _check_size(self, cluster: Cluster) -> None:
         nodes = await self.transport.list(NODES.path(), Node)
@@ -228,3 +241,12 @@ class ClusterTarget:
             f"no operator runs on {self._server}: nobody renewed the lease {SYSTEM_NAMESPACE}/{LEASE_NAME} within "
             f"{OPERATOR_SECONDS:g} s: `kubectl -n {SYSTEM_NAMESPACE} get pods` shows why"
         )
+
+
+def _wants_gpus(pod: Pod) -> bool:
+    return any(GPU_RESOURCE in container.resources.limits for container in pod.spec.containers)
+
+
+def _is_reservation(pod: Pod) -> bool:
+    """Whether it is the operator's own pod for a shared GPU, which it deletes when no fraction uses it."""
+    return pod.metadata.namespace == SYSTEM_NAMESPACE and RESERVATION_LABEL in pod.metadata.labels

@@ -1,0 +1,68 @@
+"""What a cluster must be free of before a scenario begins."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.transport import Page
+from orchestrator.names import GPU_RESOURCE, RESERVATION_LABEL
+from validation.errors import TargetError
+from validation.targets import cluster
+from validation.targets.cluster import ClusterTarget
+
+Body = dict[str, Any]
+
+
+def pod(name: str, namespace: str = "muster-system", phase: str = "Running", **labels: str) -> Body:
+    container = {"name": "main", "resources": {"limits": {GPU_RESOURCE: "1"}}}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {"nodeName": "gpu01", "containers": [container]},
+        "status": {"phase": phase},
+    }
+
+
+RESERVATION = pod("gpu-reservation-b30d", **{RESERVATION_LABEL: "true"})
+OF_A_USER = pod("gpu-reservation-b30d", "team", **{RESERVATION_LABEL: "true"})
+
+
+class Answers:
+    """An API server that lists these pods, the last list again and again."""
+
+    def __init__(self, *lists: list[Body]) -> None:
+        self.lists = list(lists)
+
+    async def list(self, _path: str, kind: type[Pod]) -> Page[Pod]:
+        pods = self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
+        return Page([msgspec.convert(pod, kind) for pod in pods], "")
+
+
+async def check(*lists: list[Body]) -> list[str]:
+    said: list[str] = []
+    target = ClusterTarget(None, frozenset(), said.append)
+    target._transport = Answers(*lists)  # type: ignore[assignment]
+    await target._check_idle()
+    return said
+
+
+async def test_a_reservation_that_no_fraction_uses_is_waited_for() -> None:
+    said = await check([RESERVATION], [RESERVATION], [])
+    assert said == ["waiting until the operator deletes gpu-reservation-b30d"] * 2
+
+
+@pytest.mark.parametrize("other", [pod("job", "team"), OF_A_USER], ids=["a job", "a label of a user"])
+async def test_another_pod_with_gpus_is_not_waited_for(other: Body) -> None:
+    with pytest.raises(TargetError, match=f"pod team/{other['metadata']['name']} uses GPUs"):
+        await check([RESERVATION, other], [])
+
+
+async def test_a_reservation_that_stays_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "IDLE_SECONDS", -1.0)
+    with pytest.raises(TargetError, match="pod muster-system/gpu-reservation-b30d uses GPUs"):
+        await check([RESERVATION])
+
+
+async def test_a_pod_that_ended_has_no_gpus() -> None:
+    assert await check([pod("job", "team", "Succeeded")]) == []
