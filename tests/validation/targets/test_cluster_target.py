@@ -58,7 +58,7 @@ async def test_another_pod_with_gpus_is_not_waited_for(other: Body) -> None:
         await check([RESERVATION, other], [])
 
 
-async def test_a_reservation_that_stays_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reservation_is_an_error_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "IDLE_SECONDS", -1.0)
     with pytest.raises(TargetError, match="pod muster-system/gpu-reservation-b30d uses GPUs"):
         await check([RESERVATION])
