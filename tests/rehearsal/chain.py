@@ -288,9 +288,9 @@ def verify(chain: Chain) -> None:
 
 def validate(chain: Chain) -> None:
     """Write the validation record of the cluster."""
-    options = ("--site", str(chain.folder / "site"), "--size", SIZE, "--profile", "rehearsal")
-    options += ("--out", str(chain.record))
-    chain.call("validate", *MUSTER, "validate", "--target", "cluster", *options, allowed=(0, 1))
+    site_options = ("--site", str(chain.folder / "site"), "--size", SIZE, "--profile", "rehearsal")
+    words = ("validate", "--target", "cluster", *site_options, "--out", str(chain.record))
+    chain.call("validate", *MUSTER, *words, allowed=(0, 1))
 
 
 def sign(chain: Chain) -> None:
