@@ -82,7 +82,7 @@ GREEN: Final = {
 RED: Final = {
     "dead-manager": Host(
         (
-            "nvidia-fabricmanager is failed, so CUDA fails with error 802. Its last line: NV_WARN_NOTHING",
+            "nvidia-fabricmanager is failed, so CUDA fails with error 802. It said last: NV_WARN_NOTHING_TO_DO. Look",
             "Look at `journalctl -u nvidia-fabricmanager`",
         ),
         manager=FAILED,
@@ -188,7 +188,8 @@ def _furnished(place: Path, host: Host) -> Path:
         "busy": "".join(f"{bus}\n" for bus in host.busy),
         "manager": host.manager,
         "version": host.version,
-        "log": "fabric manager starts\nNV_WARN_NOTHING_TO_DO\n",
+        "log": "fabric manager starts\nNV_WARN_NOTHING_TO_DO.\n"
+        "nvidia-fabricmanager.service: Failed with result 'exit-code'.\n",
     }
     for name, text in files.items():
         (place / name).write_text(text)
