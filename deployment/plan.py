@@ -64,7 +64,7 @@ def decide(
     *,
     first: str | None = None,
     last: str | None = None,
-    goes_on: bool = False,
+    continues: bool = False,
 ) -> list[StagePlan]:
     """Decide on every stage in order. Stages before `first` or after `last` are left out.
 
@@ -81,7 +81,7 @@ def decide(
                 verb, reason = LEFT_OUT, f"before --from {first}"
             elif position > end:
                 verb, reason = LEFT_OUT, f"after --until {last}"
-            elif first and verb == DONE and not goes_on:
+            elif first and verb == DONE and not continues:
                 verb, reason = RUN, f"asked for with --from {first}"
         decisions.append(
             StagePlan(

@@ -28,7 +28,7 @@ class Request:
     bundle_key: Path | None = None
     accept_irreversible: bool = False
     accept_runtime_purge: bool = False
-    goes_on: bool = False
+    continues: bool = False
     """Whether it continues an earlier run: verified stages are not done again, even if that run had `--from`."""
 
     def command(self) -> str:
@@ -67,5 +67,5 @@ def unfinished_request(path: Path, state_dir: Path | None) -> Request | None:
         extra=tuple(options.get("extra", ())), bundle=Path(bundle) if bundle else None,
         bundle_sha256=options.get("bundle_sha256", ""), bundle_key=Path(bundle_key) if bundle_key else None,
         accept_irreversible=bool(options.get("accept_irreversible")),
-        accept_runtime_purge=bool(options.get("accept_runtime_purge")), goes_on=True,
+        accept_runtime_purge=bool(options.get("accept_runtime_purge")), continues=True,
     )  # fmt: skip

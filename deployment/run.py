@@ -89,7 +89,7 @@ class Run:
             records,
             first=self.request.first,
             last=self.request.last,
-            goes_on=self.request.goes_on,
+            continues=self.request.continues,
         )
         return [self._decide_snapshot(decision, decisions) for decision in decisions]
 
@@ -98,7 +98,7 @@ class Run:
         if (
             decision.stage.name != SNAPSHOT
             or decision.verb == NOT_APPLICABLE
-            or (self.request.first == SNAPSHOT and not self.request.goes_on)
+            or (self.request.first == SNAPSHOT and not self.request.continues)
         ):
             return decision
         work = any(other.verb == RUN and other.stage.definition.changes_cluster for other in decisions)
@@ -147,7 +147,7 @@ class Run:
             self._refuse(
                 Finding(
                     step.place,
-                    f"{step.what} {step.before} runs, the site file names {step.after}: that is an upgrade, "
+                    f"{step.subject} {step.before} runs, the site file names {step.after}: that is an upgrade, "
                     "run `muster upgrade`",
                 )
                 for step in steps
@@ -159,7 +159,7 @@ class Run:
             self._progress(f"{step.stage}: {step.line()}")
         final = [step for step in steps if step.irreversible]
         if final and not self.request.accept_irreversible and not self.request.check:
-            names = ", ".join(f"{step.what} {step.before} -> {step.after}" for step in final)
+            names = ", ".join(f"{step.subject} {step.before} -> {step.after}" for step in final)
             raise UsageError(
                 f"there is no way back from {names}: give --accept-irreversible when that is meant; nothing was done"
             )
@@ -271,8 +271,8 @@ class Run:
             )
             raise StageFailed(f"{message}: {self.request.command()}") from error
         # An upgrade stops at its first batch with a host that is lost.
-        goes_on = not outcome.ok and not outcome.interrupted and self.request.action in {INSTALL, VERIFY}
-        lost = self.fleet.lost(stage, outcome) if goes_on else {}
+        continues = not outcome.ok and not outcome.interrupted and self.request.action in {INSTALL, VERIFY}
+        lost = self.fleet.lost(stage, outcome) if continues else {}
         result = VERIFIED if lost else self._result(outcome)
         self.proved[stage.name] = outcome.proved
         left = [*self.fleet.due(stage, self._due_before(decision, before), left_out), *lost]
@@ -321,8 +321,8 @@ class Run:
         if self.request.action != UPGRADE or not is_due:
             return
         for name, digest in sorted(self.journal.intact_files(SNAPSHOT).items()):
-            what = "restore" if name.endswith(".txt") else "kept   "
-            self._progress(f"  {what} {self.journal.directory / name} (sha256 {digest})")
+            subject = "restore" if name.endswith(".txt") else "kept   "
+            self._progress(f"  {subject} {self.journal.directory / name} (sha256 {digest})")
 
     def _playbook(self, decision: StagePlan, label: str, directory: Path | None) -> Playbook:
         stage = decision.stage

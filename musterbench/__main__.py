@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import click
 
-from musterbench.result import Result, machine, show, with_growth
+from musterbench.result import Result, machine, show, with_increase
 from orchestrator.cli.main import main
 
 Show = Callable[[Sequence[Result]], None]
@@ -219,7 +219,7 @@ def _results(*, as_json: bool, three_sizes: bool = False, shown: Show = show) ->
     before: dict[str, Result] = {}
 
     def keep(result: Result) -> None:
-        grown = with_growth(result, before.get(result.case)) if three_sizes else result
+        grown = with_increase(result, before.get(result.case)) if three_sizes else result
         before[grown.case] = grown
         results.append(grown)
         _say(grown.line())

@@ -57,19 +57,19 @@ def run(nodes: int, gpus: int) -> Iterator[Result]:
     device_class = read_class(decode(wire.DeviceClass, json.dumps(_CLASS)))
     allocator.observe(slices, {device_class.name: device_class})
     reading = time.perf_counter() - started
-    places = [
+    candidates = [
         NodePlace(_node_name(node), {"kubernetes.io/hostname": _node_name(node)}) for node in range(nodes)
     ]
     claims = [read_claim(decode(wire.ResourceClaim, _claim(number))) for number in range(nodes * gpus + 1)]
     started, used = time.perf_counter(), time.process_time()
-    held = [_place(allocator, places, claim) for claim in claims[:-1]]
+    held = [_place(allocator, candidates, claim) for claim in claims[:-1]]
     seconds, processor = time.perf_counter() - started, time.process_time() - used
     problem = _wrong(held)
     figures = {"processor_ms": processor * 1000, "read_slices_ms": reading * 1000}
     rss, total = own_peak_rss_bytes(), nodes * gpus
     yield Result("claims of one GPU each", nodes, total, len(held), seconds, rss, problem, figures)
     if problem is None:
-        yield _one_more(allocator, places, claims[-1], held, gpus)
+        yield _one_more(allocator, candidates, claims[-1], held, gpus)
     yield _decision(slices, device_class, claims[:-1], gpus)
 
 
@@ -114,7 +114,7 @@ def _workload(claim: Claim, age: int) -> model.Workload:
 
 def _one_more(
     allocator: DeviceAllocator,
-    places: list[NodePlace],
+    candidates: list[NodePlace],
     claim: Claim,
     held: list[Allocation | None],
     gpus: int,
@@ -128,20 +128,20 @@ def _one_more(
         mark = allocator.ledger.checkpoint()
         allocator.ledger.release(released)
         started = time.perf_counter()
-        placed = _place(allocator, places, claim)
+        placed = _place(allocator, candidates, claim)
         times.append(time.perf_counter() - started)
         allocator.ledger.rollback(mark)
         if placed is None or placed.results[0].device_id != released.results[0].device_id:
             problem = "not the GPU that was released"
     rss, figures = own_peak_rss_bytes(), {"slowest_ms": max(times) * 1000}
-    nodes, median = len(places), sorted(times)[len(times) // 2]
+    nodes, median = len(candidates), sorted(times)[len(times) // 2]
     return Result("one claim more", nodes, nodes * gpus, 1, median, rss, problem, figures)
 
 
-def _place(allocator: DeviceAllocator, places: list[NodePlace], claim: Claim) -> Allocation | None:
+def _place(allocator: DeviceAllocator, candidates: list[NodePlace], claim: Claim) -> Allocation | None:
     """Take the devices for the claim on the first node that has them; the allocation, None if no node has."""
     group: ClaimGroup = allocator.group((claim,))
-    for place in allocator.worth_asking(places, group):
+    for place in allocator.worth_asking(candidates, group):
         answer = allocator.allocate(place, group)
         if isinstance(answer, Allocated):
             allocator.ledger.take(answer.allocations[0])

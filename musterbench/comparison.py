@@ -62,23 +62,23 @@ async def compare(
             await kube_scheduler(lab, directory, program),
             await muster(lab, transport, directory),
         )
-        turns = _Turns(case, lab, transport, report)
-        await turns.prepare()
-        watching = asyncio.create_task(turns.watch.pods.run())
+        series = _Series(case, lab, transport, report)
+        await series.prepare()
+        watching = asyncio.create_task(series.watch.pods.run())
         try:
-            await _alternate(turns, both, rounds, keep)
+            await _alternate(series, both, rounds, keep)
         finally:
             watching.cancel()
             await asyncio.wait({watching})
 
 
 async def _alternate(
-    turns: "_Turns", both: Sequence[Scheduler], rounds: int, keep: Callable[[Result], None]
+    series: "_Series", both: Sequence[Scheduler], rounds: int, keep: Callable[[Result], None]
 ) -> None:
     results: dict[str, list[Result]] = {scheduler.name: [] for scheduler in both}
     for number in range(1, rounds + 1):
         for scheduler in both if number % 2 else reversed(both):
-            result = await turns.turn(scheduler, number)
+            result = await series.run_once(scheduler, number)
             results[scheduler.name].append(result)
             keep(result)
     other, ours = (_all_of(results[scheduler.name]) for scheduler in both)
@@ -108,7 +108,7 @@ class _Reading:
         )
 
 
-class _Turns:
+class _Series:
     """The pods of each scheduler, in one lab."""
 
     def __init__(self, case: Case, lab: Lab, transport: Transport, report: Callable[[str], None]) -> None:
@@ -123,7 +123,7 @@ class _Turns:
         await make_projects(self._transport, self._case.nodes)
         await have_accounts(self._transport)
 
-    async def turn(self, scheduler: Scheduler, number: int) -> Result:
+    async def run_once(self, scheduler: Scheduler, number: int) -> Result:
         """Let one scheduler bind all its pods, and remove them."""
         phase, count = f"{scheduler.name}-{number}", self._case.pods
         if self._case.backlog:
@@ -171,7 +171,7 @@ class _Turns:
             await self._transport.delete(PODS.path(pod.namespace, pod.name), grace_seconds=0)
 
         await in_flight(delete_one, len(pods))
-        await self.watch.until_gone(phase)
+        await self.watch.until_deleted(phase)
         await self.watch.until_quiet()
 
     def _reading(self, pid: int) -> "_Reading":

@@ -194,7 +194,7 @@ class _Bench:
         for namespace in namespaces:
             await self._delete_jobs(namespace, phase)
         self._progress(f"{phase}: deleted, waiting until its pods have ended")
-        await self._watch.until_gone(phase)
+        await self._watch.until_deleted(phase)
 
     async def _delete_jobs(self, namespace: str, phase: str) -> None:
         """Delete the jobs of a round: a server may end the request (504) before it is through with all of them."""

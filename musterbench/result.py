@@ -55,7 +55,7 @@ class Result:
         return {**fields, **figures, **{name: note for name, note in notes.items() if note}}
 
 
-def with_growth(result: Result, before: Result | None) -> Result:
+def with_increase(result: Result, before: Result | None) -> Result:
     """The result, with the exponent of its time to the one before, and the ratios of load and memory."""
     if before is None:
         return result

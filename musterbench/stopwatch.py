@@ -45,15 +45,15 @@ class Stopwatch:
         return [uid for uid, (_, label) in self._names.items() if label == phase]
 
     async def until(
-        self, count: int, phase: str, what: dict[str, float], progress: Callable[[str], None]
+        self, count: int, phase: str, subject: dict[str, float], progress: Callable[[str], None]
     ) -> None:
-        """Wait until that many pods of the phase are in `what`; say now and then how many there are.
+        """Wait until that many pods of the phase are in `subject`; say now and then how many there are.
 
         Raises BenchmarkFailed once none has been added for ten minutes.
         """
         progressed = reported = time.monotonic()
         before = 0
-        while (done := sum(uid in what for uid in self.of(phase))) < count:
+        while (done := sum(uid in subject for uid in self.of(phase))) < count:
             now = time.monotonic()
             if done > before:
                 before, progressed = done, now
@@ -71,7 +71,7 @@ class Stopwatch:
             events = self.pods.counters.events
             await asyncio.sleep(_QUIET_SECONDS)
 
-    async def until_gone(self, phase: str) -> None:
+    async def until_deleted(self, phase: str) -> None:
         """Wait until no pod of the phase is there any more."""
         uids = set(self.of(phase))
         started = time.monotonic()
@@ -82,10 +82,10 @@ class Stopwatch:
                 )
             await asyncio.sleep(0.1)
 
-    def seconds(self, phase: str, what: dict[str, float]) -> float:
-        """From the first binding of the phase until the last of its pods was in `what`."""
+    def seconds(self, phase: str, subject: dict[str, float]) -> float:
+        """From the first binding of the phase until the last of its pods was in `subject`."""
         uids = self.of(phase)
-        return max(what[uid] for uid in uids) - min(self.bound[uid] for uid in uids)
+        return max(subject[uid] for uid in uids) - min(self.bound[uid] for uid in uids)
 
     def waits(self, phase: str, since: float = 0.0) -> dict[str, float]:
         """Return p50 and p99 of the milliseconds from creation, or from `since` if later, to binding."""

@@ -115,21 +115,21 @@ class WebCluster:
         profile = load(DEFAULT_PROFILE)
         names = [f"{profile.prefix}-{number:04d}" for number in range(nodes)]
         # so that the last that are free are of the first nodes, which the page of nodes shows first
-        places = [(name, device) for device in range(GPUS_OF_NODE) for name in reversed(names)]
+        free_devices = [(name, device) for device in range(GPUS_OF_NODE) for name in reversed(names)]
         waiting = max(1, jobs // WAITING_PART)
-        running = min(jobs - waiting, len(places) - waiting)
+        running = min(jobs - waiting, len(free_devices) - waiting)
         holders: dict[tuple[str, int], JSON] = {}
         for number in range(jobs):
             job = _job(number)
             self._keep(JOBS, job)
             if number < running:
-                node, device = places[number]
+                node, device = free_devices[number]
                 holders[node, device] = _running_pod(job, node, str(device))
                 self._keep(PODS, holders[node, device])
             else:
                 self.waiting.append(job)
                 self._keep(PODS, _waiting_pod(job, _WHY))
-        self._free = places[running:]
+        self._free = free_devices[running:]
         for name in names:
             self._keep(NODES, _node(node_manifest(name, profile)))
             self._keep(GPU_NODES, _gpu_node(name, holders))

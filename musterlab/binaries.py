@@ -132,7 +132,7 @@ def find(reporter: Reporter, recipe: build.Recipe = build.CONTROL_PLANE) -> Bina
             prebuilt.fetch(target, published, reporter)
     except prebuilt.ArchivesUnavailable as error:
         misses.append(_NotFound("archives", str(error)))
-        reporter(f"no published programs ({error}); building {recipe.what} instead")
+        reporter(f"no published programs ({error}); building {recipe.subject} instead")
         target = cache_directory() / build.cache_key(recipe)
         published = ()
     try:
@@ -141,7 +141,7 @@ def find(reporter: Reporter, recipe: build.Recipe = build.CONTROL_PLANE) -> Bina
     except build.BuildUnavailable as error:
         tried = "; ".join(f"{miss.source}: {miss.why}" for miss in misses)
         raise BinariesError(
-            f"the programs of {recipe.what} ({', '.join(recipe.programs)}) are nowhere: {tried}; build: {error}"
+            f"the programs of {recipe.subject} ({', '.join(recipe.programs)}) are nowhere: {tried}; build: {error}"
         ) from error
     found = _from_cache(target, recipe.programs)
     if isinstance(found, _NotFound):

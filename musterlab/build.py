@@ -114,7 +114,7 @@ class Recipe:
     `only_built` is for programs whose version matters: those of the machine, which may have any, do not stand in.
     """
 
-    what: str
+    subject: str
     prefix: str
     programs: tuple[str, ...]
     parts: tuple[Buildable, ...]
@@ -123,14 +123,14 @@ class Recipe:
 
 
 CONTROL_PLANE = Recipe(
-    what="the control plane",
+    subject="the control plane",
     prefix="",
     programs=("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok"),
     parts=(Part(_MODULE, ("tool",), _FLAGS),),
     minutes="about 10 minutes",
 )
 LOWEST_CONTROL_PLANE = Recipe(
-    what="the control plane of the lowest Kubernetes that muster runs with",
+    subject="the control plane of the lowest Kubernetes that muster runs with",
     prefix="lowest-",
     programs=CONTROL_PLANE.programs,
     parts=(
@@ -145,7 +145,7 @@ LOWEST_CONTROL_PLANE = Recipe(
     only_built=True,
 )
 REAL_NODES = Recipe(
-    what="kubelet and containerd",
+    subject="kubelet and containerd",
     prefix="nodes-",
     programs=("containerd", "containerd-shim-runc-v2", "kubelet"),
     parts=(
@@ -156,7 +156,7 @@ REAL_NODES = Recipe(
 )
 
 KUBE_SCHEDULER = Recipe(
-    what="kube-scheduler",
+    subject="kube-scheduler",
     prefix="scheduler-",
     programs=("kube-scheduler",),
     parts=(Part(_MODULE, ("k8s.io/kubernetes/cmd/kube-scheduler",), _FLAGS),),
@@ -164,7 +164,7 @@ KUBE_SCHEDULER = Recipe(
 )
 
 INGRESS_CONTROLLER = Recipe(
-    what="Traefik",
+    subject="Traefik",
     prefix="ingress-",
     programs=("traefik",),
     parts=(Part(_MODULE / "traefik", ("tool",), ("-trimpath", "-ldflags", "-s -w")),),
@@ -240,7 +240,7 @@ def _build_into(partial: Path, program: str, reporter: Reporter, recipe: Recipe)
     output.mkdir(parents=True, mode=0o700)
     go = Go(program, partial)
     go.check_version()
-    reporter(f"building {recipe.what}, once: {recipe.minutes} on 2 cores")
+    reporter(f"building {recipe.subject}, once: {recipe.minutes} on 2 cores")
     done = 0
     for number, part in enumerate(recipe.parts):
         workspace = partial / f"part-{number}"

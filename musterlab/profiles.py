@@ -137,9 +137,9 @@ class _Reader:
             values[key] = self._scalar(value_node, key)
         return values
 
-    def _mapping(self, node: yaml.Node, what: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+    def _mapping(self, node: yaml.Node, subject: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
         if not isinstance(node, yaml.MappingNode):
-            raise self._error(node, f"{what} must be a mapping")
+            raise self._error(node, f"{subject} must be a mapping")
         entries: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key_node, value_node in node.value:
             key = self._scalar(key_node, "a key")
@@ -148,9 +148,9 @@ class _Reader:
             entries[key] = (key_node, value_node)
         return entries
 
-    def _scalar(self, node: yaml.Node, what: str) -> str:
+    def _scalar(self, node: yaml.Node, subject: str) -> str:
         if not isinstance(node, yaml.ScalarNode):
-            raise self._error(node, f"{what} must be a single value")
+            raise self._error(node, f"{subject} must be a single value")
         return str(node.value)
 
     def _error(self, node: yaml.Node, message: str) -> ProfileError:

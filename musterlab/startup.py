@@ -211,7 +211,7 @@ class _StartupMonitor:
         self._directory = directory
         self._supervisor = handle
 
-    async def wait_for(self, what: str, reached: Callable[[], Awaitable[bool]]) -> None:
+    async def wait_for(self, subject: str, reached: Callable[[], Awaitable[bool]]) -> None:
         """Wait until `reached` says so, at most `SERVER_SECONDS`."""
 
         async def poll() -> None:
@@ -222,7 +222,7 @@ class _StartupMonitor:
             async with asyncio.timeout(SERVER_SECONDS):
                 await self.guard(poll())
         except TimeoutError as error:
-            raise StartError(f"{what} was not ready after {SERVER_SECONDS:.0f} s") from error
+            raise StartError(f"{subject} was not ready after {SERVER_SECONDS:.0f} s") from error
 
     async def guard(self, work: Awaitable[None]) -> None:
         """Do `work`, but stop as soon as a process ends.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from musterweb.errors import SignInNeeded
-from musterweb.sights import ReadingPlaces, Rights, Seen, Sight, Sights, are_same
+from musterweb.sights import ReadingSlots, Rights, Seen, Sight, Sights, are_same
 from orchestrator.client.aio import AsyncClient
 from orchestrator.client.identity import IdentityClient
 from orchestrator.client.jobs import Scope
@@ -352,7 +352,7 @@ class Person:
     async def _beat(self) -> None:
         try:
             async with asyncio.timeout(BEAT_LIMIT_SECONDS):
-                await IdentityClient(self.client.transport, "").who()
+                await IdentityClient(self.client.transport, "").user_info()
         except TimeoutError as error:
             raise Unreachable(
                 f"{self.client.access.server} has not answered for {BEAT_LIMIT_SECONDS:g} seconds"
@@ -432,7 +432,7 @@ async def sign_in(access: Access, token: Callable[[], str], project: str | None,
         await stack.enter_async_context(client)
         try:
             async with asyncio.timeout(BEAT_LIMIT_SECONDS):
-                user = await IdentityClient(client.transport, "").who()
+                user = await IdentityClient(client.transport, "").user_info()
         except Unauthorized as error:
             raise SignInNeeded("the API server does not accept this token") from error
         except TimeoutError as error:
@@ -451,7 +451,7 @@ async def sign_in(access: Access, token: Callable[[], str], project: str | None,
 
 
 @asynccontextmanager
-async def _held(caches: Sequence[Caches], reading: ReadingPlaces) -> AsyncIterator[asyncio.Event]:
+async def _held(caches: Sequence[Caches], reading: ReadingSlots) -> AsyncIterator[asyncio.Event]:
     """Keep caches current for as long as the context lasts; the event is set when all are there.
 
     How many people's caches are read for the first time at once is bounded by `reading`.

@@ -157,16 +157,16 @@ class PrometheusHistory:
         result = await self._query("query_range", words, "matrix")
         if len(result) > MAX_SERIES:
             raise HistoryAway(f"{self.source} has figures of more than {MAX_SERIES} projects")
-        places: dict[int | None, int] = {at: place for place, at in enumerate(span.times)}
+        index_of: dict[int | None, int] = {at: place for place, at in enumerate(span.times)}
         lines: dict[str, list[float | None]] = {}
         for series in result:
             project, values = _series(series, self.source)
             if project in lines:
                 doubts.twice = True
                 continue
-            line = lines[project] = [None] * len(places)
+            line = lines[project] = [None] * len(index_of)
             for at, text in values:
-                place = places.get(at)
+                place = index_of.get(at)
                 if place is None:
                     doubts.other_times = True
                 else:
@@ -239,8 +239,8 @@ class _Doubts:
     def sentences(self, source: str) -> list[str]:
         """Return the remark for people, without names."""
         return [
-            f"{source} has {what}: left out."
-            for is_there, what in (
+            f"{source} has {subject}: left out."
+            for is_there, subject in (
                 (self.impossible, "figures that cannot be"),
                 (self.other_times, "figures of times that it was not asked for"),
                 (self.others, "figures of projects that it was not asked for"),
@@ -304,8 +304,10 @@ def _cluster(read: Mapping[str, Values | None], span: Span) -> ClusterLines:
 
 def _staleness(source: str, as_of: float | None, now: float) -> list[str]:
     if as_of is None:
-        what = "has no figures of muster's operator of the last minutes: nothing here is current"
-        return [f"{source} {what}. Is the operator scraped, and are the rules of muster monitoring loaded?"]
+        subject = "has no figures of muster's operator of the last minutes: nothing here is current"
+        return [
+            f"{source} {subject}. Is the operator scraped, and are the rules of muster monitoring loaded?"
+        ]
     if as_of > now + MAX_CLOCK_SECONDS:
         return [f"{source} has figures of a time that has not come yet: nothing here is current."]
     if now - as_of > CURRENT_SECONDS:

@@ -74,7 +74,7 @@ class Seen:
         self.bodies[target] = text
 
 
-class ReadingPlaces:
+class ReadingSlots:
     """Slots for people who read their lists, each for a maximum time."""
 
     def __init__(self, count: int = MAX_READING, seconds: float = MAX_READING_SECONDS) -> None:
@@ -106,8 +106,8 @@ class Sights:
 
     def __init__(self) -> None:
         self.objects = SharedObjects()
-        self.reading = ReadingPlaces()
-        self.asking = ReadingPlaces(MAX_ASKING, MAX_ASKING_SECONDS)
+        self.reading = ReadingSlots()
+        self.asking = ReadingSlots(MAX_ASKING, MAX_ASKING_SECONDS)
         self._newest: WeakValueDictionary[Rights, Seen] = WeakValueDictionary()
 
     def newest(self, rights: Rights) -> Seen | None:

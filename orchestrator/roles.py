@@ -41,7 +41,7 @@ CONTROLLERS: Final = (
 )
 """Other projects' kinds of controllers, which say how many pods belong together."""
 
-_EVERYBODY: Final = (
+_ALL_USERS: Final = (
     Rule("muster.dev", ("projects",), _SEE),
     Rule("", ("namespaces",), _SEE),
 )
@@ -100,11 +100,11 @@ _ADMINISTERING: Final = (
 )
 
 ROLES: Final[dict[str, tuple[Rule, ...]]] = {
-    USER: _EVERYBODY,
-    VIEWER: (*_EVERYBODY, *_VIEWING),
-    RESEARCHER: (*_EVERYBODY, *_VIEWING, *_RESEARCHING),
-    PROJECT_ADMIN: (*_EVERYBODY, *_VIEWING, *_RESEARCHING, *_LEADING),
-    CLUSTER_ADMIN: (*_EVERYBODY, *_VIEWING, *_RESEARCHING, *_LEADING, *_ADMINISTERING),
+    USER: _ALL_USERS,
+    VIEWER: (*_ALL_USERS, *_VIEWING),
+    RESEARCHER: (*_ALL_USERS, *_VIEWING, *_RESEARCHING),
+    PROJECT_ADMIN: (*_ALL_USERS, *_VIEWING, *_RESEARCHING, *_LEADING),
+    CLUSTER_ADMIN: (*_ALL_USERS, *_VIEWING, *_RESEARCHING, *_LEADING, *_ADMINISTERING),
 }
 """From the least to the most."""
 

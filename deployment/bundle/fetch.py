@@ -153,7 +153,7 @@ class Fetcher:
         if (local := self._local(url)) is not None:
             _copy(url, local, part)
         else:
-            await self._pieces(url, part, headers)
+            await self._fetch_partially(url, part, headers)
         digest = await asyncio.to_thread(sha256_of, part)
         if sha256 and digest != sha256:
             part.unlink()
@@ -165,7 +165,7 @@ class Fetcher:
         part.replace(target)
         return None
 
-    async def _pieces(self, url: str, part: Path, headers: dict[str, str]) -> None:
+    async def _fetch_partially(self, url: str, part: Path, headers: dict[str, str]) -> None:
         validator = ""
         for attempt in range(ATTEMPTS):
             have = part.stat().st_size if part.exists() else 0
@@ -264,9 +264,9 @@ def _disk_error(error: OSError, target: Path) -> Exception:
 
 def _login(host: str) -> str:
     """The login for a registry that `docker login` or `skopeo login` has kept, in base64; empty if there is none."""
-    places = [os.environ.get("REGISTRY_AUTH_FILE", "")]
-    places.append(str(Path(os.environ.get("DOCKER_CONFIG", "~/.docker")).expanduser() / "config.json"))
-    for place in filter(None, places):
+    candidates = [os.environ.get("REGISTRY_AUTH_FILE", "")]
+    candidates.append(str(Path(os.environ.get("DOCKER_CONFIG", "~/.docker")).expanduser() / "config.json"))
+    for place in filter(None, candidates):
         with contextlib.suppress(OSError, ValueError, AttributeError, binascii.Error):
             entry = json.loads(Path(place).read_text()).get("auths", {}).get(host, {})
             if entry.get("auth"):

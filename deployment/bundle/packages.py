@@ -144,8 +144,8 @@ async def _repository(fetcher: Fetcher, repository: Source, directory: str, arch
     listed = _checksums((fetcher.root / files[0].path).read_text(errors="replace"))
     indices: list[str] = []
     for part in repository.components or ("",):
-        places = [f"{part}/binary-{one}/Packages" for one in (architecture, "all")] if part else ["Packages"]
-        names = [next((name + end for end in _SUFFIXES if name + end in listed), "") for name in places]
+        paths = [f"{part}/binary-{one}/Packages" for one in (architecture, "all")] if part else ["Packages"]
+        names = [next((name + end for end in _SUFFIXES if name + end in listed), "") for name in paths]
         if not any(names):
             raise FetchFailed(
                 f"{repository.base}: the repository has no packages for {architecture} in `{part or '.'}`"

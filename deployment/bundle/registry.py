@@ -183,9 +183,9 @@ async def _manifest(fetcher: Fetcher, reference: Reference, which: str) -> tuple
     url = await _url(fetcher, reference, f"manifests/{which}")
     content, headers = await fetcher.text(url, _ACCEPT)
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    promised = which if which.startswith("sha256:") else headers.get("Docker-Content-Digest", digest)
-    if digest != promised:
-        raise FetchFailed(f"{url}: the digest of the manifest is {digest}, it should be {promised}")
+    expected = which if which.startswith("sha256:") else headers.get("Docker-Content-Digest", digest)
+    if digest != expected:
+        raise FetchFailed(f"{url}: the digest of the manifest is {digest}, it should be {expected}")
     try:
         manifest: dict[str, Any] = json.loads(content)
         known = "manifests" in manifest or ("layers" in manifest and "config" in manifest)

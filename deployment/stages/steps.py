@@ -14,7 +14,7 @@ class Step:
     """A component that changes its release. `irreversible` is why it cannot be undone, `problem` why it is refused."""
 
     stage: str
-    what: str
+    subject: str
     before: str
     after: str
     irreversible: str = ""
@@ -23,7 +23,7 @@ class Step:
 
     def line(self) -> str:
         """Return the step as a line for people."""
-        change = f"{self.what} {self.before} -> {self.after}"
+        change = f"{self.subject} {self.before} -> {self.after}"
         if self.problem:
             return f"{change}, refused: {self.problem}"
         return f"{change}, cannot be undone: {self.irreversible}" if self.irreversible else change
@@ -34,15 +34,15 @@ class Step:
 
 
 def component_steps(
-    stage: str, what: str, before: str, after: str, *, no_way_back: str, minor: int
+    stage: str, subject: str, before: str, after: str, *, no_way_back: str, minor: int
 ) -> Iterator[Step]:
     """Yield the step of a component. Within the first `minor` numbers of the release it can be undone."""
     if not before or not after or version_of(before) == version_of(after):
         return
     old, new = version_of(before).release[:minor], version_of(after).release[:minor]
-    problem = f"{what} does not go back from {before} to {after}: {no_way_back}" if new < old else ""
+    problem = f"{subject} does not go back from {before} to {after}: {no_way_back}" if new < old else ""
     yield Step(
-        stage, what, before, after, no_way_back if new > old else "", problem, ("versions", stage)
+        stage, subject, before, after, no_way_back if new > old else "", problem, ("versions", stage)
     )  # fmt: skip
 
 

@@ -144,8 +144,8 @@ def _of_classes(site: Site) -> Iterator[Finding]:
                 )
     defaults = [index for index, storage_class in enumerate(classes) if storage_class.get("default")]
     if classes and len(defaults) != 1:
-        surplus: Place = ("storage", "classes", defaults[1] if defaults else 0)
-        yield Finding(surplus, f"{len(defaults)} of the classes are the default: exactly one must be")
+        second_default: Place = ("storage", "classes", defaults[1] if defaults else 0)
+        yield Finding(second_default, f"{len(defaults)} of the classes are the default: exactly one must be")
 
 
 def _over_iscsi(site: Site) -> Iterator[Finding]:

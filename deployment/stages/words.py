@@ -10,7 +10,9 @@ def count(number: int, noun: str) -> str:
 
 def hosts_on_removal(site: Site) -> str:
     """Return the effect of a removal on software on the hosts. Nothing is removed unless `teardown_hosts` is set."""
-    gone = site.get("vars", "teardown_hosts", default=False)
+    is_removed = site.get("vars", "teardown_hosts", default=False)
     return (
-        "removed from the hosts, as teardown_hosts says" if gone else "kept; teardown_hosts would remove it"
+        "removed from the hosts, as teardown_hosts says"
+        if is_removed
+        else "kept; teardown_hosts would remove it"
     )

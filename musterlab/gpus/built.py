@@ -72,7 +72,7 @@ def compile_library(sources: list[Path], target: Path) -> None:
 
 
 GPU_PROGRAMS: Final = Recipe(
-    what="NVIDIA's device plugin and the double of NVML",
+    subject="NVIDIA's device plugin and the double of NVML",
     prefix="gpus-",
     programs=(LIBRARY, DEVICE_PLUGIN, CDI_HOOK),
     parts=(CLibrary(_FOLDER / "nvml", LIBRARY), Part(_FOLDER / "plugin", ("tool",), _LAZY, _CGO)),
@@ -80,7 +80,7 @@ GPU_PROGRAMS: Final = Recipe(
     only_built=True,
 )
 EXAMPLE_PROGRAMS: Final = Recipe(
-    what="the DRA example driver",
+    subject="the DRA example driver",
     prefix="dra-",
     programs=(EXAMPLE_DRIVER,),
     parts=(Part(_FOLDER / "exampledriver", ("tool",), ("-trimpath", "-ldflags", "-s -w")),),

@@ -34,7 +34,7 @@ class SidecarsPart(Part):
 
 
 STORAGE_PROGRAMS: Final = Recipe(
-    what="external-provisioner and external-snapshotter",
+    subject="external-provisioner and external-snapshotter",
     prefix="storage-",
     programs=(PROVISIONER, SNAPSHOTTER, SNAPSHOT_CONTROLLER),
     parts=(SidecarsPart(_MODULE, ("tool",), ("-trimpath", "-ldflags", "-s -w")),),

@@ -17,7 +17,7 @@ from typing import Final
 
 from orchestrator.agent.model import Owner
 
-NOBODY: Final = Owner()
+NO_OWNER: Final = Owner()
 _MAX_CHARACTERS: Final = 64 * 1024
 
 _HEX: Final = "[0-9a-f]"
@@ -34,7 +34,7 @@ _OURS: Final = re.compile(r"/kubepods(?:\.slice)?/|^/\.\./")
 
 def parse_cgroup(text: str) -> Owner:
     """Return the pod and container in the lines of a process's cgroups, or a container alone, or neither."""
-    alone = NOBODY
+    alone = NO_OWNER
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
         pod = _POD.search(path)
@@ -53,4 +53,4 @@ def owner_of(pid: int, proc: Path = Path("/proc")) -> Owner:
         with (proc / str(pid) / "cgroup").open(encoding="utf-8", errors="replace") as file:
             return parse_cgroup(file.read(_MAX_CHARACTERS))
     except OSError:
-        return NOBODY
+        return NO_OWNER

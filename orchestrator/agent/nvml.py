@@ -28,7 +28,7 @@ _UNSUPPORTED: Final = frozenset(
         pynvml.NVML_ERROR_DEPRECATED,
     }
 )
-_DRIVER_GONE: Final = frozenset(
+_DRIVER_LOST: Final = frozenset(
     {
         pynvml.NVML_ERROR_UNINITIALIZED,
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
@@ -190,7 +190,7 @@ class Nvml:
             try:
                 event = pynvml.nvmlEventSetWait_v2(self._events, 0)
             except pynvml.NVMLError as error:
-                if error.value in _DRIVER_GONE:
+                if error.value in _DRIVER_LOST:
                     raise NvmlUnavailable(f"NVML: {error}") from error
                 if error.value not in {pynvml.NVML_ERROR_TIMEOUT, *_UNSUPPORTED}:
                     logger.debug("waiting for events: %s", error)
@@ -294,7 +294,7 @@ class Nvml:
             if error.value in _UNSUPPORTED:
                 self._unsupported.add(key)
                 return None
-            if error.value in _DRIVER_GONE:
+            if error.value in _DRIVER_LOST:
                 raise NvmlUnavailable(f"NVML: {error}") from error
             kind = _PROBLEMS.get(error.value, NO_ANSWER)
             raise GpuProblem(kind, f"{call.__name__}: {error}") from error

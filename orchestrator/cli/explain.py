@@ -68,7 +68,7 @@ def record(result: "Diagnosis") -> dict[str, Any]:
         "runs": [place_record(place) for place in result.places],
         "starts": [place_record(start) for start in result.starts],
         "evicts": [{"rule": evict.rule, "message": evict.message} for evict in result.evicts],
-        "wouldFit": [{"what": remedy.what, "evicts": list(remedy.evicts)} for remedy in result.remedies],
+        "wouldFit": [{"what": remedy.subject, "evicts": list(remedy.evicts)} for remedy in result.remedies],
         "projects": [
             {
                 "name": level.name,
@@ -222,17 +222,17 @@ def _explained(
     result: "Diagnosis", answer: dict[str, Any], view: "WorkloadView | None" = None
 ) -> Explanation:
     now_us = time.time_ns() // 1000
-    who = f"{result.name} of {result.project}"
+    workload_text = f"{result.name} of {result.project}"
     lines = []
     if view is not None:
         lines += _of_containers(view)
     elif result.places:
-        lines.append(f"{who} runs on {', '.join(sorted({place.node for place in result.places}))}.")
+        lines.append(f"{workload_text} runs on {', '.join(sorted({place.node for place in result.places}))}.")
     if result.endangered:
         lines.append(f"In danger: {result.endangered}.")
     if result.pods:
         lines.append(
-            f"{who} waits: {gpus(result.gpu_milli)} {_gpu_word(result.gpu_milli)} "
+            f"{workload_text} waits: {gpus(result.gpu_milli)} {_gpu_word(result.gpu_milli)} "
             f"in {result.pods} pod{'s' * (result.pods > 1)}."
         )
     if result.starts:
@@ -248,7 +248,7 @@ def _explained(
     if written and written != reason:
         lines.append(f"Written by the operator: {written}")
     remedies = [
-        remedy.what + (f", which evicts {', '.join(remedy.evicts)}" if remedy.evicts else "")
+        remedy.subject + (f", which evicts {', '.join(remedy.evicts)}" if remedy.evicts else "")
         for remedy in result.remedies
     ]
     entitlement: list[Sequence[str]] = [

@@ -18,10 +18,10 @@ def say_error(message: str) -> None:
 class Progress:
     """Reports at an interval how many of several things are done; a short operation reports nothing."""
 
-    def __init__(self, total: int, what: str, every_seconds: float = PROGRESS_SECONDS) -> None:
+    def __init__(self, total: int, subject: str, every_seconds: float = PROGRESS_SECONDS) -> None:
         self._every_seconds = every_seconds
         self._total = total
-        self._what = what
+        self._what = subject
         self._count = 0
         self._said_at = time.monotonic()
 

@@ -62,14 +62,14 @@ def blocks(result: Outcome) -> list[Block]:
         Block(
             "Would run",
             STARTED_HEADER,
-            [(*_who(workload), _where(workload.places)) for workload in result.started],
+            [(*_names_of(workload), _where(workload.places)) for workload in result.started],
         ),
         Block(
             "Would be evicted",
             EVICTED_HEADER,
             [
                 (
-                    *_who(workload),
+                    *_names_of(workload),
                     f"{workload.beneficiary_project}/{workload.beneficiary}" if workload.beneficiary else "",
                     workload.rule,
                     "runs again" if workload.runs_again else "waits",
@@ -83,7 +83,7 @@ def blocks(result: Outcome) -> list[Block]:
             WAITING_HEADER,
             [
                 (
-                    *_who(workload),
+                    *_names_of(workload),
                     str(workload.pods),
                     "now" if workload.is_new else "before",
                     f"{workload.code}: {workload.message}" if workload.code else workload.message,
@@ -173,7 +173,7 @@ def _text(block: Block) -> str:
     return f"{block.title}:\n{table(block.header, block.rows)}" if block.rows else f"{block.title}: nothing"
 
 
-def _who(workload: Any) -> tuple[str, str, str]:
+def _names_of(workload: Any) -> tuple[str, str, str]:
     return (workload.project, workload.name, format_gpu(workload.gpu_milli))
 
 

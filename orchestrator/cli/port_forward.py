@@ -76,5 +76,7 @@ async def forwarded(
     async with listening(streams, target, ports, addresses, report=terminal.report) as listeners:
         for listener in listeners:
             click.echo(say.format(listener, local=listener.local))
-        what = await streams.gone(target)
-    raise NotRunning(f"pod {target.pod.metadata.name} has ended ({what}): a pod that has ended has no ports")
+        subject = await streams.end_of(target)
+    raise NotRunning(
+        f"pod {target.pod.metadata.name} has ended ({subject}): a pod that has ended has no ports"
+    )

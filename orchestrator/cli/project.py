@@ -332,8 +332,8 @@ def _inner(old: Any, new: Any) -> Any:
     """The merge patch of one value; removed keys of a mapping are named."""
     if not isinstance(new, dict):
         return new
-    gone: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
-    return gone | {
+    removed: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())
+    return removed | {
         name: {field: getattr(value, field) for field in value.__struct_fields__}
         for name, value in new.items()
     }

@@ -108,7 +108,7 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
                 click.echo(
                     f"You can run `muster get {submission.name} -p {scope.project}` to check the job status"
                 )
-            return 0 if options.dry_run else await _stay(client, scope, submission, options)
+            return 0 if options.dry_run else await _follow(client, scope, submission, options)
 
         try:
             return run(act)
@@ -240,7 +240,7 @@ def _warn(line: str) -> None:
     say(f"Warning: {line}", err=True)
 
 
-async def _stay(client: AsyncClient, scope: Scope, submission: Submission, options: _Options) -> int:
+async def _follow(client: AsyncClient, scope: Scope, submission: Submission, options: _Options) -> int:
     """Wait for the job where something is to be done with it, and do that."""
     forward = submission.service_type == "portforward" and options.forward
     if options.wait:

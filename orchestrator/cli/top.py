@@ -67,7 +67,7 @@ def top_node(*, details: bool | None, no_headers: bool | None, output: str | Non
     from orchestrator.views.nodes import gpu_totals, record
 
     nodes = run(lambda client: client.list_nodes(usage=True))
-    _say_what_is_missing(nodes)
+    _report_missing(nodes)
     views = nodes.views
     unhealthy = any(view.gpu_unhealthy_milli for view in views)
     measured = any(view.gpus for view in views)
@@ -117,7 +117,7 @@ def top_job(
             return views, error
 
     views, nodes = run(read)
-    _say_what_is_missing(nodes)
+    _report_missing(nodes)
     placed = (
         {} if isinstance(nodes, Forbidden) else {pod.uid: pod for view in nodes.views for pod in view.pods}
     )
@@ -244,7 +244,7 @@ def _block(view: "NodeView") -> str:
     )
 
 
-def _say_what_is_missing(nodes: "Nodes | Exception") -> None:
+def _report_missing(nodes: "Nodes | Exception") -> None:
     if isinstance(nodes, Exception):
         click.echo("Note: the use is not shown: you may not list nodes and all pods", err=True)
     elif nodes.denied is not None:

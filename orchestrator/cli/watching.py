@@ -53,8 +53,8 @@ class _Printer:
         `everything` has, by uid, all jobs that exist.
         """
         now_us = time.time_ns() // 1000
-        gone = self._shown.keys() - {view.uid for view in views}
-        last = {uid: self._shown.pop(uid)[1] for uid in gone}
+        removed = self._shown.keys() - {view.uid for view in views}
+        last = {uid: self._shown.pop(uid)[1] for uid in removed}
         changed = [everything.get(uid) or replace(view, status=DELETED) for uid, view in last.items()]
         for view in views:
             facts = self._facts(view, now_us)

@@ -1,4 +1,4 @@
-"""`muster what-if`: apply changes to a copy of the cluster, and print the scheduler's decisions."""
+"""`muster subject-if`: apply changes to a copy of the cluster, and print the scheduler's decisions."""
 
 import shlex
 from pathlib import Path
@@ -132,7 +132,7 @@ def _quota(text: str) -> tuple[str, int]:
         raise UsageError(f"--quota {text} is not possible: {error}") from error
 
 
-def _known(project: str | None, what: str) -> str:
+def _known(project: str | None, subject: str) -> str:
     if project is None:
-        raise UsageError(f"{what}: the project is missing; give it with -p")
+        raise UsageError(f"{subject}: the project is missing; give it with -p")
     return project

@@ -260,7 +260,7 @@ class DataClient:
             patience.report(f"the API server accepts the new volume {new.name}")
         await self._transport.delete(CLAIMS.path(scope.namespace, old.name), uid=old.uid)
         wait = Wait(self._transport, patience.seconds or READY_SECONDS, patience.report)
-        if not await wait.until_gone(scope.namespace, old.name, old.uid):
+        if not await wait.until_deleted(scope.namespace, old.name, old.uid):
             raise HalfReplaced(
                 f"the volume {old.name} is being deleted, but a pod has begun to use it: when the pod has "
                 f"ended, run {by_hand}"
@@ -329,7 +329,7 @@ class DataClient:
                     f"there is no storage class {name}: 'kubectl get storageclasses' lists them"
                 ) from error
 
-    async def _check_class(self, of_source: str | None, wanted: str | None, what: str) -> None:
+    async def _check_class(self, of_source: str | None, wanted: str | None, subject: str) -> None:
         """Check that a class can make a volume of a source. Raises DatasetNotReady.
 
         Without the right to read storage classes, the provisioner reports the error during the wait.
@@ -345,18 +345,18 @@ class DataClient:
             return
         except NotFound as error:
             raise DatasetNotReady(
-                f"{what} cannot be made into a new volume: there is no storage class {wanted or of_source}; "
+                f"{subject} cannot be made into a new volume: there is no storage class {wanted or of_source}; "
                 "'kubectl get storageclasses' lists them, --storage-class chooses one"
             ) from error
         if target is None or target.provisioner.startswith(_NO_CSI):
             provisioner = target.provisioner if target else "none"
             raise DatasetNotReady(
-                f"{what} cannot be made into a new volume: its storage class has the provisioner {provisioner}, which "
-                "cannot clone; use a class of a CSI driver that can, such as Trident"
+                f"{subject} cannot be made into a new volume: its storage class has the provisioner {provisioner}, "
+                "which cannot clone; use a class of a CSI driver that can, such as Trident"
             )
         if source is not None and source.provisioner != target.provisioner:
             raise DatasetNotReady(
-                f"{what} is kept by {source.provisioner}, and the storage class {wanted} is one of "
+                f"{subject} is kept by {source.provisioner}, and the storage class {wanted} is one of "
                 f"{target.provisioner}: choose a class of the same provisioner"
             )
 

@@ -60,7 +60,7 @@ class Wait:
 
         await self._until(is_done, VOLUME_SNAPSHOTS, namespace, name, uid)
 
-    async def until_gone(self, namespace: str, name: str, uid: str) -> bool:
+    async def until_deleted(self, namespace: str, name: str, uid: str) -> bool:
         """Whether the PVC of that uid was deleted, at the latest at the end of the patience."""
         pause_seconds = _FIRST_PAUSE_SECONDS
         try:
@@ -103,11 +103,11 @@ class Wait:
         except TimeoutError as error:
             if not problem:
                 raise _still_pending(resource, name, self._patience_seconds) from error
-        what = f"{_word(resource)} {name}"
+        subject = f"{_word(resource)} {name}"
         if not undo:
-            raise ProvisioningFailed(f"the storage cannot create {what}, and retries: {problem}")
+            raise ProvisioningFailed(f"the storage cannot create {subject}, and retries: {problem}")
         await self._transport.delete(resource.path(namespace, name), uid=uid)
-        raise ProvisioningFailed(f"the storage cannot create {what}, which was deleted again: {problem}")
+        raise ProvisioningFailed(f"the storage cannot create {subject}, which was deleted again: {problem}")
 
     async def _events(self, namespace: str, uid: str) -> tuple[str, set[str]]:
         """Return the last warning about an object, "" where there is none, and the reasons of all its events."""

@@ -56,12 +56,12 @@ def _denied(error: Forbidden) -> str:
     reason = error.message.removeprefix(f"{error.request}: ").removeprefix("403 ")
     role = role_for(verb, resource)
     bound = "" if namespace else ", bound in the whole cluster,"
-    who_may = (
+    allowed_roles = (
         f"the role {role}{bound} allows it, ask an administrator for it"
         if role
         else "none of muster's roles allows it, ask the administrator of the Kubernetes cluster"
     )
-    advice = f"{who_may} ({reason})"
+    advice = f"{allowed_roles} ({reason})"
     return (
         f"Access denied. You are not authorized to perform this action: {verb} {resource} {where}; {advice}"
     )

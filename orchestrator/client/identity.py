@@ -73,17 +73,17 @@ class IdentityClient:
 
     async def identity(self, namespaces: dict[str, str]) -> Identity:
         """Return the user, and the user's role in each of the projects; `namespaces` maps namespaces to projects."""
-        who, is_admin, roles = await asyncio.gather(
-            self.who(),
+        user_info, is_admin, roles = await asyncio.gather(
+            self.user_info(),
             self.may("create", PROJECTS, None),
             asyncio.gather(*map(self._role, namespaces)),
         )
         by_project = dict(zip(namespaces.values(), roles, strict=True))
         return Identity(
-            user=who.username if who else self._kubeconfig_user,
-            uid=who.uid if who else "",
-            groups=tuple(who.groups) if who else (),
-            is_known=who is not None,
+            user=user_info.username if user_info else self._kubeconfig_user,
+            uid=user_info.uid if user_info else "",
+            groups=tuple(user_info.groups) if user_info else (),
+            is_known=user_info is not None,
             is_cluster_admin=is_admin,
             roles={project: role for project, role in sorted(by_project.items()) if role},
         )
@@ -97,7 +97,7 @@ class IdentityClient:
         review = await self._transport.create(SELF_SUBJECT_ACCESS_REVIEWS.path(), body, _Review)
         return review.status.allowed
 
-    async def who(self) -> UserInfo | None:
+    async def user_info(self) -> UserInfo | None:
         """Return the user that the server names, None if it is too old."""
         body = _body(SELF_SUBJECT_REVIEWS, {})
         try:

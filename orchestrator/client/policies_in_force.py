@@ -30,12 +30,12 @@ class PolicyReport(msgspec.Struct, frozen=True, rename="camel"):
         """The text for people."""
         if self.in_force:
             return "The policies are in force."
-        what = (
+        subject = (
             "The policies are NOT in force"
             if self.in_force is False
             else "Whether the policies are in force is unknown"
         )
-        return f"{what}: {'; '.join(self.problems)}."
+        return f"{subject}: {'; '.join(self.problems)}."
 
 
 async def policies_in_force(transport: Transport, shipped: Iterable[str] | None = None) -> PolicyReport:

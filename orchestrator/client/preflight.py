@@ -76,9 +76,9 @@ async def preflight(transport: Transport, submission: Submission, scope: Scope) 
     }
     results = await asyncio.gather(*pending_checks.values(), return_exceptions=True)
     warnings: list[str] = []
-    for what, result in zip(pending_checks, results, strict=True):
+    for subject, result in zip(pending_checks, results, strict=True):
         if isinstance(result, Forbidden):
-            warnings.append(f"{what} could not be checked, because you may not read them")
+            warnings.append(f"{subject} could not be checked, because you may not read them")
         elif isinstance(result, BaseException):
             raise result
     namespace = results[-1] if isinstance(results[-1], Namespace) else Namespace()

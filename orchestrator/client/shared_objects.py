@@ -34,9 +34,9 @@ class _Object(Protocol):
 
 T = TypeVar("T", bound=_Object)
 
-_SPARE: Final = 1000
+_SWEEP_MARGIN: Final = 1000
 """Number of objects without a cache that may be kept, in addition to twice the number in use."""
-MAX_TURN_SECONDS: Final = 3.0
+MAX_LOCK_SECONDS: Final = 3.0
 """Maximum time to wait for a list that another person reads; a slow server delays no other person for longer."""
 
 
@@ -50,8 +50,8 @@ class SharedObjects:
         self._objects: dict[tuple[str, str], _Object] = {}
         self.texts = EqualTexts()
         self._caches: dict[str, list[Reflector[Any]]] = {}
-        self._sweep_at = _SPARE
-        self._turns: WeakValueDictionary[tuple[object, ...], asyncio.Lock] = WeakValueDictionary()
+        self._sweep_at = _SWEEP_MARGIN
+        self._locks: WeakValueDictionary[tuple[object, ...], asyncio.Lock] = WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -72,22 +72,22 @@ class SharedObjects:
     async def beginning(self, cache: Reflector[Any]) -> AsyncIterator[Reflector[Any] | None]:
         """Give another cache of the same request that is current. None: there is none, and this one is to list.
 
-        In the meantime no other person lists the same, or not before `MAX_TURN_SECONDS`.
+        In the meantime no other person lists the same, or not before `MAX_LOCK_SECONDS`.
         """
         if (other := self._current(cache)) is not None:
             yield other
             return
-        turn = self._turns.setdefault(cache.request, asyncio.Lock())
+        lock = self._locks.setdefault(cache.request, asyncio.Lock())
         try:
-            async with asyncio.timeout(MAX_TURN_SECONDS):
-                await turn.acquire()
+            async with asyncio.timeout(MAX_LOCK_SECONDS):
+                await lock.acquire()
         except TimeoutError:
             yield self._current(cache)
             return
         try:
             yield self._current(cache)
         finally:
-            turn.release()
+            lock.release()
 
     def _current(self, cache: Reflector[Any]) -> Reflector[Any] | None:
         return next(
@@ -131,4 +131,4 @@ class SharedObjects:
             }
         if not self._objects:
             self.texts.clear()
-        self._sweep_at = 2 * len(self._objects) + _SPARE
+        self._sweep_at = 2 * len(self._objects) + _SWEEP_MARGIN

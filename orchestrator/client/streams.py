@@ -177,8 +177,8 @@ class StreamClient:
                             return target
                         status, reason = pod_status(chosen), waits_because([chosen])
                         if status == SUCCEEDED:
-                            what = f"pod {chosen.metadata.name} of job '{name}'"
-                            raise NotRunning(_ended(what, name, status))
+                            subject = f"pod {chosen.metadata.name} of job '{name}'"
+                            raise NotRunning(_ended(subject, name, status))
                     if limit.when() is None:  # the first look is free
                         limit.reschedule(asyncio.get_running_loop().time() + patience_seconds)
                     if patience_seconds and (line := _waiting_line(name, status, reason)) != reported:
@@ -253,7 +253,7 @@ class StreamClient:
             return None
         return None
 
-    async def gone(self, target: Target) -> str:
+    async def end_of(self, target: Target) -> str:
         """Return the final state of the pod when nothing can run in it any more: a status, or Deleted."""
         metadata = target.pod.metadata
         async with aclosing(self._pods_of(metadata.namespace, metadata.uid)) as changes:
@@ -353,5 +353,5 @@ def _not_running(name: str, status: str, reason: str) -> str:
     )
 
 
-def _ended(what: str, name: str, status: str) -> str:
-    return f"{what} has ended ({status}): nothing runs in it any more; see 'muster logs {name}'"
+def _ended(subject: str, name: str, status: str) -> str:
+    return f"{subject} has ended ({status}): nothing runs in it any more; see 'muster logs {name}'"

@@ -300,7 +300,9 @@ class Connection:
                 with _unreachable(f"{method} {path}"):
                     text = await answer.read()
                 retry_after = answer.headers.get("Retry-After", "")
-                raise error_of(text, status=answer.status, retry_after=retry_after, what=f"{method} {path}")
+                raise error_of(
+                    text, status=answer.status, retry_after=retry_after, subject=f"{method} {path}"
+                )
             yield answer
         finally:
             _hang_up(answer)
@@ -319,10 +321,12 @@ async def _refused_upgrade(
     if answer.status == 101:
         return answer
     text = await answer.read()
-    what = f"{request.method} {request.url.path}"
+    subject = f"{request.method} {request.url.path}"
     if 200 <= answer.status < 300:
-        raise ClusterError(f"{what}: the server, or a proxy before it, does not upgrade to a WebSocket")
-    raise error_of(text, status=answer.status, retry_after=answer.headers.get("Retry-After", ""), what=what)
+        raise ClusterError(f"{subject}: the server, or a proxy before it, does not upgrade to a WebSocket")
+    raise error_of(
+        text, status=answer.status, retry_after=answer.headers.get("Retry-After", ""), subject=subject
+    )
 
 
 def _hang_up(answer: aiohttp.ClientResponse) -> None:
@@ -353,14 +357,16 @@ def _query(params: Params | None) -> dict[str, str]:
 
 
 @contextmanager
-def _unreachable(what: str) -> Iterator[None]:
+def _unreachable(subject: str) -> Iterator[None]:
     """Turn the failures of the HTTP library, of TLS and of the network into `Unreachable`."""
     import aiohttp
 
     try:
         yield
     except TimeoutError as error:
-        raise Unreachable(f"{what}: no answer in time; is the API server up and not overloaded?") from error
+        raise Unreachable(
+            f"{subject}: no answer in time; is the API server up and not overloaded?"
+        ) from error
     except (aiohttp.ClientError, OSError) as error:
         cause = " ".join(str(error).split()) or type(error).__name__
-        raise Unreachable(f"{what}: {cause}; check the server and the CA in the kubeconfig") from error
+        raise Unreachable(f"{subject}: {cause}; check the server and the CA in the kubeconfig") from error

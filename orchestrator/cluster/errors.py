@@ -156,12 +156,12 @@ _MESSAGE_LIMIT = 500
 
 
 def error_of(
-    body: bytes | msgspec.Raw, *, status: int = 0, retry_after: str = "", what: str = ""
+    body: bytes | msgspec.Raw, *, status: int = 0, retry_after: str = "", subject: str = ""
 ) -> ClusterError:
     """Return the leaf for an answer: its `Status` object in `body` if there is one, else its text.
 
     `status` 0 means that the code is in the body, as in the ERROR event of a watch. `retry_after` is the
-    header's value. `what` is put before the message, for instance the method and the path.
+    header's value. `subject` is put before the message, for instance the method and the path.
     """
     try:
         answer = _STATUS_DECODER.decode(body)
@@ -177,13 +177,13 @@ def error_of(
     if status == 429 and any(cause.reason == "DisruptionBudget" for cause in causes):
         kind = EvictionBlocked
     text = " ".join(answer.message.split())[:_MESSAGE_LIMIT] or answer.reason or "no message"
-    message = f"{what}: {status} {text}" if what else text
+    message = f"{subject}: {status} {text}" if subject else text
     return kind(
         message,
         status=status,
         reason=answer.reason,
         retry_after_seconds=_retry_after(retry_after, answer),
-        request=what,
+        request=subject,
     )
 
 

@@ -131,9 +131,9 @@ class ExecPlugin:
             spec["cluster"] = fields | ({"config": own[0]} if own else {})
         return {"apiVersion": self._config["apiVersion"], "kind": "ExecCredential", "spec": spec}
 
-    def _failure(self, what: str) -> ConfigurationError:
+    def _failure(self, subject: str) -> ConfigurationError:
         command = " ".join([self._config["command"], *map(str, self._config.get("args") or ())])
         return ConfigurationError(
             f"{self._user.file}: the credentials of user {self._user.name!r} cannot be made by "
-            f"`{command[:_MAX_COMMAND_CHARACTERS]}`: {what}; run it by hand to see why"
+            f"`{command[:_MAX_COMMAND_CHARACTERS]}`: {subject}; run it by hand to see why"
         )

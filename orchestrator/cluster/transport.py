@@ -278,7 +278,7 @@ class Transport:
             async for line in lines:
                 event = _decoded(_WATCH_EVENT, line, resource_path)
                 if event.type == "ERROR":
-                    raise error_of(event.object, what=f"watch {resource_path}")
+                    raise error_of(event.object, subject=f"watch {resource_path}")
                 yield event
                 await time_slice.end_if_over()
 
@@ -380,13 +380,13 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
             parts = [other]
 
 
-def _decode(body: bytes, kind: type[T], what: str) -> T:
-    answer: T = _decoded(_decoder(kind), body, what)
+def _decode(body: bytes, kind: type[T], subject: str) -> T:
+    answer: T = _decoded(_decoder(kind), body, subject)
     return answer
 
 
-def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, what: str) -> T:
+def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, subject: str) -> T:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # nested too deep
-        raise Undecodable(f"{what}: the answer is not what was asked for: {error}") from error
+        raise Undecodable(f"{subject}: the answer is not what was asked for: {error}") from error

@@ -88,7 +88,7 @@ async def operate(
             port = await stack.enter_async_context(serving_pages(pages, health_host, health_port))
             logger.info("http://%s:%d/healthz, /readyz and /metrics", health_host, port)
         leading = asyncio.create_task(
-            _lead_in_turn(
+            _lead_repeatedly(
                 transport, unique_identity(name), config, health, metrics, image=image or default_image()
             )
         )
@@ -102,7 +102,7 @@ async def operate(
         logger.info("stopped")
 
 
-def spare_the_caches() -> None:
+def freeze_caches() -> None:
     """Keep the garbage collector from searching long-lived objects again: they are many, old and without cycles.
 
     At 140,000 pods its passes made a decision three times as long, and one pass takes seconds, which a leader must
@@ -118,7 +118,7 @@ def _discard_the_caches() -> None:
     gc.collect()
 
 
-async def _lead_in_turn(
+async def _lead_repeatedly(
     transport: Transport,
     identity: str,
     config: OperatorConfig,
@@ -157,11 +157,11 @@ async def _lead(
 ) -> None:
     """Decide on caches that were listed after the lease was won: they show all that the leader before did."""
     health.leading()
-    spare_the_caches()
+    freeze_caches()
     dra_version = await served_version(transport, RESOURCE_CLAIMS.group, DRA_VERSIONS)
     observer = Observer(transport, dra_version=dra_version, with_gpu_nodes=True)
     async with observer.running() as group:
-        spare_the_caches()
+        freeze_caches()
         metrics.leading(observer.projects.objects)
         projects = ProjectController(transport, observer, config, is_leader=election.is_leader)
         is_first = True
@@ -170,7 +170,7 @@ async def _lead(
             nonlocal is_first
             projects.note(reading, decision)
             if is_first:  # by now all else that is kept from one decision to the next has been made
-                asyncio.get_running_loop().call_soon(spare_the_caches)
+                asyncio.get_running_loop().call_soon(freeze_caches)
                 is_first = False
 
         scheduler = SchedulerLoop(

@@ -108,10 +108,10 @@ class DeviceAllocator:
             unsatisfiable.add(place.name)
         return answer
 
-    def worth_asking(self, places: Iterable[NodePlace], group: ClaimGroup) -> Iterator[NodePlace]:
+    def worth_asking(self, candidates: Iterable[NodePlace], group: ClaimGroup) -> Iterator[NodePlace]:
         """Yield the nodes of which it is not known that they do not have it."""
         unsatisfiable = self._unsatisfiable_for(group)
-        return (place for place in places if place.name not in unsatisfiable)
+        return (place for place in candidates if place.name not in unsatisfiable)
 
     def devices_on(self, place: NodePlace) -> Iterator[DeviceId]:
         """Yield the devices that claims may get on the node, held or not, in the order of pools."""

@@ -115,7 +115,7 @@ class Search:
         ]
         self._compared = sorted({state.attribute for states in self._constraints for state in states})
         for claim in claims:
-            self._refuse_what_is_off(claim)
+            self._refuse_disabled(claim)
         self._demands = [
             [
                 [self._demand_of(claim, request) for request in choice.alternatives]
@@ -150,18 +150,18 @@ class Search:
                 decisions.append(self._decide(following))
         return False
 
-    def _refuse_what_is_off(self, claim: Claim) -> None:
+    def _refuse_disabled(self, claim: Claim) -> None:
         """Raise CannotAllocate if the claim needs a disabled feature."""
         features = self._features
         for choice in claim.spec.requests:
             if choice.is_prioritized and not features.prioritized_list:
                 raise CannotAllocate(f"{_name(claim)}: request {choice.name} has subrequests, which is off")
             for request in choice.alternatives:
-                what = f"{_name(claim)}: request {request.name} asks for"
+                subject = f"{_name(claim)}: request {request.name} asks for"
                 if request.capacity is not None and not features.consumable_capacity:
-                    raise CannotAllocate(f"{what} capacity, which is off")
+                    raise CannotAllocate(f"{subject} capacity, which is off")
                 if request.admin_access is not None and not features.admin_access:
-                    raise CannotAllocate(f"{what} admin access, which is off")
+                    raise CannotAllocate(f"{subject} admin access, which is off")
 
     def _demand_of(self, claim: Claim, request: Request) -> _Demand:
         device_class = self._classes.get(request.class_name)

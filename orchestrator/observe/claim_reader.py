@@ -25,7 +25,7 @@ from orchestrator.planner.model import Request
 
 DynamicObject = ResourceSlice | DeviceClass | ResourceClaim
 
-_NOBODY: Final[Mapping[str, Pod]] = MappingProxyType({})
+_NO_USERS: Final[Mapping[str, Pod]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class ClaimReader:
         for key in keys:
             self._users.setdefault(key, {})[uid] = pod
         put(self._keys_of, uid, keys or None)
-        return {other for key in (*before, *keys) for other in self._users.get(key, _NOBODY)} - {uid}
+        return {other for key in (*before, *keys) for other in self._users.get(key, _NO_USERS)} - {uid}
 
     def foreign_gpus(self, node: str, is_ours: Callable[[str], bool]) -> tuple[int, ...]:
         """The indices of the GPUs of a node in claims that are reserved for no pod that muster counts."""
@@ -182,7 +182,7 @@ class ClaimReader:
         )
 
     def _users_of(self, keys: Iterable[str]) -> set[str]:
-        return {uid for key in keys for uid in self._users.get(key, _NOBODY)}
+        return {uid for key in keys for uid in self._users.get(key, _NO_USERS)}
 
     def _with_claims(self) -> set[str]:
         """The uids of pods that have claims, or one that was made for their GPUs, whether they say so yet or not."""
@@ -223,7 +223,7 @@ class ClaimReader:
 
         Of several workloads any may start first, and has to have the GPUs.
         """
-        users = self._users.get(key, _NOBODY).values()
+        users = self._users.get(key, _NO_USERS).values()
         if _leaves(pod) and not self._is_given_up(key):
             return False
         alike = [user for user in users if _leaves(user) == _leaves(pod)]
@@ -235,7 +235,7 @@ class ClaimReader:
 
     def _is_given_up(self, key: str) -> bool:
         """Whether all running users of the claim are terminating: after their end it has no devices."""
-        running = [user for user in self._users.get(key, _NOBODY).values() if user.spec.node_name]
+        running = [user for user in self._users.get(key, _NO_USERS).values() if user.spec.node_name]
         return bool(running) and all(map(_leaves, running))
 
     def _made_for_gpus(self, pod: Pod, node: str | None) -> str | None:

@@ -66,8 +66,8 @@ class NodeReader:
             discard(self._foreign, before, uid)
             self._touched.add(before)
         if node:
-            what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
-            held = self._boundary.read(what, lambda: held_on_node(pod))
+            subject = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+            held = self._boundary.read(subject, lambda: held_on_node(pod))
             if isinstance(held, Unreadable):
                 held = replace(_UNKNOWN, problem=held.why)
             self._foreign.setdefault(node, {})[uid] = (pod, held)

@@ -64,13 +64,13 @@ def bounded(terms: Terms, whose: str) -> Terms:
     """Return the terms. Raises UnreadableRequest, which begins with `whose`, when there are too many to look at."""
     requirements = sum(map(len, terms))
     values = sum(len(requirement.values) for term in terms for requirement in term)
-    for count, most, what in (
+    for count, most, subject in (
         (len(terms), MAX_TERMS, "terms"),
         (requirements, MAX_REQUIREMENTS, "requirements"),
         (values, MAX_VALUES, "values"),
     ):
         if count > most:
-            raise UnreadableRequest(f"{whose} {count} {what}: at most {most} are read")
+            raise UnreadableRequest(f"{whose} {count} {subject}: at most {most} are read")
     return terms
 
 

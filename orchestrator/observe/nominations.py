@@ -61,7 +61,7 @@ def waiting_annotations(place: Placement | None) -> dict[str, str | None]:
     return {NOMINATED_DEVICES_ANNOTATION: devices_text(place.devices) if place and place.devices else None}
 
 
-def leaving_annotations(place: Placement | None) -> dict[str, str | None]:
+def eviction_annotations(place: Placement | None) -> dict[str, str | None]:
     """The annotations of an evicted pod, for its successor; None for those to remove."""
     if place is None:
         return {SUCCESSOR_NOMINATION_ANNOTATION: None}
@@ -86,7 +86,7 @@ def with_nomination(pod: Pod, place: Placement | None) -> Pod:
     waits, leaves = not pod.spec.node_name, pod.metadata.deletion_timestamp is not None
     if nomination_of(pod) == place or not (waits or leaves):
         return pod
-    written = waiting_annotations(place) if waits else leaving_annotations(place)
+    written = waiting_annotations(place) if waits else eviction_annotations(place)
     annotations = {key: text for key, text in pod.metadata.annotations.items() if key not in written}
     annotations |= {key: text for key, text in written.items() if text is not None}
     metadata: dict[str, Any] = {"annotations": annotations}

@@ -25,20 +25,20 @@ def with_replaced(pods: Sequence[tuple[Pod, model.Pod]]) -> Sequence[tuple[Pod, 
 
 def _replaced(pods: Iterable[tuple[Pod, model.Pod]]) -> frozenset[str]:
     """The uids of the pods that leave and were replaced; no pod replaces two."""
-    leaving: list[tuple[int, str]] = []
+    terminating: list[tuple[int, str]] = []
     created: list[int] = []
     for pod, planned in pods:
         made_us, removed_us = time_us(pod.metadata.creation_timestamp), _removed_us(pod)
         if planned.state is model.PodState.RELEASING and removed_us and not _keeps_its_name(pod):
-            leaving.append((removed_us, planned.id))
+            terminating.append((removed_us, planned.id))
         if not removed_us or made_us < removed_us:  # else it would seem to replace itself
             created.append(made_us)
-    if not leaving:
+    if not terminating:
         return frozenset()
     created.sort(reverse=True)
     replaced: list[str] = []
     # The pod that was removed last has the fewest candidates. Times are whole seconds: an equal one counts.
-    for removed_us, uid in sorted(leaving, reverse=True):
+    for removed_us, uid in sorted(terminating, reverse=True):
         if len(replaced) < len(created) and created[len(replaced)] >= removed_us:
             replaced.append(uid)
     return frozenset(replaced)

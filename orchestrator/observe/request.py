@@ -375,12 +375,12 @@ def pod_constraints(pod: Pod, volumes: Terms = ()) -> Constraints:
     """
     refuse_unimplemented(pod)
     spec = pod.spec
-    for count, most, what in (
+    for count, most, subject in (
         (len(spec.tolerations), MAX_TOLERATIONS, "tolerations"),
         (len(spec.node_selector), MAX_SELECTOR_LABELS, "labels in its node selector"),
     ):
         if count > most:
-            raise UnreadableRequest(f"it has {count} {what}: at most {most} are read")
+            raise UnreadableRequest(f"it has {count} {subject}: at most {most} are read")
     affinity = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
     return Constraints(
         node_selector=tuple(sorted(spec.node_selector.items())),

@@ -53,8 +53,8 @@ class Boundary:
     def __init__(self) -> None:
         self._logged: dict[str, None] = {}
 
-    def read(self, what: str, read: Callable[[], T]) -> T | Unreadable:
-        """Return the result of `read`, or the reason of its failure. `what` names the object, as in `pod
+    def read(self, subject: str, read: Callable[[], T]) -> T | Unreadable:
+        """Return the result of `read`, or the reason of its failure. `subject` names the object, as in `pod
         team-a/job-0`.
 
         A ValueError describes an error of the object. Every other exception is a mistake in muster: it is logged with
@@ -66,7 +66,7 @@ class Boundary:
             return Unreadable(str(error))
         except Exception as error:
             why = f"a mistake in muster: {type(error).__name__}: {str(error)[:200]}"
-            self._log(f"{what}: {why}")
+            self._log(f"{subject}: {why}")
             return Unreadable(why)
 
     def _log(self, message: str) -> None:

@@ -74,7 +74,7 @@ def after_decision(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 def add_successors(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Snapshot, dict[str, str]]:
     """The snapshot with a waiting pod beside each of these, and the ids of the new pods by those of the old."""
-    return _with_successors(snapshot, frozenset(predecessors), is_gone=False)
+    return _with_successors(snapshot, frozenset(predecessors), is_deleted=False)
 
 
 def replace_pods(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Snapshot, dict[str, str]]:
@@ -82,12 +82,12 @@ def replace_pods(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Snaps
 
     A nomination for the successor of a pod passes to the successor.
     """
-    return _with_successors(snapshot, frozenset(predecessors), is_gone=True)
+    return _with_successors(snapshot, frozenset(predecessors), is_deleted=True)
 
 
-def remove_pods(snapshot: Snapshot, gone: Iterable[str], successors: Mapping[str, str]) -> Snapshot:
+def remove_pods(snapshot: Snapshot, removed: Iterable[str], successors: Mapping[str, str]) -> Snapshot:
     """The snapshot without these pods. The nomination of one of them passes to its successor, if there is one."""
-    ids = frozenset(gone)
+    ids = frozenset(removed)
     nominated_pods: dict[str, Pod] = {}
     for workload in snapshot.workloads:
         for pod in workload.pods:
@@ -142,10 +142,10 @@ class Departures:
         self.snapshot = snapshot
         self._grace_decisions = grace_decisions
         self._is_late = is_late
-        leaving = [pod for pod in _releasing(snapshot) if not pod.stuck]
-        self._remaining = {pod.id: grace_decisions(pod) for pod in leaving}
-        known = {pod.id for workload in snapshot.workloads for pod in workload.pods} if leaving else set()
-        self._successors = {pod.id: heir for pod in leaving if (heir := successor(pod).id) in known}
+        terminating = [pod for pod in _releasing(snapshot) if not pod.stuck]
+        self._remaining = {pod.id: grace_decisions(pod) for pod in terminating}
+        known = {pod.id for workload in snapshot.workloads for pod in workload.pods} if terminating else set()
+        self._successors = {pod.id: heir for pod in terminating if (heir := successor(pod).id) in known}
         self._finish()
 
     @property
@@ -165,9 +165,9 @@ class Departures:
         if evicted:
             self._start(pod for pod in _releasing(self.snapshot) if pod.id in evicted)
         self._finish()
-        owes_turns = bool(plan.left_over) and plan.left_over != before.left_over
+        has_new_left_over = bool(plan.left_over) and plan.left_over != before.left_over
         return (
-            owes_turns
+            has_new_left_over
             or self.snapshot.workloads is not before.workloads
             or self.snapshot.dynamic is not before.dynamic
         )
@@ -186,14 +186,16 @@ class Departures:
             self._successors |= successors
 
     def _finish(self) -> None:
-        gone = [pod for pod, number in self._remaining.items() if number <= 0]
-        if not gone:
+        removed = [pod for pod, number in self._remaining.items() if number <= 0]
+        if not removed:
             return
         self.snapshot = remove_pods(
-            self.snapshot, [pod for pod in gone if pod in self._successors], self._successors
+            self.snapshot, [pod for pod in removed if pod in self._successors], self._successors
         )
-        self.snapshot, _ = replace_pods(self.snapshot, [pod for pod in gone if pod not in self._successors])
-        for pod in gone:
+        self.snapshot, _ = replace_pods(
+            self.snapshot, [pod for pod in removed if pod not in self._successors]
+        )
+        for pod in removed:
             del self._remaining[pod]
             self._successors.pop(pod, None)
 
@@ -253,7 +255,7 @@ def _nominated(pod: Pod, nomination: Binding | None) -> Pod:
 
 
 def _with_successors(
-    snapshot: Snapshot, predecessors: frozenset[str], *, is_gone: bool
+    snapshot: Snapshot, predecessors: frozenset[str], *, is_deleted: bool
 ) -> tuple[Snapshot, dict[str, str]]:
     if not predecessors:
         return snapshot, {}
@@ -272,18 +274,18 @@ def _with_successors(
             new = successor(pod)
             successors[pod.id] = new.id
             # while the old pod is there, the nomination for the next one is written on the old one
-            pods += [new] if is_gone else [replace(pod, replaced=True), _nominated(new, None)]
+            pods += [new] if is_deleted else [replace(pod, replaced=True), _nominated(new, None)]
         workloads.append(replace(workload, pods=tuple(pods), waiting_since_us=now_us))
-    dynamic = release_claims(snapshot.dynamic, predecessors) if is_gone else snapshot.dynamic
+    dynamic = release_claims(snapshot.dynamic, predecessors) if is_deleted else snapshot.dynamic
     return replace(snapshot, workloads=tuple(workloads), dynamic=dynamic), successors
 
 
-def _remove(workload: Workload, gone: frozenset[str], nominated_pods: Mapping[str, Pod]) -> Workload:
-    if gone.isdisjoint(pod.id for pod in workload.pods):
+def _remove(workload: Workload, removed: frozenset[str], nominated_pods: Mapping[str, Pod]) -> Workload:
+    if removed.isdisjoint(pod.id for pod in workload.pods):
         return workload
     pods = []
     for pod in workload.pods:
-        if pod.id in gone:
+        if pod.id in removed:
             continue
         old = nominated_pods.get(pod.id)
         if old is not None and pod.state is PodState.PENDING and pod.nominated_node is None:

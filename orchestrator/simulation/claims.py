@@ -55,9 +55,9 @@ def own_claims(pod: Pod) -> tuple[str, ...]:
     return tuple(key for key in pod.claims if not key.endswith(f"/{extended_name(pod)}"))
 
 
-def release_claims(dynamic: DynamicResources, gone: Iterable[str]) -> DynamicResources:
+def release_claims(dynamic: DynamicResources, removed: Iterable[str]) -> DynamicResources:
     """The claims after the end of these pods."""
-    pods = frozenset(gone)
+    pods = frozenset(removed)
     claims = []
     for listed in dynamic.claims:
         if pods.isdisjoint(listed.reserved_for):

@@ -61,7 +61,7 @@ class Holder:
 class Remedy:
     """A change after which the workload would run, and the workloads that it would evict (`project/name`)."""
 
-    what: str
+    subject: str
     evicts: tuple[str, ...] = ()
 
 
@@ -222,8 +222,8 @@ def _higher_limit(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
             continue
         raised = replace(project, limit_gpu_milli=needed_gpu_milli)
         projects = tuple(raised if sibling.name == project.name else sibling for sibling in snapshot.projects)
-        what = f"with a limit of {amount_text(needed_gpu_milli, 0)} for {project.name}"
-        yield from _try_remedy(replace(snapshot, projects=projects), workload, what)
+        subject = f"with a limit of {amount_text(needed_gpu_milli, 0)} for {project.name}"
+        yield from _try_remedy(replace(snapshot, projects=projects), workload, subject)
 
 
 def _smaller_requests(snapshot: Snapshot, workload: Workload) -> Iterator[Remedy]:
@@ -255,7 +255,7 @@ def _with_gpu_count(workload: Workload, gpu_count: int) -> Workload:
     return replace(workload, pods=pods)
 
 
-def _try_remedy(snapshot: Snapshot, workload: Workload, what: str) -> Iterator[Remedy]:
+def _try_remedy(snapshot: Snapshot, workload: Workload, subject: str) -> Iterator[Remedy]:
     """The remedy, if all pods of the workload run once further decisions change nothing."""
     workloads = tuple(workload if other.id == workload.id else other for other in snapshot.workloads)
     run = settle(replace(snapshot, workloads=workloads), max_decisions=10)
@@ -269,7 +269,7 @@ def _try_remedy(snapshot: Snapshot, workload: Workload, what: str) -> Iterator[R
         for eviction in step.evictions
         if eviction.beneficiary == workload.id
     }
-    yield Remedy(what, tuple(sorted(evicted)))
+    yield Remedy(subject, tuple(sorted(evicted)))
 
 
 def _counted_milli(snapshot: Snapshot, pods: Iterable[Pod]) -> int:

@@ -329,10 +329,10 @@ class _Reader:
         except ValueError as error:
             raise self._error(place, str(error)) from error
 
-    def _unique(self, what: str, place: Place) -> None:
-        first = self._ids.setdefault(what, place)
+    def _unique(self, subject: str, place: Place) -> None:
+        first = self._ids.setdefault(subject, place)
         if first is not place:
-            raise self._error(place, f"{what} is there twice, first in line {self._document.line(first)}")
+            raise self._error(place, f"{subject} is there twice, first in line {self._document.line(first)}")
 
     def _error(self, place: Place, message: str) -> MusterError:
         return self._document.error(place, message)

@@ -91,15 +91,15 @@ class Template:
 
     def fields(self) -> dict[str, FlagDefault]:
         """Return the settings by the long name of the flag, without dashes. Raises UsageError."""
-        who = f"the template {self.name}"
+        label = f"the template {self.name}"
         try:
             values = small_yaml(self.text)
         except ValueError as error:
-            raise UsageError(f"{who} is no YAML: {' '.join(str(error).split())}") from error
+            raise UsageError(f"{label} is no YAML: {' '.join(str(error).split())}") from error
         if not isinstance(values, dict | None):
-            raise UsageError(f"{who} cannot be used: its values must be a mapping of flags to values")
+            raise UsageError(f"{label} cannot be used: its values must be a mapping of flags to values")
         items = (values or {}).items()
-        return {str(key).replace("_", "-"): _field(who, str(key), entry) for key, entry in items}
+        return {str(key).replace("_", "-"): _field(label, str(key), entry) for key, entry in items}
 
 
 def template_of(config_map: ConfigMap) -> Template:
@@ -196,24 +196,26 @@ def _known(template: Template, flag: str, kinds: Mapping[str, Kind]) -> Kind:
     return kind
 
 
-def _field(who: str, key: str, entry: Any) -> FlagDefault:
+def _field(label: str, key: str, entry: Any) -> FlagDefault:
     if not isinstance(entry, dict):
-        return FlagDefault(_value(who, key, entry))
+        return FlagDefault(_value(label, key, entry))
     unknown = entry.keys() - {"required", "value"}
     required = entry.get("required", False)
     if unknown or not isinstance(required, bool):
-        raise UsageError(f"{who} cannot be used: {key} takes a value, or required: true|false and value")
-    return FlagDefault(_value(who, key, entry.get("value")), required)
+        raise UsageError(f"{label} cannot be used: {key} takes a value, or required: true|false and value")
+    return FlagDefault(_value(label, key, entry.get("value")), required)
 
 
-def _value(who: str, key: str, entry: Any) -> Value | tuple[Any, ...] | None:
+def _value(label: str, key: str, entry: Any) -> Value | tuple[Any, ...] | None:
     if entry is None or isinstance(entry, str | int | bool):
         return entry
     if isinstance(entry, float):
         return str(entry)
     if isinstance(entry, list) and all(isinstance(item, str | int | float) for item in entry):
         return tuple(entry)
-    raise UsageError(f"{who} cannot be used: {key} takes a text, a number, true or false, or a list of texts")
+    raise UsageError(
+        f"{label} cannot be used: {key} takes a text, a number, true or false, or a list of texts"
+    )
 
 
 def _typed(template: Template, flag: str, kind: Kind, value: Any, environ: Mapping[str, str]) -> Value:

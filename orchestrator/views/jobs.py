@@ -172,8 +172,8 @@ def events_of(view: WorkloadView, events: Iterable[Event]) -> list[Event]:
     def concerns(event: Event) -> bool:
         about = event.involved_object
         is_pod = about.kind == "Pod" and pod_name.fullmatch(about.name) is not None
-        is_gone = is_pod and event_time_us(event) >= since_us
-        return about.uid in uids or is_gone
+        is_of_deleted = is_pod and event_time_us(event) >= since_us
+        return about.uid in uids or is_of_deleted
 
     return sorted((event for event in events if concerns(event)), key=event_time_us)
 

@@ -23,7 +23,7 @@ _SET = "-s -w -X helm.sh/helm/v3/internal/version.version=v3.22.0" + "".join(
 """What Helm's Makefile sets: its version, and the Kubernetes that it renders charts for, that of its client-go."""
 
 RECIPE = Recipe(
-    what="Helm",
+    subject="Helm",
     prefix="helm-",
     programs=("helm",),
     parts=(Part(Path(__file__).parent / "helm", ("tool",), ("-trimpath", "-ldflags", _SET)),),

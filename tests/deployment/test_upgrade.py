@@ -49,7 +49,7 @@ def test_kubernetes_goes_up_by_one_minor_release_and_never_back(
 
 
 @pytest.mark.parametrize(
-    ("present", "what", "irreversible", "refused"),
+    ("present", "subject", "irreversible", "refused"),
     [
         (Installed({"trident": {"trident": "26.02.1"}}), "Trident", True, False),
         (Installed({"trident": {"trident": "26.06.1"}}), "Trident", False, False),
@@ -61,7 +61,7 @@ def test_kubernetes_goes_up_by_one_minor_release_and_never_back(
     ],
 )
 def test_storage_and_devices_have_no_way_back_to_an_older_release(
-    tmp_path: Path, present: Installed, what: str, irreversible: bool | None, refused: bool | None
+    tmp_path: Path, present: Installed, subject: str, irreversible: bool | None, refused: bool | None
 ) -> None:
-    steps = [(each.what, bool(each.irreversible), bool(each.problem)) for each in found(tmp_path, present)]
-    assert steps == ([] if irreversible is None else [(what, irreversible, refused)])
+    steps = [(each.subject, bool(each.irreversible), bool(each.problem)) for each in found(tmp_path, present)]
+    assert steps == ([] if irreversible is None else [(subject, irreversible, refused)])

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SANITY = "csi-sanity"
 SANITY_RECIPE = Recipe(
-    what="csi-sanity v5.4.0",
+    subject="csi-sanity v5.4.0",
     prefix="sanity-",
     programs=(SANITY,),
     parts=(Part(Path(__file__).parent / "sanity", ("tool",), ("-trimpath", "-ldflags", "-s -w")),),

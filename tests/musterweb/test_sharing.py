@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from musterweb.sights import ReadingPlaces, Sights, are_same
+from musterweb.sights import ReadingSlots, Sights, are_same
 from orchestrator.cluster.kubeconfig import load_server
 from tests.cluster.waiting import DEADLINE_SECONDS
 from tests.musterweb.conftest import Site, add_job, fill
@@ -78,7 +78,7 @@ def test_whose_rights_are_not_answered_keeps_nobody_else_waiting(
 ) -> None:
     fill(server)
     sights = Sights()
-    sights.asking = ReadingPlaces(count=1, seconds=0.01)
+    sights.asking = ReadingSlots(count=1, seconds=0.01)
     with serving(load_server(kubeconfig), sights=sights) as port, ThreadPoolExecutor(1) as pool:
         sue, vic = (
             Site(port, server, people).browser("sue"),

@@ -2,25 +2,25 @@
 
 import asyncio
 
-from musterweb.sights import ReadingPlaces
+from musterweb.sights import ReadingSlots
 from tests.cluster.waiting import DEADLINE_SECONDS
 
 
-async def enter(places: ReadingPlaces, entered: asyncio.Event) -> None:
-    async with places.one():
+async def enter(slots: ReadingSlots, entered: asyncio.Event) -> None:
+    async with slots.one():
         entered.set()
 
 
 async def test_whose_lists_hang_keeps_others_waiting_for_a_while_only() -> None:
-    places = ReadingPlaces(count=1, seconds=0)
-    async with asyncio.timeout(DEADLINE_SECONDS), places.one():
-        await enter(places, asyncio.Event())
+    slots = ReadingSlots(count=1, seconds=0)
+    async with asyncio.timeout(DEADLINE_SECONDS), slots.one():
+        await enter(slots, asyncio.Event())
 
 
 async def test_others_wait_until_a_place_is_given_back() -> None:
-    places, entered = ReadingPlaces(count=1, seconds=DEADLINE_SECONDS), asyncio.Event()
-    async with places.one():
-        waiting = asyncio.create_task(enter(places, entered))
+    slots, entered = ReadingSlots(count=1, seconds=DEADLINE_SECONDS), asyncio.Event()
+    async with slots.one():
+        waiting = asyncio.create_task(enter(slots, entered))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert not entered.is_set()

@@ -13,7 +13,7 @@ from orchestrator.names import NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATIO
 from orchestrator.observe.nominations import (
     MAX_NOMINATED_DEVICES,
     bound_annotations,
-    leaving_annotations,
+    eviction_annotations,
     nomination_of,
     shows_nomination,
     waiting_annotations,
@@ -140,7 +140,7 @@ def test_whatever_stands_there_is_read_or_ignored(text: str, node: str) -> None:
 )
 def test_what_is_written_is_read_again(node: str, devices: list[int]) -> None:
     place = Placement(node, tuple(devices))
-    (text,) = leaving_annotations(place).values()
+    (text,) = eviction_annotations(place).values()
     assert nomination_of(leaving(text)) == place
     each = with_nomination(pod("job"), place)
     assert nomination_of(each) == place

@@ -29,7 +29,7 @@ def test_a_remedy_is_named_only_when_the_workload_then_runs() -> None:
     large = builders.workload("large", "team-a", 3000, age=9)
     diagnosis = diagnose(a_snapshot(B_1, B_2, large), large)
     (remedy,) = diagnosis.remedies
-    assert (remedy.what, remedy.evicts) == ("if it asked for 2 GPUs", ("team-b/b-2",))
+    assert (remedy.subject, remedy.evicts) == ("if it asked for 2 GPUs", ("team-b/b-2",))
     hopeless = builders.workload(
         "hopeless", "team-a", 3000, constraints=model.Constraints((("no", "where"),))
     )
@@ -54,7 +54,7 @@ def test_a_higher_limit_is_named_where_it_lets_the_workload_run(
     )
     large = builders.workload("large", "team-a", 3000)
     diagnosis = diagnose(model.Snapshot((builders.node("dgx1-1", 4),), projects, (large,)), large)
-    assert {remedy.what for remedy in diagnosis.remedies if "limit" in remedy.what} == remedies
+    assert {remedy.subject for remedy in diagnosis.remedies if "limit" in remedy.subject} == remedies
 
 
 def test_work_that_may_not_be_evicted_is_told_that_it_could_be() -> None:
@@ -62,7 +62,7 @@ def test_work_that_may_not_be_evicted_is_told_that_it_could_be() -> None:
     diagnosis = diagnose(a_snapshot(firm), firm)
     assert diagnosis.code == "NonPreemptibleOverQuota"
     assert "as a preemptible job, which others may take GPUs from" in {
-        each.what for each in diagnosis.remedies
+        each.subject for each in diagnosis.remedies
     }
 
 
@@ -92,7 +92,7 @@ def test_what_a_quota_lacks_for_memory_of_a_gpu_is_named() -> None:
     runs, waits = (replace(each, preemptible=False) for each in snapshot.workloads[:2])
     projects = (builders.project("team-a", 500),)
     diagnosis = diagnose(replace(snapshot, projects=projects, workloads=(runs, waits)), waits)
-    assert "with a quota of 1 GPU for team-a" in {each.what for each in diagnosis.remedies}
+    assert "with a quota of 1 GPU for team-a" in {each.subject for each in diagnosis.remedies}
 
 
 def test_work_on_a_closed_node_takes_nothing_from_what_is_free_elsewhere() -> None:

@@ -27,7 +27,7 @@ from tests.cluster.waiting import DEADLINE_SECONDS
 MODULE = Path(__file__).parent / "jobset"
 PACKAGE = "sigs.k8s.io/jobset"
 RECIPE = Recipe(
-    what="JobSet's controller",
+    subject="JobSet's controller",
     prefix="jobset-",
     programs=("jobset",),
     parts=(Part(MODULE, ("tool",), ("-trimpath", "-ldflags", "-s -w")),),

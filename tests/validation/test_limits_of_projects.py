@@ -135,7 +135,7 @@ def test_who_keeps_to_the_limits_passes(path: Path, requirement: str, tmp_path: 
             TIME_LIMIT,
             ForgetsTheTime,
             "invariant/interactive-time-limit",
-            "that interactive work of limited-p may",
+            "that interactive jobs of limited-p may",
         ),
         (TIME_LIMIT, EndsNothing, "end", "not ended but should be: p-2-gg"),
         (TIME_LIMIT, EndsEverything, "end", "not ended but should be"),

@@ -71,7 +71,11 @@ def test_projects_are_created_changed_and_deleted(tmp_path: Path) -> None:
     ("target", "check", "reason"),
     [
         (KeepsOldQuotas, "muster-projects-changed/reclaim", "managed-q: expected 12 GPUs, has 8"),
-        (KeepsProjects, "muster-projects-deleted/queue", "the namespace of managed-q did not go within 60 s"),
+        (
+            KeepsProjects,
+            "muster-projects-deleted/queue",
+            "the namespace of managed-q was not deleted within 60 s",
+        ),
         (Refuses, "muster-projects-changed/reclaim", "Error: quotas are not changed here"),
     ],
 )

@@ -94,7 +94,7 @@ def test_all_of_it_passes(tmp_path: Path) -> None:
         (KeepsWhatIsDeleted, "build1-deleted/delete", "FAIL", "team-a: expected 1 GPUs, has 2"),
         (EndsSessions, "build1/submit", "FAIL", "expected"),
         (ShowsWhatIsNotSo, GET, "FAIL", 'team-a/hyper1: status is "Pending", not "Running"'),
-        (ShowsAnotherContainer, LOG, "FAIL", "does not print what the kubelet has of the log"),
+        (ShowsAnotherContainer, LOG, "FAIL", "prints another log than the kubelet has"),
         (ShowsAnotherContainer, SHELL, "FAIL", "does not print the name of a pod of build1 that runs"),
         (HasNoLog, LOG, "ERROR", "the kubelet does not hand out the log: 502 Bad Gateway"),
         (NobodyWatches, LOG, "ERROR", "the cluster is not watched"),

@@ -215,7 +215,7 @@ def _judge_settled(
     if check.contradictions:
         return Judgement(
             Verdict.ERROR,
-            "the scenario expects what quotas and weights do not lead to, and no erratum excuses it: "
+            "the scenario expects another result than quotas and weights give, and no erratum excuses it: "
             + "; ".join(check.contradictions),
         )
     return Judgement(Verdict.PASS)

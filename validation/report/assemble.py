@@ -77,8 +77,8 @@ def _leave_unfinished(
     result: record.CheckResult, began_ms: int | None, now_ms: int, why: str, *, cut: bool
 ) -> None:
     """Store that the check was not run, or not to its end. If the log was `cut`, this is a fault of the harness."""
-    what = "not run" if began_ms is None else "not finished"
-    reason = f"{what}: {why or 'the run ended'}"
+    subject = "not run" if began_ms is None else "not finished"
+    reason = f"{subject}: {why or 'the run ended'}"
     result.circumstances = Circumstances(fault=reason) if cut else Circumstances(unfinished=reason)
     if began_ms is not None:
         result.volatile.started_ms, result.volatile.ended_ms = began_ms, now_ms

@@ -254,9 +254,11 @@ def image_records(events: Sequence[Event]) -> list[record.ImageRecord]:
 
 def disagreements(report: record.Report, again: record.Report) -> list[str]:
     """A line for each entry of `report` that `again` has otherwise."""
-    for what in ("steps", "requirements"):
-        if [entry.id for entry in getattr(report, what)] != [entry.id for entry in getattr(again, what)]:
-            return [f"{what} are not those that follow"]
+    for subject in ("steps", "requirements"):
+        if [entry.id for entry in getattr(report, subject)] != [
+            entry.id for entry in getattr(again, subject)
+        ]:
+            return [f"{subject} are not those that follow"]
     pairs: list[tuple[str, msgspec.Struct, msgspec.Struct]] = [
         (f"check {before.id}: ", before, after)
         for before, after in zip(report.steps, again.steps, strict=True)

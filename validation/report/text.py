@@ -90,11 +90,11 @@ def actual_lines(actual: Actual | None, expected: Expectation | None) -> list[st
         lines.append(_names("evicted", actual.evicted))
     lines.append(f"{actual.gpus_in_use} devices in use")
     for group in expected.same_gpu if expected else ():
-        places = {name: " ".join(actual.devices.get(name, ())) or "none" for name in group}
-        if len(set(places.values())) == 1:
-            lines.append(f"{', '.join(group)} on {next(iter(places.values()))}")
+        devices_of = {name: " ".join(actual.devices.get(name, ())) or "none" for name in group}
+        if len(set(devices_of.values())) == 1:
+            lines.append(f"{', '.join(group)} on {next(iter(devices_of.values()))}")
         else:
-            lines += [f"{name} on {place}" for name, place in places.items()]
+            lines += [f"{name} on {place}" for name, place in devices_of.items()]
     return lines
 
 
@@ -170,5 +170,5 @@ def evidence_line(step: "CheckResult") -> str:
     return f"evidence: {', '.join(numbers)}{subjects}".replace("gpus", "GPUs")
 
 
-def _names(what: str, names: list[str] | tuple[str, ...]) -> str:
-    return f"{what}: {', '.join(names)}" if names else f"none {what}"
+def _names(subject: str, names: list[str] | tuple[str, ...]) -> str:
+    return f"{subject}: {', '.join(names)}" if names else f"none {subject}"

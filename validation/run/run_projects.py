@@ -63,7 +63,7 @@ class RunProjects:
                 if not self._recorder.has_namespace(name)
             ]
             return absent + [
-                f"the namespace of {name} did not go"
+                f"the namespace of {name} was not deleted"
                 for name in removed
                 if self._recorder.has_namespace(name)
             ]

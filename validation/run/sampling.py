@@ -37,7 +37,7 @@ async def sample_gpus(
                 return
             due_ms = max(due_ms + SAMPLE_MS, recorder.now_ms())
             rest_ms = max(0, ended_ms - recorder.now_ms())
-            progress.update(f"{result.id}: the GPUs are sampled, {spell(rest_ms // 1000)} to go")
+            progress.update(f"{result.id}: the GPUs are sampled, {spell(rest_ms // 1000)} left")
             while recorder.now_ms() < min(due_ms, ended_ms):
                 await recorder.changed(min(due_ms, ended_ms) - recorder.now_ms())
     finally:

@@ -7,7 +7,7 @@ from validation.errors import TargetError
 from validation.judge.check_verdict import Circumstances
 from validation.judge.convergence import Convergence, ConvergenceResult
 from validation.judge.events import NodesDrained, NodesOpened, OperatorKilled
-from validation.judge.scheduling.upkeep import promised
+from validation.judge.scheduling.upkeep import nominated_nodes
 from validation.judge.state import evictions
 from validation.judge.units import gpus
 from validation.scenario.loaded import LoadedStep
@@ -16,7 +16,7 @@ from validation.targets.base import Target
 from validation.targets.recorder import Recorder
 
 CORDON_MS: Final = 60_000
-PROMISE_MS: Final = 30_000
+NOMINATION_MS: Final = 30_000
 """Maximum wait for an eviction by the operator and a nomination to the freed GPUs."""
 Wait = Callable[[Callable[[], list[str]], int], Awaitable[Convergence]]
 """Waits until there are no differences, at most for the given milliseconds."""
@@ -94,23 +94,25 @@ class NodeUpkeep:
         for the next leader.
         """
 
-        def promises() -> bool:
-            return bool(promised(self._recorder.state))
+        def has_nominations() -> bool:
+            return bool(nominated_nodes(self._recorder.state))
 
         def missing() -> list[str]:
             evicted = evictions(self._recorder.events[from_event:])
             return (
-                [] if evicted and promises() else ["no pod was evicted, or no pod is nominated to its GPUs"]
+                []
+                if evicted and has_nominations()
+                else ["no pod was evicted, or no pod is nominated to its GPUs"]
             )
 
-        convergence = await self._wait(missing, PROMISE_MS)
+        convergence = await self._wait(missing, NOMINATION_MS)
         if convergence.result != ConvergenceResult.CONVERGED:
-            return Circumstances(failure=f"{missing()[0]}, within {PROMISE_MS / 1000:g} s")
+            return Circumstances(failure=f"{missing()[0]}, within {NOMINATION_MS / 1000:g} s")
         problem = await self._target.kill_operator()
         if problem:
             return Circumstances(unfinished=f"not run: {problem}")
         self._recorder.record(OperatorKilled(self._recorder.now_ms()))
-        in_time = promises()
+        in_time = has_nominations()
         await self._target.operator_leads_again()
         if not in_time:
             return Circumstances(unfinished="the operator was killed too late: its nominations were bound")

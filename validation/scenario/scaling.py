@@ -104,11 +104,11 @@ class _Scaling:
         self._names: dict[str, list[str]] = {}
         """By the name of a workload, the workloads that replace it."""
 
-    def gpus(self, gpus: Decimal, what: str) -> Decimal:
+    def gpus(self, gpus: Decimal, subject: str) -> Decimal:
         """Return the amount on the site. Raises ValueError."""
         scaled = Fraction(gpus) * self._ratio
         if (scaled * 1000).denominator != 1:
-            raise ValueError(f"{what} would be {scaled} GPUs, which are no thousandths")
+            raise ValueError(f"{subject} would be {scaled} GPUs, which are no thousandths")
         return _decimal(scaled)
 
     def step(self, step: Step) -> Step:
@@ -135,12 +135,12 @@ class _Scaling:
 
     def _drain(self, drain: Drain) -> Drain:
         """The same part of the site, by the jobs that are there in place of the printed ones."""
-        return Drain(self._all(drain.nodes_of), self.gpus(drain.gpus, "what is drained"))
+        return Drain(self._all(drain.nodes_of), self.gpus(drain.gpus, "the drained amount"))
 
     def _refused(self, line: str) -> str:
         """The line with the quota scaled that must not be set."""
         *words, quota = line.split()
-        return " ".join([*words, f"{self.gpus(Decimal(quota), 'what is refused'):f}"])
+        return " ".join([*words, f"{self.gpus(Decimal(quota), 'subject is refused'):f}"])
 
     @staticmethod
     def _parts_of_a_gpu(line: str) -> tuple[str, bool] | None:

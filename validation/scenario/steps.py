@@ -108,7 +108,9 @@ class StepLoader:
             words = line.split()
             if words[:3] != ["muster", "project", "update"] or len(words) != 6 or words[4] != "-g":
                 where = (*place, "refused", number)
-                raise self.document.error(where, "what is refused is `muster project update NAME -g QUOTA`")
+                raise self.document.error(
+                    where, "a refused command must be `muster project update NAME -g QUOTA`"
+                )
             if words[3] not in quotas:
                 raise self.document.error((*place, "refused", number), f"unknown project `{words[3]}`")
         return tuple(step.refused)

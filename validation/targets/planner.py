@@ -121,8 +121,8 @@ class PlannerTarget:
     async def drain(self, pods: Sequence[PodSeen]) -> None:
         """Replace the pods by pending ones, as their controllers would, and decide."""
         uids = {pod.uid for pod in pods}
-        gone = [name for name, pod in self._seen.items() if pod.uid in uids]
-        self._snapshot, _ = replace_pods(self._snapshot, gone)
+        names = [name for name, pod in self._seen.items() if pod.uid in uids]
+        self._snapshot, _ = replace_pods(self._snapshot, names)
         self._settle()
 
     async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:

@@ -35,7 +35,7 @@ class ReadFailed(Exception):
     """The API server answers, and refuses. The message is one line."""
 
 
-class _Gone(Exception):
+class _Expired(Exception):
     """The version from which to watch is no longer known: the changes since then cannot be read."""
 
 
@@ -157,7 +157,7 @@ class Reader:
                     self._handlers.watched(self._kind, change, self._version)
                     change = ""
                 self._watch()
-            except _Gone:
+            except _Expired:
                 change = "relisted"
             except _Absent:
                 if len(self._paths) > 1:
@@ -211,7 +211,7 @@ class Reader:
         entry: Json = change["object"]
         if change["type"] == "ERROR":
             if entry.get("code") == HTTPStatus.GONE:
-                raise _Gone
+                raise _Expired
             raise _Lost(str(entry.get("message", "")))
         self._version = entry["metadata"]["resourceVersion"]
         if change["type"] == "BOOKMARK":
@@ -259,7 +259,7 @@ class Reader:
             self._lost = False
             return
         if status == HTTPStatus.GONE:
-            raise _Gone
+            raise _Expired
         if status == HTTPStatus.NOT_FOUND and (self._kind.optional or len(self._paths) > 1):
             raise _Absent
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND}:

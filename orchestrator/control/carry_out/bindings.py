@@ -168,7 +168,7 @@ class Bindings:
     def _task(self, one: PodBinding) -> Task:
         devices = devices_text(one.binding.devices)
         return Task(
-            what=f"bind {one.path} to {one.binding.node} devices [{devices}]",
+            subject=f"bind {one.path} to {one.binding.node} devices [{devices}]",
             call=lambda: self._send(one),
             is_due=lambda: self._is_wanted(one),
             refused=lambda: self._refused(one),
@@ -225,7 +225,7 @@ class Bindings:
 
         return replace(
             bind_task,
-            what=f"allocate the claims of {one.path} on {one.binding.node}",
+            subject=f"allocate the claims of {one.path} on {one.binding.node}",
             call=lambda: grants.write(one.pod, one.binding),
             done=written,
             over=lambda: None if is_written else bind_task.over(),
@@ -238,7 +238,7 @@ class Bindings:
             if one.reservations is not None:
                 one.annotations |= await self._reserve(one, one.reservations)
         except ClaimNotReady as error:
-            logger.info("%s: not begun: %s", task.what, error)
+            logger.info("%s: not begun: %s", task.subject, error)
             task.refused()
             task.put_off(str(error))
         else:

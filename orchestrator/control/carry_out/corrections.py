@@ -44,7 +44,7 @@ class Corrections:
             )
 
         return Task(
-            what=f"write devices [{text}] on {metadata.namespace}/{metadata.name}, as its kubelet gave them",
+            subject=f"write devices [{text}] on {metadata.namespace}/{metadata.name}, as its kubelet gave them",
             call=write,
             is_due=lambda: self._begun.get(metadata.uid) == text,
             refused=lambda: self._forget(metadata.uid),

@@ -27,7 +27,7 @@ from orchestrator.control.operator_config import DEFAULT_CONFIG, OperatorConfig
 from orchestrator.names import EVICTION_REASON_ANNOTATION
 from orchestrator.observe.device_reader import Miscounted
 from orchestrator.observe.grace_periods import grace_seconds
-from orchestrator.observe.nominations import bound_annotations, leaving_annotations
+from orchestrator.observe.nominations import bound_annotations, eviction_annotations
 from orchestrator.observe.pod_cache import PodCache
 from orchestrator.planner.model import Binding, Eviction
 from orchestrator.planner.placements import Placement
@@ -161,18 +161,21 @@ class Executor:
         `nominations` are all valid ones; others on pods are removed. Nominations are written before evictions: if the
         operator ends in between, the next leader reads them and gives the GPUs to the same workload.
         """
-        places = {place.pod: Placement(place.node, place.devices) for place in nominations}
+        placements = {place.pod: Placement(place.node, place.devices) for place in nominations}
         evicting = [eviction for eviction in evictions if eviction.pod in pods]
         gaining = _gaining(evicting, nominations)
         requests = [
             self._eviction(
-                pods[eviction.pod], eviction, places.get(eviction.pod), gaining.get(eviction.beneficiary, ())
+                pods[eviction.pod],
+                eviction,
+                placements.get(eviction.pod),
+                gaining.get(eviction.beneficiary, ()),
             )
             for eviction in evicting
         ]
         bound = [self._assume(pods[binding.pod], binding) for binding in bindings if binding.pod in pods]
         urgent = {uid for uids in gaining.values() for uid in uids}
-        self._nominations.begin(places, pods, urgent=urgent, except_for=self._pods.bindings)
+        self._nominations.begin(placements, pods, urgent=urgent, except_for=self._pods.bindings)
         for eviction, request in zip(evicting, requests, strict=True):
             others = gaining.get(eviction.beneficiary, ())
             self._requests.put(request, after=self._nominations.under_way(others))
@@ -213,7 +216,7 @@ class Executor:
             return
         self._requests.put(
             Task(
-                what=f"take the devices of claim {key} back",
+                subject=f"take the devices of claim {key} back",
                 call=call,
                 is_due=lambda: True,
                 refused=self._on_refused,
@@ -240,7 +243,7 @@ class Executor:
                 namespace=pod.metadata.namespace,
                 name=pod.metadata.name,
                 uid=uid,
-                annotations={EVICTION_REASON_ANNOTATION: eviction.message, **leaving_annotations(written)},
+                annotations={EVICTION_REASON_ANNOTATION: eviction.message, **eviction_annotations(written)},
                 grace_seconds=grace_seconds(pod, self._config.max_checkpoint_grace_seconds),
             )
 
@@ -255,7 +258,7 @@ class Executor:
             return self.is_evicting(uid)
 
         return Task(
-            what=f"evict {pod.metadata.namespace}/{pod.metadata.name}: {eviction.message}",
+            subject=f"evict {pod.metadata.namespace}/{pod.metadata.name}: {eviction.message}",
             call=send,
             is_due=is_due,
             refused=refused,
@@ -269,9 +272,9 @@ class Executor:
 def _gaining(evictions: Collection[Eviction], nominations: Iterable[Binding]) -> dict[str, list[str]]:
     """By workload with victims, its nominated pods, except those that are evicted themselves."""
     beneficiaries = {eviction.beneficiary for eviction in evictions}
-    leaving = {eviction.pod for eviction in evictions}
+    evicted_pods = {eviction.pod for eviction in evictions}
     gaining: dict[str, list[str]] = {}
     for nomination in nominations:
-        if nomination.workload in beneficiaries and nomination.pod not in leaving:
+        if nomination.workload in beneficiaries and nomination.pod not in evicted_pods:
             gaining.setdefault(nomination.workload, []).append(nomination.pod)
     return gaining

@@ -16,7 +16,7 @@ from orchestrator.cluster.transport import Transport
 from orchestrator.control.carry_out.requests import Requests, Task
 from orchestrator.names import SCHEDULER_NAME
 from orchestrator.observe.nominations import (
-    leaving_annotations,
+    eviction_annotations,
     nomination_of,
     shows_nomination,
     waiting_annotations,
@@ -82,7 +82,7 @@ class Nominations:
 
     def begin(
         self,
-        places: Mapping[str, Placement],
+        placements: Mapping[str, Placement],
         pods: Mapping[str, Pod],
         *,
         urgent: Container[str] = (),
@@ -92,13 +92,13 @@ class Nominations:
 
         Those that are urgent are written before anything else.
         """
-        for uid, place in places.items():
+        for uid, place in placements.items():
             if uid in pods and uid not in except_for and not self._is_written(uid, place):
                 self._write(pods[uid], place, urgent=uid in urgent)
-        set_first = [future for uid, future in self._under_way.items() if uid in places]
+        set_first = [future for uid, future in self._under_way.items() if uid in placements]
         assumed = self._pods.nominations
         for uid in [*self._shown, *(assumed.keys() - self._shown.keys())]:
-            ends = uid in pods and uid not in places and uid not in except_for
+            ends = uid in pods and uid not in placements and uid not in except_for
             if ends and not (uid in assumed and self._is_written(uid, None)):
                 self._write(pods[uid], None, urgent=False, after=set_first)
 
@@ -157,7 +157,7 @@ class Nominations:
 
         self._requests.put(
             Task(
-                what=f"nominate {pod.metadata.namespace}/{pod.metadata.name}: {_words(place)}",
+                subject=f"nominate {pod.metadata.namespace}/{pod.metadata.name}: {_words(place)}",
                 call=send,
                 is_due=lambda: uid in self._pods.nominations,
                 refused=lambda: (
@@ -173,12 +173,12 @@ class Nominations:
 
     async def _send(self, pod: Pod, place: Placement | None) -> None:
         metadata = pod.metadata
-        whom = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
+        pod_keys = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
         if pod.spec.node_name:
-            await annotate(self._transport, **whom, annotations=leaving_annotations(place))
+            await annotate(self._transport, **pod_keys, annotations=eviction_annotations(place))
         else:
             node = place.node if place else None
-            await nominate(self._transport, **whom, node=node, annotations=waiting_annotations(place))
+            await nominate(self._transport, **pod_keys, node=node, annotations=waiting_annotations(place))
 
 
 def _runs_on(pod: Pod) -> bool:

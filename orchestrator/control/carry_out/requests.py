@@ -48,7 +48,7 @@ class Task:
     - `over` at every end.
     """
 
-    what: str
+    subject: str
     call: Callable[[], Awaitable[None]]
     is_due: Callable[[], bool]
     refused: Callable[[], None]
@@ -176,7 +176,7 @@ class Requests:
             await self._sleep(_delay_seconds(1))
         except Exception:  # it may have been carried out, and the other requests wait for this worker
             self._on_failure("mistake")
-            logger.exception("%s: to be repeated after a mistake in muster", task.what)
+            logger.exception("%s: to be repeated after a mistake in muster", task.subject)
         return False
 
     async def _send(self, task: Task, attempt: int) -> bool:
@@ -189,7 +189,7 @@ class Requests:
             raise
         except EvictionBlocked as error:
             self._on_failure("budget")
-            logger.info("%s: %s", task.what, error)
+            logger.info("%s: %s", task.subject, error)
             task.refused()
             task.put_off(error.message)
         except Forbidden as error:
@@ -197,19 +197,19 @@ class Requests:
             if attempt < FORBIDDEN_ATTEMPTS:
                 _log_repeat(task, attempt, error)
                 return False
-            logger.warning("%s: refused %d times: %s", task.what, attempt, error)
+            logger.warning("%s: refused %d times: %s", task.subject, attempt, error)
             task.refused()
             task.unauthorized()
             task.denied(error.message)
         except ClusterError as error:
             overtaken = isinstance(error, NotFound | Conflict)
             self._on_failure("overtaken" if overtaken else "refused")
-            logger.log(logging.INFO if overtaken else logging.WARNING, "%s: refused: %s", task.what, error)
+            logger.log(logging.INFO if overtaken else logging.WARNING, "%s: refused: %s", task.subject, error)
             task.refused()
             if not overtaken:
                 task.denied(error.message)
         else:
-            logger.info("%s%s", task.what, f" (attempt {attempt})" if attempt > 1 else "")
+            logger.info("%s%s", task.subject, f" (attempt {attempt})" if attempt > 1 else "")
             task.done()
         return True
 
@@ -222,7 +222,9 @@ def keep(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> Non
 
 
 def _log_repeat(task: Task, attempt: int, error: ClusterError) -> None:
-    logger.log(logging.WARNING if attempt == 1 else logging.DEBUG, "%s: to be repeated: %s", task.what, error)
+    logger.log(
+        logging.WARNING if attempt == 1 else logging.DEBUG, "%s: to be repeated: %s", task.subject, error
+    )
 
 
 def _delay_seconds(attempt: int) -> float:

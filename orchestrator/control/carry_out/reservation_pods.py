@@ -88,7 +88,7 @@ class ReservationPods:
 
         self._requests.put(
             Task(
-                what=f"make {reservation.name} for a GPU of {reservation.node}",
+                subject=f"make {reservation.name} for a GPU of {reservation.node}",
                 call=create,
                 # once it was begun it may be there: it ends by its deletion alone
                 is_due=lambda: not reservation.uid,
@@ -114,7 +114,7 @@ class ReservationPods:
 
         self._requests.put(
             Task(
-                what=f"delete {reservation.name} of {reservation.node}, which has no users",
+                subject=f"delete {reservation.name} of {reservation.node}, which has no users",
                 call=delete,
                 is_due=lambda: reservation.name in self.by_name,
                 refused=refused,

@@ -126,7 +126,7 @@ class Reservations:
             if reservation.waiting and not reservation.uuid:
                 index = moved[reservation.node].get(reservation.index, reservation.index)
                 reservation.index = reservation.decided = index
-        places = {
+        placements = {
             uid: Placement(
                 place.node, tuple(sorted(moved[place.node].get(one, one) for one in place.devices))
             )
@@ -135,8 +135,8 @@ class Reservations:
         }
         for uid in self._attached.keys() & being_bound.keys():
             attached = self._attached[uid]
-            places[uid] = Placement(attached[0].node, tuple(sorted(one.index for one in attached)))
-        return places
+            placements[uid] = Placement(attached[0].node, tuple(sorted(one.index for one in attached)))
+        return placements
 
     def begin(self, pod: Pod, binding: Binding) -> bool:
         """Let the pod use the reservations of its GPUs, of which some have yet to be made.

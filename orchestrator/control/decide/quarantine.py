@@ -193,18 +193,20 @@ class Quarantine:
         if not keys:
             return snapshot
         out = [workload for workload in snapshot.workloads if _key(workload) in keys]
-        stay = [workload for workload in snapshot.workloads if _key(workload) not in keys]
+        remaining = [workload for workload in snapshot.workloads if _key(workload) not in keys]
         nodes = tuple(node for node in snapshot.nodes if _key(node) not in keys)
         if as_foreign:
             nodes = _with_foreign(nodes, out)
         else:
-            stay += [self._reduced_of(workload) for workload in out if any(pod.node for pod in workload.pods)]
-            stay.sort(key=lambda workload: workload.id)
+            remaining += [
+                self._reduced_of(workload) for workload in out if any(pod.node for pod in workload.pods)
+            ]
+            remaining.sort(key=lambda workload: workload.id)
         return replace(
             snapshot,
             nodes=nodes,
             projects=tuple(project for project in snapshot.projects if _key(project) not in keys),
-            workloads=tuple(stay),
+            workloads=tuple(remaining),
         )
 
     def _reduced_of(self, workload: Workload) -> Workload:

@@ -115,14 +115,14 @@ class RequeueHolds:
         pod, before = change.object, change.previous
         if not isinstance(pod, Pod):
             return
-        is_gone = change.type == "deleted"
-        if is_gone or _leaves(pod):
+        is_deleted = change.type == "deleted"
+        if is_deleted or _leaves(pod):
             is_ours = pod.spec.scheduler_name == SCHEDULER_NAME  # no successor is expected for any other pod
             if is_ours and (before is None or not _leaves(before)) and self._is_evicted(pod):
                 self._expected[pod.metadata.uid] = _Expected(
                     owner_uid(pod), _placeholder(pod, self._nomination_of(pod))
                 )
-            self._see_leaving(pod, is_gone=is_gone)
+            self._see_terminating(pod, is_deleted=is_deleted)
         elif change.type == "added":
             self._see_new(pod)
 
@@ -154,9 +154,9 @@ class RequeueHolds:
             self._inherited.pop(uid, None)
         if self._expected:
             bindings = (*decision.nominations, *decision.bindings)
-            places = {binding.pod: Placement(binding.node, binding.devices) for binding in bindings}
+            placements = {binding.pod: Placement(binding.node, binding.devices) for binding in bindings}
             for uid, expected in self._expected.items():
-                place = places.get(expected.placeholder.metadata.uid, places.get(uid))
+                place = placements.get(expected.placeholder.metadata.uid, placements.get(uid))
                 expected.placeholder = with_nomination(expected.placeholder, place)
 
     def _is_evicted(self, pod: Pod) -> bool:
@@ -166,11 +166,11 @@ class RequeueHolds:
             or self._is_evicting(pod.metadata.uid)
         )
 
-    def _see_leaving(self, pod: Pod, *, is_gone: bool) -> None:
+    def _see_terminating(self, pod: Pod, *, is_deleted: bool) -> None:
         uid = pod.metadata.uid
         if pod.status.phase == "Succeeded":
             self._expected.pop(uid, None)
-        elif uid in self._expected and (is_gone or pod.status.phase == "Failed"):
+        elif uid in self._expected and (is_deleted or pod.status.phase == "Failed"):
             expected = self._expected[uid]
             expected.until = expected.until or self._clock() + PATIENCE_SECONDS
 

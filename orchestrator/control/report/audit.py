@@ -169,7 +169,7 @@ class Audit:
             await self._background.run()
         finally:
             if self._unwritten or self._recalled:
-                await self._write_before_leaving()
+                await self._write_before_exit()
 
     async def write(self) -> bool:
         """Write down all that is not yet written; False when some of it has to be tried again."""
@@ -204,7 +204,7 @@ class Audit:
             self._recalled.pop()
         return True
 
-    async def _write_before_leaving(self) -> None:
+    async def _write_before_exit(self) -> None:
         try:
             async with asyncio.timeout(PARTING_SECONDS):
                 await self.write()

@@ -104,10 +104,10 @@ class SkippedRecord:
             logger.warning("skipped: %s", entry)
         if len(new) > MAX_LOGGED:
             logger.warning("skipped: %d objects more", len(new) - MAX_LOGGED)
-        gone = len(self._since) + len(new) - len(there)
-        if gone:
-            logger.info("%d objects are counted with again that were skipped", gone)
-        if new or gone or len(left_over) != self._record.left_over or self._is_first:
+        readable_again = len(self._since) + len(new) - len(there)
+        if readable_again:
+            logger.info("%d objects are counted with again that were skipped", readable_again)
+        if new or readable_again or len(left_over) != self._record.left_over or self._is_first:
             self._is_first = False
             self._since = {entry: self._since.get(entry, at) for entry in there}
             self._record = Record(

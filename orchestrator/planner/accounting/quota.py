@@ -34,7 +34,7 @@ def _excess(
     projects: Mapping[str, tuple[str | None, int | None]],
     capacity: int,
     written: Callable[[int], str],
-    what: str,
+    subject: str,
 ) -> str | None:
     totals: dict[str | None, int] = {}
     for name in sorted(projects):
@@ -47,12 +47,12 @@ def _excess(
         quota = projects[parent][1]
         if quota is not None and totals[parent] > quota:
             return (
-                f"the quotas of the projects in {parent} add up to {written(totals[parent])} {what}, "
+                f"the quotas of the projects in {parent} add up to {written(totals[parent])} {subject}, "
                 f"{parent} itself has {written(quota)}"
             )
     top = totals.get(None, 0)
     if top > capacity:
-        return f"the quotas add up to {written(top)} {what}, the cluster has {written(capacity)}"
+        return f"the quotas add up to {written(top)} {subject}, the cluster has {written(capacity)}"
     return None
 
 

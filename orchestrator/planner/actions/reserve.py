@@ -67,7 +67,7 @@ def reserve(session: Session) -> None:
     """Reserve nodes for starving workloads that are entitled to their request, in priority order, at most four in
     all.
     """
-    if not starving_since_us(session, _NOBODY):
+    if not starving_since_us(session, _NO_WORKLOAD):
         return
     starving = [workload for workload in session.pending() if _is_starving(session, workload)]
     queue = session.priority_queue(starving)
@@ -332,4 +332,4 @@ def _backfilled_inside(session: Session, workload: Workload) -> Iterator[Victim]
     yield from sorted(on_loan, key=lambda victim: victim_order(victim, gpu_ns_since_start(victim, now_us)))
 
 
-_NOBODY = Workload("", "", "", 0, preemptible=True, created_at_us=0, pods=())
+_NO_WORKLOAD = Workload("", "", "", 0, preemptible=True, created_at_us=0, pods=())

@@ -34,7 +34,7 @@ from orchestrator.names import (
 )
 from orchestrator.observe.nominations import (
     bound_annotations,
-    leaving_annotations,
+    eviction_annotations,
     nomination_of,
     waiting_annotations,
 )
@@ -121,7 +121,7 @@ async def test_the_place_of_a_successor_is_read_off_a_pod_that_was_evicted_and_o
 
             await until(lambda: pods.objects and find("evicted").status.phase == "Running")
             await until(lambda: find("deleted").status.phase == "Running")
-            said = {EVICTION_REASON_ANNOTATION: "why", **leaving_annotations(place)}
+            said = {EVICTION_REASON_ANNOTATION: "why", **eviction_annotations(place)}
             text = {key: value for key, value in said.items() if value is not None}
             await transport.patch(PODS.path("default", "deleted"), {"metadata": {"annotations": text}})
             await transport.delete(PODS.path("default", "deleted"))

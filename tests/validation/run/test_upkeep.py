@@ -135,7 +135,7 @@ def test_who_keeps_to_the_rules_passes(path: Path, tmp_path: Path) -> None:
         ),
         (DRAINED, CannotDrain, ("drain", "ERROR", "node n2 was not cordoned within 60 s")),
         (RESTARTED, PromisesNothing, ("reclaim", "FAIL", "no pod is nominated to its GPUs, within 30 s")),
-        (RESTARTED, ForgetsItsPromises, ("invariant/nominations-last", "FAIL", "and n1 was promised to it")),
+        (RESTARTED, ForgetsItsPromises, ("invariant/nominations-last", "FAIL", "and was nominated to n1")),
         (
             RESTARTED,
             EvictsAgain,

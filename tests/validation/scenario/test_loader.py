@@ -324,12 +324,12 @@ def test_a_job_that_had_its_time_asks_for_nothing_and_stays_until_it_is_deleted(
     [
         ("muster project update q -g 9", ""),
         ("muster project update x -g 9", "unknown project `x`"),
-        ("muster project create x -g 9", "what is refused is `muster project update NAME -g QUOTA`"),
+        ("muster project create x -g 9", "a refused command must be `muster project update NAME -g QUOTA`"),
         (
             "muster project update q -g 9 --limit 10",
-            "what is refused is `muster project update NAME -g QUOTA`",
+            "a refused command must be `muster project update NAME -g QUOTA`",
         ),
-        ("muster delete a -p p", "what is refused is `muster project update NAME -g QUOTA`"),
+        ("muster delete a -p p", "a refused command must be `muster project update NAME -g QUOTA`"),
     ],
 )
 def test_what_is_refused_is_a_quota_of_a_project_that_there_is(

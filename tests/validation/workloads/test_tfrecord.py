@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from validation.workloads.resnet50 import jpeg
 from validation.workloads.resnet50.generate import Shape, main, prepare, shard_parts
-from validation.workloads.resnet50.tfrecord import Piece, crc32c, example_head, record
+from validation.workloads.resnet50.tfrecord import Segment, crc32c, example_head, record
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_crc32c(data: bytes, crc: int) -> None:
 @settings(deadline=None, max_examples=50)
 @given(st.binary(max_size=80), st.lists(st.binary(max_size=80), max_size=4))
 def test_the_checksum_of_pieces_is_that_of_the_whole(head: bytes, parts: list[bytes]) -> None:
-    written = b"".join(record(head, [Piece(part) for part in parts]))
+    written = b"".join(record(head, [Segment(part) for part in parts]))
     assert written == b"".join(record(head + b"".join(parts)))
 
 

@@ -56,7 +56,7 @@ def _has_none(status: int, answer: Json) -> bool:
     return status == OK and not (at(answer, "status", "allocation") and at(answer, "status", "reservedFor"))
 
 
-def _goes_on(status: int, answer: Json) -> bool:
+def _still_runs(status: int, answer: Json) -> bool:
     """Whether the pod has not ended."""
     return status == OK and at(answer, "status", "phase") not in ENDED
 
@@ -140,9 +140,9 @@ def _device(claim: Json, pod: Json, uid: object) -> str:
         return f"{len(results)} devices were allocated to {CLAIM} while {POD} was there, not 1"
     node = at(pod, "spec", "nodeName")
     if (results[0].get("driver"), results[0].get("request")) != (DEVICE_CLASS, "gpu"):
-        return f"what was allocated to {CLAIM} is no device of {DEVICE_CLASS}"
+        return f"the allocation of {CLAIM} is no device of {DEVICE_CLASS}"
     if not node or results[0].get("pool") != node:
-        return f"what was allocated to {CLAIM} is not of the node of {POD}"
+        return f"the allocation of {CLAIM} is not on the node of {POD}"
     users = [
         (one.get("resource"), one.get("name"), one.get("uid"))
         for one in objects(at(claim, "status", "reservedFor"))
@@ -177,7 +177,7 @@ CHECK: Final = ApiCheck(
         Request("POST", CLAIMS, claim_of(CLAIM)),
         Request("POST", _PODS, _pod()),
         Request("GET", f"{CLAIMS}/{CLAIM}", is_early=_has_none, within_ms=ALLOCATED_MS),
-        Request("GET", f"{_PODS}/{POD}", is_early=_goes_on, within_ms=ENDED_MS),
+        Request("GET", f"{_PODS}/{POD}", is_early=_still_runs, within_ms=ENDED_MS),
         *(Request("GET", f"{_PODS}/{POD}/log?container={name}", lines=LINES) for name in IMAGES),
     ),
     _judge,

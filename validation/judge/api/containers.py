@@ -130,7 +130,7 @@ def _wrong_content(answer: AnswerSeen, written: AnswerSeen, earlier: Sequence[Ev
         return ""
     pods = [event for event in earlier if isinstance(event, PodSeen) and event.pod == content]
     if writer not in [(pod.project, pod.workload) for pod in pods]:
-        return f"what {workload} reads is no pod of {writer[1]}"
+        return f"{workload} reads a text that names no pod of {writer[1]}"
     present = [pod for pod in state.by_workload().get(writer, []) if pod.pod == content]
     if kind == REUSED:
         return f"{writer[1]} is not deleted" if present else ""
@@ -185,7 +185,7 @@ def _judge_log(answer: AnswerSeen, during: Sequence[Event]) -> Judgement:
     if not first:
         return Judgement(Verdict.INCONCLUSIVE, "the job has printed no line")
     if printed[: len(first)] != first or printed[:-1] != last[: len(printed) - 1]:
-        return Judgement(Verdict.FAIL, f"`{answer.line}` does not print what the kubelet has of the log")
+        return Judgement(Verdict.FAIL, f"`{answer.line}` prints another log than the kubelet has")
     return Judgement(Verdict.PASS)
 
 

@@ -272,9 +272,9 @@ def judge_equality(hosts: Mapping[str, HostGpus], golden: HostGpus | None = None
         [(name, host.driver) for name, host in sorted(hosts.items())],
         None if golden is None else golden.driver,
     )
-    for what, read in facts.items():
+    for subject, read in facts.items():
         values = [(place, read(gpu)) for place, gpu in all_gpus(hosts)]
-        wrong += _odd(what, values, read(golden.gpus[0]) if golden is not None and golden.gpus else None)
+        wrong += _odd(subject, values, read(golden.gpus[0]) if golden is not None and golden.gpus else None)
     return of_faults(wrong)
 
 
@@ -291,8 +291,8 @@ def judge_memory_errors(hosts: Mapping[str, HostGpus]) -> Judgement:
         for place, gpu in gpus
         if gpu.uncorrected_errors
     ]
-    for what, read in _MEMORY_FLAGS.items():
-        wrong += [needs(f"{place}: {what}", Repair.RESET) for place, gpu in gpus if read(gpu)]
+    for subject, read in _MEMORY_FLAGS.items():
+        wrong += [needs(f"{place}: {subject}", Repair.RESET) for place, gpu in gpus if read(gpu)]
     if wrong:
         return of_faults(wrong)
     unknown = [place for place, gpu in gpus if not gpu.ecc_enabled or gpu.uncorrected_errors is None]
@@ -354,13 +354,13 @@ def judge_pcie(
         if not gpu.is_idle
     ]
     if wrong:
-        faults = [needs(what, Repair.REPLACE_HOST_PART) for what in dict.fromkeys(wrong)]
+        faults = [needs(subject, Repair.REPLACE_HOST_PART) for subject in dict.fromkeys(wrong)]
         return of_faults(faults)
-    places = [place for place, gpu in slow if gpu.uuid not in proven]
-    if places:
+    slow_gpus = [place for place, gpu in slow if gpu.uuid not in proven]
+    if slow_gpus:
         return Judgement(
             Verdict.INCONCLUSIVE,
-            f"idle, so its link may rest: {some(places)}; --host-test nccl puts a load on it",
+            f"idle, so its link may rest: {some(slow_gpus)}; --host-test nccl puts a load on it",
         )
     return Judgement(Verdict.PASS)
 
@@ -369,8 +369,8 @@ def judge_nccl(run: NcclRun, thresholds: Iterable[Threshold], *, metric: str, fa
     """Whether the run reached the bus bandwidth for its GPUs, at the size of the threshold and not on the average."""
     wrong = [row for row in run.rows if row.wrong]
     if wrong:
-        what = f"{wrong[0].wrong} wrong values at {wrong[0].size_bytes} bytes"
-        return Judgement(Verdict.FAIL, needs(what, Repair.SUPPORT))
+        subject = f"{wrong[0].wrong} wrong values at {wrong[0].size_bytes} bytes"
+        return Judgement(Verdict.FAIL, needs(subject, Repair.SUPPORT))
     if not run.is_whole:
         return Judgement(Verdict.ERROR, f"{run.test or 'the run'} did not come to its end")
     threshold = find_threshold(thresholds, metric, run.devices, fabric)
@@ -514,12 +514,12 @@ def _is_inside(addresses: Sequence[str], network: str) -> bool:
     return any(ip_address(address) in around for address in addresses)
 
 
-def _odd(what: str, values: Sequence[tuple[str, object]], expected: object) -> list[str]:
+def _odd(subject: str, values: Sequence[tuple[str, object]], expected: object) -> list[str]:
     """Return the values that differ from the expected one; without `expected`, from the most frequent one."""
     if not values:
         return []
     usual = Counter(value for _, value in values).most_common(1)[0][0] if expected is None else expected
-    return [f"{place}: {what} is {value}, not {usual}" for place, value in values if value != usual]
+    return [f"{place}: {subject} is {value}, not {usual}" for place, value in values if value != usual]
 
 
 def _nothing() -> Judgement:

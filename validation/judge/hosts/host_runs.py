@@ -28,10 +28,10 @@ def judge_boots(boots: Mapping[str, Sequence[str]], *, is_needed: bool) -> list[
     return []
 
 
-def judge_duration(ran_ms: Mapping[str, int], what: str, *, least_ms: int) -> list[Judgement]:
+def judge_duration(ran_ms: Mapping[str, int], subject: str, *, least_ms: int) -> list[Judgement]:
     """Return FAIL if a load ended before its time on a host, also if the load itself reported success."""
     early = [
-        f"{name}: {what} ended after {ran // 1000} of {least_ms // 1000} s"
+        f"{name}: {subject} ended after {ran // 1000} of {least_ms // 1000} s"
         for name, ran in sorted(ran_ms.items())
         if ran < least_ms
     ]

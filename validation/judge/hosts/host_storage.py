@@ -67,7 +67,7 @@ def judge_written(
             wrong.append(f"{directory}: two hosts call themselves by the same name")
         for name, of_host in sorted(read.items()):
             wrong += [
-                f"{name} does not read in {directory} what {writer} wrote"
+                f"{name} does not read the file of {writer} in {directory}"
                 for host, writer in sorted(writers.items())
                 if host not in of_host.get(directory, ())
             ]

@@ -89,12 +89,12 @@ def differences(expected: Expectation, actual: Actual) -> list[str]:
     if actual.others:
         lines.append(f"GPUs are held by pods that are not of the scenario: {', '.join(actual.others)}")
     for group in expected.same_gpu:
-        places = {actual.devices.get(name, ()) for name in group}
-        if len(places) != 1 or len(next(iter(places))) != 1:
-            places_text = ", ".join(
+        device_sets = {actual.devices.get(name, ()) for name in group}
+        if len(device_sets) != 1 or len(next(iter(device_sets))) != 1:
+            devices_text = ", ".join(
                 f"{name} on {' '.join(actual.devices.get(name, ())) or 'none'}" for name in group
             )
-            lines.append(f"same GPU: {places_text}")
+            lines.append(f"same GPU: {devices_text}")
     unsettled = [name for name in actual.unsettled if name not in expected.ended_jobs]
     if not lines and unsettled:
         lines.append(f"not settled: {', '.join(unsettled)}")
@@ -142,12 +142,12 @@ def _allocation(expected: Mapping[str, int], actual: Mapping[str, int]) -> list[
     ]
 
 
-def _names(what: str, expected: Sequence[str], actual: Sequence[str]) -> list[str]:
+def _names(subject: str, expected: Sequence[str], actual: Sequence[str]) -> list[str]:
     missing = sorted(set(expected) - set(actual))
-    surplus = sorted(set(actual) - set(expected))
+    unexpected = sorted(set(actual) - set(expected))
     lines = []
     if missing:
-        lines.append(f"not {what} but should be: {', '.join(missing)}")
-    if surplus:
-        lines.append(f"{what} but should not be: {', '.join(surplus)}")
+        lines.append(f"not {subject} but should be: {', '.join(missing)}")
+    if unexpected:
+        lines.append(f"{subject} but should not be: {', '.join(unexpected)}")
     return lines

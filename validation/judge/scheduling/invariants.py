@@ -24,9 +24,9 @@ from validation.judge.scheduling.limits import (
 )
 from validation.judge.scheduling.upkeep import (
     cordoned_node,
+    nominated_pods,
     nominations_last,
     placed_beside_cordoned,
-    promised_pods,
 )
 from validation.judge.scheduling.witnesses import (
     confirmed_pods,
@@ -269,13 +269,13 @@ def _gangs(history: History) -> int:
 def _departed(history: History) -> int:
     """Return the number of pods that held GPUs and were deleted."""
     held: set[str] = set()
-    gone: set[str] = set()
+    deleted: set[str] = set()
     for event in history.events:
         if isinstance(event, PodSeen) and event.change == "deleted" and event.t_ms >= history.since_ms:
-            gone |= {event.uid} & held
+            deleted |= {event.uid} & held
         elif isinstance(event, PodSeen) and event.holds and event.gpu_milli:
             held.add(event.uid)
-    return len(gone)
+    return len(deleted)
 
 
 def _announced(history: History) -> list[PodSeen]:
@@ -316,5 +316,5 @@ SUBJECTS: dict[str, tuple[str, Callable[[History], int]]] = {
     "interactive-time-limit": ("interactive pod ran until its limit", runs_to_their_limit),
     "node-affinity": ("pod of a project that is limited to nodes was placed", limited_to_nodes),
     "cordoned-node": ("pod was placed while a node was cordoned", placed_beside_cordoned),
-    "nominations-last": ("pod was nominated when the operator was killed", promised_pods),
+    "nominations-last": ("pod was nominated when the operator was killed", nominated_pods),
 }

@@ -71,7 +71,7 @@ def interactive_time_limit(history: History) -> list[Violation]:
         if run.due_ms is not None and run.due_ms < until_ms and until_ms >= history.since_ms:
             message = (
                 f"pod {run.pod.project}/{run.pod.pod} ran for more than {seconds(LATE_MS)} longer than the "
-                f"{seconds(run.limit_ms)} that interactive work of {run.pod.project} may"
+                f"{seconds(run.limit_ms)} that interactive jobs of {run.pod.project} may"
             )
             violations.append(Violation(max(run.due_ms, history.since_ms), message))
     return violations

@@ -158,7 +158,7 @@ def _lend(
     """Give free GPUs to borrowers until nothing more fits; `allocated` is brought up to date."""
     limits = {project.name: project.limit_milli for project in projects}
     queues = {name: [_units(demand) for demand in queue] for name, queue in borrowers.items()}
-    lent: list[Demand] = []
+    started: list[Demand] = []
     while True:
         free = capacity_milli - sum(allocated.values())
         candidates: list[tuple[Fraction, str, list[Demand]]] = []
@@ -170,11 +170,11 @@ def _lend(
                 after = allocated[name] + _size(fitting[0])
                 candidates.append((_relative_allocation(after, share[name]), name, fitting))
         if not candidates:
-            return lent
+            return started
         _, name, units = min(candidates, key=lambda candidate: candidate[:2])
         unit = units.pop(0)
         allocated[name] += _size(unit)
-        lent.append(unit)
+        started.append(unit)
 
 
 def _relative_allocation(allocated_milli: int, share: Fraction) -> Fraction:

@@ -37,7 +37,7 @@ def _placed(history: History) -> Iterator[tuple[PodSeen, State]]:
 class _Takeover:
     """The nominations and evictions of a killed operator, until a command of the scenario changes the demand."""
 
-    promised: dict[str, str] = field(default_factory=dict)
+    nominated: dict[str, str] = field(default_factory=dict)
     """By uid of a pod without a node, the node to which it is nominated."""
     evicted: frozenset[Workload] = frozenset()
     holding: frozenset[str] = frozenset()
@@ -49,32 +49,30 @@ def nominations_last(history: History) -> list[Violation]:
     for it.
     """
     violations = []
-    for pod, promise, again in _after_takeovers(history):
+    for pod, node, again in _after_takeovers(history):
         if again:
             message = (
                 f"workload {pod.workload} of {pod.project} was evicted again after the operator was killed"
             )
         elif pod.change == "deleted":
-            message = f"pod {pod.project}/{pod.pod} went, and did not get its promised place on {promise}"
+            message = f"pod {pod.project}/{pod.pod} was deleted before it got its nominated GPUs on {node}"
         else:
-            message = (
-                f"pod {pod.project}/{pod.pod} was placed on {pod.node}, and {promise} was promised to it"
-            )
-        if again or pod.change == "deleted" or pod.node != promise:
+            message = f"pod {pod.project}/{pod.pod} was placed on {pod.node}, and was nominated to {node}"
+        if again or pod.change == "deleted" or pod.node != node:
             violations.append(Violation(pod.t_ms, message))
     return violations
 
 
-def promised_pods(history: History) -> int:
+def nominated_pods(history: History) -> int:
     """Return the number of pods with a nomination at the time when the operator was killed."""
     return sum(
-        len(promised(state))
+        len(nominated_nodes(state))
         for event, state in replay(history.events)
         if isinstance(event, OperatorKilled) and event.t_ms >= history.since_ms
     )
 
 
-def promised(state: State) -> dict[str, str]:
+def nominated_nodes(state: State) -> dict[str, str]:
     """Return the nominated node of each pod that has no node yet, by uid."""
     return {uid: pod.nominated_node for uid, pod in state.pods.items() if pod.nominated_node and not pod.node}
 
@@ -94,7 +92,7 @@ def _after_takeovers(history: History) -> Iterator[tuple[PodSeen, str, bool]]:
             takeover, announced = None, {}
         elif isinstance(event, OperatorKilled):
             holding = frozenset(pod.uid for pod in state.holding())
-            takeover = _Takeover(promised(state), frozenset(announced.values()), holding)
+            takeover = _Takeover(nominated_nodes(state), frozenset(announced.values()), holding)
         elif isinstance(event, PodSeen):
             key = (event.project, event.workload)
             if event.eviction is not None and event.uid not in known:
@@ -102,6 +100,6 @@ def _after_takeovers(history: History) -> Iterator[tuple[PodSeen, str, bool]]:
                 announced[event.uid] = key
                 if takeover is not None and key in takeover.evicted and event.uid not in takeover.holding:
                     yield event, "", True
-            went = event.change == "deleted" and key not in state.deleted
-            if takeover is not None and event.uid in takeover.promised and (event.holds or went):
-                yield event, takeover.promised.pop(event.uid), False
+            was_deleted = event.change == "deleted" and key not in state.deleted
+            if takeover is not None and event.uid in takeover.nominated and (event.holds or was_deleted):
+                yield event, takeover.nominated.pop(event.uid), False

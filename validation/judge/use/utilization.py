@@ -218,8 +218,10 @@ def judge_utilization(use: Utilization, standard: Standard) -> Judgement:
     window_ms = use.until_ms - use.from_ms
     silent = [gpu.name for gpu in use.gpus if not gpu.samples]
     if not use.gpus or silent:
-        what = f"no sample of {_names(silent)}" if silent else "no GPU was held, so there is nothing to judge"
-        return Judgement(Verdict.ERROR, what)
+        subject = (
+            f"no sample of {_names(silent)}" if silent else "no GPU was held, so there is nothing to judge"
+        )
+        return Judgement(Verdict.ERROR, subject)
     failure = _failure(use, standard, window_ms)
     if failure:
         return Judgement(Verdict.FAIL, failure)

@@ -52,7 +52,7 @@ def compare(events: Sequence[Event], answer: AnswerSeen, state: State, rows: Seq
                 judged += 1
                 yield from _point(project, row, held, start_ms, end_ms)
         if not judged:
-            yield f"{project}: what it held over time is not shown"
+            yield f"{project}: the GPUs that it held over time are not shown"
 
 
 def _made(events: Sequence[Event]) -> dict[str, int]:

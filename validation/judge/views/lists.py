@@ -101,14 +101,14 @@ def judge_answer(answer: AnswerSeen, timeline: Timeline, window: Window) -> tupl
     view = view_of(answer.view)
     rows = rows_of(view, answer.output)
     if rows is None:
-        what = "object" if view.is_one else "list of objects"
-        return Judgement(Verdict.FAIL, f"`{answer.line}` printed no {what}"), ()
+        subject = "object" if view.is_one else "list of objects"
+        return Judgement(Verdict.FAIL, f"`{answer.line}` printed no {subject}"), ()
     differences = _least_differences(view, answer, rows, timeline, window)
     if not differences:
         return Judgement(Verdict.PASS), ()
     more = len(differences) - MAX_DIFFERENCES
     said = [*differences[:MAX_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])]
-    return Judgement(Verdict.FAIL, f"`{answer.line}` shows what is not so"), said
+    return Judgement(Verdict.FAIL, f"`{answer.line}` differs from the state of the cluster"), said
 
 
 def rows_of(view: View, output: str) -> list[Row] | None:
@@ -193,7 +193,7 @@ def _one_job(state: State, rows: Sequence[Row], key: Key) -> Iterator[str]:
     members = state.by_workload().get(key, [])
     shown = [(text(row, "project"), text(row, "name")) for row in rows]
     if shown != [key]:
-        yield f"{spell(key)} is not what is shown"
+        yield f"the answer does not show {spell(key)}"
     elif not members and key not in state.expected:
         yield f"there is no job {spell(key)}"
     else:
@@ -352,7 +352,7 @@ def _milliseconds(duration: object) -> int | None:
     return (hours * 3600 + minutes * 60 + seconds) * 1000
 
 
-def _somebody(user: object) -> object:
+def _has_user(user: object) -> object:
     return "somebody" if isinstance(user, str) and user else None
 
 
@@ -388,7 +388,7 @@ VIEWS: Final[Mapping[str, View]] = {
             **dict.fromkeys(("project", "name", "status", "gpus", "gpusAllocated"), scalar),
             **dict.fromkeys(("type", "durationSeconds"), scalar),
             "nodes": texts,
-            "user": _somebody,
+            "user": _has_user,
             "instances": _instances,
         },
         project="project",

@@ -167,7 +167,7 @@ def _waiting(state: State, jobs: _Jobs, rows: Sequence[Row], at: Row) -> Iterato
             continue
         yield from gpus_are(key, row, "GPUs", jobs.requested_milli(key))
         if text(row, "WAITS BECAUSE") in ("", UNMEASURED):
-            yield f"{spell(key)}: it is not said why it waits"
+            yield f"{spell(key)}: the reason why it is pending is missing"
         submitted_us = min(pod.submitted_us for pod in jobs.members[key])
         waits = now - submitted_us // 1_000_000 if isinstance(now, int) else None
         if waits is None or not _is_about(text(row, "AGE"), waits):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from validation.workloads.resnet50 import jpeg
-from validation.workloads.resnet50.tfrecord import Piece, example_head, record
+from validation.workloads.resnet50.tfrecord import Segment, example_head, record
 
 CLASSES: Final = 1000
 NOISE_BYTES: Final = 32_768
@@ -43,8 +43,8 @@ class Shape:
 class Material:
     """The components of records: comments of noise, and images without their first marker."""
 
-    noise: Sequence[Piece]
-    images: Sequence[Piece]
+    noise: Sequence[Segment]
+    images: Sequence[Segment]
 
 
 def prepare(shape: Shape, images: int = 64) -> Material:
@@ -53,12 +53,12 @@ def prepare(shape: Shape, images: int = 64) -> Material:
     """
     source = random.Random(shape.seed)  # noqa: S311 - not for secrets
     size = min(NOISE_BYTES, max(1, shape.record_bytes // 16))
-    noise = [Piece(jpeg.comment_head(size) + source.randbytes(size)) for _ in range(4)]
+    noise = [Segment(jpeg.comment_head(size) + source.randbytes(size)) for _ in range(4)]
     blocks = 3 * -(-shape.width // 8) * -(-shape.height // 8)
     # About 10 bits a coefficient; half of the record is the image, half the noise in its comments.
     details = max(1, min(24, (shape.record_bytes // 2) * 8 // blocks // 10))
     count = min(images, shape.classes)
-    return Material(noise, [Piece(_image(shape, number, details, source)) for number in range(count)])
+    return Material(noise, [Segment(_image(shape, number, details, source)) for number in range(count)])
 
 
 def shard_parts(shape: Shape, number: int, material: Material) -> Iterator[bytes]:
@@ -70,9 +70,9 @@ def shard_parts(shape: Shape, number: int, material: Material) -> Iterator[bytes
         least, size = len(image.data), len(material.noise[0].data)
         target = int(shape.record_bytes * source.uniform(0.6, 1.4))
         comments = [source.choice(material.noise) for _ in range(max(0, round((target - least) / size)))]
-        pieces = [*comments, image]
+        segments = [*comments, image]
         name = f"muster_{number:05d}_{place:05d}.JPEG"
-        yield from record(_head(shape, name, label, source.randbytes(_MARK_BYTES), pieces), pieces)
+        yield from record(_head(shape, name, label, source.randbytes(_MARK_BYTES), segments), segments)
 
 
 def write_shard(number: int, *, shape: Shape, directory: Path, material: Material) -> int:
@@ -116,7 +116,7 @@ def _image(shape: Shape, number: int, details: int, source: random.Random) -> by
     return jpeg.body(shape.width, shape.height, colour, details, source)
 
 
-def _head(shape: Shape, name: str, label: int, mark: bytes, pieces: Sequence[Piece]) -> bytes:
+def _head(shape: Shape, name: str, label: int, mark: bytes, segments: Sequence[Segment]) -> bytes:
     """Return the bytes before the rest of the image: all features but the image, and the image's unique beginning."""
     start = jpeg.head() + jpeg.comment_head(len(mark)) + mark
     features: dict[str, int | bytes] = {
@@ -126,7 +126,7 @@ def _head(shape: Shape, name: str, label: int, mark: bytes, pieces: Sequence[Pie
         "image/height": shape.height,
         "image/width": shape.width,
     }
-    size = len(start) + sum(len(piece.data) for piece in pieces)
+    size = len(start) + sum(len(segment.data) for segment in segments)
     return example_head(features, "image/encoded", size) + start
 
 

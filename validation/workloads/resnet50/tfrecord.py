@@ -36,7 +36,7 @@ def crc32c(data: bytes) -> int:
     return value ^ 0xFFFFFFFF
 
 
-class Piece:
+class Segment:
     """Bytes with their checksum, worked out once."""
 
     __slots__ = ("_shift", "crc", "data")
@@ -58,17 +58,17 @@ class Piece:
         )
 
 
-def record(head: bytes, pieces: Sequence[Piece] = ()) -> list[bytes]:
+def record(head: bytes, segments: Sequence[Segment] = ()) -> list[bytes]:
     """Return the parts of a record with the data `head` and the blocks, in the order in which they are written."""
     crc = crc32c(head)
-    for piece in pieces:
-        crc = piece.crc_after(crc)
-    length = struct.pack("<Q", len(head) + sum(len(piece.data) for piece in pieces))
+    for segment in segments:
+        crc = segment.crc_after(crc)
+    length = struct.pack("<Q", len(head) + sum(len(segment.data) for segment in segments))
     return [
         length,
         struct.pack("<I", _masked(crc32c(length))),
         head,
-        *(piece.data for piece in pieces),
+        *(segment.data for segment in segments),
         struct.pack("<I", _masked(crc)),
     ]
 

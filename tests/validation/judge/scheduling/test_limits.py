@@ -28,7 +28,7 @@ def subjects(name: str, *events: Event, end_ms: int = 60_000, since_ms: int = 0)
 
 
 def test_interactive_work_that_runs_on_is_seen() -> None:
-    message = "pod p/n-0 ran for more than 20.0 s longer than the 15.0 s that interactive work of p may"
+    message = "pod p/n-0 ran for more than 20.0 s longer than the 15.0 s that interactive jobs of p may"
     assert violations("interactive-time-limit", LIMITED, NOTEBOOK) == [message]
     assert violations("interactive-time-limit", LIMITED, NOTEBOOK, leaving(NOTEBOOK, LATE + 1)) == [message]
 

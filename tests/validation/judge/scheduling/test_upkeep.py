@@ -62,8 +62,8 @@ def test_a_pod_vanishes_only_if_it_was_not_drained() -> None:
 @pytest.mark.parametrize(
     ("events", "message"),
     [
-        ([pod(12_000, "w", node="n1")], "pod p/w-0 was placed on n1, and n2 was promised to it"),
-        ([gone(WAITS, 12_000)], "pod p/w-0 went, and did not get its promised place on n2"),
+        ([pod(12_000, "w", node="n1")], "pod p/w-0 was placed on n1, and was nominated to n2"),
+        ([gone(WAITS, 12_000)], "pod p/w-0 was deleted before it got its nominated GPUs on n2"),
         ([AGAIN, evicted(AGAIN, 21_000)], "workload v of p was evicted again after the operator was killed"),
     ],
     ids=["elsewhere", "gone", "again"],

@@ -88,7 +88,7 @@ def test_a_page_that_is_a_little_late_passes() -> None:
         (point("team-b", 60, "2"), 'team-b: GPUs ALLOCATED is "2" for 60 s, not 1'),
         (point("team-b", 120, "0"), 'team-b: GPUs ALLOCATED is "0" for 30 s, not 2'),
         (point("team-b", 120, None), "team-b: GPUs ALLOCATED is"),
-        (without(of="point", project="team-b"), "team-b: what it held over time is not shown"),
+        (without(of="point", project="team-b"), "team-b: the GPUs that it held over time are not shown"),
         (changed("point", "team-b", at="x"), 'team-b: a point is at "x"'),
         (without(of="summary", project="team-a"), "project team-a is missing"),
         (changed("summary", "team-a", **{"GPUs NOW": "3"}), 'team-a: GPUs NOW is "3", not 4'),

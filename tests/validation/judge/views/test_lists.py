@@ -171,7 +171,7 @@ LIES = [
     (OVERVIEW, part("waiting", name="part"), "team-b/part is no job that waits"),
     (OVERVIEW, part("waiting", of=""), "job that waits team-b/wait is missing"),
     (OVERVIEW, part("waiting", AGE="17s"), 'team-b/wait: AGE is "17s", not 1s'),
-    (OVERVIEW, part("waiting", **{"WAITS BECAUSE": "-"}), "team-b/wait: it is not said why it waits"),
+    (OVERVIEW, part("waiting", **{"WAITS BECAUSE": "-"}), "team-b/wait: the reason why it is pending is missing"),
     (OVERVIEW, part("waiting", GPUs="2"), 'team-b/wait: GPUs is "2", not 1'),
     (OVERVIEW, part("waiting", USER="-"), "team-b/wait: there is no user"),
     (OVERVIEW, part("holding", name="wait", project="team-b"), "team-b/wait is no job that holds GPUs"),
@@ -459,9 +459,9 @@ def test_an_honest_description_of_one_job_passes() -> None:
         (described(gpusAllocated="3"), 'team-a/train: gpusAllocated is "3", not 4'),
         (described(user=""), "team-a/train: there is no user"),
         (described(instances=[]), "team-a/train: a pod on n1 with GPUs 0,1 is not shown so"),
-        (described("late"), "team-a/train is not what is shown"),
-        (described(project="team-b"), "team-a/train is not what is shown"),
-        ({}, "team-a/train is not what is shown"),
+        (described("late"), "the answer does not show team-a/train"),
+        (described(project="team-b"), "the answer does not show team-a/train"),
+        ({}, "the answer does not show team-a/train"),
     ],
 )
 def test_what_is_not_so_of_one_job_is_named(row: Any, difference: str) -> None:
