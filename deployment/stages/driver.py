@@ -9,7 +9,7 @@ from deployment.stages import dra
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.words import hosts_on_removal
 
-_NVLINK_5: Final = frozenset({"dgx-b200"})
+_NVLINK_5: Final = frozenset({"dgx-b200", "hgx-b200"})
 """Models whose fabric manager does not start without NVIDIA's subnet manager (nvlsm)."""
 
 
@@ -28,7 +28,12 @@ class Driver(StageDefinition):
                 continue
             rows = [row for row in matrix.tables()["hosts"] if host["model"] in row["models"]]
             fitting = [row for row in rows if row["os"] == host["os"]]
-            if not fitting:
+            if not rows:
+                yield Finding(
+                    ("hosts", name, "model"),
+                    f"muster does not install the driver of {host['model']}: add not_applicable: {{driver: REASON}}",
+                )
+            elif not fitting:
                 systems = ", ".join(sorted({row["os"] for row in rows}))
                 yield Finding(
                     ("hosts", name, "os"),

@@ -109,6 +109,18 @@ HOST_DEFECTS: Final[Mapping[str, Callable[[], FakeHosts]]] = {
     "repair-asked": hosts_with(
         "nvidia-smi", last(SMI, "</gpu>", "<gpu_recovery_action>Reset</gpu_recovery_action></gpu>")
     ),
+    "two-gpus-at-one-address": hosts_with(
+        "nvidia-smi", last(SMI, 'id="00000000:07:00.0"', 'id="00000000:06:00.0"')
+    ),
+    "slow-slot": hosts_with("nvidia-smi", last(SMI, "<max_link_gen>3", "<max_link_gen>2")),
+    "slot-without-power": hosts_with(
+        "kernel-log",
+        "[    0.0] Linux version 5.15.0\n[ 9.0] pcieport 0000:15:01.0: pciehp: Slot(5): Power fault\n",
+    ),
+    "crash-after-a-good-table": hosts_with("nccl", f"{doubles.nccl()}Segmentation fault (core dumped)\n"),
+    "wrong-results-that-are-counted": hosts_with(
+        "burn-in", last(doubles.burn_in(), "errors: 0", "errors: 5")
+    ),
     "power-limit": hosts_with(
         "nvidia-smi",
         SMI.replace(">300.00 W</enforced", ">200.00 W</enforced").replace(

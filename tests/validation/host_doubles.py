@@ -23,7 +23,8 @@ MOUNTS = ["/mnt/mount_0", "/mnt/mount_1"]
 SERVERS = ["192.168.11.11", "192.168.11.12"]
 GPUS = 8
 NAMES = ("dgx1-1", "dgx1-2")
-POWER = """        <power_readings>
+POWER = """        <gpu_recovery_action>None</gpu_recovery_action>
+        <power_readings>
             <power_state>P0</power_state>
             <power_draw>281.33 W</power_draw>
             <power_limit>300.00 W</power_limit>

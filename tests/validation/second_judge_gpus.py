@@ -3,13 +3,15 @@
 Imports nothing of muster's; written from docs/record.md alone, as the rest of it.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
 WORDS = """
-state FAIL - gpu_recovery_action reset_required drain_and_reset_recommended
-state INCONCLUSIVE - current_mig pending_mig
+state FAIL None gpu_recovery_action
+state FAIL - reset_required drain_and_reset_recommended
+state INCONCLUSIVE Disabled current_mig pending_mig
 state INCONCLUSIVE Enabled persistence_mode
 state FAIL Default compute_mode
 memory INCONCLUSIVE Enabled current_ecc pending_ecc
@@ -22,7 +24,7 @@ fabric FAIL Full health/bandwidth
 fabric FAIL - health/route_recovery_in_progress health/route_unhealthy health/access_timeout_recovery
 fabric FAIL - health/incorrect_configuration
 """
-"""Aspect, what another word than the healthy one means, the healthy one (-: a word of QUIET), elements."""
+"""Aspect, what another word than the healthy one means, the healthy one (-: No, None or False), elements."""
 RULES = {
     name: (aspect, other, healthy)
     for aspect, other, healthy, *names in (line.split() for line in WORDS.strip().splitlines())
@@ -34,6 +36,7 @@ REASONS = re.compile(
 )
 MOST = """
 memory FAIL 0 row_remapper_histogram_none volatile/sram_uncorrectable volatile/sram_uncorrectable_parity
+memory FAIL 0 volatile_count/sram_uncorrectable
 memory FAIL 0 volatile/sram_uncorrectable_secded volatile/dram_uncorrectable
 memory INCONCLUSIVE 0 row_remapper_histogram_low
 memory INCONCLUSIVE 255 remapped_row_unc
@@ -41,6 +44,11 @@ memory INCONCLUSIVE 14 double_bit_retirement/retired_count
 memory INCONCLUSIVE 59 multiple_single_bit_retirement/retired_count
 memory INCONCLUSIVE 9 aggregate/sram_uncorrectable aggregate/sram_uncorrectable_parity aggregate/dram_uncorrectable
 memory INCONCLUSIVE 9 aggregate/sram_uncorrectable_secded
+memory INCONCLUSIVE 9 sram_sources/sram_l2 sram_sources/sram_sm sram_sources/sram_microcontroller
+memory INCONCLUSIVE 9 sram_sources/sram_pcie sram_sources/sram_other
+memory INCONCLUSIVE 511 remapped_row_corr
+memory INCONCLUSIVE 9999 sram_correctable dram_correctable single_bit/*
+memory INCONCLUSIVE 9 double_bit/*
 pcie INCONCLUSIVE 80 replay_counter replay_rollover_counter
 """
 COUNTS = {
@@ -48,27 +56,55 @@ COUNTS = {
     for aspect, higher, most, *names in (line.split() for line in MOST.strip().splitlines())
     for name in names
 }
-DEPRECATED = "Requested functionality has been deprecated"
-QUIET = ["", "N/A", "[N/A]", "None", "No", "False", "Not Active", "Disabled", "Not Supported"]
-QUIET += ["[Not Supported]", DEPRECATED]
+SILENT = ["N/A", "[N/A]", "Not Supported", "[Not Supported]", "Requested functionality has been deprecated"]
 GONE = ("unknown error", "require reset", "requires reset", "is lost", "fallen off", "not initialized")
-ILL = (
-    r"err|fail|uncorr|pending|retire|remap|degrad|lost|exceed|replay|unhealthy|repair|recover"
-    r"|violation|slowdown|poison|contain|quarantin|bad|alarm|critical|fatal|timeout|health|reset|(?<!de)fault"
+SICK = (
+    r"err|fail|(?<!de)fault|lost|crash|unknown|invalid|corrupt|degrad|\bbad\b|dead|panic|timeout|hung|unhealthy|reset"
+    r"|missing|abort|broken|critical|fatal"
 )
+AMOUNT = r"-?[0-9]+(\.[0-9]+)?(x| ?(MHz|C|W|mV|MiB|[KMG]B/s|%|us|ms|bank\(s\)))?"
+MEASURED = """
+accounting_mode_buffer_size attached_gpus average_fps average_latency average_power_draw
+clocks_event_reasons_counters_hw_power_brake clocks_event_reasons_counters_hw_therm_slowdown
+clocks_event_reasons_counters_sw_power_cap clocks_event_reasons_counters_sw_therm_slowdown
+clocks_event_reasons_counters_sync_boost compute_instance_id copy_engine_count current_link_gen
+current_link_width current_power_limit decoder_count decoder_util default_power_limit device_current_link_gen
+edpp_multiplier encoder_count encoder_util enforced_power_limit fan_speed free gpu_instance_id gpu_module_id
+gpu_target_temp_max gpu_target_temp_min gpu_target_temperature gpu_temp gpu_temp_max_gpu_threshold
+gpu_temp_max_gpu_tlimit_threshold gpu_temp_max_mem_threshold gpu_temp_max_mem_tlimit_threshold
+gpu_temp_max_threshold gpu_temp_max_tlimit_threshold gpu_temp_slow_threshold gpu_temp_slow_tlimit_threshold
+gpu_temp_tlimit gpu_util graphics_clock graphics_volt host_id index instant_power_draw jpeg_util jpg_count
+latest_duration max_device_link_gen max_host_link_gen max_link_gen max_link_width max_memory_usage
+max_power_limit mem_clock memory_temp memory_util min_power_limit minor_number module_id multiprocessor_count
+ofa_count ofa_util pci_base_class pci_sub_class pid power_draw power_limit remapped_row_corr_inactive
+remapped_row_unc_inactive requested_power_limit reserved row_remapper_histogram_high
+row_remapper_histogram_partial rx_util session_count slot_number sm_clock supported_graphics_clock time total
+tray_index tx_util used used_memory value video_clock
+"""
 FREE = """
-accounting_mode addressing_mode atomic_caps_inbound atomic_caps_outbound auto_boost auto_boost_default board_id
-board_part_number bridge_chip_fw bridge_chip_type c2c_mode chassis_serial_number cliqueId clusterUuid
-cuda_version current_dm current_dram_encryption current_gom display_active display_attached display_mode
-driver_version ecc_object egm gpu_fabric_guid gpu_fru_part_number gpu_part_number gsp_firmware_version
-host_vgpu_mode img_version latest_timestamp mig_devices multigpu_board oem_object partition_assigned pci_bus
-pci_bus_id pci_device pci_device_id pci_domain pci_sub_system_id pdi peer_type pending_dm
-pending_dram_encryption pending_gom performance_state power_management power_profile_enforced_profiles
-power_profile_requested_profiles power_smoothing power_state process_name product_architecture product_brand
-product_name pwr_object relaxed_ordering_mode remapped_row_corr remapped_row_corr_inactive
-remapped_row_unc_inactive retired_pagelist row_remapper_histogram_high row_remapper_histogram_max
-row_remapper_histogram_partial serial sparse_operation_mode timestamp type uuid vbios_version
-vgpu_heterogeneous_mode virtualization_mode
+accounted_processes accounting_mode addressing_mode atomic_caps_inbound atomic_caps_outbound auto_boost
+auto_boost_default board_id board_part_number bridge_chip_fw bridge_chip_type c2c_mode chassis_serial_number
+cliqueId clocks_event_reasons clusterUuid cuda_version current_dm current_dram_encryption current_gom
+display_active display_attached display_mode driver_version ecc_object egm gpu_fabric_guid gpu_fru_part_number
+gpu_part_number gsp_firmware_version host_vgpu_mode img_version is_running latest_timestamp mig_devices
+multigpu_board oem_object partition_assigned pci_bus pci_bus_id pci_device pci_device_id pci_domain
+pci_sub_system_id pdi peer_type pending_dm pending_dram_encryption pending_gom performance_state
+power_management power_profile_enforced_profiles power_profile_requested_profiles power_smoothing power_state
+process_name processes product_architecture product_brand product_name pwr_object relaxed_ordering_mode
+remapped_rows retired_pagelist row_remapper_histogram serial sparse_operation_mode supported_clocks timestamp
+type uuid vbios_version vgpu_heterogeneous_mode virtualization_mode
+"""
+GROUPS = """
+accounted_process_info accounted_processes aggregate aggregate_uncorrectable_sram_sources applications_clocks
+bar1_memory_usage capabilities cc_protected_memory_usage clock_policy clocks clocks_event_reasons
+clocks_event_reasons_counters default_applications_clocks deferred_clocks device_attributes double_bit
+double_bit_retirement dram_encryption_mode driver_model ecc_error_count ecc_errors ecc_mode encoder_stats fabric
+fb_memory_usage fbc_stats gpu_memory_power_readings gpu_operation_mode gpu_power_readings gpu_reset_status
+gpu_virtualization_mode health ibmnpu inforom_bbx_flush inforom_version link_widths max_clocks
+max_customer_boost_clocks mig_device mig_devices mig_mode module_power_readings multiple_single_bit_retirement
+pci pci_bridge_chip pci_gpu_link_info pcie_gen platformInfo power_profiles power_readings process_info processes
+remapped_rows retired_pages row_remapper_histogram shared single_bit supported_clocks supported_gpu_target_temp
+supported_mem_clock temperature utilization volatile volatile_count voltage
 """
 
 
@@ -77,6 +113,8 @@ def leaves(node: ET.Element, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
     for child in node:
         here = (*path, child.tag.replace("throttle_reason", "event_reason"))
         words = (child.text or "").strip()
+        for key, value in child.attrib.items():
+            yield (*path, f"{here[-1]}@{key}"), value
         if len(child) == 0:
             yield here, words
         else:
@@ -90,81 +128,73 @@ def leaves(node: ET.Element, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 def says(path: tuple[str, ...], text: str) -> tuple[str, str] | None:
     """Of what an element speaks, and which verdict follows; None if it says nothing ill."""
     name, pair, lower = path[-1], "/".join(path[-2:]), text.lower()
-    if (
-        any(words in lower for words in GONE)
-        or re.search(r"\bERR!", text, re.IGNORECASE)
-        or "uninitialized" in lower
-    ):
+    pair = pair.replace("aggregate_uncorrectable_", "")
+    if any(words in lower for words in GONE) or re.search(r"\berr!", lower) or "uninitialized" in lower:
         return "state", "FAIL"
+    if text in SILENT and name != "gpu_temp":
+        return None
+    return judged(path, name, pair, text)
+
+
+def judged(path: tuple[str, ...], name: str, pair: str, text: str) -> tuple[str, str] | None:
+    """The same of a text that says something."""
     if pair in RULES or name in RULES:
         aspect, other, healthy = RULES.get(pair) or RULES[name]
-        fine = QUIET if healthy == "-" else ["", "N/A", "[N/A]", DEPRECATED, healthy]
-        return None if text in fine else (aspect, other)
-    if pair in COUNTS or name in COUNTS:
-        return counted(text, *(COUNTS.get(pair) or COUNTS[name]))
-    fine = ["", "N/A", "[N/A]", DEPRECATED, "Active", "Not Active"]
+        if text in (["No", "None", "False"] if healthy == "-" else [healthy]):
+            return None
+        return (aspect, other) if text else (aspect, "INCONCLUSIVE")
+    old = f"{path[-2]}/*" if len(path) > 1 and name in OLD.split() else pair
+    if pair in COUNTS or name in COUNTS or old in COUNTS:
+        return counted(text, *(COUNTS.get(pair) or COUNTS.get(old) or COUNTS[name]))
+    if name == "row_remapper_histogram_max":
+        return counted(text, "memory", "INCONCLUSIVE", -1, least=1)
     if REASONS.fullmatch(name):
-        return None if text in fine else ("state", "INCONCLUSIVE")
-    return unheard(path, text)
+        return None if text in ["Active", "Not Active"] else ("state", "INCONCLUSIVE")
+    return None if heard(path, text) else ("state", "INCONCLUSIVE")
 
 
-def counted(text: str, aspect: str, higher: str, most: int) -> tuple[str, str] | None:
-    digits = re.fullmatch(r"(\d+)( .*)?", text)
+OLD = "device_memory register_file l1_cache l2_cache texture_memory texture_shm cbu total"
+
+
+def counted(text: str, aspect: str, higher: str, most: int, least: int = 0) -> tuple[str, str] | None:
+    digits = re.fullmatch(r"([0-9]+)( bank\(s\))?", text)
     if digits is None:
-        return None if text in QUIET else (aspect, "INCONCLUSIVE")
-    return (aspect, higher) if int(digits[1]) > most else None
+        return aspect, "INCONCLUSIVE"
+    bad = int(digits[1]) < least if least else int(digits[1]) > most
+    return (aspect, higher) if bad else None
 
 
-def unheard(path: tuple[str, ...], text: str) -> tuple[str, str] | None:
-    """The same of an element that no table names."""
-    if path[-1] in FREE.split() or text in [*QUIET, "Default", "Healthy", "Success", "OK"]:
-        return None
-    ill = re.search(ILL, path[-1].lower()) and re.search("[1-9]", text)
-    if re.fullmatch(r"-?\d+([.,]\d+)*( ?[^\s\d]\S*)?", text):
-        return ("state", "INCONCLUSIVE") if ill and "clocks_event_reasons_counters" not in path[:-1] else None
-    return "state", "INCONCLUSIVE"
+def heard(path: tuple[str, ...], text: str) -> bool:
+    """The same of an element that no other table names: whether it is known, with a text that it can have."""
+    name = path[-1]
+    if any(group not in GROUPS.split() for group in path[:-1]):
+        return False
+    if name in MEASURED.split():
+        bounds = {"gpu_temp": (1, 94), "memory_temp": (0, 104)}.get(name, (-math.inf, math.inf))
+        return (
+            bool(re.fullmatch(AMOUNT, text))
+            and bounds[0] <= float(re.split("[ x]", text)[0].rstrip("%")) <= bounds[1]
+        )
+    if name in {"process_name", "retired_pagelist"}:
+        return True
+    return name in FREE.split() and not re.search(SICK, text, re.IGNORECASE)
 
 
-BUS = r"[0-9a-fA-F:.]+"
-FATAL = re.compile(
-    rf"\bXid \((?:PCI:)?{BUS}[^)]*\): \d+(?:,.*)?$|SXid \((?:PCI:)?{BUS}[^)]*\): \d+, Fatal\b"
-    r"|fallen off the bus|GPU is lost"
-    r"|RmInitAdapter failed|NVRM: .*(?:probe routine failed|No NVIDIA (?:GPU|devices))|nvidia: probe of .* failed"
-    r"|Kernel panic|\bBUG: |\bOops: |(?:soft|hard) lockup|hard LOCKUP|I/O error"
-    r"|EDAC .*\bUE\b|Memory failure: |Uncorrect\w+ memory error"
-    r"|(?:AER|PCIe Bus Error|DPC): .*(?:Uncorrect|[Ff]atal)"
-    r"|\[Hardware Error\]: .*(?:[Uu]ncorrect|severity: (?:fatal|recoverable)|\bPCC\b)|mce: .*(?:[Uu]ncorrect|[Ff]atal)"
-    r"|mlx[45]_\w+ .*(?:limited by .* PCIe|event\[error\]|health compromised|[Ff]atal error|assert_var"
-    r"|device is in error|internal error|syndrome|firmware .*(?:failed|hang|dead)|timed? ?out|timeout)"
-    r"|\bnfs\d?: server .* (?:not responding|timed out)"
-    r"|\b(?:NFS|nfs|RPC|lockd)\w*: .*(?:[Uu]nhandled error|timed out|not responding)"
-)
-WATCHED = re.compile(
-    r"\bNVRM|\bnvidia[-_a-z0-9]*:|\bnvidia 0|SXid|\bEDAC\b|\bmce\b|\[Hardware Error\]|\bAER\b|\bDPC\b|PCIe Bus Error"
-    r"|\bpcieport\b|\bmlx[45]_|\bnfs\w*:|\bNFS\w*:|\bRPC\w*:|\blockd\b|\bGHES\b|\binfiniband\b"
-)
-HARMLESS = re.compile(
-    r"NVRM: loading NVIDIA|NVRM: GPU at (?:PCI:)?[0-9a-fA-F:.]+: GPU-|NVRM: GPU Board Serial Number"
-    r"|NVRM: Persistence mode is deprecated|module verification failed|loading out-of-tree module|: module license"
-    r"|AER: enabled with IRQ|(?:DPC|pciehp|PME): .*(?:enabled|Signaling|Slot)|EDAC MC: Ver|EDAC .*Giving out device"
-    r"|mce: CPU\d* supports|MCE: In-kernel|Error Record Serialization|RAS: Correctable Errors collector"
-    r"|_OSC: OS (?:supports|now controls|assumes)"
-    r"|AER: (?:Multiple )?Corrected|severity=Corrected|\bCorrected error|severity: corrected|EDAC .*\bCE\b"
-    r"|SXid \(.*\): \d+, Non-fatal|nfs\d?: server .* OK$|Port module event: .*Cable plugged|: Link (?:up|down)\b"
-)
-SICK_WORDS = re.compile(
-    r"error|fail|fatal|\bfault|time[d]? ?out|fallen|\blost\b|uncorrect|corrupt|unhealthy|degrad|not respond|assert|hung"
-    r"|stuck|panic|invalid|unable|cannot|can't|could not|overheat|over.?temp|high temp|throttl|abort|\bdead\b|\bdown\b"
-    r"|exceed|unplugged|\bwarn|critical|violation|\bbad\b|denied|unexpected|unknown|unsupported|inaccessible|compromised"
-    r"|alarm|poison",
-    re.IGNORECASE,
+VARIES = (
+    "processes",
+    "process_info",
+    "mig_device",
+    "supported_",
+    "retired_pagelist",
+    "inforom_bbx_flush",
+    "accounted_",
 )
 
 
-def of_log(text: str) -> str:
-    """The verdict on a kernel's log."""
-    lines = [line.strip() for line in text.splitlines()]
-    if any(FATAL.search(line) for line in lines):
-        return "FAIL"
-    watched = [line for line in lines if WATCHED.search(line) and not HARMLESS.search(line)]
-    return "INCONCLUSIVE" if any("NVRM" in line or SICK_WORDS.search(line) for line in watched) else "PASS"
+def spoken_of(texts: list[tuple[str, str]]) -> set[str]:
+    """The elements that say something, of those that all GPUs of a model have."""
+    return {
+        path
+        for path, text in texts
+        if text and text not in SILENT and not any(word in path for word in VARIES)
+    }

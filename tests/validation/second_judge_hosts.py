@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
-from second_judge_gpus import leaves, of_log, says  # type: ignore[import-not-found]
+from second_judge_gpus import SILENT, leaves, says, spoken_of  # type: ignore[import-not-found]
+from second_judge_kernel import of_log  # type: ignore[import-not-found]
 
 Json = dict[str, Any]
 Found = list[str]
@@ -94,6 +95,8 @@ class Hosts:
             else:
                 if re.search(r"\bFAILED\b", runs[which]["output"]):
                     self.bad.append("FAIL")
+                if tool in {"nccl", "fio", "burn-in"}:
+                    self.bad += died(runs[which]["output"])
                 try:
                     values[host["name"]] = reader(runs[which]["output"])
                     self.read_any = True
@@ -129,6 +132,13 @@ class Hosts:
         return None
 
 
+def died(text: str) -> Found:
+    """What a load says of a crash, or NCCL of a warning."""
+    words = r"Segmentation fault|core dumped|\bAborted\b|Bus error|\bKilled\b"
+    words += r"|[Cc](?:UDA|uda) (?:error|failure)|CUDA_ERROR_|\bECC error"
+    return [*(["FAIL"] if re.search(words, text) else []), *(["INCONCLUSIVE"] if "NCCL WARN" in text else [])]
+
+
 def slower(values: Any, kinds: dict[Any, str], percent: int) -> bool:
     """Whether one has less than so many percent of the median, of an even number the higher, of its kind."""
     for kind in set(kinds.values()):
@@ -151,9 +161,9 @@ def fails(wrong: bool) -> Found:
     return ["FAIL" if wrong else "PASS"]
 
 
-def number(node: ET.Element, path: str) -> int | None:
-    digits = re.match(r"\d+", (node.findtext(path) or "").strip())
-    return int(digits[0]) if digits else None
+def number(node: ET.Element, path: str, unit: str = "") -> int | None:
+    digits = re.fullmatch(rf"([0-9]+){unit}", (node.findtext(path) or "").strip())
+    return int(digits[1]) if digits else None
 
 
 def read_cards(text: str) -> tuple[str, int, list[Card]]:
@@ -170,6 +180,8 @@ def read_cards(text: str) -> tuple[str, int, list[Card]]:
             beside.append(child)
         elif (child.tail or "").strip():
             ET.SubElement(beside, "text").text = child.tail
+    for words in re.findall(r"<!--(.*?)-->", text, re.DOTALL):
+        ET.SubElement(beside, "comment").text = words
     said = [found for path, text in leaves(beside) if (found := says(path, text))]
     cards = [read_card(gpu) for gpu in root.findall("gpu")]
     if said and cards:
@@ -187,6 +199,12 @@ def read_documents(text: str) -> list[list[Card]]:
         except (Unreadable, ET.ParseError):
             return whole if part is parts[-1] else []
     return whole
+
+
+def generation(gpu: ET.Element) -> int:
+    here = number(gpu, "pci/pci_gpu_link_info/pcie_gen/current_link_gen") or 0
+    there = number(gpu, "pci/pci_gpu_link_info/pcie_gen/device_current_link_gen")
+    return here if there is None else min(here, there)
 
 
 def read_card(gpu: ET.Element) -> Card:
@@ -217,6 +235,7 @@ def read_card(gpu: ET.Element) -> Card:
         "remapped_rows/remapped_row_pending",
         "remapped_rows/remapped_row_failure",
     )
+    said = [found for path, text in every if (found := says(path, text))]
     return Card(
         bus=gpu.get("id", ""),
         uuid=words("uuid"),
@@ -224,7 +243,7 @@ def read_card(gpu: ET.Element) -> Card:
             words("product_name"),
             words("vbios_version"),
             words("inforom_version/img_version"),
-            str(number(gpu, "fb_memory_usage/total") or 0),
+            str(number(gpu, "fb_memory_usage/total", " MiB") or 0),
             texts.get("mig_mode/current_mig", ""),
             texts.get("persistence_mode", ""),
             texts.get("compute_mode", ""),
@@ -233,11 +252,11 @@ def read_card(gpu: ET.Element) -> Card:
         ecc=words("ecc_mode/current_ecc"),
         errors=sum(known) if known else None,
         waits=any(words(path) == "Yes" for path in waiting),
-        generation=number(gpu, "pci/pci_gpu_link_info/pcie_gen/current_link_gen") or 0,
-        width=number(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width") or 0,
+        generation=generation(gpu),
+        width=number(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width", "x") or 0,
         idle=any(tag.endswith("_gpu_idle") for tag in active),
         held=any(tag.endswith(slow) for tag in active),
-        said=[found for path, text in every if (found := says(path, text))],
+        said=said,
         texts=texts,
     )
 
@@ -261,8 +280,11 @@ def gpus(hosts: Hosts) -> Found:
             found.append("INCONCLUSIVE")
         else:
             found += fails(len(here) != host["gpus"] or attached != len(here))
-        found += fails(len({card.uuid for card in here}) < len(here))
-        found += fails(any(owner.setdefault(card.uuid, host["name"]) != host["name"] for card in here))
+        named = [card for card in here if card.bus and re.fullmatch(r"GPU-[0-9A-Za-z-]+", card.uuid)]
+        found += ["INCONCLUSIVE"] if len(named) < len(here) else []
+        found += fails(len({card.uuid for card in named}) < len(named))
+        found += fails(len({card.bus.lower() for card in here}) < len(here))
+        found += fails(any(owner.setdefault(card.uuid, host["name"]) != host["name"] for card in named))
     return found
 
 
@@ -301,6 +323,11 @@ def equality(hosts: Hosts) -> Found:
         declared = next((h for h in site["hosts"] if h["name"] == name), None)
         system = hosts.system(declared) if declared else None
         found += [power(card, (system or {}).get("powerLimitWatts", 0)) for card in cards_of]
+    nothing = ["", *SILENT]
+    if any(driver in nothing for driver, _, _ in cards.values()) or any(
+        text in nothing for card in every_card(cards) for text in card.same[:2]
+    ):
+        found.append("INCONCLUSIVE")
     if not site["driver"]:
         return [*found, "INCONCLUSIVE"]
     return found + fails(any(f"{driver}.".find(f"{site['driver']}.") != 0 for driver, _, _ in cards.values()))
@@ -325,7 +352,21 @@ def power(card: Card, watts: int) -> str:
 
 
 def state(hosts: Hosts) -> Found:
-    return spoken(every_card(hosts.printed("nvidia-smi", read_cards)), "state")
+    of_hosts = hosts.printed("nvidia-smi", read_cards)
+    found = spoken(every_card(of_hosts), "state") if of_hosts else []
+    kinds: dict[tuple[str, str], list[set[str]]] = {}
+    for name, (driver, _, here) in of_hosts.items():
+        branch = re.match(r"[0-9]+", driver)
+        system = hosts.system(next(host for host in hosts.site["hosts"] if host["name"] == name))
+        for card in here:
+            kinds.setdefault((driver, card.same[0]), []).append(spoken_of(list(card.texts.items())))
+            action = card.texts.get("gpu_recovery_action")
+            is_new = bool(system and system["pcieGeneration"] >= 4)
+            if branch and int(branch[0]) >= 570 and (action is None or (action in SILENT and is_new)):
+                found.append("INCONCLUSIVE")
+    if any(spoken != same[0] for same in kinds.values() for spoken in same):
+        found.append("INCONCLUSIVE")
+    return found
 
 
 def memory(hosts: Hosts) -> Found:
@@ -336,19 +377,47 @@ def memory(hosts: Hosts) -> Found:
     said = spoken(cards, "memory")
     if any(card.errors or card.waits for card in cards):
         return ["FAIL", *said]
-    silent = any(card.ecc != "Enabled" or card.errors is None for card in cards)
+    silent = any(card.ecc != "Enabled" or not counts_all(card) or not knows_repairs(card) for card in cards)
     return ["INCONCLUSIVE" if silent else "PASS", *said]
 
 
+def counts_all(card: Card) -> bool:
+    """Whether each counter of uncorrected errors is a number."""
+    names = (
+        "dram_uncorrectable",
+        "sram_uncorrectable",
+        "sram_uncorrectable_parity",
+        "sram_uncorrectable_secded",
+    )
+    dram, sram, parity, secded, old = (
+        re.fullmatch("[0-9]+", card.texts.get(f"ecc_errors/volatile/{name}", "")) is not None
+        for name in (*names, "double_bit/total")
+    )
+    return (dram and (sram or (parity and secded))) or old
+
+
+def knows_repairs(card: Card) -> bool:
+    rows = [card.texts.get(f"remapped_rows/remapped_row_{what}", "") for what in ("pending", "failure")]
+    return set(rows) <= {"Yes", "No"} or card.texts.get("retired_pages/pending_retirement", "") in {
+        "Yes",
+        "No",
+    }
+
+
 def read_kernel_log(text: str) -> str:
-    if not text.strip():
+    verdict = of_log(text)
+    if verdict is None:
         raise Unreadable
-    return str(of_log(text))
+    return str(verdict)
 
 
 def faults(hosts: Hosts) -> Found:
     cards, logs = hosts.printed("nvidia-smi", read_cards), hosts.printed("kernel-log", read_kernel_log)
-    return [*fails(any(card.held for card in every_card(cards))), *logs.values()] if cards or logs else []
+    slow = "clocks_event_reasons/clocks_event_reason_hw_slowdown"
+    silent = any(card.texts.get(slow) not in {"Active", "Not Active"} for card in every_card(cards))
+    held = any(card.held for card in every_card(cards))
+    found = ["FAIL" if held else "INCONCLUSIVE" if silent else "PASS", *logs.values()]
+    return found if cards or logs else []
 
 
 def read_nvlinks(text: str) -> tuple[dict[int, dict[int, float]], bool]:
@@ -477,7 +546,9 @@ def fabric(hosts: Hosts) -> Found:
     found = [one for one in spoken(every_card(cards), "fabric") if one != "PASS"]
     for name, system in switched.items():
         here = cards[name][2] if name in cards and system["pcieGeneration"] >= 5 else []
-        found += ["INCONCLUSIVE" for card in here if card.texts.get("fabric/state", "") in {"", "N/A"}]
+        for card in here:
+            words = {card.texts.get(f"fabric/{what}", "") for what in ("state", "status")}
+            found += ["INCONCLUSIVE"] if words & {"", "N/A"} else []
     if not switched:
         return found or [NOTHING]
     return found + fails(any(states.get(name, "active") != "active" for name in switched))
@@ -498,13 +569,24 @@ def pcie(hosts: Hosts) -> Found:
             full, lanes = system["pcieGeneration"], system["pcieWidth"]
             busy = [card for reading in loads.get(host["name"], []) for card in reading if not card.idle]
             every = [*here, *busy]
-            if any(card.width < lanes or (card.generation < full and not card.idle) for card in every):
+            wrong = any(card.width < lanes or (card.generation < full and not card.idle) for card in every)
+            if wrong or any(less_than(card, full, lanes) for card in every):
                 found.append("FAIL")
             else:
                 proven = {card.uuid for card in busy}
                 rests = any(card.generation < full and card.uuid not in proven for card in here)
                 found.append("INCONCLUSIVE" if rests else "PASS")
     return found
+
+
+def less_than(card: Card, full: int, lanes: int) -> bool:
+    """Whether the most that GPU or host can do is less."""
+    for path, text in card.texts.items():
+        match = re.fullmatch(r"pci/pci_gpu_link_info/\w+/max_(?:\w*gen|link_(width))", path)
+        digits = re.fullmatch("([0-9]+)x?", text)
+        if match and digits and int(digits[1]) < (lanes if match[1] else full):
+            return True
+    return False
 
 
 def load(hosts: Hosts) -> Found:
@@ -560,6 +642,7 @@ def measured(text: str) -> int | None:
 
 def read_ports(text: str) -> list[Json]:
     ports: list[Json] = []
+    odd: list[int] = []
     adapter = firmware = ""
     for line in text.splitlines():
         key, colon, value = (part.strip() for part in line.partition(":"))
@@ -569,14 +652,22 @@ def read_ports(text: str) -> list[Json]:
             firmware = value
         elif match := re.fullmatch(r"Port (\d+)", key, re.IGNORECASE):
             ports.append({"name": f"{adapter}/{int(match[1])}", "firmware": firmware})
-        elif colon and ports:
+        elif colon and ports and key in OF_PORT:
             ports[-1][key] = value
-    if not adapter and text.strip():
+        elif line.strip() and not (colon and key in OF_ADAPTER):
+            odd.append(len(ports))
+    if (not adapter and text.strip()) or (odd and not ports):
         raise Unreadable
     for port in ports:
-        digits = re.match(r"[\d.]+", port.get("Rate", ""))
+        digits = re.fullmatch(r"[0-9]+(\.[0-9]+)?", port.get("Rate", ""))
         port["rate"] = float(digits[0]) if digits else 0.0
+        port["odd"] = bool(odd) or not digits
     return ports
+
+
+OF_ADAPTER = {"CA type", "Number of ports", "Hardware version", "Node GUID", "System image GUID"}
+OF_PORT = {"State", "Physical state", "Rate", "Base lid", "LMC", "SM lid", "Capability mask", "Port GUID"}
+OF_PORT.add("Link layer")
 
 
 def rails(hosts: Hosts) -> Found:
@@ -601,8 +692,11 @@ def rails(hosts: Hosts) -> Found:
         for name, ports in of_hosts.items()
     }
     odd = any(
-        port.get("State", "") != "Down"
-        and (port.get("State"), port.get("Physical state")) != ("Active", "LinkUp")
+        port["odd"]
+        or (
+            port.get("State", "") != "Down"
+            and (port.get("State"), port.get("Physical state")) != ("Active", "LinkUp")
+        )
         for ports in of_hosts.values()
         for port in ports
     )
@@ -860,7 +954,10 @@ def nccl(hosts: Hosts) -> Found:
 def read_groups(text: str) -> list[tuple[int, int, int]]:
     """The errno of each group of jobs, the bytes that it read in a second, and for how many ms."""
     jobs = json.loads(text[max(0, text.find("{")) :])["jobs"]
-    return [(job["error"], job["read"].get("bw_bytes", 0), job["read"].get("runtime", 0)) for job in jobs]
+    groups = [(job["error"], job["read"].get("bw_bytes", 0), job["read"].get("runtime", 0)) for job in jobs]
+    if any(not isinstance(number, int) for group in groups for number in group):
+        raise Unreadable
+    return groups
 
 
 def fio(hosts: Hosts) -> Found:
@@ -895,7 +992,9 @@ def read_burn(text: str) -> tuple[dict[int, bool], list[int], bool]:
         raise Unreadable
     progress = [line for line in re.split(r"[\r\n]", text) if "proc'd:" in line]
     rates = re.findall(r"\((\d+) Gflop/s\)", progress[-1]) if progress else []
-    return right, [int(rate) for rate in rates], "WARNING!" in text or "DIED!" in text
+    counts = re.findall(r"errors: ([^\r\n]*?)(?:temps:|[\r\n]|$)", text)
+    wrong = any(re.search("[1-9]", line) for line in counts)
+    return right, [int(rate) for rate in rates], wrong or "WARNING!" in text or "DIED!" in text
 
 
 def burn_in(hosts: Hosts) -> Found:
@@ -939,6 +1038,21 @@ def read_counters(text: str) -> dict[str, int | None]:
     return counters
 
 
+def incomplete(hosts: Hosts, before: dict[str, dict[str, int | None]]) -> bool:
+    """Whether a link lacks a counter that another of its kind has, or a host an RDMA port of its model."""
+    kinds: dict[str, list[set[str]]] = {}
+    ports: dict[str, list[set[str]]] = {}
+    for name, counters in before.items():
+        of_link: dict[str, set[str]] = {}
+        for counter in counters:
+            link, what = counter.rsplit(" ", 1)
+            of_link.setdefault(link, set()).add(what)
+        for link, names in of_link.items():
+            kinds.setdefault(re.split(r"_?\d", link)[0] if " " in link else "", []).append(names)
+        ports.setdefault(hosts.model(name), []).append({link for link in of_link if " " in link})
+    return any(one != every[0] for every in (*kinds.values(), *ports.values()) for one in every)
+
+
 def links(hosts: Hosts) -> Found:
     if any(len(hosts.runs("counters", host["name"])) < 2 for host in hosts.site["hosts"]):
         return ["ERROR"]
@@ -946,7 +1060,7 @@ def links(hosts: Hosts) -> Found:
     after = hosts.printed("counters", read_counters)
     if after.keys() - before.keys():
         return ["ERROR"]
-    unread = False
+    unread = incomplete(hosts, before)
     for name, here in after.items():
         for counter, value in before[name].items():
             if counter in here and (value is None or here[counter] is None):

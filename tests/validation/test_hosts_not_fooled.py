@@ -49,7 +49,7 @@ def without_hosts() -> FakeHosts:
     [
         (in_maintenance, "gpus", "INCONCLUSIVE", "dgx1-2 is in maintenance: a fan"),
         (without_hosts, "gpus", "ERROR", "no host with the role gpu"),
-        (lambda: FakeHosts({("dgx1-2", "kernel-log"): Output("")}), "faults", "ERROR", "dgx1-2: dmesg: the kernel"),
+        (lambda: FakeHosts({("dgx1-2", "kernel-log"): Output("")}), "faults", "ERROR", "dgx1-2: dmesg: this is not"),
         (lambda: FakeHosts({("dgx1-2", "counters"): UNREACHABLE}), "links", "ERROR", f"dgx1-2: {UNREACHABLE}"),
         (
             lambda: FakeHosts({}, {("dgx1-2", "counters"): Output(OTHER_LINK)}),

@@ -8,6 +8,8 @@ from validation.judge.hosts.host_facts import BurnIn
 
 _VERDICT: Final = re.compile(r"^\s+GPU (\d+): (OK|FAULTY)\s*$", re.MULTILINE)
 _WARNING: Final = re.compile(r"\(?(?:WARNING|DIED)!\)?")
+_ERRORS: Final = re.compile(r"errors: ([^\r\n]*?)(?:temps:|[\r\n]|$)")
+_COUNT: Final = re.compile(r"[0-9]*[1-9][0-9]*")
 _RATE: Final = re.compile(r"\((\d+) Gflop/s\)")
 
 
@@ -22,4 +24,7 @@ def read_burn_in(text: str) -> BurnIn:
     progress = [line for line in re.split(r"[\r\n]", text) if "proc'd:" in line]
     rates = [int(rate) for rate in _RATE.findall(progress[-1])] if progress else []
     warnings = sorted(set(_WARNING.findall(text)))
+    warnings += sorted(
+        {f"errors: {count}" for line in _ERRORS.findall(text) for count in _COUNT.findall(line)}
+    )
     return BurnIn([gpu for gpu, ok in sorted(verdicts.items()) if not ok], len(verdicts), rates, warnings)

@@ -3,16 +3,10 @@
 from collections.abc import Mapping
 
 from validation.judge.check_verdict import Judgement
-from validation.judge.hosts.gpu_state import Aspect, judge_elements
-from validation.judge.hosts.host_facts import (
-    HostGpus,
-    judge_driver,
-    judge_equality,
-    judge_inventory,
-    judge_memory_errors,
-    judge_pcie,
-    judge_throttles,
-)
+from validation.judge.hosts.gpu_elements import Aspect
+from validation.judge.hosts.gpu_readings import judge_memory_errors, judge_pcie, judge_throttles
+from validation.judge.hosts.gpu_state import judge_alike, judge_elements, judge_silence
+from validation.judge.hosts.host_facts import HostGpus, judge_driver, judge_equality, judge_inventory
 from validation.judge.hosts.host_layer import system_of
 from validation.judge.hosts.host_links import (
     judge_fabric,
@@ -22,7 +16,7 @@ from validation.judge.hosts.host_links import (
     judge_topology,
 )
 from validation.judge.hosts.host_log import judge_logs
-from validation.judge.hosts.host_runs import judge_models, judge_owners, judge_power
+from validation.judge.hosts.host_runs import judge_models, judge_named, judge_owners, judge_power
 from validation.judge.verdict import Verdict
 from validation.layers.kernel_log import read_log
 from validation.layers.nvlink import read_link_errors, read_links, read_service, read_topology
@@ -41,7 +35,7 @@ def inventory(readings: Readings) -> list[Judgement]:
     if unknown:
         reason = f"the site file does not say how many GPUs they have: {', '.join(unknown)}"
         judgements.append(Judgement(Verdict.INCONCLUSIVE, reason))
-    return [*judgements, judge_owners(hosts)]
+    return [*judgements, *judge_owners(hosts)]
 
 
 def _by_model(readings: Readings, hosts: Mapping[str, HostGpus]) -> list[dict[str, HostGpus]]:
@@ -61,6 +55,7 @@ def equality(readings: Readings) -> list[Judgement]:
     return [
         *judgements,
         judge_driver({name: host.driver for name, host in hosts.items()}, site.driver),
+        judge_named(hosts),
         judge_models(hosts, site.hosts, readings.scope.systems),
         *judge_power(hosts, site.hosts, readings.scope.systems),
     ]
@@ -68,14 +63,16 @@ def equality(readings: Readings) -> list[Judgement]:
 
 def state(readings: Readings) -> list[Judgement]:
     """Judge the state of each GPU, and elements that muster does not know."""
-    hosts = readings.gpus()
-    return [judge_elements(hosts, Aspect.STATE)] if hosts else []
+    hosts, scope = readings.gpus(), readings.scope
+    silence = judge_silence(hosts, scope.site.hosts, scope.systems, Aspect.STATE)
+    return [judge_elements(hosts, Aspect.STATE), judge_alike(hosts), silence] if hosts else []
 
 
 def memory(readings: Readings) -> list[Judgement]:
     """Judge errors of memory and pending repairs."""
-    hosts = readings.gpus()
-    return [judge_memory_errors(hosts), judge_elements(hosts, Aspect.MEMORY)] if hosts else []
+    hosts, scope = readings.gpus(), readings.scope
+    silence = judge_silence(hosts, scope.site.hosts, scope.systems, Aspect.MEMORY)
+    return [judge_memory_errors(hosts), judge_elements(hosts, Aspect.MEMORY), silence] if hosts else []
 
 
 def faults(readings: Readings) -> list[Judgement]:

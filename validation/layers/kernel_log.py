@@ -1,112 +1,132 @@
-"""Finds faults of GPUs, memory, PCIe, adapters and NFS in the kernel's log (`dmesg`, `journalctl -k`)."""
+"""Finds faults of GPUs, memory, PCIe, adapters, storage and NFS in the kernel's log (`dmesg`, `journalctl -k`)."""
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from validation.errors import LayerError
 from validation.judge.hosts.host_facts import KernelLog, Xid
+from validation.layers.kernel_lines import FAULTS, ILL, LINKS, LOOSE, NOTES, STRICT, UP, USUAL
 
-_BUS_ID: Final = r"(?P<bus_id>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F.:]+)"
 _ANY_BUS_ID: Final = re.compile(r"\b[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?")
-_ADAPTER_WORDS: Final = (
-    r"health compromised|[Ff]atal error|assert_var|device is in error|internal error|syndrome"
-    r"|firmware .*(?:failed|hang|dead)|timed? ?out|timeout"
+_STAMP: Final = re.compile(
+    r"(?:<\d+>)?(?:\w+ *:\w+ *: )?(?:"
+    r"\[ *\+?\d+\.\d+(?:, *\w+)?\]|\[\w{3} \w{3} [ \d]\d [\d:]+ \d{4}\]|\d{4}-\d\d-\d\dT[\d:.,]+(?:[+-][\d:]+|Z)?"
+    r"|\w{3} [ \d]\d [\d:]+|\d+,\d+,\d+,[^;]*;)(?: *\S+ kernel:)?(?: *\[ *\d+\.\d+\])? ?"
 )
-_FAULTS: Final = tuple(
-    (kind, re.compile(pattern))
-    for kind, pattern in (
-        ("Xid", r"\bXid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]+)[^)]*\): (?P<code>\d+)(?:,\s*(?P<text>.*))?$"),
-        # Of an NVSwitch. Those that are not fatal may be ignored, says the guide of the fabric manager.
-        ("SXid", r"SXid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]+)[^)]*\): (?P<code>\d+), (?P<text>Fatal\b.*)$"),
-        ("off the bus", r"(?P<text>fallen off the bus|GPU is lost)"),
-        ("RmInitAdapter failed", r"(?P<text>RmInitAdapter failed.*)$"),
-        ("no GPU came up", r"NVRM: .*(?P<text>probe routine failed|No NVIDIA (?:GPU|devices))"),
-        ("no GPU came up", r"nvidia: (?P<text>probe of .* failed)"),
-        (
-            "kernel error",
-            r"(?P<text>Kernel panic|\bBUG: |\bOops: |(?:soft|hard) lockup|hard LOCKUP|I/O error).*$",
-        ),
-        ("memory error", r"(?P<text>EDAC .*\bUE\b.*|Memory failure: .*|Uncorrect\w+ memory error.*)$"),
-        ("PCIe error", r"(?P<text>(?:AER|PCIe Bus Error|DPC): .*(?:Uncorrect\w*|[Ff]atal).*)$"),
-        (
-            "machine check",
-            r"(?P<text>\[Hardware Error\]: .*(?:[Uu]ncorrect|severity: (?:fatal|recoverable)|\bPCC\b).*)$",
-        ),
-        ("machine check", r"mce: .*(?P<text>[Uu]ncorrect\w*.*|[Ff]atal.*)$"),
-        ("slow PCIe link", r"mlx[45]_\w+ .*(?P<text>limited by .* PCIe.*)$"),
-        ("adapter error", r"mlx[45]_\w+ .*(?P<text>event\[error\].*)$"),
-        ("adapter error", rf"mlx[45]_\w+ .*(?P<text>(?:{_ADAPTER_WORDS}).*)$"),
-        ("NFS error", r"\bnfs\d?: server (?P<text>.* (?:not responding|timed out).*)$"),
-        (
-            "NFS error",
-            r"\b(?:NFS|nfs|RPC|lockd)\w*: .*(?P<text>(?:[Uu]nhandled error|timed out|not responding).*)$",
-        ),
-    )
-)
-"""The name of each fault, and the pattern of its line. If several match, the first counts."""
-_NOTES: Final = re.compile(
-    r"AER: (?:Multiple )?Corrected|severity=Corrected|\bCorrected error|severity: corrected|EDAC .*\bCE\b"
-    r"|SXid \(.*\): \d+, Non-fatal|nfs\d?: server .* OK$|Port module event: .*Cable plugged|: Link (?:up|down)\b"
-)
-"""Lines that are no fault by themselves."""
-_USUAL: Final = re.compile(
-    "|".join(
-        (
-            r"NVRM: loading NVIDIA|NVRM: GPU at (?:PCI:)?[0-9a-fA-F:.]+: GPU-|NVRM: GPU Board Serial Number",
-            r"NVRM: Persistence mode is deprecated|module verification failed|loading out-of-tree module",
-            r": module license",
-            r"AER: enabled with IRQ|(?:DPC|pciehp|PME): .*(?:enabled|Signaling|Slot)|EDAC MC: Ver",
-            r"EDAC .*Giving out device",
-            r"mce: CPU\d* supports|MCE: In-kernel|Error Record Serialization|RAS: Correctable Errors collector",
-            r"_OSC: OS (?:supports|now controls|assumes)",
-        )
-    )
-)
-"""Lines that the kernel of a healthy host has, though a word in them is that of a fault."""
-_WATCHED: Final = re.compile(
-    r"\bNVRM|\bnvidia[-_a-z0-9]*:|\bnvidia 0|SXid|\bEDAC\b|\bmce\b|\[Hardware Error\]|\bAER\b|\bDPC\b|PCIe Bus Error"
-    r"|\bpcieport\b|\bmlx[45]_|\bnfs\w*:|\bNFS\w*:|\bRPC\w*:|\blockd\b|\bGHES\b|\binfiniband\b"
-)
-_ILL: Final = re.compile(
-    r"error|fail|fatal|\bfault|time[d]? ?out|fallen|\blost\b|uncorrect|corrupt|unhealthy|degrad|not respond|assert|hung"
-    r"|stuck|panic|invalid|unable|cannot|can't|could not|overheat|over.?temp|high temp|throttl|abort|\bdead\b|\bdown\b"
-    r"|exceed|unplugged|\bwarn|critical|violation|\bbad\b|denied|unexpected|unknown|unsupported|inaccessible|compromised|alarm|poison",
-    re.IGNORECASE,
-)
-
-
-def read_log(text: str) -> KernelLog:
-    """Return the faults and unknown lines of a whole log. Raises LayerError for an empty one: no kernel has it."""
-    if not text.strip():
-        raise LayerError("dmesg: the kernel's log is empty, so it says nothing")
-    lines = [line.strip() for line in text.splitlines()]
-    rest = [line for line in lines if _WATCHED.search(line) and _fault(line) is None]
-    rest = [line for line in rest if not _USUAL.search(line)]
-    notes = [line for line in rest if _NOTES.search(line)]
-    unknown = [line for line in rest if not _NOTES.search(line) and ("NVRM" in line or _ILL.search(line))]
-    return KernelLog(read_xids(text), unknown, notes)
-
-
-def read_xids(text: str) -> list[Xid]:
-    """Return the faults in the log, in order; one that is no Xid has its name for `kind`."""
-    xids: list[Xid] = []
-    place, age = "", 0
-    for line in text.splitlines():
-        bus_id = _ANY_BUS_ID.search(line)
-        place, age = (bus_id[0], 0) if bus_id is not None else (place if age < _LINES else "", age + 1)
-        found = _fault(line.strip())
-        if found is not None:
-            kind, match = found
-            groups = match.groupdict()
-            where = (groups.get("bus_id") or place).rstrip(":.").lower()
-            xids.append(Xid(int(groups.get("code") or 0), where, groups["text"] or "", kind))
-    return xids
-
-
+"""The time before a message, as `dmesg`, `journalctl` and `/dev/kmsg` print it."""
+_BEGINS: Final = re.compile(r"(?:Booting )?Linux (?:version \d|on physical CPU)")
+_ERRORS_A_LOG: Final = 10
+"""Corrected errors of memory from which on a module is named (mcelog: 10 in 24 hours)."""
+_LINK_ERRORS_A_LOG: Final = 81
+"""The same of a PCIe link: DCGM takes 80 replays (diag-skus.yaml, max_pcie_replays)."""
 _LINES: Final = 3
 """In how many lines the driver may say one thing: the first has the bus id."""
 
 
-def _fault(line: str) -> tuple[str, re.Match[str]] | None:
-    matches = ((kind, pattern.search(line)) for kind, pattern in _FAULTS)
+def read_log(text: str) -> KernelLog:
+    """Return the faults and unknown lines of a whole log. Raises LayerError if this is none."""
+    lines = [(line.strip(), _message(line)) for line in text.splitlines() if line.strip()]
+    is_whole = any(_BEGINS.search(message) for _, message in lines)
+    faults = read_xids(text)
+    if not is_whole and not faults and not any(_STAMP.match(line) for line, _ in lines):
+        raise LayerError(f"dmesg: this is not the kernel's log, so it says nothing: {text.strip()[:100]!r}")
+    rest = [(line, message) for line, message in lines if _fault(message) is None]
+    down, up = _links([message for _, message in rest])
+    notes, unknown = [], []
+    corrected = _corrected([message for _, message in rest])
+    groups = {match[1] for _, message in rest if (match := _GROUP.match(message)) and _MILD.search(message)}
+    mild = False
+    for line, message in rest:
+        group = _GROUP.match(message)
+        is_note = NOTES.search(message) is not None or (group is not None and group[1] in groups)
+        is_note = is_note or (mild and "error status/mask=" in message) or message in up
+        mild = is_note
+        if any(pattern.search(message) for pattern in corrected):
+            is_note = False
+        if is_note or _continues(message, text):
+            notes.append(line)
+        elif message in down or _is_unknown(message):
+            unknown.append(line)
+    return KernelLog(faults, unknown, notes, is_whole)
+
+
+def _corrected(messages: Sequence[str]) -> list[re.Pattern[str]]:
+    """Return the patterns of corrected errors that are too many."""
+    modules = sum(int(match[1]) for message in messages if (match := _MODULE_ERRORS.search(message)))
+    links = sum(_LINK_ERRORS.search(message) is not None for message in messages)
+    counts = ((_MODULE_ERRORS, modules, _ERRORS_A_LOG), (_LINK_ERRORS, links, _LINK_ERRORS_A_LOG))
+    return [pattern for pattern, count, most in counts if count >= most]
+
+
+_MODULE_ERRORS: Final = re.compile(r"EDAC .*: (\d+) CE\b")
+_LINK_ERRORS: Final = re.compile(r"PCIe Bus Error: severity=Correct(?:ed|able)")
+_GROUP: Final = re.compile(r"\{(\d+)\}\[Hardware Error\]: ")
+_MILD: Final = re.compile(r"event severity: corrected")
+_DETAIL: Final = re.compile(r"SXid \(\S+\): (\d+), (?:Severity \d|Data \{)")
+
+
+def _message(line: str) -> str:
+    """Return the line without its time."""
+    return _STAMP.sub("", line.strip(), count=1).strip()
+
+
+def _continues(message: str, text: str) -> bool:
+    """Return whether this tells more of an error of an NVSwitch that another line names."""
+    match = _DETAIL.search(message)
+    return match is not None and re.search(rf"\): {match[1]}, (?:Non-fatal|Fatal)", text) is not None
+
+
+def _is_unknown(message: str) -> bool:
+    if STRICT.search(message):
+        return USUAL.fullmatch(message) is None
+    return bool(LOOSE.search(message) and ILL.search(message)) and USUAL.fullmatch(message) is None
+
+
+def _links(messages: Sequence[str]) -> tuple[set[str], set[str]]:
+    """Return the lines of links that are down at the end, and all other lines of links.
+
+    A module without a cable since the boot is not in use, and neither is its link.
+    """
+    last: dict[tuple[str, str], re.Match[str]] = {}
+    used: set[tuple[str, str]] = set()
+    matches = [match for message in messages if (match := LINKS.match(message))]
+    for match in matches:
+        key = (match["bus_id"], match["port"] or match["face"])
+        last[key] = match
+        if match["state"] in UP:
+            used.add(key)
+    empty = {
+        bus_id
+        for (bus_id, _), match in last.items()
+        if match["state"] == "unplugged" and (bus_id, match["port"]) not in used
+    }
+    down = {
+        match[0]
+        for key, match in last.items()
+        if match["state"] not in UP and (key in used or key[0] not in empty)
+    }
+    return down, {match[0] for match in matches} - down
+
+
+def read_xids(text: str) -> list[Xid]:
+    """Return the faults in the log, in order; one that is no Xid has its name for `kind`."""
+    return list(_xids(text))
+
+
+def _xids(text: str) -> Iterator[Xid]:
+    place, age = "", 0
+    for line in text.splitlines():
+        bus_id = _ANY_BUS_ID.search(line)
+        place, age = (bus_id[0], 0) if bus_id is not None else (place if age < _LINES else "", age + 1)
+        found = _fault(_message(line))
+        if found is not None:
+            kind, match = found
+            groups = match.groupdict()
+            where = (groups.get("bus_id") or place).rstrip(":.").lower()
+            yield Xid(int(groups.get("code") or 0), where, groups["text"] or "", kind)
+
+
+def _fault(message: str) -> tuple[str, re.Match[str]] | None:
+    matches = ((kind, pattern.search(message)) for kind, pattern in FAULTS)
     return next(((kind, match) for kind, match in matches if match is not None), None)

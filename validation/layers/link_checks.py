@@ -9,7 +9,7 @@ from validation.judge.hosts.host_adapters import (
     judge_rails,
 )
 from validation.judge.hosts.host_facts import judge_kubelets, judge_mtu
-from validation.judge.hosts.host_links import judge_counters, judge_frames
+from validation.judge.hosts.host_links import judge_counted, judge_counters, judge_frames
 from validation.judge.hosts.host_storage import judge_mounts, judge_written
 from validation.judge.verdict import Verdict
 from validation.layers.counters import read_counters, read_pings
@@ -67,11 +67,9 @@ def counters(readings: Readings) -> list[Judgement]:
     """Judge the counters of links between two readings."""
     if readings.runs("counters") < 2:
         return [Judgement(Verdict.ERROR, "the counters were not read before and after")]
-    return [
-        judge_counters(
-            readings.read("counters", read_counters, first=True), readings.read("counters", read_counters)
-        )
-    ]
+    before = readings.read("counters", read_counters, first=True)
+    after = readings.read("counters", read_counters)
+    return [judge_counters(before, after), judge_counted(before, readings.models())]
 
 
 def kubelets(readings: Readings) -> list[Judgement]:

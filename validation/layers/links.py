@@ -24,7 +24,9 @@ class _Interface(msgspec.Struct, frozen=True):
 def read_ibstat(text: str) -> list[Port]:
     """The ports, in order; none if the host has no adapter. Raises LayerError for an answer without one."""
     ports: list[dict[str, str]] = []
+    unknown: list[list[str]] = []
     adapter = firmware = ""
+    before: list[str] = []
     for line in text.splitlines():
         key, colon, value = (part.strip() for part in line.partition(":"))
         if match := re.fullmatch(r"CA '(\S+)'", line.strip()):
@@ -33,11 +35,35 @@ def read_ibstat(text: str) -> list[Port]:
             firmware = value
         elif match := re.fullmatch(r"Port (\d+)", key, re.IGNORECASE):
             ports.append({"adapter": adapter, "port": match[1], "firmware": firmware})
-        elif colon and ports:
+            unknown.append(before)
+            before = []
+        elif colon and ports and key in _OF_PORT:
             ports[-1][key] = value
+        elif line.strip() and not (colon and key in _OF_ADAPTER):
+            (unknown[-1] if ports else before).append(line.strip())
     if not adapter and text.strip():
         raise LayerError(f"ibstat: {text.strip().splitlines()[0][:100]}")
-    return [_port(port) for port in ports]
+    if before:
+        raise LayerError(f"ibstat: muster does not know this line: {before[0][:100]}")
+    return [_port(port, lines) for port, lines in zip(ports, unknown, strict=True)]
+
+
+_OF_ADAPTER: Final = frozenset(
+    {"CA type", "Number of ports", "Hardware version", "Node GUID", "System image GUID", "Firmware version"}
+)
+_OF_PORT: Final = frozenset(
+    {
+        "State",
+        "Physical state",
+        "Rate",
+        "Base lid",
+        "LMC",
+        "SM lid",
+        "Capability mask",
+        "Port GUID",
+        "Link layer",
+    }
+)
 
 
 def read_networks(text: str) -> dict[str, Interface]:
@@ -57,8 +83,9 @@ def read_networks(text: str) -> dict[str, Interface]:
         raise LayerError(f"ip -json: {error}") from error
 
 
-def _port(fields: dict[str, str]) -> Port:
-    rate = re.match(r"[\d.]+", fields.get("Rate", ""))
+def _port(fields: dict[str, str], unknown: list[str]) -> Port:
+    rate = re.fullmatch(r"[0-9]+(?:\.[0-9]+)?", fields.get("Rate", ""))
+    unread = [] if rate else [f"Rate: {fields.get('Rate', '')}"]
     return Port(
         adapter=fields["adapter"],
         port=int(fields["port"]),
@@ -67,6 +94,7 @@ def _port(fields: dict[str, str]) -> Port:
         rate_gbits=float(rate[0]) if rate else 0.0,
         link_layer=fields.get("Link layer", ""),
         firmware=fields["firmware"],
+        unknown=[*unread, *unknown],
     )
 
 

@@ -18,6 +18,7 @@ _UNCORRECTED: Final = (
 )
 _OLD_UNCORRECTED: Final = "double_bit/total"
 """GPUs before Turing count errors by bits, and have a total of each kind."""
+_COMMENT: Final = re.compile(r"<!--(.*?)-->", re.DOTALL)
 _DOCUMENT: Final = re.compile(r"(?=<\?xml\b)")
 
 
@@ -33,6 +34,7 @@ def read_nvidia_smi(text: str) -> HostGpus:
         raise LayerError(f"nvidia-smi: the document is a {root.tag}")
     beside = [found for child in root if child.tag != "gpu" for found in _leaf(child, "")]
     stray = [("text", tail) for child in root if (tail := (child.tail or "").strip())]
+    stray += [("comment", words.strip()) for words in _COMMENT.findall(text)]
     return HostGpus(
         driver=_text(root, "driver_version"),
         attached=_number(root, "attached_gpus") or 0,
@@ -71,14 +73,14 @@ def _gpu(gpu: ET.Element) -> HostGpu:
         uuid=_text(gpu, "uuid"),
         vbios=_text(gpu, "vbios_version"),
         inforom=_text(gpu, "inforom_version/img_version"),
-        memory_mib=_number(gpu, "fb_memory_usage/total") or 0,
+        memory_mib=_number(gpu, "fb_memory_usage/total", " MiB") or 0,
         ecc_enabled={"Enabled": True, "Disabled": False}.get(_text(gpu, "ecc_mode/current_ecc")),
         uncorrected_errors=_uncorrected(gpu),
         pages_pending=_flag(gpu, "retired_pages/pending_retirement"),
         rows_pending=_flag(gpu, "remapped_rows/remapped_row_pending"),
         rows_failed=_flag(gpu, "remapped_rows/remapped_row_failure"),
-        pcie_generation=_number(gpu, "pci/pci_gpu_link_info/pcie_gen/current_link_gen"),
-        pcie_width=_number(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width"),
+        pcie_generation=_generation(gpu),
+        pcie_width=_number(gpu, "pci/pci_gpu_link_info/link_widths/current_link_width", "x"),
         is_idle="gpu_idle" in active,
         throttles=[name for name in _SLOWDOWNS if name in active],
         elements=elements,
@@ -97,6 +99,7 @@ def _leaf(child: ET.Element, path: str) -> Iterator[tuple[str, str]]:
     # until v11 the reasons for which clocks are low were called throttle reasons
     name = child.tag.replace("clocks_throttle_reason", "clocks_event_reason")
     text = (child.text or "").strip()
+    yield from ((f"{path}{name}@{key}", value) for key, value in child.attrib.items())
     if len(child):
         if text:
             yield f"{path}{name}/text", text
@@ -118,9 +121,16 @@ def _flag(element: ET.Element, path: str) -> bool | None:
     return {"Yes": True, "No": False}.get(_text(element, path))
 
 
-def _number(element: ET.Element, path: str) -> int | None:
-    match = re.match(r"\d+", _text(element, path))
-    return int(match[0]) if match else None
+def _generation(gpu: ET.Element) -> int | None:
+    """Return the lower generation that the two ends of the link name; None if the GPU does not say it."""
+    names = ("current_link_gen", "device_current_link_gen")
+    current, device = (_number(gpu, f"pci/pci_gpu_link_info/pcie_gen/{name}") for name in names)
+    return current if current is None or device is None else min(current, device)
+
+
+def _number(element: ET.Element, path: str, unit: str = "") -> int | None:
+    match = re.fullmatch(rf"([0-9]+){unit}", _text(element, path))
+    return int(match[1]) if match else None
 
 
 def _text(element: ET.Element, path: str) -> str:

@@ -16,6 +16,12 @@ from validation.layers import tools
 from validation.layers.nvidia_smi import read_nvidia_smi, read_samples
 
 T = TypeVar("T")
+_CRASHED: Final = re.compile(
+    r"Segmentation fault|core dumped|\bAborted\b|Bus error|\bKilled\b"
+    r"|[Cc](?:UDA|uda) (?:error|failure)|CUDA_ERROR_|\bECC error"
+)
+"""Words of a load that crashed, also after good results."""
+_WARNED: Final = re.compile(r"NCCL WARN")
 _FAILED: Final = re.compile(r"\bFAILED\b")
 """The word of test programs for a failure, beside anything else that they print."""
 
@@ -43,12 +49,7 @@ class Readings:
                 self.problems.append(problem)
                 continue
             run = runs[0 if first else -1]
-            if failed := _FAILED.search(run.output):
-                start = run.output.rfind("\n", 0, failed.start()) + 1
-                line = printable(
-                    run.output[max(start, failed.start() - 80) : failed.end() + 40].splitlines()[0]
-                )
-                self.problems.append(Judgement(Verdict.FAIL, f"{host.name}: {tool} says: {line}"))
+            self.problems += _ill_words(tool, host, run.output)
             try:
                 values[host.name] = parse(run.output)
                 self.outputs += 1
@@ -99,6 +100,23 @@ class Readings:
     def gpus(self) -> dict[str, HostGpus]:
         """Return the GPUs of each host by nvidia-smi."""
         return self.read("nvidia-smi", read_nvidia_smi)
+
+
+def _ill_words(tool: str, host: DeclaredHost, output: str) -> list[Judgement]:
+    """Return the judgements on lines of a failure: FAILED in any output, crashes and warnings in those of loads."""
+    patterns = [(_FAILED, Verdict.FAIL)]
+    if tool in _LOADS:
+        patterns += [(_CRASHED, Verdict.FAIL), (_WARNED, Verdict.INCONCLUSIVE)]
+    found = [(match, verdict) for pattern, verdict in patterns if (match := pattern.search(output))]
+    judgements = []
+    for match, verdict in found:
+        start = output.rfind("\n", 0, match.start()) + 1
+        line = printable(output[max(start, match.start() - 80) : match.end() + 40].splitlines()[0])
+        judgements.append(Judgement(verdict, f"{host.name}: {tool} says: {line}"))
+    return judgements
+
+
+_LOADS: Final = frozenset({"nccl", "fio", "burn-in"})
 
 
 def _problem(tool: str, host: DeclaredHost, runs: Sequence[ToolRan]) -> Judgement | None:

@@ -71,6 +71,14 @@ def _fixed(command: str) -> Callable[[HostSite, DeclaredHost], str]:
     return lambda _site, _host: command
 
 
+_KERNEL_LOG: Final = (
+    'sh -c \'l=$(dmesg) || exit $?; case $l in *"Linux version "*) ;; *) '
+    "j=$(journalctl --dmesg --boot --output=short-monotonic --no-pager 2>/dev/null); "
+    'case $j in *"Linux version "*) l=$j;; esac;; esac; printf "%s\\n" "$l"\''
+)
+"""The log from the boot on: the journal has it where the kernel's buffer has lost its beginning."""
+
+
 def _frames(site: HostSite, _host: DeclaredHost) -> str:
     if not site.mtu or not site.servers:
         return ""
@@ -146,7 +154,7 @@ TOOLS: Final = {
         Tool("nvlink", "nvidia-smi", _fixed("nvidia-smi nvlink -s"), usual_seconds=2, failure=_SMI),
         Tool("nvlink-errors", "nvidia-smi", _fixed("nvidia-smi nvlink -e"), usual_seconds=2, failure=_SMI),
         Tool("topology", "nvidia-smi", _fixed("nvidia-smi topo -m"), usual_seconds=2, failure=_SMI),
-        Tool("kernel-log", "dmesg", _fixed("dmesg"), as_root=True),
+        Tool("kernel-log", "dmesg", _fixed(_KERNEL_LOG), as_root=True),
         Tool("fabric-manager", "systemctl", _fixed("systemctl is-active nvidia-fabricmanager; true")),
         Tool("ibstat", "ibstat", _fixed("ibstat")),
         Tool(

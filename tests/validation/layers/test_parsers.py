@@ -332,14 +332,16 @@ def test_faults_of_hardware_in_the_kernel_log(lines: str, name: str, bus_id: str
 
 
 def test_lines_that_are_usual_corrected_or_not_known() -> None:
-    usual = "NVRM: loading NVIDIA UNIX\nEDAC MC: Ver: 3.0.0\nmce: CPU0 supports 32 MCE banks\nusb 1-1: device error\n"
-    assert read_log(usual) == KernelLog([])
+    begin = "[    0.000000] Linux version 6.8.0\n"
+    usual = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build\nEDAC MC: Ver: 3.0.0\n"
+    usual += "mce: CPU0 supports 32 MCE banks\nusb 1-1: device error\n"
+    assert read_log(begin + usual) == KernelLog([])
     notes = (
         "AER: Corrected error received: 0000:b1:00.0\nEDAC MC0: 1 CE memory read error\nnfs: server a OK\n"
     )
-    assert len(read_log(notes).notes) == 3
+    assert len(read_log(begin + notes).notes) == 3
     unknown = ["NVRM: a new word", "mlx5_core 0000:a1:00.0: it is degraded", "EDAC MC0: cannot read"]
-    assert read_log("\n".join(unknown)) == KernelLog([], unknown)
+    assert read_log(begin + "\n".join(unknown)) == KernelLog([], unknown)
 
 
 def test_services() -> None:

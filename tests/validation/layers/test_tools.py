@@ -57,3 +57,22 @@ def test_fio_does_not_run_in_a_directory_of_others(tmp_path: Path, mount: Path) 
     assert shell("fio", mount, programs).returncode == 0
     assert (tmp_path / "ran").exists()
     assert list(mount.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "journal", "printed"),
+    [
+        ("[ 0.0] Linux version 6.8", "other", "[ 0.0] Linux version 6.8"),
+        ("[ 9.0] NVRM: late", "[ 0.0] Linux version 6.8", "[ 0.0] Linux version 6.8"),
+        ("[ 9.0] NVRM: late", "-- No entries --", "[ 9.0] NVRM: late"),
+    ],
+)
+def test_the_log_is_read_from_the_boot_on(tmp_path: Path, log: str, journal: str, printed: str) -> None:
+    for name, text in (("dmesg", log), ("journalctl", journal), ("sudo", "")):
+        (tmp_path / name).write_text(
+            f"#!/bin/sh\necho '{text}'\n" if text else '#!/bin/sh\nshift; exec "$@"\n'
+        )
+        (tmp_path / name).chmod(0o755)
+    assert shell("kernel-log", tmp_path, tmp_path).stdout == f"{printed}\n"
+    (tmp_path / "dmesg").write_text("#!/bin/sh\nexit 3\n")
+    assert shell("kernel-log", tmp_path, tmp_path).returncode == 3

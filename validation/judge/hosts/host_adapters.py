@@ -44,6 +44,14 @@ def judge_rails(
         for port in ports
         if not _is_up(port) and port.state != "Down"
     ]
+    unread = [
+        f"{name} {port.adapter}/{port.port}: {line[:100]}"
+        for name, ports in sorted(hosts.items())
+        for port in ports
+        for line in port.unknown
+    ]
+    if unread:
+        judgements.append(Judgement(Verdict.INCONCLUSIVE, f"muster does not know this: {some(unread)}"))
     if odd:
         judgements.append(Judgement(Verdict.INCONCLUSIVE, f"neither up nor down: {some(odd)}"))
     if unknown:

@@ -13,6 +13,7 @@ from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 NO_HOST: Final = Judgement(Verdict.ERROR, "no host answered")
+NO_GPU: Final = Judgement(Verdict.ERROR, "no host answered with a GPU")
 FIO_PERCENT: Final = 75
 """The least share of the median of all hosts at which a host reads."""
 NAMED: Final = 4
@@ -107,7 +108,7 @@ class Interface(_Fact, frozen=True):
 
 
 class Port(_Fact, frozen=True):
-    """A port of an RDMA adapter."""
+    """A port of an RDMA adapter. `unknown` are lines that muster does not know, and figures that are none."""
 
     adapter: str
     port: int
@@ -116,6 +117,7 @@ class Port(_Fact, frozen=True):
     rate_gbits: float
     link_layer: str
     firmware: str = ""
+    unknown: list[str] = []
 
 
 class Ethernet(_Fact, frozen=True):
@@ -134,13 +136,14 @@ class Ethernet(_Fact, frozen=True):
 class KernelLog(_Fact, frozen=True):
     """The lines of a kernel's log that tell of hardware.
 
-    `unknown` are lines with a word of a fault, or of NVIDIA's driver, that no pattern takes; `notes` those that are no
-    fault by themselves.
+    `unknown` are lines of the driver and of hardware that no pattern takes; `notes` those that are no fault by
+    themselves. `is_whole`: it begins with the boot.
     """
 
     faults: list[Xid]
     unknown: list[str] = []
     notes: list[str] = []
+    is_whole: bool = True
 
 
 class NvLinks(_Fact, frozen=True):
@@ -178,7 +181,7 @@ class Mount(_Fact, frozen=True):
 class BurnIn(_Fact, frozen=True):
     """How a load on all GPUs ended: those with wrong results, of how many, and the rate of each at the end.
 
-    `warnings` are the words with which it spoke of errors while it ran.
+    `warnings` are the words and counts with which it spoke of errors while it ran.
     """
 
     faulty: list[int]
@@ -256,7 +259,7 @@ def judge_inventory(hosts: Mapping[str, HostGpus], *, expected_hosts: int, gpus_
 def judge_equality(hosts: Mapping[str, HostGpus], golden: HostGpus | None = None) -> Judgement:
     """Whether driver, model, vBIOS, InfoROM and memory are equal everywhere, or as on the golden host."""
     if not all_gpus(hosts):
-        return _nothing()
+        return NO_GPU
     facts: dict[str, Callable[[HostGpu], object]] = {
         "model": lambda gpu: gpu.model,
         "vBIOS": lambda gpu: gpu.vbios,
@@ -276,93 +279,6 @@ def judge_equality(hosts: Mapping[str, HostGpus], golden: HostGpus | None = None
         values = [(place, read(gpu)) for place, gpu in all_gpus(hosts)]
         wrong += _odd(subject, values, read(golden.gpus[0]) if golden is not None and golden.gpus else None)
     return of_faults(wrong)
-
-
-def judge_memory_errors(hosts: Mapping[str, HostGpus]) -> Judgement:
-    """Whether there is no uncorrected error, and nothing waits to be retired or remapped.
-
-    ECC that is off counts nothing, so it is no proof.
-    """
-    gpus = all_gpus(hosts)
-    if not gpus:
-        return _nothing()
-    wrong = [
-        needs(f"{place} has {gpu.uncorrected_errors} uncorrected errors", Repair.RESET)
-        for place, gpu in gpus
-        if gpu.uncorrected_errors
-    ]
-    for subject, read in _MEMORY_FLAGS.items():
-        wrong += [needs(f"{place}: {subject}", Repair.RESET) for place, gpu in gpus if read(gpu)]
-    if wrong:
-        return of_faults(wrong)
-    unknown = [place for place, gpu in gpus if not gpu.ecc_enabled or gpu.uncorrected_errors is None]
-    if unknown:
-        return Judgement(Verdict.INCONCLUSIVE, f"ECC is off, so nothing counts errors: {some(unknown)}")
-    return Judgement(Verdict.PASS)
-
-
-_MEMORY_FLAGS: Final[dict[str, Callable[[HostGpu], bool | None]]] = {
-    "pages wait to be retired": lambda gpu: gpu.pages_pending,
-    "a row waits to be remapped": lambda gpu: gpu.rows_pending,
-    "a row could not be remapped": lambda gpu: gpu.rows_failed,
-}
-
-
-def judge_throttles(hosts: Mapping[str, HostGpus]) -> Judgement:
-    """Judge whether hardware holds no clock down."""
-    return of_faults(
-        [
-            needs(f"{place} is throttled: {', '.join(gpu.throttles)}", Repair.COOLING)
-            for place, gpu in all_gpus(hosts)
-            if gpu.throttles
-        ]
-    )
-
-
-def judge_pcie(
-    hosts: Mapping[str, HostGpus],
-    *,
-    generation: int,
-    width: int,
-    samples: Mapping[str, Sequence[HostGpus]] = {},
-) -> Judgement:
-    """Judge whether each link has its generation and width. That of an idle GPU may rest, so it says nothing.
-
-    `samples` are readings under load: one with full generation is proof for an idle GPU, a lower one a fault.
-    """
-    gpus = all_gpus(hosts)
-    if not gpus:
-        return _nothing()
-    loaded = [
-        (f"{place} under load", gpu)
-        for name in sorted(samples)
-        for sample in samples[name]
-        for place, gpu in all_gpus({name: sample})
-        if not gpu.is_idle
-    ]
-    proven = {gpu.uuid for _, gpu in loaded if (gpu.pcie_generation or 0) >= generation}
-    gpus = [*gpus, *loaded]
-    narrow = [
-        f"{place} has {gpu.pcie_width} of {width} lanes"
-        for place, gpu in gpus
-        if (gpu.pcie_width or 0) < width
-    ]
-    slow = [(place, gpu) for place, gpu in gpus if (gpu.pcie_generation or 0) < generation]
-    wrong = narrow + [
-        f"{place} runs at generation {gpu.pcie_generation} of {generation}"
-        for place, gpu in slow
-        if not gpu.is_idle
-    ]
-    if wrong:
-        faults = [needs(subject, Repair.REPLACE_HOST_PART) for subject in dict.fromkeys(wrong)]
-        return of_faults(faults)
-    slow_gpus = [place for place, gpu in slow if gpu.uuid not in proven]
-    if slow_gpus:
-        return Judgement(
-            Verdict.INCONCLUSIVE,
-            f"idle, so its link may rest: {some(slow_gpus)}; --host-test nccl puts a load on it",
-        )
-    return Judgement(Verdict.PASS)
 
 
 def judge_nccl(run: NcclRun, thresholds: Iterable[Threshold], *, metric: str, fabric: str) -> Judgement:
@@ -520,10 +436,6 @@ def _odd(subject: str, values: Sequence[tuple[str, object]], expected: object) -
         return []
     usual = Counter(value for _, value in values).most_common(1)[0][0] if expected is None else expected
     return [f"{place}: {subject} is {value}, not {usual}" for place, value in values if value != usual]
-
-
-def _nothing() -> Judgement:
-    return Judgement(Verdict.ERROR, "no host answered with a GPU")
 
 
 def of_faults(wrong: Sequence[str]) -> Judgement:

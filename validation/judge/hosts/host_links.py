@@ -175,7 +175,7 @@ def judge_fabric_states(
         if (system := of_model.get(place.split(" ")[0])) is not None
         and system.fabric == SWITCHED
         and system.pcie_generation >= FIRST_WITH_STATE
-        and gpu.text("fabric/state") in {"", "N/A"}
+        and {gpu.text("fabric/state"), gpu.text("fabric/status")} & {"", "N/A"}
     ]
     if silent:
         return Judgement(
@@ -186,6 +186,38 @@ def judge_fabric_states(
 
 FIRST_WITH_STATE: Final = 5
 """GPUs with this generation of PCIe say the state of their fabric."""
+
+
+def judge_counted(hosts: Mapping[str, Mapping[str, int | None]], models: Mapping[str, str]) -> Judgement:
+    """INCONCLUSIVE by counters that a link lacks and another of its kind has, and by links that one host lacks.
+
+    The kind of a link is that of its adapter, such as mlx5; interfaces of the kernel are of one kind.
+    """
+    kinds: dict[str, set[str]] = {}
+    links: dict[str, set[str]] = {}
+    for name, counters in hosts.items():
+        for counter in counters:
+            link, _, field = counter.partition(" ")
+            kinds.setdefault(_kind_of(link), set()).add(field)
+            if "/" in link:
+                links.setdefault(models.get(name, ""), set()).add(link)
+    missing = []
+    for name, counters in sorted(hosts.items()):
+        own = {counter.partition(" ")[0] for counter in counters}
+        missing += [f"{name} has no {link}" for link in sorted(links.get(models.get(name, ""), set()) - own)]
+        missing += [
+            f"{name} {link} has no {field}"
+            for link in sorted(own)
+            for field in sorted(kinds[_kind_of(link)])
+            if f"{link} {field}" not in counters
+        ]
+    if missing:
+        return Judgement(Verdict.INCONCLUSIVE, f"counters that others have: {some(missing)}")
+    return Judgement(Verdict.PASS)
+
+
+def _kind_of(link: str) -> str:
+    return re.sub(r"_?\d.*", "", link) if "/" in link else ""
 
 
 def judge_counters(

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from validation.judge.check_verdict import Judgement
-from validation.judge.hosts.host_facts import HostGpus, System, of_faults, some
+from validation.judge.hosts.gpu_elements import SILENT
+from validation.judge.hosts.host_facts import HostGpus, System, all_gpus, of_faults, some
 from validation.judge.hosts.host_layer import DeclaredHost, hosts_with_systems, system_of
 from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
@@ -102,18 +103,44 @@ def _milliwatts(text: str) -> int | None:
     return int(match[1]) * 1000 + int(match[2] or 0) * 10 if match else None
 
 
-def judge_owners(hosts: Mapping[str, HostGpus]) -> Judgement:
-    """Judge whether every GPU is shown once: two hosts with the same one would be one host."""
+def judge_owners(hosts: Mapping[str, HostGpus]) -> list[Judgement]:
+    """Judge whether every GPU is shown once: two hosts with the same one would be one host.
+
+    A GPU without a UUID is INCONCLUSIVE, as no other tells it apart.
+    """
     owners: dict[str, str] = {}
-    wrong = []
+    wrong, nameless = [], []
     for name, host in sorted(hosts.items()):
+        buses: set[str] = set()
         for gpu in host.gpus:
+            if gpu.bus_id.lower() in buses:
+                wrong.append(f"{name} shows two GPUs at {gpu.bus_id}")
+            buses.add(gpu.bus_id.lower())
+            if not gpu.bus_id or not re.fullmatch(r"GPU-[0-9A-Za-z-]+", gpu.uuid):
+                nameless.append(f"{name} {gpu.bus_id}: its UUID is {gpu.uuid!r}")
+                continue
             if gpu.uuid in owners:
-                named = (
-                    f"{name} and {owners[gpu.uuid]} show"
-                    if owners[gpu.uuid] != name
-                    else f"{name} shows twice"
-                )
+                other = owners[gpu.uuid]
+                named = f"{name} and {other} show" if other != name else f"{name} shows twice"
                 wrong.append(f"{named} the same GPU {gpu.uuid}")
             owners[gpu.uuid] = name
-    return Judgement(Verdict.FAIL, "; ".join(wrong[:2])) if wrong else Judgement(Verdict.PASS)
+    judgements = [Judgement(Verdict.FAIL, "; ".join(wrong[:2]))] if wrong else []
+    if nameless:
+        judgements.append(Judgement(Verdict.INCONCLUSIVE, some(nameless)))
+    return judgements or [Judgement(Verdict.PASS)]
+
+
+def judge_named(hosts: Mapping[str, HostGpus]) -> Judgement:
+    """INCONCLUSIVE by hosts without the driver, and GPUs without the product or vBIOS, that equality compares."""
+    silent = [
+        f"{name}: nothing says its driver"
+        for name, host in sorted(hosts.items())
+        if not host.driver or host.driver in SILENT
+    ]
+    silent += [
+        f"{place}: nothing says its {what}"
+        for place, gpu in all_gpus(hosts)
+        for what, text in (("product", gpu.model), ("vBIOS", gpu.vbios))
+        if not text or text in SILENT
+    ]
+    return Judgement(Verdict.INCONCLUSIVE, some(silent)) if silent else Judgement(Verdict.PASS)

@@ -25,35 +25,81 @@ class Repair(StrEnum):
     SUPPORT = "ask support"
 
 
-_RESET: Final = frozenset({46, 48, 61, 62, 63, 64, 94, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158})
-_JOB: Final = frozenset({13, 31, 32, 43, 45, 68, 69})
-_NVLINK: Final = frozenset({74, 144, 145, 146, 147, 148, 149, 150})
+_RESET: Final = frozenset(
+    {46, 48, 62, 63, 64, 74, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158, *range(144, 151)}
+)
+_JOB: Final = frozenset(
+    {
+        8,
+        11,
+        13,
+        25,
+        31,
+        32,
+        37,
+        39,
+        40,
+        41,
+        43,
+        45,
+        60,
+        68,
+        69,
+        70,
+        71,
+        72,
+        75,
+        76,
+        77,
+        80,
+        82,
+        83,
+        84,
+        85,
+        86,
+        88,
+        89,
+    }
+    | {94, *range(96, 106), *range(126, 136), 137, 139}
+)
+_REBOOT: Final = frozenset({79, 151})
 
 
-def of_xid(kind: str, code: int) -> Repair:
-    """Return the first step of the repair of an error that the driver logged."""
+def of_fault(kind: str, code: int, text: str) -> Repair:
+    """Return the first step of the repair of an error in the kernel's log."""
     if kind in _OTHERS:
         return _OTHERS[kind]
+    if code == RECOVERY:
+        action = text.rpartition(" to ")[2].lower()
+        return next((repair for word, repair in _ACTIONS.items() if word in action), Repair.SUPPORT)
     if code in _JOB:
         return Repair.JOB
-    if code in _RESET or code in _NVLINK:
+    if code in _RESET:
         return Repair.RESET
-    if code in {54, 60}:
+    if code == POWER_CABLE:
         return Repair.COOLING
-    return Repair.REBOOT if code in {79, 151} else Repair.SUPPORT
+    return Repair.REBOOT if code in _REBOOT else Repair.SUPPORT
 
 
+RECOVERY: Final = 154
+"""Xid that names the new recovery action of a GPU."""
+POWER_CABLE: Final = 54
+_ACTIONS: Final = {"reboot": Repair.REBOOT, "reset": Repair.RESET, "drain": Repair.RESET}
 _OTHERS: Final = {
-    "SXid": Repair.FABRIC,
+    "SXid": Repair.REBOOT,
     "off the bus": Repair.COLD_START,
     "RmInitAdapter failed": Repair.REBOOT,
     "no GPU came up": Repair.REBOOT,
     "memory error": Repair.REPLACE_MEMORY,
     "machine check": Repair.REPLACE_HOST_PART,
     "PCIe error": Repair.REPLACE_HOST_PART,
+    "host too hot": Repair.COOLING,
+    "adapter too hot": Repair.COOLING,
     "adapter error": Repair.RESEAT,
     "slow PCIe link": Repair.REPLACE_HOST_PART,
     "NFS error": Repair.NETWORK,
+    "storage error": Repair.REPLACE_HOST_PART,
+    "IOMMU fault": Repair.SUPPORT,
     "kernel error": Repair.REBOOT,
 }
 

@@ -5,6 +5,7 @@ import pytest
 
 from validation.catalogue.thresholds import load_thresholds
 from validation.judge.check_verdict import Judgement
+from validation.judge.hosts.gpu_readings import judge_memory_errors, judge_pcie, judge_throttles
 from validation.judge.hosts.host_facts import (
     BurnIn,
     FioJob,
@@ -19,12 +20,9 @@ from validation.judge.hosts.host_facts import (
     judge_equality,
     judge_fio,
     judge_inventory,
-    judge_memory_errors,
     judge_mtu,
     judge_nccl,
-    judge_pcie,
     judge_ports,
-    judge_throttles,
 )
 from validation.judge.hosts.host_load import judge_load
 from validation.judge.hosts.host_log import judge_logs
@@ -48,6 +46,11 @@ def gpu(host: str, number: int, **changed: object) -> HostGpu:
         pages_pending=False,
         pcie_generation=3,
         pcie_width=16,
+        elements=[
+            ("clocks_event_reasons/clocks_event_reason_hw_slowdown", "Not Active"),
+            ("ecc_errors/volatile/sram_uncorrectable", "0"),
+            ("ecc_errors/volatile/dram_uncorrectable", "0"),
+        ],
     )
     return msgspec.structs.replace(whole, **changed)
 
@@ -135,6 +138,11 @@ def test_all_equal_may_still_differ_from_the_golden_host() -> None:
         ({"rows_failed": True}, Verdict.FAIL, "a row could not be remapped"),
         ({"ecc_enabled": False, "uncorrected_errors": None}, Verdict.INCONCLUSIVE, "ECC is off"),
         ({"ecc_enabled": None}, Verdict.INCONCLUSIVE, "dgx1-2 0000:05:00.0"),
+        (
+            {"elements": []},
+            Verdict.INCONCLUSIVE,
+            "not all counters of errors can be read: dgx1-2 0000:05:00.0",
+        ),
         ({"ecc_enabled": False, "rows_failed": True}, Verdict.FAIL, "could not be remapped"),
     ],
 )
@@ -144,6 +152,7 @@ def test_errors_of_memory(changed: dict[str, object], verdict: Verdict, words: s
 
 def test_a_throttled_gpu_fails() -> None:
     check(judge_throttles(hosts()), Verdict.PASS)
+    check(judge_throttles(hosts(elements=[])), Verdict.INCONCLUSIVE, "nothing says whether clocks")
     hot = hosts(throttles=["hw_thermal_slowdown"])
     check(judge_throttles(hot), Verdict.FAIL, "dgx1-2 0000:05:00.0 is throttled", "check cooling and power")
 
@@ -151,10 +160,12 @@ def test_a_throttled_gpu_fails() -> None:
 def test_a_log_with_a_fault_fails_and_one_that_is_not_understood_is_no_proof() -> None:
     whole = {"dgx1-1": KernelLog([])}
     assert judge_logs(whole) == [Judgement(Verdict.PASS)]
-    sick, *_ = judge_logs(whole | {"dgx1-2": KernelLog([Xid(94, "0000:05:00", "")] * 3)})
-    check(sick, Verdict.FAIL, "dgx1-2: Xid 94 on 0000:05:00 (3 times) -> reset the GPU")
+    sick, *_ = judge_logs(whole | {"dgx1-2": KernelLog([Xid(95, "0000:05:00", "")] * 3)})
+    check(sick, Verdict.FAIL, "dgx1-2: Xid 95 on 0000:05:00 (3 times) -> reset the GPU")
     _, unknown = judge_logs(whole | {"dgx1-2": KernelLog([], ["NVRM: new"])})
     check(unknown, Verdict.INCONCLUSIVE, "dgx1-2: NVRM: new")
+    _, cut = judge_logs(whole | {"dgx1-2": KernelLog([], is_whole=False)})
+    check(cut, Verdict.INCONCLUSIVE, "no longer begins with the boot: dgx1-2")
     _, note = judge_logs(whole | {"dgx1-2": KernelLog([], [], ["AER: Corrected error"])})
     check(note, Verdict.PASS, "dgx1-2: AER: Corrected error")
 

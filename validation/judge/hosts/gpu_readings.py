@@ -1,0 +1,134 @@
+"""Judges figures of nvidia-smi: errors of memory, clocks that hardware holds down, PCIe links."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from validation.judge.check_verdict import Judgement
+from validation.judge.hosts.host_facts import NO_GPU, HostGpu, HostGpus, all_gpus, of_faults, some
+from validation.judge.hosts.repairs import Repair, needs
+from validation.judge.verdict import Verdict
+
+
+def judge_memory_errors(hosts: Mapping[str, HostGpus]) -> Judgement:
+    """Whether there is no uncorrected error, and nothing waits to be retired or remapped.
+
+    ECC that is off counts nothing, so it is no proof.
+    """
+    gpus = all_gpus(hosts)
+    if not gpus:
+        return NO_GPU
+    wrong = [
+        needs(f"{place} has {gpu.uncorrected_errors} uncorrected errors", Repair.RESET)
+        for place, gpu in gpus
+        if gpu.uncorrected_errors
+    ]
+    for finding, read in _MEMORY_FLAGS.items():
+        wrong += [needs(f"{place}: {finding}", Repair.RESET) for place, gpu in gpus if read(gpu)]
+    if wrong:
+        return of_faults(wrong)
+    off = [place for place, gpu in gpus if not gpu.ecc_enabled]
+    if off:
+        return Judgement(Verdict.INCONCLUSIVE, f"ECC is off, so nothing counts errors: {some(off)}")
+    silent = [place for place, gpu in gpus if not _counts_errors(gpu)]
+    if silent:
+        return Judgement(Verdict.INCONCLUSIVE, f"not all counters of errors can be read: {some(silent)}")
+    return Judgement(Verdict.PASS)
+
+
+def _counts_errors(gpu: HostGpu) -> bool:
+    """Return whether nvidia-smi gives the uncorrected errors of both memories, or of GPUs before Turing the total."""
+    counted = {
+        path.removeprefix("ecc_errors/volatile/")
+        for path, text in gpu.elements
+        if path.startswith("ecc_errors/volatile/") and re.fullmatch("[0-9]+", text)
+    }
+    return any(names <= counted for names in _COUNTERS)
+
+
+_COUNTERS: Final = (
+    {"dram_uncorrectable", "sram_uncorrectable"},
+    {"dram_uncorrectable", "sram_uncorrectable_parity", "sram_uncorrectable_secded"},
+    {"double_bit/total"},
+)
+
+
+_MEMORY_FLAGS: Final[dict[str, Callable[[HostGpu], bool | None]]] = {
+    "pages wait to be retired": lambda gpu: gpu.pages_pending,
+    "a row waits to be remapped": lambda gpu: gpu.rows_pending,
+    "a row could not be remapped": lambda gpu: gpu.rows_failed,
+}
+
+
+def judge_throttles(hosts: Mapping[str, HostGpus]) -> Judgement:
+    """Judge whether hardware holds no clock down. A GPU that does not say so is INCONCLUSIVE."""
+    wrong = [
+        needs(f"{place} is throttled: {', '.join(gpu.throttles)}", Repair.COOLING)
+        for place, gpu in all_gpus(hosts)
+        if gpu.throttles
+    ]
+    silent = [place for place, gpu in all_gpus(hosts) if gpu.text(_SLOWDOWN) not in {"Active", "Not Active"}]
+    if silent and not wrong:
+        return Judgement(Verdict.INCONCLUSIVE, f"nothing says whether clocks are held down: {some(silent)}")
+    return of_faults(wrong)
+
+
+_SLOWDOWN: Final = "clocks_event_reasons/clocks_event_reason_hw_slowdown"
+
+
+def judge_pcie(
+    hosts: Mapping[str, HostGpus],
+    *,
+    generation: int,
+    width: int,
+    samples: Mapping[str, Sequence[HostGpus]] = {},
+) -> Judgement:
+    """Judge whether each link has its generation and width. That of an idle GPU may rest, so it says nothing.
+
+    `samples` are readings under load: one with full generation is proof for an idle GPU, a lower one a fault.
+    """
+    gpus = all_gpus(hosts)
+    if not gpus:
+        return NO_GPU
+    loaded = [
+        (f"{place} under load", gpu)
+        for name in sorted(samples)
+        for sample in samples[name]
+        for place, gpu in all_gpus({name: sample})
+        if not gpu.is_idle
+    ]
+    proven = {gpu.uuid for _, gpu in loaded if (gpu.pcie_generation or 0) >= generation}
+    gpus = [*gpus, *loaded]
+    narrow = [
+        f"{place} has {gpu.pcie_width} of {width} lanes"
+        for place, gpu in gpus
+        if (gpu.pcie_width or 0) < width
+    ]
+    narrow += [
+        f"{place}: {path.rpartition('/')[2]} is {match[1]} of {least}"
+        for place, gpu in gpus
+        for path, text in gpu.elements
+        if (match := re.fullmatch("([0-9]+)x?", text)) and path.startswith(_LINK)
+        if int(match[1]) < (least := width if path.endswith("_width") else generation)
+        if path.rpartition("/")[2].startswith("max_")
+    ]
+    slow = [(place, gpu) for place, gpu in gpus if (gpu.pcie_generation or 0) < generation]
+    wrong = narrow + [
+        f"{place} runs at generation {gpu.pcie_generation} of {generation}"
+        for place, gpu in slow
+        if not gpu.is_idle
+    ]
+    if wrong:
+        faults = [needs(finding, Repair.REPLACE_HOST_PART) for finding in dict.fromkeys(wrong)]
+        return of_faults(faults)
+    idle = [place for place, gpu in slow if gpu.uuid not in proven]
+    if idle:
+        return Judgement(
+            Verdict.INCONCLUSIVE,
+            f"idle, so its link may rest: {some(idle)}; --host-test nccl puts a load on it",
+        )
+    return Judgement(Verdict.PASS)
+
+
+_LINK: Final = "pci/pci_gpu_link_info/"
+"""Elements of the PCIe link; those that begin with `max_` name the most that GPU and host can do."""
