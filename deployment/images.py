@@ -78,7 +78,10 @@ def _images(site: Site) -> Iterator[tuple[Place, str]]:
 
 
 def _why_none(text: str) -> str:
-    """Return the fault of a reference; empty for a valid one."""
+    """Return the fault of a reference; empty for a valid one.
+
+    Example: `_why_none("Registry.example.com/Team/app:1")` returns `'the name of a repository has no upper case'`.
+    """
     match = _REFERENCE.fullmatch(text)
     if match and len(match["name"]) <= _MAX_NAME:
         return ""

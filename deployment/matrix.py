@@ -32,5 +32,8 @@ def deepops_row(release: str) -> dict[str, Any] | None:
 
 
 def within(release: str, specifier: str) -> bool:
-    """Whether a release is in a range; ONTAP's patches (9.16.1P2) count as their release."""
+    """Whether a release is in a range; ONTAP's patches (9.16.1P2) count as their release.
+
+    Example: `within("9.16.1P2", ">=9.15,<9.17")` returns `True`.
+    """
     return SpecifierSet(specifier).contains(Version(release.partition("P")[0]), prereleases=True)

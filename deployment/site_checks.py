@@ -50,7 +50,10 @@ def problems(site: Site) -> Iterator[Finding]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address or a name is one of the machine itself."""
+    """Whether an address or a name is one of the machine itself.
+
+    Example: `is_loopback("::ffff:127.0.0.1")` returns `True`.
+    """
     if address.lower().rstrip(".") in _OF_THIS_MACHINE or address.lower().endswith(".localhost"):
         return True
     try:

@@ -78,7 +78,10 @@ def prepare(
 
 
 def _merged(flags: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Return all flags; one of `others` replaces the one with its name."""
+    """Return all flags; one of `others` replaces the one with its name.
+
+    Example: `_merged(["--v=1", "--port=80"], ["--v=4"])` returns `['--v=4', '--port=80']`.
+    """
     return list({flag.partition("=")[0]: flag for flag in (*flags, *others)}.values())
 
 

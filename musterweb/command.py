@@ -225,7 +225,10 @@ def _own_url(where: Listen, *, is_secure: bool) -> str:
 
 
 def parse_listen(text: str) -> Listen:
-    """Return the address and port of `ADDRESS:PORT` or `[ADDRESS]:PORT`. Raises UsageError."""
+    """Return the address and port of `ADDRESS:PORT` or `[ADDRESS]:PORT`. Raises UsageError.
+
+    Example: `parse_listen("[::1]:8443")` returns `Listen(host='::1', port=8443)`.
+    """
     host, colon, port = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:

@@ -110,7 +110,10 @@ class Tokens:
 
 
 def is_safe_url(url: str) -> bool:
-    """Return whether a secret may be sent there: by TLS, or to this machine."""
+    """Return whether a secret may be sent there: by TLS, or to this machine.
+
+    Example: `is_safe_url("http://idp.example.com/token")` returns `False`.
+    """
     try:
         parts = urlsplit(url)
         has_port = parts.port is None or parts.port > 0

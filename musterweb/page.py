@@ -66,13 +66,19 @@ def left_out(visit: Visit) -> list[str]:
 
 
 def address(path: str, **query: str) -> str:
-    """Return a path with a query of the values that are not empty."""
+    """Return a path with a query of the values that are not empty.
+
+    Example: `address("/jobs", project="a", status="")` returns `'/jobs?project=a'`.
+    """
     chosen = {name: value for name, value in query.items() if value}
     return f"{path}?{urlencode(chosen)}" if chosen else path
 
 
 def job_address(project: str, name: str, part: str = "") -> str:
-    """Return where a job is shown."""
+    """Return where a job is shown.
+
+    Example: `job_address("team-a", "train/1", "log")` returns `'/jobs/team-a/train%2F1/log'`.
+    """
     parts = ["", "jobs", project, name, *([part] if part else [])]
     return "/".join(quote(word, safe="") for word in parts)
 

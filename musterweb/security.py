@@ -83,7 +83,10 @@ def headers_of(host: str, *, is_secure: bool) -> Mapping[str, str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a `Host` header is `localhost` or an address of loopback, with a port or without."""
+    """Return whether a `Host` header is `localhost` or an address of loopback, with a port or without.
+
+    Example: `is_loopback("127.0.0.1:8080")` returns `True`.
+    """
     match = _HOST.fullmatch(host)
     if match is None:
         return False
@@ -97,7 +100,10 @@ def is_loopback(host: str) -> bool:
 
 
 def cookie_name(word: str, *, is_secure: bool) -> str:
-    """Return the name of a cookie; with TLS one that browsers take from this host and over TLS only."""
+    """Return the name of a cookie; with TLS one that browsers take from this host and over TLS only.
+
+    Example: `cookie_name("session", is_secure=True)` returns `'__Host-muster-session'`.
+    """
     return f"__Host-muster-{word}" if is_secure else f"muster-{word}"
 
 

@@ -9,7 +9,10 @@ _DURATION = re.compile(r"(?:([0-9]+(?:\.[0-9]+)?)h)?(?:([0-9]+(?:\.[0-9]+)?)m)?(
 
 
 def parse_duration_seconds(field: str, text: str | None) -> int | None:
-    """Return the seconds of `90s`, `5m`, `1h30m`, rounded to whole seconds."""
+    """Return the seconds of `90s`, `5m`, `1h30m`, rounded to whole seconds.
+
+    Example: `parse_duration_seconds("time", "1h30m")` returns `5400`.
+    """
     if text is None:
         return None
     match = _DURATION.fullmatch(text)

@@ -62,7 +62,10 @@ def _compares(value: str | None, requirement: LabelRequirement) -> bool:
 
 
 def _int64(text: str) -> int | None:
-    """Return the 64-bit integer that `strconv.ParseInt` reads: at most one sign, ASCII digits; None if it fails."""
+    """Return the 64-bit integer that `strconv.ParseInt` reads: at most one sign, ASCII digits; None if it fails.
+
+    Example: `_int64("9223372036854775808")` returns `None`.
+    """
     sign, digits = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
     if not (digits.isascii() and digits.isdecimal()):
         return None

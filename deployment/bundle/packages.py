@@ -171,7 +171,10 @@ def key_files(repositories: Sequence[Source], directory: Path) -> dict[str, str]
 
 
 def key_name(key: str) -> str:
-    """The name of the file in which a bundle keeps a key, below `keys`."""
+    """The name of the file in which a bundle keeps a key, below `keys`.
+
+    Example: `key_name("https://example.com:8443/repo/key")` returns `'example.com_8443-key.asc'`.
+    """
     parts = urlsplit(key)
     name = PurePosixPath(parts.path).name
     suffix = "" if name.endswith((".gpg", ".asc")) else ".asc"

@@ -56,7 +56,10 @@ class Reference:
 
 
 def parse_reference(text: str, tag: str = "") -> Reference:
-    """Read a name as docker and Kubernetes write it; short names are of docker.io. Raises BundleError."""
+    """Read a name as docker and Kubernetes write it; short names are of docker.io. Raises BundleError.
+
+    Example: `str(parse_reference("busybox"))` returns `'docker.io/library/busybox:latest'`.
+    """
     match = _REFERENCE.fullmatch(text.removeprefix("oci://"))
     if match is None:
         raise BundleError(f"`{text}` is no name of an image: REGISTRY/NAME:TAG or NAME@sha256:…")

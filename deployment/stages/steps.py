@@ -47,5 +47,8 @@ def component_steps(
 
 
 def version_of(release: str) -> Version:
-    """Return a release without its patches (9.16.1P2) and its suffix (1.35.4-gke.1, 1.35.4+k3s1)."""
+    """Return a release without its patches (9.16.1P2) and its suffix (1.35.4-gke.1, 1.35.4+k3s1).
+
+    Example: `str(version_of("1.35.4-gke.1"))` returns `'1.35.4'`.
+    """
     return Version(release.partition("P")[0].partition("-")[0].partition("+")[0])

@@ -4,7 +4,10 @@ from deployment.site import Site
 
 
 def count(number: int, noun: str) -> str:
-    """Return a number with its noun."""
+    """Return a number with its noun.
+
+    Example: `count(2, "host")` returns `'2 hosts'`.
+    """
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 

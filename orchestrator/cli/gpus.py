@@ -58,7 +58,10 @@ def percent(number: int | None) -> str:
 
 
 def clock(seconds: int | None) -> str:
-    """Return a duration as `hh:mm:ss`, or `-`."""
+    """Return a duration as `hh:mm:ss`, or `-`.
+
+    Example: `clock(3725)` returns `'01:02:05'`.
+    """
     if seconds is None:
         return UNKNOWN
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -45,7 +45,10 @@ def _alerts(text: str) -> str:
 
 
 def _inert(summary: str) -> str:
-    """Return a summary with words instead of Prometheus' variables."""
+    """Return a summary with words instead of Prometheus' variables.
+
+    Example: `_inert("No decision on {{ $labels.instance }}")` returns `'No decision on INSTANCE'`.
+    """
     return re.sub(r"\{\{ \$(labels\.)?(\w+)[^}]*\}\}", lambda match: match[2].upper(), summary)
 
 

@@ -122,7 +122,10 @@ def document(value: Any, form: str) -> str:
 
 
 def age(seconds: int) -> str:
-    """Return a duration in its largest unit: `11s`, `3m`, `5h`, `2d`, `1y`."""
+    """Return a duration in its largest unit: `11s`, `3m`, `5h`, `2d`, `1y`.
+
+    Example: `age(7300)` returns `'2h'`.
+    """
     for unit, unit_seconds in (("y", 365 * 86400), ("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= unit_seconds:
             return f"{seconds // unit_seconds}{unit}"
@@ -130,7 +133,10 @@ def age(seconds: int) -> str:
 
 
 def amount(number_bytes: int | None) -> str:
-    """Return bytes as a quantity in the largest unit of which there is at least one: `503.6Gi`, `0`, or `-`."""
+    """Return bytes as a quantity in the largest unit of which there is at least one: `503.6Gi`, `0`, or `-`.
+
+    Example: `amount(540700000000)` returns `'503.6Gi'`.
+    """
     if number_bytes is None:
         return UNKNOWN
     place = min(max(number_bytes, 1).bit_length() - 1, 60) // 10
@@ -138,7 +144,10 @@ def amount(number_bytes: int | None) -> str:
 
 
 def cpus(number_milli: int | None) -> str:
-    """Return thousandths of a CPU as a decimal number: `1.5`, or `-`."""
+    """Return thousandths of a CPU as a decimal number: `1.5`, or `-`.
+
+    Example: `cpus(1500)` returns `'1.5'`.
+    """
     return UNKNOWN if number_milli is None else f"{number_milli / 1000:.3f}".rstrip("0").rstrip(".")
 
 

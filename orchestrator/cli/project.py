@@ -377,7 +377,10 @@ def _details(target: Project, default: str) -> str:
 
 
 def _go_duration(text: str | None) -> str:
-    """Return `12h0m0s` for `12h`, and an unreadable text unchanged."""
+    """Return `12h0m0s` for `12h`, and an unreadable text unchanged.
+
+    Example: `_go_duration("90m")` returns `'1h30m0s'`.
+    """
     try:
         seconds = parse_duration_seconds("interactiveTimeLimit", text)
     except UsageError:

@@ -50,7 +50,10 @@ WORDS: Final = {
 
 
 def suggestion(word: str, commands: Collection[str], group: str = "") -> str:
-    """Return the sentence to add to "No such command"; empty if no command is alike."""
+    """Return the sentence to add to "No such command"; empty if no command is alike.
+
+    Example: `suggestion("lst", ["list", "logs", "submit"])` returns `"Did you mean 'list'?"`.
+    """
     from difflib import get_close_matches
 
     word = f"{group} {word}".lstrip() if f"{group} {word}" in WORDS else word

@@ -120,7 +120,10 @@ def _submission(text: str) -> "tuple[Submission, str | None]":
 
 
 def _quota(text: str) -> tuple[str, int]:
-    """Return the project and its quota in thousandths of a GPU."""
+    """Return the project and its quota in thousandths of a GPU.
+
+    Example: `_quota("team-a=2.5")` returns `('team-a', 2500)`.
+    """
     from orchestrator.cluster.gpu_fraction import gpu_milli
 
     name, equals, amount = text.partition("=")

@@ -52,7 +52,10 @@ class Listening:
 
 
 def parse_forwarded_port(text: str) -> ForwardedPort:
-    """Return the ports of `8080:80`, `80` or `:80` (any free local port). Raises InvalidField."""
+    """Return the ports of `8080:80`, `80` or `:80` (any free local port). Raises InvalidField.
+
+    Example: `parse_forwarded_port("8080:80")` returns `ForwardedPort(local=8080, remote=80)`.
+    """
     local, separator, remote = text.partition(":")
     numbers = [local or "0", remote] if separator else [text, text]
     if all(_PORT.fullmatch(number) and int(number) <= _MAX_PORT for number in numbers) and int(numbers[1]):

@@ -38,7 +38,10 @@ def gpu_milli(gpus: Decimal | str | int) -> int:
 
 
 def format_gpu(gpu_milli: int) -> str:
-    """Return thousandths of a device as a decimal number of GPUs without needless zeros: `2`, `0.5`."""
+    """Return thousandths of a device as a decimal number of GPUs without needless zeros: `2`, `0.5`.
+
+    Example: `format_gpu(1500)` returns `'1.5'`.
+    """
     sign = "-" if gpu_milli < 0 else ""
     whole, part = divmod(abs(gpu_milli), 1000)
     return f"{sign}{whole}.{part:03d}".rstrip("0").rstrip(".")

@@ -9,5 +9,8 @@ numbers of some thousand digits.
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number that 1 to 18 ASCII digits write; None for every other text."""
+    """Return the number that 1 to 18 ASCII digits write; None for every other text.
+
+    Example: `whole_number("+5")` returns `None`.
+    """
     return int(text) if len(text) <= MAX_DIGITS and text.isascii() and text.isdecimal() else None

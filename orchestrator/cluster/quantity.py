@@ -39,7 +39,10 @@ def _decimal(quantity: str) -> Decimal:
 
 
 def shortened(text: str, most: int = 60) -> str:
-    """Return the text quoted, of a long one its beginning: texts of users can be as long as an object."""
+    """Return the text quoted, of a long one its beginning: texts of users can be as long as an object.
+
+    Example: `shortened("x" * 100, 3)` returns `"'xxx' and 97 characters more"`.
+    """
     return repr(text) if len(text) <= most else f"{text[:most]!r} and {len(text) - most} characters more"
 
 
@@ -59,7 +62,10 @@ def memory_bytes(quantity: str) -> int:
 
 
 def memory_mib(quantity: str) -> int:
-    """Return a quantity of memory in MiB; a part of one is rounded up. Raises ValueError if it is no quantity."""
+    """Return a quantity of memory in MiB; a part of one is rounded up. Raises ValueError if it is no quantity.
+
+    Example: `memory_mib("1500Ki")` returns `2`.
+    """
     return -(-memory_bytes(quantity) // (1 << 20))
 
 
@@ -96,12 +102,18 @@ def whole_count(quantity: str) -> int:
 
 
 def format_cpu(cpu_milli: int) -> str:
-    """Return thousandths of a core as Kubernetes writes them: `2`, `500m`."""
+    """Return thousandths of a core as Kubernetes writes them: `2`, `500m`.
+
+    Example: `format_cpu(1500)` returns `'1500m'`.
+    """
     return f"{cpu_milli}m" if cpu_milli % 1000 else str(cpu_milli // 1000)
 
 
 def format_bytes(size_bytes: int) -> str:
-    """Return bytes exactly, in the unit that makes the shortest text: `4G`, `512Mi`, `1000000001`."""
+    """Return bytes exactly, in the unit that makes the shortest text: `4G`, `512Mi`, `1000000001`.
+
+    Example: `format_bytes(536870912)` returns `'512Mi'`.
+    """
     spellings = [
         f"{size_bytes // unit}{suffix}"
         for suffix, unit in _BYTE_UNITS.items()
@@ -114,6 +126,8 @@ def parse_time(timestamp: str) -> int:
     """Return an RFC 3339 timestamp in microseconds since the epoch; finer parts are cut off.
 
     Raises ValueError if it is no timestamp or has no time zone.
+
+    Example: `parse_time("1970-01-01T01:00:00+00:30")` returns `1800000000`.
     """
     try:
         moment = datetime.fromisoformat(timestamp)
@@ -133,6 +147,9 @@ def time_us(timestamp: str | None) -> int:
 
 
 def format_time(microseconds: int, *, places: int = 6) -> str:
-    """Return microseconds since the epoch as RFC 3339 in UTC, with six `places` of a second or none."""
+    """Return microseconds since the epoch as RFC 3339 in UTC, with six `places` of a second or none.
+
+    Example: `format_time(1500000)` returns `'1970-01-01T00:00:01.500000Z'`.
+    """
     moment = _EPOCH + timedelta(microseconds=microseconds)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if places else "%Y-%m-%dT%H:%M:%SZ")

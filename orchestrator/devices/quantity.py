@@ -47,12 +47,18 @@ def parse_nano(text: str) -> int:
 
 
 def whole(nano: int) -> int:
-    """Return the quantity as a whole number, rounded up."""
+    """Return the quantity as a whole number, rounded up.
+
+    Example: `whole(1500000000)` returns `2`.
+    """
     return -(-nano // NANO)
 
 
 def format_nano(nano: int) -> str:
-    """Return the quantity as Kubernetes writes it: with a binary suffix where one fits, with a decimal one below 1."""
+    """Return the quantity as Kubernetes writes it: with a binary suffix where one fits, with a decimal one below 1.
+
+    Example: `format_nano(1500000000)` returns `'1500m'`.
+    """
     if nano % NANO:
         for suffix, unit in (("m", 10**6), ("u", 10**3), ("n", 1)):
             if nano % unit == 0:

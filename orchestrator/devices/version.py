@@ -37,7 +37,10 @@ def version_key(text: str) -> VersionKey:
 
 
 def normalized(text: str) -> str:
-    """Return the version without a leading `v` and leading zeros, and with all three numbers. Raises NotAVersion."""
+    """Return the version without a leading `v` and leading zeros, and with all three numbers. Raises NotAVersion.
+
+    Example: `normalized("v1.07")` returns `'1.7.0'`.
+    """
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
     if len(parts) < _ELEMENTS:
         if any(mark in parts[-1] for mark in "+-"):

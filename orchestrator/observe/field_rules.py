@@ -95,7 +95,10 @@ def _problems_of_fields(
 
 
 def is_counted_whole(resource: str) -> bool:
-    """Whether Kubernetes counts the resource in whole things: extended resources and hugepages."""
+    """Whether Kubernetes counts the resource in whole things: extended resources and hugepages.
+
+    Example: `is_counted_whole("hugepages-2Mi")` returns `True`.
+    """
     return "/" in resource or resource.startswith("hugepages-")
 
 

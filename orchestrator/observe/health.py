@@ -90,7 +90,10 @@ def refuses_pods(node: Node, published: PublishedGpus | None) -> tuple[int, ...]
 
 
 def named_gpus(text: str, count: int) -> tuple[int, ...]:
-    """The indices in `3,5`, in order, as far as the node has them; other texts are left out."""
+    """The indices in `3,5`, in order, as far as the node has them; other texts are left out.
+
+    Example: `named_gpus("3, 5, 9, x", 8)` returns `(3, 5)`.
+    """
     parts = (part.strip() for part in text.split(","))
     indices = {whole_number(part) for part in parts}
     return tuple(sorted(index for index in indices if index is not None and index < count))

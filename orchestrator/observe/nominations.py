@@ -107,7 +107,10 @@ def _is_evicted(pod: Pod) -> bool:
 
 
 def _devices(text: str) -> tuple[int, ...] | None:
-    """Return the indices in the order of the text; None for a text that muster does not write."""
+    """Return the indices in the order of the text; None for a text that muster does not write.
+
+    Example: `_devices("0,1")` returns `(0, 1)`.
+    """
     if not text:
         return ()
     parts = text.split(",", MAX_NOMINATED_DEVICES - 1) if len(text) <= _MAX_CHARACTERS else [""]

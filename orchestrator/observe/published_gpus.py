@@ -88,6 +88,9 @@ def _text(device: Device, name: str) -> str:
 
 
 def _in_natural_order(name: str) -> tuple[tuple[int, str], ...]:
-    """`gpu-10` after `gpu-9`."""
+    """`gpu-10` after `gpu-9`.
+
+    Example: `sorted(["gpu-10", "gpu-9"], key=_in_natural_order)` returns `['gpu-9', 'gpu-10']`.
+    """
     parts = _NUMBERS.split(name)
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)

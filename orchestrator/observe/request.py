@@ -114,6 +114,8 @@ def amount_of_scalar(name: str, quantity: str) -> int:
     """Return the amount of a resource beside GPUs, CPU and memory in its unit; a part of a byte is rounded up.
 
     Raises ValueError if it is no quantity, is negative, or is not whole where Kubernetes counts whole things.
+
+    Example: `amount_of_scalar("hugepages-2Mi", "4Mi")` returns `4194304`.
     """
     if is_counted_whole(name):
         return whole_count(quantity)

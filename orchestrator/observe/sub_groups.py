@@ -131,7 +131,10 @@ def _forms(tree: str) -> tuple[GroupForm, ...]:
 
 
 def _nesting(text: str) -> int:
-    """How deep brackets stand in brackets; those in strings count too, which have no business there."""
+    """How deep brackets stand in brackets; those in strings count too, which have no business there.
+
+    Example: `_nesting('[{"a": []}]')` returns `3`.
+    """
     depth = deepest = 0
     for character in text:
         if character in "[{":

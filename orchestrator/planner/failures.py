@@ -130,12 +130,18 @@ NO_FAILURES: Final = Failures(Snapshot((), (), ()), {})
 
 
 def delay_us(times: int, first_seconds: int = FIRST_DELAY_SECONDS, most: int = MAX_DELAY_SECONDS) -> int:
-    """Return the delay after a number of failures in microseconds: it doubles with each."""
+    """Return the delay after a number of failures in microseconds: it doubles with each.
+
+    Example: `delay_us(3)` returns `40000000`.
+    """
     return min(first_seconds << min(times - 1, 16), most) * SECOND_US
 
 
 def span_text(span_us: int) -> str:
-    """Return a span of time in seconds, from two minutes on in minutes; both rounded up."""
+    """Return a span of time in seconds, from two minutes on in minutes; both rounded up.
+
+    Example: `span_text(150_000_000)` returns `'3 min'`.
+    """
     seconds = -(-span_us // SECOND_US)
     return f"{seconds} s" if seconds < 120 else f"{-(-seconds // 60)} min"
 

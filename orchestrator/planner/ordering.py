@@ -31,6 +31,8 @@ def workload_order(workload: Workload) -> tuple[int, int, str, str]:
 def share_per_billion(held: int, entitled: int) -> int:
     """The use of a project relative to its entitlement, in parts per billion; without an entitlement, more than any
     other.
+
+    Example: `share_per_billion(3000, 4000)` returns `750000000`.
     """
     return held * _BILLION // entitled if entitled > 0 else held * _WITHOUT_CLAIM
 

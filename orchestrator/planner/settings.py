@@ -24,7 +24,10 @@ _NODES = 500
 
 
 def work_of_decision(max_work: int | None, node_count: int) -> int | None:
-    """`max_work` on up to 500 nodes, twice as much from 1,000 on: counting the nodes uses up the smaller."""
+    """`max_work` on up to 500 nodes, twice as much from 1,000 on: counting the nodes uses up the smaller.
+
+    Example: `work_of_decision(350_000, 750)` returns `525000`.
+    """
     if max_work is None:
         return None
     return max_work * min(max(node_count, _NODES), 2 * _NODES) // _NODES

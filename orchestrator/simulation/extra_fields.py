@@ -81,7 +81,10 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 
 def camel(name: str) -> str:
-    """`over_quota_weight` as it stands in a file: `overQuotaWeight`."""
+    """`over_quota_weight` as it stands in a file: `overQuotaWeight`.
+
+    Example: `camel("over_quota_weight")` returns `'overQuotaWeight'`.
+    """
     first, *others = name.split("_")
     return first + "".join(word.capitalize() for word in others)
 

@@ -65,7 +65,10 @@ def granted(project: Project, projects: Iterable[Project], site_domain: str = ""
 
 
 def is_below(source: str, directory: str) -> bool:
-    """Whether the source, `/path` of nodes or `server:/path`, is below the directory and not itself."""
+    """Whether the source, `/path` of nodes or `server:/path`, is below the directory and not itself.
+
+    Example: `is_below("/data/a", "/data")` returns `True`.
+    """
     return source != directory and source.startswith(directory.rstrip("/") + "/")
 
 

@@ -22,6 +22,8 @@ def escaped(text: str) -> str:
     """Return a text that Kubernetes expands to `text`.
 
     A `$` before a character outside ASCII is escaped too: older versions of Kubernetes garble that character.
+
+    Example: `escaped("$(HOME)")` returns `'$$(HOME)'`.
     """
     return _EXPANDED.sub("$$", text)
 

@@ -35,7 +35,10 @@ _GIT_FIELDS: Final = ("source", "branch", "rev", "username", "password", "target
 
 
 def parse_port(text: str) -> Port:
-    """Return the port of `8888` or `30080:8888` (external:internal)."""
+    """Return the port of `8888` or `30080:8888` (external:internal).
+
+    Example: `parse_port("30080:8888")` returns `Port(external=30080, internal=8888)`.
+    """
     external, separator, internal = text.partition(":")
     numbers = [external, internal] if separator else [external, external]
     if all(re.fullmatch(r"[0-9]{1,5}", number) and 0 < int(number) < 65536 for number in numbers):
@@ -173,7 +176,10 @@ def parse_git_source(text: str | None) -> GitSource | None:
 
 
 def redacted(argument: str) -> str:
-    """Return a word of a command line without the password of a repository that it may contain."""
+    """Return a word of a command line without the password of a repository that it may contain.
+
+    Example: `redacted("source=git,password=abc,branch=main")` returns `'source=git,password=***,branch=main'`.
+    """
     return (
         re.sub(r"(?<![a-z])password=[^,]*", "password=***", argument) if "source=" in argument else argument
     )

@@ -25,12 +25,18 @@ MAX_DOMAIN_LENGTH: Final = 253 - len(".") - 56
 
 
 def is_workload_name(text: str) -> bool:
-    """Whether it can be the name of a workload or project: it becomes part of DNS names and of labels."""
+    """Whether it can be the name of a workload or project: it becomes part of DNS names and of labels.
+
+    Example: `is_workload_name("Train_1")` returns `False`.
+    """
     return len(text) <= MAX_NAME_LENGTH and re.fullmatch(_DNS_LABEL, text) is not None
 
 
 def is_object_name(text: str) -> bool:
-    """Whether an object could have this name; any other text must never become part of a path or a selector."""
+    """Whether an object could have this name; any other text must never become part of a path or a selector.
+
+    Example: `is_object_name("data.v1")` returns `True`.
+    """
     return re.fullmatch(OBJECT_NAME, text) is not None
 
 
@@ -40,5 +46,8 @@ def is_label_value(text: str) -> bool:
 
 
 def is_qualified_name(text: str) -> bool:
-    """Whether it can be the key of a label, annotation, taint or resource: `[prefix/]name`."""
+    """Whether it can be the key of a label, annotation, taint or resource: `[prefix/]name`.
+
+    Example: `is_qualified_name("example.com/rack")` returns `True`.
+    """
     return re.fullmatch(_QUALIFIED_NAME, text) is not None

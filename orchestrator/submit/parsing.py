@@ -79,7 +79,10 @@ def parse_image(text: str | None) -> str:
 
 
 def parse_gpu(text: str | None) -> int:
-    """Return GPUs per pod in thousandths: whole devices, or a part of one."""
+    """Return GPUs per pod in thousandths: whole devices, or a part of one.
+
+    Example: `parse_gpu("0.5")` returns `500`.
+    """
     if text is None:
         return 0
     if _GPU.fullmatch(text):
@@ -94,7 +97,10 @@ def parse_gpu(text: str | None) -> int:
 
 
 def parse_gpu_memory(text: str | None) -> int:
-    """Return the GPU memory per pod in bytes, of `4G`, `500M`, `2Gi`; at least 100 MB, 0 for none."""
+    """Return the GPU memory per pod in bytes, of `4G`, `500M`, `2Gi`; at least 100 MB, 0 for none.
+
+    Example: `parse_gpu_memory("4G")` returns `4000000000`.
+    """
     size_bytes = parse_memory("gpu_memory_bytes", text)
     if text is not None and size_bytes < MIN_GPU_MEMORY_BYTES:
         raise InvalidField(
@@ -104,12 +110,18 @@ def parse_gpu_memory(text: str | None) -> int:
 
 
 def parse_cpu(field: str, text: str | None) -> int:
-    """Return thousandths of a CPU, of `500m` or `2`; 0 for None."""
+    """Return thousandths of a CPU, of `500m` or `2`; 0 for None.
+
+    Example: `parse_cpu("cpu", "1500m")` returns `1500`.
+    """
     return _quantity(field, text, cpu_milli)
 
 
 def parse_memory(field: str, text: str | None) -> int:
-    """Return bytes, of `512Mi` or `4G`; 0 for None."""
+    """Return bytes, of `512Mi` or `4G`; 0 for None.
+
+    Example: `parse_memory("memory", "2Ki")` returns `2048`.
+    """
     return _quantity(field, text, memory_bytes)
 
 
@@ -139,7 +151,10 @@ def parse_count(field: str, number: int | None, minimum: int) -> int | None:
 
 
 def parse_extended_resource(text: str) -> tuple[str, int]:
-    """Return the resource of `NAME=COUNT`, for instance `rdma/hca=1`."""
+    """Return the resource of `NAME=COUNT`, for instance `rdma/hca=1`.
+
+    Example: `parse_extended_resource("rdma/hca=1")` returns `('rdma/hca', 1)`.
+    """
     name, separator, count = text.partition("=")
     if not separator or "/" not in name or not is_qualified_name(name):
         raise InvalidField(
@@ -198,7 +213,10 @@ def parse_toleration(text: str) -> Toleration:
 
 
 def parse_capability(text: str) -> str:
-    """Return a capability of Linux, without the prefix `CAP_`."""
+    """Return a capability of Linux, without the prefix `CAP_`.
+
+    Example: `parse_capability("CAP_NET_ADMIN")` returns `'NET_ADMIN'`.
+    """
     capability = text.removeprefix("CAP_")
     if not _CAPABILITY.fullmatch(capability):
         raise InvalidField("{capabilities} {text!r} is not possible: give one such as NET_ADMIN", text=text)
@@ -215,7 +233,10 @@ def parse_id(field: str, text: str | None) -> int | None:
 
 
 def parse_groups(text: str | None) -> tuple[int, ...]:
-    """Return the numbers of `10,20`."""
+    """Return the numbers of `10,20`.
+
+    Example: `parse_groups("10, 20")` returns `(10, 20)`.
+    """
     if text is None:
         return ()
     return tuple(parse_id("groups", part.strip()) or 0 for part in text.split(","))
@@ -225,7 +246,10 @@ def parse_groups(text: str | None) -> tuple[int, ...]:
 
 
 def parse_label(text: str) -> tuple[str, str]:
-    """Return the label of `KEY=VALUE`."""
+    """Return the label of `KEY=VALUE`.
+
+    Example: `parse_label("team=vision")` returns `('team', 'vision')`.
+    """
     key, value = _pair("labels", text)
     if not is_label_value(value):
         raise InvalidField(
@@ -237,7 +261,10 @@ def parse_label(text: str) -> tuple[str, str]:
 
 
 def parse_annotation(text: str) -> tuple[str, str]:
-    """Return the annotation of `KEY=VALUE`; the value may be any text."""
+    """Return the annotation of `KEY=VALUE`; the value may be any text.
+
+    Example: `parse_annotation("note=a=b")` returns `('note', 'a=b')`.
+    """
     return _pair("annotations", text)
 
 

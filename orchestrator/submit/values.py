@@ -120,10 +120,16 @@ class RunAs:
 
 
 def is_image(text: str) -> bool:
-    """Whether it can be the name of a container image."""
+    """Whether it can be the name of a container image.
+
+    Example: `is_image("my image")` returns `False`.
+    """
     return bool(text) and not any(character.isspace() for character in text)
 
 
 def is_gpu_milli(gpu_milli: int) -> bool:
-    """Whether a pod can ask for this number of thousandths of a GPU: whole devices, or a fraction of one."""
+    """Whether a pod can ask for this number of thousandths of a GPU: whole devices, or a fraction of one.
+
+    Example: `is_gpu_milli(1500)` returns `False`.
+    """
     return 0 < gpu_milli < 1000 or (gpu_milli > 0 and gpu_milli % 1000 == 0)

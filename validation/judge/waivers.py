@@ -47,14 +47,20 @@ def accepted(
 
 
 def sentences(reason: str) -> list[str]:
-    """The sentences of the reason of a check of hosts; none of one that was cut, which may say anything."""
+    """The sentences of the reason of a check of hosts; none of one that was cut, which may say anything.
+
+    Example: `sentences("h1: no GPU; h2: no GPU")` returns `['h1: no GPU', 'h2: no GPU']`.
+    """
     if len(reason) >= MAX_REASON_CHARACTERS:
         return []
     return [part for part in reason.split("; ") if part]
 
 
 def last_day(today: str) -> str:
-    """Return the last day for which a deviation can be accepted today: the same day of the next year."""
+    """Return the last day for which a deviation can be accepted today: the same day of the next year.
+
+    Example: `last_day("2026-11-27")` returns `'2027-11-27'`.
+    """
     return f"{int(today[:4]) + 1:04}{today[4:]}"
 
 

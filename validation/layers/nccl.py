@@ -81,7 +81,10 @@ def _rate(word: str) -> float | None:
 
 
 def _count(word: str) -> int | None:
-    """Return how many values are wrong, which is printed as 2.68435e+08 if there are many."""
+    """Return how many values are wrong, which is printed as 2.68435e+08 if there are many.
+
+    Example: `_count("2.68435e+08")` returns `268435000`.
+    """
     return int(float(word)) if re.fullmatch(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", word) else None
 
 

@@ -19,7 +19,10 @@ _PATTERNS: Final = (
 
 
 def conceal(text: str) -> str:
-    """The text with passwords, keys and tokens replaced: those that a word, their form or a URL gives away."""
+    """The text with passwords, keys and tokens replaced: those that a word, their form or a URL gives away.
+
+    Example: `conceal("password=abc")` returns `'password=***'`.
+    """
     for pattern in _PATTERNS:
         text = pattern.sub(rf"\g<1>{CONCEALED}", text)
     return text

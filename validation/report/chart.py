@@ -20,7 +20,10 @@ DASHES = ("", "9 3", "3 3", "12 3 3 3", "6 2 2 2", "1 3", "15 4", "2 6")
 
 
 def escape(text: str) -> str:
-    """Return the text for an element or an attribute: no markup, nothing that a reader would obey."""
+    """Return the text for an element or an attribute: no markup, nothing that a reader would obey.
+
+    Example: `escape("a < b")` returns `'a &lt; b'`.
+    """
     return saxutils.escape(inert(text), {'"': "&quot;"})
 
 

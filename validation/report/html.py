@@ -108,7 +108,10 @@ def _template() -> Template:
 
 
 def _brief(words: str, most: int = MAX_WORDS) -> str:
-    """The words, cut where they are longer."""
+    """The words, cut where they are longer.
+
+    Example: `_brief("abcdef", 4)` returns `'abc…'`.
+    """
     return words if len(words) <= most else words[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 

@@ -400,7 +400,10 @@ def _is_user(claim: ResourceClaim, pod: Pod) -> bool:
 
 
 def _is_as_new(shown: str, written: str) -> bool:
-    """Whether a resource version is that which was written, or a later one."""
+    """Whether a resource version is that which was written, or a later one.
+
+    Example: `_is_as_new("1024", "1023")` returns `True`.
+    """
     if shown.isdecimal() and written.isdecimal():
         return int(shown) >= int(written)
     return shown == written

@@ -51,7 +51,10 @@ def exceeds_where_requested(amounts: Amounts, bounds: Amounts, requested: Amount
 
 
 def entitled(quota: int, limit: int, share: int) -> int:
-    """The entitlement of a project to a resource: its quota or fair share, within its limit."""
+    """The entitlement of a project to a resource: its quota or fair share, within its limit.
+
+    Example: `entitled(4000, 6000, 8000)` returns `6000`.
+    """
     return limit if quota >= UNLIMITED else min(limit, max(quota, share))
 
 
@@ -66,7 +69,10 @@ def entitled_amounts(figures: Figures) -> Amounts:
 
 
 def gpus(gpu_milli: int) -> str:
-    """Thousandths of a GPU as people write them: `2`, `0.5`, `0.125`, `unlimited`."""
+    """Thousandths of a GPU as people write them: `2`, `0.5`, `0.125`, `unlimited`.
+
+    Example: `gpus(2500)` returns `'2.5'`.
+    """
     if gpu_milli >= UNLIMITED:
         return "unlimited"
     whole, rest = divmod(gpu_milli, DEVICE_MILLI)
@@ -74,7 +80,10 @@ def gpus(gpu_milli: int) -> str:
 
 
 def amount_text(amount: int, resource: int) -> str:
-    """An amount of GPUs (0), CPU (1) or memory (2) as people write it: `1 GPU`, `0.5 CPUs`, `16 GiB`."""
+    """An amount of GPUs (0), CPU (1) or memory (2) as people write it: `1 GPU`, `0.5 CPUs`, `16 GiB`.
+
+    Example: `amount_text(17179869184, 2)` returns `'16 GiB'`.
+    """
     if resource < 2:
         return f"{gpus(amount)} {'GPU' if resource == 0 else 'CPU'}{'' if amount == DEVICE_MILLI else 's'}"
     if amount >= UNLIMITED:
@@ -85,7 +94,10 @@ def amount_text(amount: int, resource: int) -> str:
 
 
 def scalar_text(name: str, amount: int) -> str:
-    """An amount of another resource as people write it: `1 rdma/hca`, `4 GiB of hugepages-2Mi`."""
+    """An amount of another resource as people write it: `1 rdma/hca`, `4 GiB of hugepages-2Mi`.
+
+    Example: `scalar_text("rdma/hca", 1)` returns `'1 rdma/hca'`.
+    """
     return f"{amount_text(amount, 2)} of {name}" if _is_in_bytes(name) else f"{amount} {name}"
 
 

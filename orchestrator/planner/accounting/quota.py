@@ -57,7 +57,10 @@ def _excess(
 
 
 def _gibibytes(memory_bytes: int) -> str:
-    """`512Gi`, `0.5Gi`, to the thousandth."""
+    """`512Gi`, `0.5Gi`, to the thousandth.
+
+    Example: `_gibibytes(1610612736)` returns `'1.5Gi'`.
+    """
     return f"{gpus(memory_bytes * DEVICE_MILLI // (1 << 30))}Gi"
 
 

@@ -113,6 +113,9 @@ def _prefer_older(session: Session, explainer: Explainer) -> None:
 
     The tiers can put a small request before a larger one of the same project. If only one of them fits, the queue
     order decides. Exception: the older one would borrow GPUs to which other projects are more entitled.
+
+    Example: 4 GPUs are free. A job of 1 GPU within quota started before an older job of 4 GPUs, which would borrow.
+    No other project wants the GPUs, so the older job starts and the younger one is pending.
     """
     hopeless = Hopeless()
     waiting = sorted(waiting_for(session, (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT)), key=workload_order)

@@ -82,6 +82,8 @@ def _served(waiting: Iterable[Workload]) -> list[Workload]:
     """Return the preemptible workloads, and those that are ahead of one of them in the queue of their project.
 
     If GPUs were made free for a preemptible workload alone, the more urgent one ahead of it would take them.
+
+    Example: a non-preemptible job of priority 2 is ahead of a preemptible job of priority 1. Both are returned.
     """
     candidates = list(waiting)
     last: dict[str, tuple[int, int, str, str]] = {}

@@ -30,6 +30,8 @@ def may_evict_now(session: Session, waiting: Iterable[Workload]) -> list[Workloa
 
     The victims of the first pods of an elastic workload may be nominated elsewhere. If the workload continued now,
     its next pods would evict them there before its first pods have started.
+
+    Example: pod 1 of a job evicts a pod of node a, which is nominated to node b. Pod 2 must not evict it from node b.
     """
     return [workload for workload in waiting if not session.waits_for_its_seat(workload)]
 

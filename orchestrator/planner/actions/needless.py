@@ -3,6 +3,9 @@
 A search looks at one preemptor at a time. A later preemptor may free more GPUs than it needs, so that an earlier
 eviction is not needed any more. A victim also keeps running if the pods that this decision nominated to its devices
 have other placements that are equally good.
+
+Example: a pod of 1 GPU is evicted for a job. Then a gang of 4 GPUs is evicted for a job of 3. The first job fits on
+the GPU that is left of the gang, so the eviction of the pod is canceled.
 """
 
 from collections import Counter

@@ -283,7 +283,11 @@ def _earliest(
 
 
 def _fewest(session: Session, chunk: Chunk, endings: list[Ending]) -> int:
-    """Return the minimum number of pods that must end, from the number of missing GPUs alone."""
+    """Return the minimum number of pods that must end, from the number of missing GPUs alone.
+
+    Example: a gang of 8 GPUs is pending and 3 GPUs are free. The first pods to end have 2, 2 and 4 GPUs. The result
+    is 3.
+    """
     missing = chunk_gpu_milli(chunk) - sum(account.later_milli for account in session.ledger.nodes)
     for count, (_, _, pod) in enumerate(endings):
         if missing <= 0:
@@ -293,7 +297,10 @@ def _fewest(session: Session, chunk: Chunk, endings: list[Ending]) -> int:
 
 
 def _steps(first: int, most: int) -> Iterator[int]:
-    """Yield `first`, then numbers at growing distances from it (1, 3, 7, 15, …), and `most` at the end."""
+    """Yield `first`, then numbers at growing distances from it, and `most` at the end.
+
+    Example: `list(_steps(1, 20))` returns `[1, 2, 3, 5, 9, 17, 20]`.
+    """
     step, count = 1, first
     while count < most:
         yield count

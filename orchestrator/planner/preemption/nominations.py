@@ -92,6 +92,9 @@ def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
     """Bind the nominated pods of a workload to free GPUs, so that they need not wait for terminating pods.
 
     Return whether they were bound. GPU fractions keep waiting if binding them now would open another whole device.
+
+    Example: a pod of half a GPU is nominated to a device that it shares. A whole GPU is free now. The pod keeps
+    waiting.
     """
     nominated = session.seats.placed(workload, SeatState.NOMINATED)
     checkpoint = session.ledger.checkpoint()

@@ -32,6 +32,8 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
     """Place victims that fit elsewhere on the ledger, the most entitled first. Return the placements by workload.
 
     In another order, a more entitled victim would take the placement of a less entitled one later.
+
+    Example: one GPU is free. Of two victims of 1 GPU, the one within quota gets it, and the borrowed one is evicted.
     """
     names = dict.fromkeys(victim.workload.id for victim, _ in losses)
     evicted = {pod.id for victim, _ in losses for pod in victim.pods}

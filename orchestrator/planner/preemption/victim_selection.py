@@ -301,7 +301,10 @@ class VictimSelector:
 
 
 def _rounded_up(amount: int) -> int:
-    """Return the amount, rounded up by at most an eighth, so that pods with similar requests share a ranking."""
+    """Return the amount, rounded up by at most an eighth, so that pods with similar requests share a ranking.
+
+    Example: `_rounded_up(17)` returns `18`.
+    """
     step = max(1, 1 << max(0, amount.bit_length() - 4))
     return -(-amount // step) * step
 

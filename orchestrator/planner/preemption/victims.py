@@ -69,7 +69,10 @@ def gpu_ns_since_start(victim: Victim, now_us: int) -> int:
 
 
 def class_of_lost_time(gpu_ns: int) -> int:
-    """Return 0 below 10 GPU-minutes, 1 below 40, 2 below 160, and so on."""
+    """Return 0 below 10 GPU-minutes, 1 below 40, 2 below 160, and so on.
+
+    Example: `class_of_lost_time(30 * 60 * 1_000_000_000)` returns `1`.
+    """
     return ((gpu_ns // _LOST_IN_CLASS_0_GPU_NS).bit_length() + 1) // 2
 
 
@@ -151,7 +154,10 @@ def is_better_served(
 
 
 def divergence_point(ours: Sequence[str], theirs: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the first pair of different ancestors from the top: the level at which two projects compete."""
+    """Return the first pair of different ancestors from the top: the level at which two projects compete.
+
+    Example: `divergence_point(["a", "dep", "org"], ["b", "dep", "org"])` returns `('a', 'b')`.
+    """
     for our_side, their_side in zip(reversed(ours), reversed(theirs), strict=False):
         if our_side != their_side:
             return our_side, their_side

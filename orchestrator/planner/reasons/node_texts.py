@@ -315,12 +315,18 @@ def leading_resource(amounts: Amounts) -> int:
 
 
 def number_text(amount: int, resource: int) -> str:
-    """GPUs without their unit, which is said before."""
+    """GPUs without their unit, which is said before.
+
+    Example: `number_text(2500, 0)` returns `'2.5'`.
+    """
     return gpus(amount) if resource == 0 else amount_text(amount, resource)
 
 
 def is_or_are(amount: int, resource: int) -> str:
-    """The verb that follows an amount."""
+    """The verb that follows an amount.
+
+    Example: `is_or_are(1000, 0)` returns `'is'`.
+    """
     one = amount in (DEVICE_MILLI, UNLIMITED) and resource < 2
     return "is" if one else "are"
 
@@ -332,6 +338,9 @@ def some_of(names: Sequence[str]) -> str:
 
 
 def minutes_text(span_us: int) -> str:
-    """A span of time in minutes, above ten hours in hours; the part of one that is left counts as a whole one."""
+    """A span of time in minutes, above ten hours in hours; the part of one that is left counts as a whole one.
+
+    Example: `minutes_text(90_000_000)` returns `'2 min'`.
+    """
     minutes = -(-max(0, span_us) // 60_000_000)
     return f"{minutes} min" if minutes < 600 else f"{-(-minutes // 60)} h"

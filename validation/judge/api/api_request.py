@@ -74,7 +74,10 @@ def document_of(answer: str) -> Json | None:
 
 
 def at(value: object, *path: str) -> Any:
-    """Return the value at the path of keys; None if there is none."""
+    """Return the value at the path of keys; None if there is none.
+
+    Example: `at({"spec": {"gpu": 2}}, "spec", "gpu")` returns `2`.
+    """
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value

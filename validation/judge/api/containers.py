@@ -54,7 +54,10 @@ def claim_path(project: str, name: str = CLAIM) -> str:
 
 
 def kind_of(view: str) -> str:
-    """Return the kind of a view by its name: `log`, `shell` or a volume; empty if it is no view of a container."""
+    """Return the kind of a view by its name: `log`, `shell` or a volume; empty if it is no view of a container.
+
+    Example: `kind_of("log/team-a/train")` returns `'log'`.
+    """
     match = _NAME.fullmatch(view)
     return match[1] if match else ""
 

@@ -121,7 +121,10 @@ FAST_MBITS: Final = 100_000
 
 
 def _adapter_of(interface: str) -> str:
-    """Return the name without that of the port: ens1f0np0 and ens1f1np1 are of one adapter."""
+    """Return the name without that of the port: ens1f0np0 and ens1f1np1 are of one adapter.
+
+    Example: `_adapter_of("ens1f0np0")` returns `'ens1'`.
+    """
     return re.sub(r"(?:f\d+)?(?:np\d+)?$", "", interface)
 
 

@@ -444,6 +444,9 @@ def of_faults(wrong: Sequence[str]) -> Judgement:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first of them, and how many there are beside."""
+    """The first of them, and how many there are beside.
+
+    Example: `some(["a", "b", "c", "d", "e"])` returns `'a; b; c; d; 1 more'`.
+    """
     more = f"; {len(names) - NAMED} more" if len(names) > NAMED else ""
     return "; ".join(names[:NAMED]) + more

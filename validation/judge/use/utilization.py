@@ -242,7 +242,10 @@ def judge_utilization(use: Utilization, standard: Standard) -> Judgement:
 
 
 def percent_text(centi_percent: int | None) -> str:
-    """`97.02 %`."""
+    """`97.02 %`.
+
+    Example: `percent_text(9702)` returns `'97.02 %'`.
+    """
     if centi_percent is None:
         return "unknown"
     return f"{centi_percent // 100}.{centi_percent % 100:02d} %"

@@ -342,7 +342,10 @@ def _limits(name: str, spec: Row, project: ProjectSet) -> Iterator[str]:
 
 
 def _milliseconds(duration: object) -> int | None:
-    """Return the milliseconds of `15s`, `2m` or `1h30m`; 0 without a duration, None if the text is no duration."""
+    """Return the milliseconds of `15s`, `2m` or `1h30m`; 0 without a duration, None if the text is no duration.
+
+    Example: `_milliseconds("1h30m")` returns `5400000`.
+    """
     if duration is None or duration == "":
         return 0
     match = _DURATION.fullmatch(duration) if isinstance(duration, str) else None

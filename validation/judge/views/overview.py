@@ -176,7 +176,10 @@ def _waiting(state: State, jobs: _Jobs, rows: Sequence[Row], at: Row) -> Iterato
 
 
 def _is_about(age: str, seconds: int) -> bool:
-    """Whether that many seconds are as old as is shown, in one unit of time."""
+    """Whether that many seconds are as old as is shown, in one unit of time.
+
+    Example: `_is_about("3m", 200)` returns `True`.
+    """
     match = _AGE.fullmatch(age)
     if match is None:
         return False

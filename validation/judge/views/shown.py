@@ -63,7 +63,10 @@ def gpus_are(key: tuple[str, ...], row: Row, field: str, actual_milli: int) -> I
 
 
 def milli(gpus: object) -> int | None:
-    """Return the thousandths of a number of GPUs, exactly; None if the text is no number, or an impossible one."""
+    """Return the thousandths of a number of GPUs, exactly; None if the text is no number, or an impossible one.
+
+    Example: `milli("0.125")` returns `125`.
+    """
     if isinstance(gpus, bool) or not isinstance(gpus, str | int):
         return None
     number = _NUMBER.fullmatch(gpus if isinstance(gpus, str) else str(gpus) if abs(gpus) < MAX_GPUS else "")
