@@ -1,9 +1,10 @@
-"""muster's operator and Kubernetes' own kube-scheduler alternately in one lab: pods of one GPU, from creation to
-binding.
+"""Compares muster's operator with kube-scheduler in one lab: pods of one GPU, from creation to binding.
 
-Each scheduler begins with a cluster without pods, new pods and a new process; they alternate in the first position.
-The same watch observes both. Without a backlog the scheduler runs before the first pod is created, so creation can be
-the limit. With one all pods exist before its process starts.
+Both run alternately, and take turns in the first position. Each begins with a cluster without pods, new pods and a
+new process. The same watch observes both.
+
+Without a backlog, the scheduler runs before the first pod is created, so the creation can be the limit. With a
+backlog, all pods exist before its process starts.
 """
 
 import asyncio
@@ -220,7 +221,9 @@ async def _while_running(
 
 
 def _all_of(results: Sequence[Result]) -> Result:
-    """All turns of one scheduler: sums of pods and seconds, medians of waits, the most memory."""
+    """Return the result of all rounds of one scheduler: sums of pods and seconds, medians of waits, and the peak
+    memory.
+    """
     first = results[0]
     jobs, seconds = sum(result.jobs for result in results), sum(result.seconds for result in results)
     medians = {
@@ -239,7 +242,7 @@ def _all_of(results: Sequence[Result]) -> Result:
 
 
 def _beside(ours: Result, other: Result) -> Result:
-    """Our result with its figures as parts of the other's: of pods a second, waits and memory."""
+    """Return our result with its figures relative to the other's: pods a second, waits and memory."""
     parts = {
         f"{name}_part": ours.figures[name] / other.figures[name]
         for name in ("pods_per_second", "p50_ms", "p99_ms")

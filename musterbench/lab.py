@@ -26,9 +26,7 @@ from orchestrator.cluster.resources import JOBS, NODES
 from orchestrator.names import GPU_RESOURCE, SCHEDULER_NAME
 
 RAW_RESOURCE = "example.com/gpu"
-"""The resource that the raw client's pods request instead of GPUs: pods of the same size that take none of the
-operator's.
-"""
+"""The resource that the raw client's pods request instead of GPUs. So they use none of the operator's GPUs."""
 LATENCY_PART = 10
 WATCH_FIGURES = ("watch_lag_p50_ms", "watch_lag_p99_ms", "watch_lag_max_ms", "watches_begun_again")
 _LAG = re.compile(
@@ -101,7 +99,9 @@ class _Bench:
             await asyncio.wait({watching})
 
     def _compared(self, raw: list[Result], backlog: list[Result], lost: float) -> Result:
-        """The operator as a part of the raw client: until bound, until Running, by processor time."""
+        """Return the operator's figures relative to the raw client's: until bound, until Running,
+        and processor time.
+        """
         jobs = sum(result.jobs for result in backlog)
         seconds = sum(result.seconds for result in backlog)
         figures = {
@@ -197,7 +197,9 @@ class _Bench:
         await self._watch.until_deleted(phase)
 
     async def _delete_jobs(self, namespace: str, phase: str) -> None:
-        """Delete the jobs of a round: a server may end the request (504) before it is through with all of them."""
+        """Delete the jobs of a round. The server may end the request (504) before all are deleted,
+        so it is repeated.
+        """
         for tries_left in reversed(range(_DELETE_TRIES)):
             try:
                 await self._transport.delete(JOBS.path(namespace), params={"labelSelector": f"bench={phase}"})
@@ -279,7 +281,7 @@ class _Bench:
 
 
 def _mean(results: Sequence[Result], figure: str) -> float:
-    """Of rounds of the same size, the mean over all of their pods."""
+    """Return the mean over the pods of several rounds of the same size."""
     return statistics.harmonic_mean([result.figures[figure] for result in results])
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from orchestrator.control.carry_out.requests import REQUESTS_IN_FLIGHT
 
 _SCHEDULER_CLOCK: Final = 2
-"""Which of its clocks, in the three lowest bits of the number that Linux gives a clock of another process."""
+"""The code of the clock of a process, in the three lowest bits of the number of that clock in Linux."""
 
 
 async def in_flight(work: Callable[[int], Awaitable[None]], count: int) -> None:
@@ -34,7 +34,7 @@ def processor_ms(pid: int) -> float:
 
 
 def busy_ms() -> float:
-    """Processor time that the whole machine has spent on anything since it started, all processors together."""
+    """Return the processor time of the machine since its start, of all processes and processors together."""
     names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
     figures = Path("/proc/stat").read_text().splitlines()[0].split()[1:]
     spent = sum(

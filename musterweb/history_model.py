@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 OTHERS: Final = "_other"
-"""The projects that have no figures of their own, together; none can be called so."""
+"""The name of the sum of all projects without figures of their own. No project can have this name."""
 CURRENT_SECONDS: Final = 300
 """Figures whose newest is older are not current."""
 POINTS: Final = 400
 """Maximum number of points of a line."""
 STEPS: Final = (60, 300, 1800, 7200, 86400)
-"""How far, in seconds, points may be apart."""
+"""The possible distances between points, in seconds."""
 
 Values = Sequence[float | None]
 
@@ -39,9 +39,10 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ProjectLines:
-    """Of one project at each time: GPUs, seconds, parts of one; None where nothing is known.
+    """The values of one project at each time: GPUs, seconds, fractions of one. None means unknown.
 
-    `wait_seconds` and `started` are sums: how long jobs that started then had waited, and how many they were.
+    `wait_seconds` and `started` are sums over the jobs that started since the point before: their waits and their
+    number.
     """
 
     allocated: Values
@@ -91,5 +92,5 @@ class History(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give everything up."""
+        """Release all resources."""
         ...

@@ -10,7 +10,9 @@ from deployment.stages.words import hosts_on_removal
 
 
 class ContainerToolkit(StageDefinition):
-    """Four packages of one release; the runtime of containers is told of NVIDIA's."""
+    """The four packages of one release, and the entry of NVIDIA's runtime in the configuration of the container
+    runtime.
+    """
 
     name: ClassVar[str] = "container_toolkit"
     needs: ClassVar[tuple[str, ...]] = ("versions", "container_toolkit")
@@ -54,7 +56,7 @@ def devices_by_variable(site: Site) -> bool:
 
 
 def nodes_obey_variable(site: Site) -> bool:
-    """Whether the nodes may give a container the GPUs that its environment names, as far as the site file tells."""
+    """Return whether the nodes give a container the GPUs that its environment names, by the site file."""
     return not STAGE.is_in(site) or bool(STAGE.value(site, "container_toolkit_envvar_when_unprivileged"))
 
 

@@ -126,7 +126,9 @@ class Trident(StageDefinition):
 
 
 def _of_classes(site: Site) -> Iterator[Finding]:
-    """Yield classes without a backend, with a version of NFS that is not served, and defaults that are not one."""
+    """Yield classes without a backend, classes with an unserved version of NFS, and a number of defaults other than
+    one.
+    """
     backends = {entry["name"] for entry in site.get("storage", "backends", default=[])}
     classes = site.get("storage", "classes", default=[])
     served = ontap.nfs_versions(site)

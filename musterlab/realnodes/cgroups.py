@@ -40,7 +40,7 @@ def join(folder: Path) -> None:
 
 
 def delegate(folder: Path) -> None:
-    """Version 2 only: let folders below have limits, which asks that no process is in `folder` itself."""
+    """Let folders below have limits (version 2 only). This requires that no process is in `folder` itself."""
     leaf = folder / "init"
     leaf.mkdir()
     join(leaf)

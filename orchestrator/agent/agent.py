@@ -105,7 +105,9 @@ class Agent:
             group.create_task(self._read_gpus(known))
 
     def health_page(self) -> Page:
-        """503 if NVML has blocked for a minute: a new process may be answered."""
+        """Return 503 if NVML has blocked for a minute, so that the kubelet restarts the agent. A new process may get
+        answers.
+        """
         still = self._clock() - self._read_at
         if still > STUCK_SECONDS:
             return Page(f"the GPUs were last read {still:.0f} s ago\n", status=503)

@@ -270,7 +270,9 @@ class Nvml:
         return None if bits is None else int(bits)
 
     def _index_of(self, handle: Any) -> int | None:
-        """Which GPU an event is about. A GPU that fell off the bus may not say so any more: then by its handle."""
+        """Return the index of the GPU of an event. A GPU that fell off the bus may have lost it; then its handle is
+        compared.
+        """
         try:
             return self._index_of_bus[str(pynvml.nvmlDeviceGetPciInfo(handle).busId)]
         except (KeyError, pynvml.NVMLError):
@@ -301,5 +303,5 @@ class Nvml:
 
 
 def _address(handle: Any) -> int:
-    """The target of a handle, by which two are compared."""
+    """Return the target of a handle. Two handles are equal if their targets are."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0

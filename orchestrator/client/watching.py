@@ -192,7 +192,7 @@ class JobCaches(Caches):
     def jobs(self) -> list[WorkloadView]:
         """Return the present jobs, as `list_jobs` does.
 
-        Jobs of a namespace that is made of the same objects as the last time are those of the last time.
+        If no object of a namespace has changed since the last call, its jobs are the same objects as then.
         """
         known = {}
         for namespace, listing in self._listings(self._namespaces_to_show()).items():
@@ -304,7 +304,7 @@ class NodeCaches(Caches):
     def nodes(self, pods: Iterable[Pod], gpus: Mapping[str, tuple[GpuView, ...]]) -> list[NodeView]:
         """Return the nodes with the pods on them, as `list_nodes` does.
 
-        A node of which no object has changed, and of no pod on it, is that of the last time but for its GPUs.
+        If neither a node nor a pod on it has changed, only its GPUs are read again.
         """
         published = published_in(self._slices.objects.values()) if self._slices else {}
         pods_by_node: dict[str, list[Pod]] = {}

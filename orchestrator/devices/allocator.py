@@ -1,4 +1,4 @@
-"""The allocator: can these claims be had together on that node, with what is held now, and what do they get?
+"""The allocator: whether a group of claims fits on a node beside the present allocations, and the devices for it.
 
 A decision makes a `group` of the claims of a pod once, calls `allocate` for node after node, and records the answer
 with `ledger.take`. `ledger.rollback` undoes a trial. `observe` gets all slices and classes; results for unchanged
@@ -109,7 +109,7 @@ class DeviceAllocator:
         return answer
 
     def worth_asking(self, candidates: Iterable[NodePlace], group: ClaimGroup) -> Iterator[NodePlace]:
-        """Yield the nodes of which it is not known that they do not have it."""
+        """Yield the nodes that are not known to lack devices for the group."""
         unsatisfiable = self._unsatisfiable_for(group)
         return (place for place in candidates if place.name not in unsatisfiable)
 
@@ -210,5 +210,8 @@ class DeviceAllocator:
 
 
 def _asks_for_all(claim: Claim) -> bool:
-    """Whether devices that others take may make it possible: those that are full are no longer among all of them."""
+    """Return whether the claim requests all devices.
+
+    Allocations by others can make such a request possible, because full devices no longer count among all.
+    """
     return any(request.mode == "All" for choice in claim.spec.requests for request in choice.alternatives)

@@ -101,7 +101,7 @@ def rejection_of(pod: Pod, workload: str, pod_id: str) -> Rejection:
 def counting(failures: Iterable[Rejection], starts: Iterable[Start]) -> tuple[Rejection, ...]:
     """Return the failures after which the workload or the node has not recovered, the oldest first.
 
-    They have recovered if a container started later. Of a failure without a time that is not known.
+    Both have recovered if a container started later. A failure without a time never counts as recovered.
     """
     by_workload: dict[str, int] = {}
     by_node: dict[str, int] = {}

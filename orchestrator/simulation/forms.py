@@ -131,7 +131,7 @@ class NodeForm(Form, frozen=True, kw_only=True):
 
 
 class GpuModelForm(Form, frozen=True, kw_only=True):
-    """GPUs of one model that a project is guaranteed, and at most gets. Default: none of its own; no limit."""
+    """The quota and the limit of a project for GPUs of one model. Default: no quota of its own; no limit."""
 
     quota: Decimal | None = None
     limit: Decimal | None = None

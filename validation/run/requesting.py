@@ -58,9 +58,9 @@ async def _send(recorder: Recorder, name: str, request: Request) -> RequestAnswe
 
 
 async def create_claims(recorder: Recorder, claims: Mapping[str, Sequence[str]]) -> str:
-    """Create claims to a volume that many may write, of the default class; returns why one is not, empty if all are.
+    """Create claims to a volume that many may write, of the default class. Return why one failed; empty if all exist.
 
-    They go with the namespace of their project.
+    The deletion of their project's namespace deletes them.
     """
     for project, names in claims.items():
         for name in names:

@@ -134,11 +134,11 @@ class _Scaling:
         )
 
     def _drain(self, drain: Drain) -> Drain:
-        """The same part of the site, by the jobs that are there in place of the printed ones."""
+        """Return the drain of the same fraction of the site, by the jobs that replace the printed ones."""
         return Drain(self._all(drain.nodes_of), self.gpus(drain.gpus, "the drained amount"))
 
     def _refused(self, line: str) -> str:
-        """The line with the quota scaled that must not be set."""
+        """Return the line with its quota scaled. The line must fail on the site too."""
         *words, quota = line.split()
         return " ".join([*words, f"{self.gpus(Decimal(quota), 'subject is refused'):f}"])
 

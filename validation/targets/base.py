@@ -42,7 +42,7 @@ class Target(Protocol):
         """
 
     async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
-        """Let the pods take their time to end once they have to, where nothing runs in them. Raises TargetError."""
+        """Let simulated pods take some time to end, because no container runs in them. Raises TargetError."""
 
     async def kill_operator(self) -> str:
         """Kill the operator that leads; why that cannot be done, empty if it was. Raises TargetError."""

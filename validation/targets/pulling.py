@@ -22,7 +22,7 @@ RETRY_SECONDS: Final = 30.0
 """For how long a pull that failed is waited for: the kubelet tries again after 10 s."""
 _POLL_SECONDS: Final = 0.5
 _ACCOUNT_SECONDS: Final = 30.0
-"""By then a new namespace has its service account, without which no pod is admitted."""
+"""Maximum time until a new namespace has its service account. No pod is admitted before."""
 _FAILED: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError"}
     | {"RegistryUnavailable", "SignatureValidationFailed"}
@@ -136,7 +136,7 @@ def is_on_node(pod: Mapping[str, Any]) -> bool:
 
 
 def digest_of(pod: Mapping[str, Any]) -> str:
-    """The digest of the image that the container was made of; empty where the node does not say."""
+    """Return the digest of the container's image; empty if the node does not report it."""
     return str(_container_status(pod).get("imageID") or "").rpartition("@")[2]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 4 << 20
 _SECONDS: Final = 4
-"""Less than the time after which nothing is known of a GPU."""
+"""Timeout of a request. It is less than the time after which the values of a GPU count as unknown."""
 
 
 class AgentPod(NamedTuple):

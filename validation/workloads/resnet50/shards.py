@@ -65,9 +65,10 @@ def describe_mounts(
 
 
 def mount_of(path: Path, mountinfo: str) -> tuple[str, str, str]:
-    """Mount point, source and type of the file system of `path`; of two mounts on one point the later, empty of none.
+    """Return mount point, source and type of the file system of `path`; empty texts without a mount.
 
-    See proc_pid_mountinfo(5): octal escapes, optional fields that end with a dash.
+    If two mounts have the same point, the later one counts. See proc_pid_mountinfo(5): octal escapes, and optional
+    fields that end with a dash.
     """
     best = ("", "", "")
     for line in mountinfo.splitlines():
