@@ -1,6 +1,7 @@
 """The projects that a scenario needs: made, changed and deleted as the scenarios of a group follow one another."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -91,7 +92,9 @@ class RunProjects:
         try:
             for project, workloads in alive.items():
                 self._recorder.command("delete", project, tuple(workloads))
-                await self._commands.run(f"muster delete -p {project} {' '.join(workloads)}", scratch)
+                # a workload that was refused does not exist, and all others are deleted with the project
+                with contextlib.suppress(StepFailed):
+                    await self._commands.run(f"muster delete -p {project} {' '.join(workloads)}", scratch)
             for project in projects:
                 self._recorder.project_deleted(project)
                 await self._commands.run(f"muster project delete {project} --force", scratch)
