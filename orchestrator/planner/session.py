@@ -152,9 +152,23 @@ class Session:
         A search places pods one after the other, and the last pods can break the constraints of the first ones.
         """
         neighbours = self.ledger.neighbours
-        return neighbours is None or all(
-            neighbours.is_met(pod, self.ledger.by_name[where.node].position) for pod, where in placed
-        )
+        if neighbours is None:
+            return True
+        there = [(pod, self.ledger.by_name[where.node].position) for pod, where in placed]
+        return all(neighbours.is_met(*each) for each in there) and neighbours.can_come(there)
+
+    def steady_nominees(self) -> list[tuple[Pod, int]]:
+        """Return the nominated pods whose affinity and spread constraints are met now, for `keeps_nominees`."""
+        neighbours = self.ledger.neighbours
+        return [] if neighbours is None else neighbours.steady_nominees()
+
+    def keeps_nominees(self, nominees: Sequence[tuple[Pod, int]]) -> bool:
+        """Return whether the constraints of the nominees are still met.
+
+        An eviction breaks the affinity of a nominated pod to the victim.
+        """
+        neighbours = self.ledger.neighbours
+        return neighbours is None or neighbours.keeps(nominees)
 
     def shape_beside_others(self, chunk: Chunk) -> tuple[Hashable, ...]:
         """Return the part of a chunk's shape that constraints between pods add."""

@@ -459,6 +459,8 @@ def test_a_job_evicts_for_its_next_pods_only_when_the_first_have_their_place() -
         ("gang-that-is-partly-on-a-closed-node", Pace(0, is_mixed=True)),
         ("started-in-the-places-of-a-nominee", Pace(0, is_mixed=True)),
         ("slot-of-an-older-nominee", Pace(1)),
+        ("affinity-to-each-other-only", Pace(1)),
+        ("affinity-to-a-migrated-pod", Pace(5, is_mixed=True)),
         pytest.param("moved-twice-for-one-job", Pace(5, is_mixed=True), marks=NOT_MENDED),
         pytest.param("moved-twice-for-parts-of-two", Pace(1, is_late=True), marks=NOT_MENDED),
         pytest.param("limit-taken-from-who-was-moved", Pace(5, is_mixed=True), marks=NOT_MENDED),

@@ -180,6 +180,48 @@ class Neighbours:
         self._count(kind, position, 1)
         return bool(nodes >> position & 1)
 
+    def can_come(self, placed: Sequence[tuple[Pod, int]]) -> bool:
+        """Return whether the pods, counted already, can start one after the other as far as affinity is concerned.
+
+        Two pods that are each met only by the other cannot.
+        """
+        if not any(pod.traits.affinity for pod, _ in placed):
+            return True
+        coming = [(self._kind(pod.traits), position) for pod, position in placed]
+        for kind, _ in coming:
+            self._select(kind)
+        for kind, position in coming:
+            self._count(kind, position, -1)
+        while coming:
+            left: list[tuple[_Kind, int]] = []
+            for kind, position in coming:
+                if not kind.traits.affinity or self._beside(kind) >> position & 1:
+                    self._count(kind, position, 1)
+                else:
+                    left.append((kind, position))
+            if len(left) == len(coming):
+                break
+            coming = left
+        for kind, position in coming:
+            self._count(kind, position, 1)
+        return not coming
+
+    def steady_nominees(self) -> list[tuple[Pod, int]]:
+        """Return the nominated pods with affinity or spread constraints that are met now, and their positions."""
+        return [
+            (pod, position)
+            for pod, position in self._waiting()
+            if (pod.traits.affinity or pod.traits.spread) and self.is_met(pod, position)
+        ]
+
+    def keeps(self, nominees: Iterable[tuple[Pod, int]]) -> bool:
+        """Return whether the constraints are still met for those of the nominees that are still counted there."""
+        return all(
+            self.is_met(pod, position)
+            for pod, position in nominees
+            if pod.id in self._residents.get(position, ())
+        )
+
     def first_broken(self, placed: Sequence[tuple[Pod, int]]) -> Pod | None:
         """Return the first of the pods, counted already, that its constraints forbid when they come in this order."""
         kinds = [self._kind(pod.traits) for pod, _ in placed]
@@ -233,9 +275,13 @@ class Neighbours:
         for term in pod.traits.anti_affinity:
             closed = self._domains(term.topology_key, self._counts((term.selector,)).positions(later=False))
             yield Hindrance("its required pod anti-affinity", term.topology_key, closed)
+        repelled: dict[str, NodeSet] = {}
         for term, counts in kind.repelled_by:
-            closed = self._domains(term.topology_key, counts.positions(later=False))
-            yield Hindrance("the required pod anti-affinity of other pods", term.topology_key, closed)
+            # A term that a planner remembers may belong to no pod any more, and their order is that of the past.
+            if closed := self._domains(term.topology_key, counts.positions(later=False)):
+                repelled[term.topology_key] = repelled.get(term.topology_key, 0) | closed
+        for key in sorted(repelled):
+            yield Hindrance("the required pod anti-affinity of other pods", key, repelled[key])
         if pod.traits.affinity:
             keys = ", ".join(dict.fromkeys(term.topology_key for term in pod.traits.affinity))
             yield Hindrance("its required pod affinity", keys, ~self._beside(kind))

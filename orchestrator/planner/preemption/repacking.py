@@ -426,6 +426,7 @@ class _Repacking:
         policy rejects it.
         """
         candidates = [*evicted, *(item.candidate for item, _ in moved if item.candidate is not None)]
+        nominees = self._session.steady_nominees()
         losses = self._selector.evict(self._workload, self._requested, candidates)
         if losses is None:
             return None
@@ -437,7 +438,11 @@ class _Repacking:
         if not self._policy.accepts_placements(self._session, self._workload, losses, _by_workload(moved)):
             return None
         moves = [(item.pod, where) for item, where in moved]
-        return (losses, placed, []) if self._session.meets_constraints([*placed, *moves]) else None
+        if not (
+            self._session.meets_constraints([*placed, *moves]) and self._session.keeps_nominees(nominees)
+        ):
+            return None
+        return losses, placed, []
 
 
 def _are_alike(first: Lifted, second: Lifted) -> bool:

@@ -69,7 +69,7 @@ def preempt_for(
 def _attempt(
     session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector, started: Sequence[Workload]
 ) -> Outcome | None:
-    checkpoint = session.ledger.checkpoint()
+    checkpoint, nominees = session.ledger.checkpoint(), session.steady_nominees()
     session.work.spend(_WORK_OF_CLAIM + _WORK_OF_POD * len(chunk))
 
     def place() -> Placing | None:
@@ -82,12 +82,19 @@ def _attempt(
             outcome = _search_one_by_one(session, workload, chunk, selector, place, most=_MAX_ARRANGED)
     if relief and outcome is not None:
         outcome = ([*relief, *outcome[0]], *outcome[1:])
-    if outcome is None or not _is_acceptable(session, workload, selector, outcome):
+    if outcome is None or not _is_acceptable(session, workload, selector, outcome, nominees):
         session.ledger.rollback(checkpoint)
         return None
     if 1 < len(outcome[0]) <= _MAX_PRUNED and (len(chunk) > 1 or relief or started):
         outcome = _prune(
-            session, workload, chunk, selector, place=place, outcome=outcome, checkpoint=checkpoint
+            session,
+            workload,
+            chunk,
+            selector,
+            place=place,
+            outcome=outcome,
+            checkpoint=checkpoint,
+            nominees=nominees,
         )
         if _ends_nominations_needlessly(session, outcome[0]):
             session.ledger.rollback(checkpoint)
@@ -95,10 +102,20 @@ def _attempt(
     return outcome
 
 
-def _is_acceptable(session: Session, workload: Workload, selector: VictimSelector, outcome: Outcome) -> bool:
+def _is_acceptable(
+    session: Session,
+    workload: Workload,
+    selector: VictimSelector,
+    outcome: Outcome,
+    nominees: Sequence[tuple[Pod, int]],
+) -> bool:
     """Return whether the outcome on the ledger is allowed as a whole and keeps the constraints between pods."""
     losses, placed, _ = outcome
-    return selector.policy.accepts(session, workload, losses) and session.meets_constraints(placed)
+    return (
+        selector.policy.accepts(session, workload, losses)
+        and session.meets_constraints(placed)
+        and session.keeps_nominees(nominees)
+    )
 
 
 def _ends_nominations_needlessly(session: Session, losses: Losses) -> bool:
@@ -316,6 +333,7 @@ def _prune(
     place: Callable[[], Placing | None],
     outcome: Outcome,
     checkpoint: int,
+    nominees: Sequence[tuple[Pod, int]],
 ) -> Outcome:
     """Return the same outcome without the victims that are not needed in the end."""
     requested = chunk_amounts(chunk)
@@ -329,7 +347,7 @@ def _prune(
         if losses is None or placing is None:
             return None
         outcome = (losses, *placing)
-        return outcome if _is_acceptable(session, workload, selector, outcome) else None
+        return outcome if _is_acceptable(session, workload, selector, outcome, nominees) else None
 
     best = outcome
     for victim in reversed(list(victims)):

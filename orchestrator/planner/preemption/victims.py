@@ -100,7 +100,7 @@ def keep_on_ledger(session: Session, workload: Workload, pods: Collection[Pod]) 
     Return whether they fit.
     """
     ledger = session.ledger
-    checkpoint = ledger.checkpoint()
+    checkpoint, nominees = ledger.checkpoint(), session.steady_nominees()
     fits = violation(ledger, workload, chunk_amounts(pods)) is None
     for pod in pods:
         fits = fits and session.placer.can_keep_running(pod)
@@ -108,6 +108,9 @@ def keep_on_ledger(session: Session, workload: Workload, pods: Collection[Pod]) 
             ledger.rollback(checkpoint)
             return False
         ledger.unevict(workload, pod)
+    if not session.keeps_nominees(nominees):
+        ledger.rollback(checkpoint)
+        return False
     return True
 
 
