@@ -19,7 +19,9 @@ from tests.world.facts import (
     total,
     within,
 )
+from tests.world.failing import failed_nodes, has_failed
 from tests.world.packing import Item, fits
+from tests.world.pod_constraints import PodConstraints, releasing
 from tests.world.step import Step, Violation
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ def lost_nominations(step: Step) -> Iterator[Violation]:
         if pod.id in step.bound or _keeps_its_place(step, workload, pod) or _is_void(step, workload, pod):
             continue
         if _is_gang_evicted(step, workload):
+            continue
+        if pod.stuck or has_failed(step.before, workload) or node.name in failed_nodes(step.before, workload):
             continue
         is_gang = workload.min_member > 1 or workload.groups is not None
         together = [other for other in workload.pods if other.nominated_node] if is_gang else [pod]
@@ -59,6 +63,8 @@ def lost_nominations(step: Step) -> Iterator[Violation]:
         # Once a part of it is gone to better claims, the rest is of no use to the pod, or to its gang.
         new = [entry for entry in _others(step, workload) if not _is_old(step, entry)]
         better = [entry for entry in new if _goes_first(step, entry, workload)]
+        if _breaks_constraints(step, workload, without=[entry for entry in new if entry not in better]):
+            continue
         if not _is_still_free(
             step, workload, together, without=[entry for entry in new if entry not in better]
         ):
@@ -69,6 +75,28 @@ def lost_nominations(step: Step) -> Iterator[Violation]:
             f"{takers or 'nobody'} takes what {pod.id} was promised on {node.name}, without a better claim"
         )
         yield Violation("nomination-lost", facts)
+
+
+def _breaks_constraints(step: Step, workload: Workload, *, without: Collection[Binding]) -> bool:
+    """Whether constraints between pods keep the workload from its nominated nodes.
+
+    That is beside what runs on and what others get, less some of that.
+    """
+    constraints = PodConstraints(step.before)
+    if constraints.are_none:
+        return False
+    mine = [pod for pod in workload.pods if pod.nominated_node in step.nodes]
+    present = [
+        *constraints.foreign,
+        *constraints.on_nodes(pod for _, pod in step.running),
+        *constraints.on_nodes(releasing(step.before, only_stuck=True)),
+        *(
+            constraints.seen(step.pods[entry.pod], entry.node)
+            for entry in _others(step, workload)
+            if entry not in without
+        ),
+    ]
+    return not constraints.has_order([constraints.seen(pod, pod.nominated_node) for pod in mine], present, ())
 
 
 def _is_over_limit_of_model(step: Step, workload: Workload, promised: Iterable[Pod]) -> bool:

@@ -6,6 +6,7 @@ sure answer (room may be reserved, evictions are capped, a quota counts one GPU 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.planner.model import PodState
@@ -25,7 +26,9 @@ from tests.world.facts import (
     total,
     within,
 )
+from tests.world.failing import failed_nodes, has_failed
 from tests.world.packing import Item, fits
+from tests.world.pod_constraints import PodConstraints, releasing
 from tests.world.step import Violation
 from tests.world.water import fair_shares
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from orchestrator.planner.model import Pod, Snapshot, Workload
+    from tests.world.capacity import NodeCapacity
 
 
 def check_rest(snapshot: Snapshot) -> list[Violation]:
@@ -49,16 +53,19 @@ class _Rest:
         self._running = running
         self._held = held_by_project(self._tree, running)
         self._firm = held_by_project(self._tree, running, only_firm=True)
+        self._constraints = PodConstraints(snapshot)
         self._with_models = any(project.gpu_models for project in snapshot.projects)
 
     def violations(self) -> Iterator[Violation]:
-        if any(pod.state is PodState.RELEASING for _, pod in all_pods(self._snapshot)):
+        if any(not pod.stuck for pod in releasing(self._snapshot)):
             return
         if self._with_models or self._has_reservations():
             return
         for workload in self._snapshot.workloads:
             chunk = next_chunk(workload) if workload.project in self._tree.projects else []
             if not chunk or not self._may_have(workload, chunk) or _has_inner_topology(workload):
+                continue
+            if has_failed(self._snapshot, workload):
                 continue
             gang = "-gang" * (len(chunk) > 1)
             names = f"{workload.id} waits with {len(chunk)} pods for {total(chunk)}"
@@ -76,7 +83,11 @@ class _Rest:
 
         if self._fits_with(workload, chunk, takes):
             yield Violation(f"starved{gang}", f"{names} within its quota, which others borrow")
-        elif self._may_move_many() and self._fits_with(workload, chunk, takes_and_moves):
+        elif (
+            self._may_move_many()
+            and self._constraints.are_none  # moved pods have constraints of their own
+            and self._fits_with(workload, chunk, takes_and_moves)
+        ):
             yield Violation(
                 f"starved-moves{gang}", f"{names} within its quota; evicting and moving makes the room"
             )
@@ -144,30 +155,53 @@ class _Rest:
         """Whether the chunk fits when every running pod stays, moves or goes as `fate` says."""
         capacities = ClusterCapacity(self._snapshot.nodes)
         items = []
+        present = releasing(self._snapshot)
+        for pod in present:
+            capacities.take_pod(pod)
         for other, pod in self._running:
             decided = fate(other, pod)
             node = next((node for node in self._snapshot.nodes if node.name == pod.node), None)
             if decided == "stays" or node is None or not node.schedulable:
                 capacities.take_pod(pod)
+                present.append(pod)
             elif decided == "moves":
                 items.append(self._item(other, pod))
         for other, pod in all_pods(self._snapshot):
             if pod.state is PodState.PENDING and pod.nominated_node and other.id != workload.id:
                 capacities.take(pod.nominated_node, pod.request, pod.nominated_devices)
+                present.append(replace(pod, node=pod.nominated_node))
+        free = list(capacities.by_name.values())
         for domain in self._domains(workload):
             wanted = [self._item(workload, pod, domain) for pod in chunk]
-            if all(item.nodes for item in wanted) and fits(
-                [*wanted, *items], list(capacities.by_name.values())
-            ):
+            if not all(item.nodes for item in wanted) or not fits([*wanted, *items], free):
+                continue
+            if self._constraints.are_none or self._keeps_constraints(chunk, wanted, present, free):
                 return True
         return False
 
+    def _keeps_constraints(
+        self, chunk: list[Pod], wanted: list[Item], present: list[Pod], free: list[NodeCapacity]
+    ) -> bool:
+        """Whether the chunk fits so that the constraints between pods hold."""
+        beside = [*self._constraints.foreign, *self._constraints.on_nodes(present)]
+        candidates = [(pod, sorted(item.nodes)) for pod, item in zip(chunk, wanted, strict=True)]
+        return any(
+            fits(
+                [Item(item.request, frozenset((node,))) for item, node in zip(wanted, nodes, strict=True)],
+                free,
+            )
+            for nodes in self._constraints.placements(candidates, beside)
+        )
+
     def _item(self, workload: Workload, pod: Pod, domain: frozenset[str] | None = None) -> Item:
         project = self._tree.projects.get(workload.project)
+        failed = failed_nodes(self._snapshot, workload)
         names = (
             node.name
             for node in self._snapshot.nodes
-            if (domain is None or node.name in domain) and admits(node, pod, workload, project)
+            if (domain is None or node.name in domain)
+            and admits(node, pod, workload, project)
+            and node.name not in failed
         )
         return Item(pod.request, frozenset(names))
 

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from orchestrator.labels import LabelRequirement
 from orchestrator.planner.model import (
     DEVICE_MILLI,
     Constraints,
@@ -15,21 +16,37 @@ from orchestrator.planner.model import (
     PodState,
     Project,
     Request,
+    Scalars,
     Snapshot,
     SubGroup,
     TopologyRule,
     Workload,
 )
 from orchestrator.planner.settings import Settings
+from orchestrator.planner.traits import (
+    ANY_ADDRESS,
+    NO_TRAITS,
+    HostPort,
+    PodPreference,
+    PodSelector,
+    PodTerm,
+    PodTraits,
+    Preferences,
+    SpreadConstraint,
+)
 from tests.world.capacity import ClusterCapacity
 from tests.world.facts import NOTHING, Tree, add, admits, total, within
+from tests.world.failing import NODES, WORKLOADS
+from tests.world.pod_constraints import PREFIX, PodConstraints
 
 if TYPE_CHECKING:
     from tests.world.capacity import NodeCapacity
 
 HCA = "rdma/hca"
-SCALARS = 0.2
-"""How many worlds have nodes with other resources, and pods that request them."""
+DISK = "ephemeral-storage"
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+RARE = {"scalars": 0.2, "neighbours": 0.2, "failing": 0.2}
+"""How many worlds have other resources, required constraints between pods, and starts that fail."""
 GIB = 1 << 30
 START_US = 1_700_000_000_000_000
 LEVELS = ("zone", "rack")
@@ -42,6 +59,8 @@ class Style:
     """What occurs in a world beside nodes, quotas and jobs.
 
     `notebooks`: half of the workloads are non-preemptible, and users delete one to submit another.
+    `neighbours`: pods have constraints on other pods, and host ports. `failing`: starts of some workloads, and on some
+    nodes, fail.
     """
 
     trees: bool = False
@@ -60,6 +79,8 @@ class Style:
     minimum_runtimes: bool = False
     oversubscribed: bool = False
     scalars: bool = False
+    neighbours: bool = False
+    failing: bool = False
     nodes: tuple[int, int] = (1, 4)
 
     @classmethod
@@ -85,8 +106,9 @@ class Style:
                 ("oversubscribed", 0.15),
             )
         }
-        # Dice of their own: worlds without scalars stay as they were.
-        values["scalars"] = random.Random(repr(values)).random() < SCALARS  # noqa: S311 - a world that can be made again
+        # Dice of their own: worlds without them stay as they were.
+        own = random.Random(repr(values))  # noqa: S311 - a world that can be made again
+        values |= {name: own.random() < chance for name, chance in RARE.items()}
         return cls(**(values | fixed))  # type: ignore[arg-type]
 
 
@@ -112,6 +134,13 @@ class Maker:
             labels["pool"] = dice.choice("ab")
         if style.models:
             labels["nvidia.com/gpu.product"] = dice.choice(MODELS)
+        if style.neighbours and dice.random() < 0.8:
+            labels[ZONE] = dice.choice(("east", "west"))
+        if style.failing and dice.random() < 0.25:
+            name = f"{dice.choice(NODES)}-{name}"
+        scalars = {HCA: dice.choice((1, 2, 4))} if style.scalars and dice.random() < 0.7 else {}
+        if style.scalars and style.neighbours:
+            scalars[DISK] = dice.choice((0, 200, 400)) * GIB
         return Node(
             name=name,
             gpu_count=gpus,
@@ -120,7 +149,10 @@ class Maker:
             pod_slots=110 if dice.random() < 0.95 else 4,
             labels=labels,
             gpu_memory_mib=32_768,
-            scalars={HCA: dice.choice((1, 2, 4))} if style.scalars and dice.random() < 0.7 else {},
+            scalars=scalars,
+            foreign_traits=(self._traits("kube-system", Constraints()),)
+            if style.neighbours and dice.random() < 0.1
+            else (),
         )
 
     def projects(self, gpus: int) -> tuple[Project, ...]:
@@ -188,6 +220,8 @@ class Maker:
         dice, style = self.dice, self.style
         self.counter += 1
         name = f"w{self.counter:03d}"
+        if style.failing and dice.random() < 0.3:
+            name += f"-{dice.choice(WORKLOADS)}"
         firm = dice.random() < (0.5 if style.notebooks else 0.15 if style.firm else 0)
         count, minimum = 1, 1
         kind = dice.random()
@@ -210,6 +244,7 @@ class Maker:
             level = dice.choice(LEVELS)
             topology = TopologyRule(LEVELS, required=level if dice.random() < 0.6 else None, preferred=level)
         runtime = dice.choice((None, None, None, 300, 1800))
+        traits = self._traits(f"{PREFIX}{project}", constraints) if style.neighbours else NO_TRAITS
         return Workload(
             id=name,
             name=name,
@@ -226,6 +261,7 @@ class Maker:
                     constraints,
                     sub_group=names[number],
                     max_runtime_seconds=runtime,
+                    traits=traits,
                 )
                 for number in range(count)
             ),
@@ -239,7 +275,66 @@ class Maker:
         request = self._devices_and_cpu(max_gpus)
         if not self.style.scalars or self.dice.random() < 0.6:
             return request
-        return replace(request, scalars=((HCA, self.dice.choice((1, 1, 2))),))
+        scalars: Scalars = ((HCA, self.dice.choice((1, 1, 2))),)
+        if self.style.neighbours and self.dice.random() < 0.5:
+            scalars = ((DISK, self.dice.choice((50, 150)) * GIB), *scalars)
+        return replace(request, scalars=scalars)
+
+    def _traits(self, namespace: str, constraints: Constraints) -> PodTraits:
+        """The labels of a workload's pods, and up to two kinds of constraints on other pods."""
+        dice = self.dice
+        labels = [("app", dice.choice("xy"))]
+        if dice.random() < 0.5:
+            labels.append(("tier", dice.choice("tu")))
+        traits = PodTraits(namespace, tuple(labels))
+        for kind in dice.sample(
+            ("apart", "beside", "spread", "port", "prefers"), dice.choice((0, 0, 1, 1, 2))
+        ):
+            if kind == "apart":
+                traits = replace(traits, anti_affinity=self._terms(traits))
+            elif kind == "beside":
+                traits = replace(traits, affinity=self._terms(traits))
+            elif kind == "spread":
+                constraint = self._spread(traits, dice.choice((HOST, ZONE)), constraints)
+                traits = replace(traits, spread=(constraint,))
+            elif kind == "port":
+                address = dice.choice((ANY_ADDRESS, ANY_ADDRESS, "10.0.0.1", "10.0.0.2"))
+                traits = replace(traits, host_ports=(HostPort(dice.choice((80, 81)), address=address),))
+            else:
+                preference = PodPreference(dice.choice((-50, 50)), self._term(traits))
+                spread = self._spread(traits, HOST, constraints)
+                traits = replace(traits, preferences=Preferences(pods=(preference,), spread=(spread,)))
+        return traits
+
+    def _terms(self, traits: PodTraits) -> tuple[PodTerm, ...]:
+        return tuple(self._term(traits) for _ in range(self.dice.choice((1, 1, 1, 2))))
+
+    def _term(self, traits: PodTraits) -> PodTerm:
+        namespaces = self.dice.choice(((traits.namespace,), (traits.namespace,), None))
+        return PodTerm(self._selector(traits, namespaces), self.dice.choice((HOST, HOST, ZONE)))
+
+    def _spread(self, traits: PodTraits, key: str, constraints: Constraints) -> SpreadConstraint:
+        selector = self._selector(traits, (traits.namespace,))
+        least, honors = self.dice.choice((1, 1, 2)), self.dice.random() < 0.5
+        terms = tuple(LabelRequirement(name, "In", (value,)) for name, value in constraints.node_selector)
+        return SpreadConstraint(
+            key, self.dice.choice((1, 1, 2)), selector, least, (terms,) if honors and terms else ()
+        )
+
+    def _selector(self, traits: PodTraits, namespaces: tuple[str, ...] | None) -> PodSelector:
+        """Mostly the pods of the workload's own application, as in real manifests."""
+        own = LabelRequirement("app", "In", (dict(traits.labels)["app"],))
+        requirements = self.dice.choice(
+            (
+                (own,),
+                (own,),
+                (LabelRequirement("app", "In", ("x",)),),
+                (LabelRequirement("app", "NotIn", ("x",)),),
+                (LabelRequirement("tier", "Exists"),),
+                (own, LabelRequirement("tier", "DoesNotExist")),
+            )
+        )
+        return PodSelector(namespaces, requirements)
 
     def _devices_and_cpu(self, max_gpus: int) -> Request:
         dice, style = self.dice, self.style
@@ -281,7 +376,9 @@ def saturated(seed: int, *, trees: bool, style: Style | None = None) -> Snapshot
         workloads.append(maker.workload(dice.choice(teams), len(workloads) + 1, largest))
         requested += max(100, total(workloads[-1].pods)[0])
     settings = Settings(topology_levels=LEVELS if style.topology else ())
-    snapshot = Snapshot(nodes, projects, tuple(workloads), settings=settings)
+    # without a time no workload backs off
+    now_us = START_US if style.failing else 0
+    snapshot = Snapshot(nodes, projects, tuple(workloads), now_us, settings)
     return start_some(snapshot, dice, dice.choice((0.0, 0.3, 0.6, 0.9)))
 
 
@@ -290,6 +387,8 @@ def start_some(snapshot: Snapshot, dice: random.Random, part: float) -> Snapshot
     tree, capacities = Tree(snapshot.projects), ClusterCapacity(snapshot.nodes)
     held, firm = dict.fromkeys(tree.projects, NOTHING), dict.fromkeys(tree.projects, NOTHING)
     changed = {workload.id: workload for workload in snapshot.workloads}
+    constraints = PodConstraints(snapshot)
+    keeps_constraints = not constraints.are_none and dice.random() < 0.85
     for number, workload in enumerate(dice.sample(snapshot.workloads, len(snapshot.workloads))):
         if dice.random() >= part or workload.topology is not None:
             continue
@@ -309,6 +408,13 @@ def start_some(snapshot: Snapshot, dice: random.Random, part: float) -> Snapshot
             continue
         pods = _placed(snapshot, tree, capacities, dice, workload)
         if pods is None:
+            continue
+        running = [pod for one in changed.values() for pod in one.pods]
+        if keeps_constraints and not constraints.has_order(
+            constraints.on_nodes(pods), constraints.on_nodes(running), ()
+        ):
+            for pod in pods:
+                capacities.take_pod(pod, -1)
             continue
         changed[workload.id] = replace(workload, pods=pods, started_at_us=1000 + number)
         for name in lineage:

@@ -12,6 +12,8 @@ from orchestrator.planner import Planner, plan
 from orchestrator.planner.model import PodState
 from orchestrator.simulation.apply_plan import Departures
 from tests.world.facts import all_pods, order_in_project
+from tests.world.failing import FailingCluster, has_failed
+from tests.world.pod_constraints import releasing
 from tests.world.rest_checks import check_rest
 from tests.world.step import Step, Violation
 from tests.world.step_checks import check_step, difference, shuffled
@@ -29,12 +31,18 @@ MAX_ACTIVE_DECISIONS = 20
 class Pace:
     """How long evicted pods take to go, at most, in decisions, and whether their successors wait for that.
 
-    With `is_mixed` both differ from pod to pod, by its name.
+    With `is_mixed` both differ from pod to pod, by its name. With `is_failing` starts fail by `tests.world.failing`.
     """
 
     grace_decisions: int = 0
     is_late: bool = False
     is_mixed: bool = False
+    is_failing: bool = False
+
+    def cluster(self, snapshot: Snapshot) -> Departures:
+        """The cluster that starts with the snapshot."""
+        kind = FailingCluster if self.is_failing else Departures
+        return kind(snapshot, self.grace, self.late)
 
     def grace(self, pod: Pod) -> int:
         if not self.is_mixed:
@@ -45,9 +53,12 @@ class Pace:
         return bool(crc32(pod.name.encode()) // 7 % 2) if self.is_mixed else self.is_late
 
     def __str__(self) -> str:
+        failing = ", failures by name" * self.is_failing
         if self.is_mixed:
-            return f"grace periods of 0 to {self.grace_decisions} decisions, successors at once or late"
-        return f"--grace-decisions {self.grace_decisions}{', late successors' * self.is_late}"
+            return (
+                f"grace periods of 0 to {self.grace_decisions} decisions, successors at once or late{failing}"
+            )
+        return f"--grace-decisions {self.grace_decisions}{', late successors' * self.is_late}{failing}"
 
 
 def decide(
@@ -93,7 +104,7 @@ def settle(
 
     The first violation of each check is kept, with the snapshot that it was seen on.
     """
-    cluster = Departures(snapshot, pace.grace, pace.late)
+    cluster = pace.cluster(snapshot)
     planner = Planner() if decider is plan else None
     history = History()
     first: dict[str, tuple[Violation, Snapshot]] = {}
@@ -159,11 +170,16 @@ class History:
             self._waiting.pop(binding.workload, None)
 
     def ineffective(self, at_rest: Snapshot) -> Iterator[Violation]:
-        """For whom somebody was evicted who did not get the room, and nobody with a better claim did."""
+        """For whom somebody was evicted who did not get the room, and nobody with a better claim did.
+
+        If a pod does not end, that is known too late.
+        """
+        if releasing(at_rest, only_stuck=True):
+            return
         workloads = {workload.id: workload for workload in at_rest.workloads}
         for name, rule in self._waiting.items():
             loser = workloads[name]
-            if not any(pod.state is PodState.PENDING for pod in loser.pods):
+            if not any(pod.state is PodState.PENDING for pod in loser.pods) or has_failed(at_rest, loser):
                 continue
             step = self._steps[name]
             requested = step.chunk_bound_or_nominated(name)

@@ -20,6 +20,7 @@ from tests.world.facts import (
     within,
 )
 from tests.world.nominations import lost_nominations
+from tests.world.pod_constraints import PodConstraints, releasing
 from tests.world.step import Step, Violation
 from tests.world.water import fair_shares
 
@@ -80,6 +81,35 @@ def _misplaced(step: Step, binding: Binding, kind: str) -> Iterator[str]:
         yield f"{binding.pod} is {kind} on {binding.node}, which does not admit it"
     elif fault := devices_fault(node, pod.request, binding.devices):
         yield f"{binding.pod} is {kind} on {binding.node}: {fault}"
+
+
+def pod_constraints(step: Step) -> Iterator[Violation]:
+    """Each pod that starts keeps the required constraints between pods, and so does each nominated pod later."""
+    constraints = PodConstraints(step.before)
+    if constraints.are_none:
+        return
+    running = constraints.on_nodes(pod for _, pod in step.running)
+    evicted = [step.pods[name] for name in step.evicted]
+    new = [
+        constraints.seen(step.pods[entry.pod], entry.node)
+        for entry in step.plan.bindings
+        if entry.node in step.nodes
+    ]
+    present = [*constraints.foreign, *running]
+    leaving = constraints.on_nodes([*releasing(step.before), *evicted])
+    if not constraints.has_order(new, present, leaving):
+        yield Violation(
+            "constraint", f"{[(pod.id, pod.node) for pod in new]} break one, whatever their order"
+        )
+    nominated = [
+        constraints.seen(step.pods[entry.pod], entry.node)
+        for entry in step.plan.nominations
+        if entry.node in step.nodes
+    ]
+    stuck = constraints.on_nodes(releasing(step.before, only_stuck=True))
+    if not constraints.has_order(nominated, [*present, *new], stuck):
+        facts = f"{[(pod.id, pod.node) for pod in nominated]} break one when terminating pods are gone"
+        yield Violation("constraint-later", facts)
 
 
 def limits(step: Step) -> Iterator[Violation]:
@@ -297,6 +327,7 @@ def reasons(step: Step) -> Iterator[Violation]:
 
 CHECKS: tuple[Callable[[Step], Iterator[Violation]], ...] = (
     capacity,
+    pod_constraints,
     limits,
     model_limits,
     firm_work,

@@ -8,22 +8,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.labels import LabelRequirement
 from orchestrator.planner import plan
 from orchestrator.planner.model import (
     Binding,
     Budget,
     Eviction,
+    FailureKind,
     GpuModelBounds,
     Plan,
     PodState,
+    Rejection,
     Request,
     Snapshot,
     SubGroup,
     Workload,
 )
 from orchestrator.planner.settings import Settings
+from orchestrator.planner.traits import HostPort, PodSelector, PodTerm, PodTraits, SpreadConstraint
 from tests.planner.builders import node, project, workload
 from tests.world.capacity import ClusterCapacity
+from tests.world.failing import FailingCluster
 from tests.world.packing import Item, fits
 from tests.world.rest_checks import check_rest
 from tests.world.scenes import saturated
@@ -116,6 +121,71 @@ def test_no_node_gives_more_than_it_has_of_another_resource(has: int, checks: se
     greedy = replace(B1, pods=(replace(B1.pods[0], request=Request(gpu_count=2, scalars=(("x", 2),))),))
     snapshot = cluster(A1, greedy, nodes=(node("n", 4, scalars={"x": has}),))
     assert decided(snapshot, bindings=(bind("b1-0", 2, 3),)) == checks
+
+
+def with_traits(work: Workload, **traits: object) -> Workload:
+    """The workload with pods of the namespace of its project, whose label `app` is its name."""
+    own = PodTraits(f"muster-{work.project}", (("app", work.name),), **traits)  # type: ignore[arg-type]
+    return replace(work, pods=tuple(replace(pod, traits=own) for pod in work.pods))
+
+
+def term(app: str, key: str = "kubernetes.io/hostname") -> PodTerm:
+    return PodTerm(PodSelector(None, (LabelRequirement("app", "In", (app,)),)), key)
+
+
+SPREAD = SpreadConstraint("zone", 1, PodSelector(("muster-b",), (LabelRequirement("app", "In", ("b1",)),)))
+
+
+@pytest.mark.parametrize(
+    ("running", "new", "is_broken"),
+    [
+        ({}, {"anti_affinity": (term("a1"),)}, True),
+        ({}, {"anti_affinity": (term("a1", "zone"),)}, True),
+        ({}, {"anti_affinity": (term("other"),)}, False),
+        ({"anti_affinity": (term("b1"),)}, {}, True),
+        ({}, {"affinity": (term("a1"),)}, False),
+        ({}, {"affinity": (term("b1"),)}, False),
+        ({}, {"affinity": (term("other"),)}, True),
+        ({}, {"affinity": (term("a1", "rack"),)}, True),
+        ({"host_ports": (HostPort(80),)}, {"host_ports": (HostPort(80),)}, True),
+        ({"host_ports": (HostPort(80),)}, {"host_ports": (HostPort(81),)}, False),
+        (
+            {"host_ports": (HostPort(80, address="10.0.0.1"),)},
+            {"host_ports": (HostPort(80, address="10.0.0.2"),)},
+            False,
+        ),
+        ({}, {"spread": (SPREAD,)}, False),
+        ({}, {"spread": (replace(SPREAD, min_domains=3, max_skew=1),)}, False),
+        ({}, {"spread": (replace(SPREAD, topology_key="rack"),)}, True),
+    ],
+)
+def test_nothing_is_started_against_a_constraint_between_pods(
+    running: dict[str, object], new: dict[str, object], is_broken: bool
+) -> None:
+    nodes = (node("n", 4, labels={"zone": "east"}), node("m", 4, labels={"zone": "west"}))
+    snapshot = cluster(with_traits(A1, **running), with_traits(B1, **new), nodes=nodes)
+    broken = {"constraint"} if is_broken else set()
+    assert decided(snapshot, bindings=(bind("b1-0", 2, 3),)) == broken
+    later = {"constraint-later"} if is_broken else set()
+    assert decided(snapshot, nominations=(bind("b1-0", 2, 3),)) == later
+
+
+def test_terminating_pods_keep_others_away_until_they_have_ended() -> None:
+    apart = with_traits(B1, anti_affinity=(term("a1"),))
+    leaving = with_traits(terminating(A1))
+    assert decided(cluster(leaving, apart), bindings=(bind("b1-0", 2, 3),)) == {"constraint"}
+    assert decided(cluster(leaving, apart), nominations=(bind("b1-0", 2, 3),)) == set()
+    stuck = replace(leaving, pods=tuple(replace(pod, stuck=True) for pod in leaving.pods))
+    assert decided(cluster(stuck, apart), nominations=(bind("b1-0", 2, 3),)) == {"constraint-later"}
+
+
+def test_spread_counts_the_pods_that_start_together() -> None:
+    nodes = (node("n", 4, labels={"zone": "east"}), node("m", 4, labels={"zone": "west"}))
+    pair = with_traits(workload("b1", "b", 1000, pods=2, gang=True), spread=(SPREAD,))
+    both = (bind("b1-0", 0), bind("b1-1", 1))
+    assert decided(cluster(pair, nodes=nodes), bindings=both) == {"constraint"}
+    apart = (both[0], replace(both[1], node="m"))
+    assert decided(cluster(pair, nodes=nodes), bindings=apart) == set()
 
 
 def test_limits_and_quotas_of_firm_work_hold() -> None:
@@ -534,3 +604,103 @@ def test_worlds_are_made_again_by_their_seed() -> None:
             life.step()
     assert lives[0].snapshot == lives[1].snapshot
     assert shuffled(lives[0].snapshot, 1) == shuffled(lives[1].snapshot, 1)
+
+
+def test_gpus_that_a_constraint_closes_are_not_idle() -> None:
+    nodes = (node("n", 4, labels={"zone": "x"}), node("m", 2, labels={"zone": "x"}))
+    for key, checks in (("kubernetes.io/hostname", ["idle"]), ("zone", [])):
+        apart = with_traits(B1, anti_affinity=(term("a1", key),))
+        assert [wrong.check for wrong in check_rest(cluster(with_traits(A1), apart, nodes=nodes))] == checks
+    pair = workload("b1", "b", 1000, pods=2, gang=True)
+    for count, checks in ((2, ["idle-gang"]), (1, [])):
+        alone = with_traits(pair, anti_affinity=(term("b1"),))
+        assert [wrong.check for wrong in check_rest(cluster(alone, nodes=nodes[:count]))] == checks
+
+
+def test_a_victim_with_a_conflict_is_borrowed_too() -> None:
+    apart = with_traits(B1, anti_affinity=(term("a2"), term("other")))
+    assert [wrong.check for wrong in check_rest(cluster(A1, with_traits(A2), apart))] == ["starved"]
+    apart = with_traits(B1, anti_affinity=(term("a1"),))
+    assert check_rest(cluster(with_traits(A1), A2, apart)) == []
+
+
+@pytest.mark.parametrize(
+    ("rejections", "checks"),
+    [
+        ([Rejection("n", "other", "p", "", FailureKind.REFUSED)] * 9, ["idle"]),
+        ([Rejection("n", "other", "p")], ["idle"]),
+        ([Rejection("n", "other", "p")] * 2, []),
+        ([Rejection("n", "other", "p", node_recovered=True)] * 2, ["idle"]),
+        ([Rejection("n", "b1", "p", workload_recovered=True, node_recovered=True)] * 2, []),
+        ([Rejection("n", "b1", "p", "", FailureKind.REFUSED)], []),
+    ],
+)
+def test_only_a_failure_of_its_own_or_of_the_node_excuses_idle_gpus(
+    rejections: list[Rejection], checks: list[str]
+) -> None:
+    snapshot = cluster(A1, B1, rejections=tuple(rejections))
+    assert [wrong.check for wrong in check_rest(snapshot)] == checks
+
+
+def test_starts_fail_by_the_names_of_workloads_and_nodes() -> None:
+    """The cluster does with each workload what its name says, once."""
+    nodes = (node("n", 8), node("rejects-m", 8))
+    work = [
+        workload(f"w-{kind}", "a", 1000, pods=2, gang=True, age=age)
+        for age, kind in enumerate(("refused", "partly", "silent", "hopeless", "endless"))
+    ]
+    snapshot = cluster(*work, nodes=nodes, now_us=1_000_000_000)
+    failing = Pace(is_failing=True).cluster(snapshot)
+    where = {pod.id: "n" for one in work for pod in one.pods} | {"w-endless-1": "rejects-m"}
+    bindings = tuple(
+        Binding(name, name.rpartition("-")[0], where[name], (number % 8,))
+        for number, name in enumerate(where)
+    )
+    failing.carry_out(Plan(bindings, (), NOBODY, NOBODY, {}))
+    failures = [(each.pod, each.kind.value) for each in failing.snapshot.rejections]
+    assert failures == [
+        ("w-refused-0", "refused"),
+        ("w-refused-1", "refused"),
+        ("w-partly-1", "refused"),
+        ("w-endless-1", "rejected"),
+    ]
+    pods = {pod.id: pod for one in failing.snapshot.workloads for pod in one.pods}
+    assert [name for name, pod in pods.items() if pod.never_started] == [
+        "w-silent-0",
+        "w-silent-1",
+        "w-hopeless-0",
+        "w-hopeless-1",
+    ]
+    assert [name for name, pod in pods.items() if pod.cannot_start] == ["w-hopeless-0", "w-hopeless-1"]
+    assert {name for name, pod in pods.items() if pod.state is PodState.PENDING} == {
+        "w-refused-0",
+        "w-refused-1",
+        "w-partly-1",
+        "w-endless-1+1",
+    }
+
+
+def test_a_pod_that_does_not_end_is_stuck_after_its_grace_period() -> None:
+    endless = on(workload("w-endless", "a", 1000), "n", (0,))
+    failing = Pace(1, is_failing=True).cluster(cluster(endless))
+    nothing = Plan((), (), NOBODY, NOBODY, {})
+    seen = []
+    for decision in (replace(nothing, evictions=(evict("w-endless-0", "b1"),)), nothing, nothing):
+        failing.carry_out(decision)
+        seen.append(
+            [pod.stuck for pod in failing.snapshot.workloads[0].pods if pod.state is PodState.RELEASING]
+        )
+    assert seen == [[False], [True], [True]]
+    assert failing.is_quiet
+
+
+def test_pods_on_a_dead_node_end_when_it_is_back() -> None:
+    dead = node("n", 4, schedulable=False, unhealthy="not ready")
+    failing = Pace(is_failing=True).cluster(cluster(A1, nodes=(dead,)))
+    assert isinstance(failing, FailingCluster)
+    failing.carry_out(Plan((), (evict("a1-0", "b1"),), NOBODY, NOBODY, {}))
+    (old, *_) = failing.snapshot.workloads[0].pods
+    assert (old.id, old.stuck) == ("a1-0", True)
+    failing.snapshot = replace(failing.snapshot, nodes=(node("n", 4),))
+    failing.refresh()
+    assert [pod.id for pod in failing.snapshot.workloads[0].pods] == ["a1-0+1"]

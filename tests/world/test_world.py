@@ -34,5 +34,13 @@ def test_a_saturated_cluster(seed: int, trees: bool) -> None:
     assert lines(saturate(seed, trees=trees).failures) == []
 
 
+@pytest.mark.parametrize(
+    ("seed", "trees"),
+    [(108, False), (316, False), (338, False), (342, False), (1484, False), (571, True), (375, True)],
+)
+def test_a_cluster_with_constraints_between_pods_or_with_failing_starts(seed: int, trees: bool) -> None:
+    assert lines(saturate(seed, trees=trees).failures) == []
+
+
 def lines(failures: Iterable[Failure]) -> list[str]:
     return [str(failure.violation) for failure in failures]

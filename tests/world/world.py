@@ -10,8 +10,8 @@ from zlib import crc32
 from orchestrator.planner import Planner
 from orchestrator.planner.model import DEVICE_MILLI, Budget, PodState, Snapshot
 from orchestrator.planner.settings import Settings
-from orchestrator.simulation.apply_plan import Departures
 from tests.world.facts import SECOND_US, allocated, gang_is_whole, pending
+from tests.world.failing import UNREACHABLE, FailingCluster
 from tests.world.scenes import LEVELS, START_US, Maker, Style
 from tests.world.settling import Pace, decide
 
@@ -30,11 +30,11 @@ class World:
         self._dice = random.Random(seed)  # noqa: S311 - a life that can be lived again
         self.style = Style.draw(self._dice, nodes=(1, 6))
         self._maker = Maker(self._dice, self.style)
-        self.pace = Pace(self._dice.choice((0, 1, 3, 5)), is_mixed=True)
+        self.pace = Pace(self._dice.choice((0, 1, 3, 5)), is_mixed=True, is_failing=self.style.failing)
         nodes = self._maker.nodes()
         projects = self._maker.projects(sum(node.gpu_count for node in nodes))
         first = Snapshot(nodes, projects, (), START_US, self._settings())
-        self.cluster = Departures(first, self.pace.grace, self.pace.late)
+        self.cluster = self.pace.cluster(first)
         self._planner = Planner()
         self._broken: dict[str, tuple[int, Node]] = {}
         self._deleted: dict[str, int] = {}
@@ -69,6 +69,8 @@ class World:
         self._repair_nodes()
         self._note_stale_gangs()
         self._count_budgets()
+        if isinstance(self.cluster, FailingCluster):
+            self.cluster.refresh()
         snapshot = self.snapshot
         # books are dropped now and then: a restart
         if self._dice.random() < 0.05:
@@ -138,10 +140,19 @@ class World:
         self._end_deleted()
 
     def _end_deleted(self) -> None:
-        over = [name for name, step in self._deleted.items() if step <= self._steps]
+        over = [
+            name
+            for name, step in self._deleted.items()
+            if step <= self._steps and not self._is_stuck(name, step)
+        ]
         self._change_workloads(dict.fromkeys(over))
         for name in over:
             del self._deleted[name]
+
+    def _is_stuck(self, name: str, step: int) -> bool:
+        """Whether pods of the deleted workload do not end, before an administrator deletes them by force."""
+        pods = [pod for workload in self.snapshot.workloads if workload.id == name for pod in workload.pods]
+        return any(pod.stuck for pod in pods) and self._steps < step + 10
 
     def _delete_waiting(self) -> None:
         waiting = [workload for workload in self.snapshot.workloads if pending(workload)]
@@ -169,7 +180,7 @@ class World:
             self._replace_node(
                 node,
                 replace(
-                    node, schedulable=False, unhealthy="not ready", unhealthy_since_us=self.snapshot.now_us
+                    node, schedulable=False, unhealthy=UNREACHABLE, unhealthy_since_us=self.snapshot.now_us
                 ),
             )
         elif kind < 0.7:
