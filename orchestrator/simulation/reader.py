@@ -116,7 +116,7 @@ class _Reader:
     def _scalars(self, quantities: Mapping[str, int | str], place: Place) -> model.Scalars:
         """The resources without a field of their own. Raises UsageError if a quantity is negative or none."""
         amounts = [
-            (name, self._parsed(partial(amount_of_scalar, name), value, (*place, name)))
+            (name, self._parsed(partial(_amount_of, name), value, (*place, name)))
             for name, value in sorted(quantities.items())
             if name not in NO_SCALARS
         ]
@@ -349,3 +349,11 @@ def _first(sources: Sequence[Any], name: str, default: Any) -> Any:
     """The value of the first form that sets this field (a pod's comes before its workload's), or the default."""
     values = (getattr(form, name, UNSET) for form in sources)
     return next((value for value in values if value is not UNSET), default)
+
+
+def _amount_of(resource: str, quantity: str) -> int:
+    """Return the amount of the resource. Raises ValueError with its name if the quantity is none."""
+    try:
+        return amount_of_scalar(resource, quantity)
+    except ValueError as error:
+        raise ValueError(f"{resource}: {error}") from error

@@ -244,6 +244,28 @@ def test_a_gang_starts_only_if_each_of_its_pods_gets_the_resource() -> None:
     assert sorted(bound(decide(three, projects, gang)).values()) == ["n1", "n2", "n2"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "scalars", "words"),
+    [
+        ({}, {HCA: 1}, "its 3 pods ask for 3 rdma/hca: 2 are free in all"),
+        (
+            {},
+            {"ephemeral-storage": 40 * GIB},
+            "its 3 pods ask for 120 GiB of ephemeral-storage: 100 GiB are free in all",
+        ),
+        ({"cpu_milli": 60_000}, {}, "its 3 pods ask for 180 CPUs: 160 CPUs are free in all"),
+        ({"memory_bytes": 400 * GIB}, {}, "its 3 pods ask for 1200 GiB: 1024 GiB are free in all"),
+        ({}, {"ephemeral-storage": 30 * GIB}, "its 3 pods did not find places together"),
+    ],
+)
+def test_a_gang_is_told_of_which_resource_the_cluster_has_too_little(
+    changes: dict[str, int], scalars: dict[str, int], words: str
+) -> None:
+    gang = asking(workload("w", "a", 1000, pods=3, gang=True), *scalars.items(), **changes)
+    nodes = [node(name, scalars={HCA: 1, "ephemeral-storage": 50 * GIB}) for name in ("n1", "n2")]
+    assert words in decide(nodes, [project("a", 8000)], gang).pending["w"].message
+
+
 def test_a_gang_beyond_the_resource_of_the_cluster_has_no_fair_share() -> None:
     gang = asking(workload("w", "a", 1000, pods=3, gang=True), (HCA, 1))
     projects = [project("a", 0, over_quota_weight=1), project("b", 0, over_quota_weight=1)]

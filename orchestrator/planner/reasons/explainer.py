@@ -259,6 +259,7 @@ class Explainer:
             free=(columns.total(0, admitting), columns.total(1, admitting), columns.total(2, admitting)),
             whole=columns.whole(admitting),
             level="" if workload.topology is None else workload.topology.required or "",
+            short_scalar=columns.short_scalar([pod.request for pod in chunk], admitting),
         )
 
     def _columns(self) -> "_Free":
@@ -346,6 +347,18 @@ class _Free:
         if not fitting:
             return Shortage(request, TOGETHER, count, 0)
         return None if fitting & self._with_slot else Shortage(request, POD_SLOT, count, 0)
+
+    def short_scalar(self, requests: Iterable[Request], nodes: NodeSet) -> tuple[str, int, int] | None:
+        """Return the first scalar of which these nodes have too little in total, with the requested and free amount."""
+        requested: dict[str, int] = {}
+        for request in requests:
+            for name, amount in request.scalars:
+                requested[name] = requested.get(name, 0) + amount
+        for name in sorted(requested):
+            free = self._scalar(name).total(nodes)
+            if free < requested[name]:
+                return name, requested[name], free
+        return None
 
     def _scalar(self, name: str) -> Column:
         if name not in self._scalars:

@@ -183,18 +183,28 @@ class Shortage:
 
 
 def fragmented(
-    asking: Asking, first: Request, shortage: Shortage | None, *, free: Amounts, whole: int, level: str
+    asking: Asking,
+    first: Request,
+    shortage: Shortage | None,
+    *,
+    free: Amounts,
+    whole: int,
+    level: str,
+    short_scalar: tuple[str, int, int] | None = None,
 ) -> PendingReason:
     """Enough is free in total, but not where it is needed; `first` is the largest request.
 
     Without a shortage each pod alone would fit. `level` is the topology level that the pods have to share.
+    `short_scalar` is another resource of which the nodes together have too little: its name, the requested amount and
+    the free amount.
     """
     request = first if shortage is None else shortage.request
     if shortage is not None:
         short = _shortage_text(shortage)
     elif asking.pods > 1:
         within = f" inside one {level}" if level else ""
-        short = f"its {asking.pods} pods did not find places together{within}"
+        short = _short_together(asking, free, short_scalar)
+        short = short or f"its {asking.pods} pods did not find places together{within}"
     else:
         short = "no placement was found in this decision"
     if devices_of(request):
@@ -204,6 +214,20 @@ def fragmented(
         resource = leading_resource(asking.requested)
         words = f"{amount_text(free[resource], resource)} are free in all, but {short}"
     return asking.reason(Waiting.FRAGMENTED, f"; {words}")
+
+
+def _short_together(asking: Asking, free: Amounts, short_scalar: tuple[str, int, int] | None) -> str:
+    """The resource beside GPUs of which all nodes together have too little for the pods; empty if there is none."""
+    if short_scalar is not None:
+        name, requested, left = short_scalar
+        free_text = scalar_number(name, left)
+        return f"its {asking.pods} pods ask for {scalar_text(name, requested)}: {free_text} are free in all"
+    for resource in (1, 2):
+        if asking.requested[resource] > free[resource]:
+            requested_text = amount_text(asking.requested[resource], resource)
+            free_text = amount_text(free[resource], resource)
+            return f"its {asking.pods} pods ask for {requested_text}: {free_text} are free in all"
+    return ""
 
 
 def _shortage_text(shortage: Shortage) -> str:
