@@ -283,7 +283,9 @@ async def test_the_operator_makes_pods_that_reserve_gpus_and_no_others(site: Sit
             await site.admin.delete(PODS.path(SYSTEM_NAMESPACE, name), grace_seconds=0)
 
 
-async def test_a_record_of_an_eviction_is_written_by_the_operator_and_changed_by_nobody(site: Site) -> None:
+async def test_a_record_of_an_eviction_is_written_by_the_operator_and_changed_by_no_account(
+    site: Site,
+) -> None:
     path = EVICTION_RECORDS.path(OURS, "one")
     forged = {**RECORD, "metadata": {"name": "forged", "namespace": OURS}}
     changed = {"spec": {"message": "as somebody would have it"}}
@@ -301,7 +303,7 @@ async def test_a_record_of_an_eviction_is_written_by_the_operator_and_changed_by
         assert read["spec"] == RECORD["spec"]
 
 
-async def test_a_role_of_the_sites_own_does_not_let_anybody_write_the_evidence(
+async def test_a_role_of_the_sites_own_does_not_let_its_users_write_the_evidence(
     site: Site, shared_lab: Lab
 ) -> None:
     rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
@@ -342,7 +344,7 @@ async def test_a_project_admin_can_not_stop_reclaim(site: Site) -> None:
     await site.admin.delete(ROLE_BINDINGS.path(OURS, MEMBERS_BINDING))
 
 
-async def test_every_role_does_what_it_is_for(site: Site, shared_lab: Lab) -> None:
+async def test_every_role_does_its_purpose(site: Site, shared_lab: Lab) -> None:
     template: dict[str, Any] = {
         "metadata": {"labels": {"app": "x"}},
         "spec": {"containers": [{"name": "m", "image": "none"}]},

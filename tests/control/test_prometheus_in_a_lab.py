@@ -166,7 +166,7 @@ async def answered(url: str, expression: str) -> bool:
     return any(entry["value"][1] != "NaN" for entry in await query(url, chosen(expression)))
 
 
-async def test_what_ships_is_answered_by_a_prometheus_that_scrapes_operator_and_agents(
+async def test_the_shipped_rules_are_answered_by_a_prometheus_that_scrapes_operator_and_agents(
     site: tuple[Path, Path], tmp_path: Path
 ) -> None:
     lab = Lab(*site, tmp_path)

@@ -141,7 +141,7 @@ async def binding(admin: Transport) -> str:
     return found.metadata.uid
 
 
-async def test_the_shipped_roles_allow_what_their_table_says_and_no_more(
+async def test_the_shipped_roles_allow_the_rights_of_their_table_and_no_more(
     own_lab: Lab, admin: Transport, tmp_path: Path
 ) -> None:
     account = await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")

@@ -54,7 +54,7 @@ def test_only_dates_that_people_read_come_from_the_wall_clock() -> None:
     assert set(wall_clock_readers()) <= set(WRITES_DATES)
 
 
-async def test_a_leader_whose_wall_clock_jumps_goes_on_leading() -> None:
+async def test_a_leader_whose_wall_clock_jumps_keeps_leading() -> None:
     clock = ManualClock()
     years = count(1)
 

@@ -71,7 +71,7 @@ def job(name: str, pods: int, gpus: int, annotations: dict[str, str]) -> dict[st
     }
 
 
-async def test_gangs_stay_in_one_rack_and_their_parts_apart(own_lab: Lab, pods: Reflector[Pod]) -> None:
+async def test_gangs_run_in_one_rack_and_their_parts_apart(own_lab: Lab, pods: Reflector[Pod]) -> None:
     def of(name: str) -> list[Pod]:
         return [
             each for each in pods.objects.values() if each.metadata.labels.get("muster.dev/workload") == name

@@ -139,7 +139,7 @@ async def site(own_lab: Lab, tmp_path: Path) -> AsyncIterator[Site]:
                 yield made
 
 
-async def test_a_volume_is_made_where_its_pod_goes_and_its_next_pod_goes_there_too(site: Site) -> None:
+async def test_a_volume_is_made_on_the_node_of_its_pod_and_its_next_pod_runs_there_too(site: Site) -> None:
     await site.run("project", "create", "team-a", "-g", "16")
     body = {
         "apiVersion": CLAIMS.api_version,

@@ -78,7 +78,7 @@ def test_its_selectors_and_ports_meet() -> None:
     assert kinds["Service"]["spec"]["ports"][0]["targetPort"] == port["name"]
 
 
-def test_from_a_projects_namespace_nobody_reaches_it() -> None:
+def test_from_a_projects_namespace_no_pod_reaches_it() -> None:
     (rule,) = objects("--web")["NetworkPolicy"]["spec"]["ingress"]
     (peer,) = rule["from"]
     (expression,) = peer["namespaceSelector"]["matchExpressions"]
@@ -184,9 +184,7 @@ def test_a_public_client_of_a_known_authority_needs_no_more_files() -> None:
     public_url=st.from_regex(PUBLIC_URL, fullmatch=True),
     scope=st.from_regex(OIDC_WORD, fullmatch=True),
 )
-def test_what_is_a_possible_provider_here_is_one_for_the_command(
-    issuer: str, public_url: str, scope: str
-) -> None:
+def test_a_possible_provider_here_is_one_for_the_command(issuer: str, public_url: str, scope: str) -> None:
     provider = provider_of(
         issuer, scope, secret=None, authority=None, scopes=("openid", scope), public_url=public_url
     )
@@ -220,7 +218,7 @@ def test_what_is_a_possible_provider_here_is_one_for_the_command(
         (("--web", *PROVIDER, "--web-oidc-client-secret=A"), "the name of an object"),
     ],
 )
-def test_what_does_not_go_together_is_refused(options: tuple[str, ...], words: str) -> None:
+def test_contradicting_options_are_refused(options: tuple[str, ...], words: str) -> None:
     result = run(*options)
     assert result.exit_code != 0
     assert words in str(result.exception)

@@ -52,7 +52,7 @@ def differences() -> Mapping[str, Sequence[str]]:
     return {case["id"]: compare(case, solve(case)) for case in cases}
 
 
-def test_claims_get_what_the_scheduler_of_kubernetes_would_give_them() -> None:
+def test_claims_get_the_devices_that_the_scheduler_of_kubernetes_would_give_them() -> None:
     failed = {name: problems for name, problems in differences().items() if problems}
     assert len(failed) <= (1 - AGREE_AT_LEAST) * len(differences()), failed
 

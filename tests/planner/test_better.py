@@ -63,7 +63,7 @@ def test_of_equal_sets_the_fewest_pods_and_then_the_youngest_are_evicted() -> No
     assert victims(decision) == ["w3"], "the youngest has the least to lose"
 
 
-def test_nothing_is_lent_that_a_claim_within_its_quota_makes_its_room_with() -> None:
+def test_nothing_is_borrowed_that_a_workload_within_its_quota_frees() -> None:
     """Two GPUs are free, two are borrowed: lent too, the two would go next, or be protected by a minimum runtime."""
     decision = decide(
         ["node-1"],
@@ -82,7 +82,7 @@ def test_nothing_is_lent_that_a_claim_within_its_quota_makes_its_room_with() -> 
 
 
 @pytest.mark.parametrize("count", [1, 40])
-def test_who_goes_for_a_large_claim_frees_the_room_of_a_small_one_too(count: int) -> None:
+def test_the_victim_of_a_large_workload_frees_the_gpus_of_a_small_one_too(count: int) -> None:
     """Notebooks of 1 and trainings of 6 within one quota; on each node run borrowed jobs of 7 and 1."""
     names = [f"node-{number}" for number in range(count)]
     lent = [
@@ -118,7 +118,7 @@ def test_work_that_a_quota_covers_is_never_evicted_for_another_project_not_even_
     assert decision.evictions == ()
 
 
-def test_a_covered_job_stays_although_it_is_younger_than_a_borrowed_one() -> None:
+def test_a_job_within_quota_keeps_running_although_it_is_younger_than_a_borrowed_one() -> None:
     mine = [
         running(workload("large", "b", 3000), "node-1", 0, started=1),
         running(workload("small", "b", 1000), "node-1", 3, started=2),
@@ -139,7 +139,7 @@ def test_amounts_are_exact_so_a_tenth_and_two_tenths_fit_a_quota_of_three() -> N
     assert last.pending["more"].code is Waiting.OVER_QUOTA
 
 
-def test_no_decision_takes_from_who_would_take_it_back() -> None:
+def test_no_decision_evicts_a_workload_that_would_reclaim_it() -> None:
     """The project with the higher priority is over its share: it gives at once, and the third keeps its share."""
     lent = [
         *(running(workload(f"a{each}", "a", 1000), "node-1", each, started=each + 1) for each in range(2)),
@@ -159,7 +159,7 @@ def test_no_decision_takes_from_who_would_take_it_back() -> None:
     assert cluster.evicted == ["c1"]
 
 
-def test_nobody_is_overtaken_by_younger_work_of_the_same_project() -> None:
+def test_no_workload_is_overtaken_by_a_younger_one_of_the_same_project() -> None:
     """The older job goes beyond the quota, the younger fits it; only one of them fits the cluster."""
     decision = decide(
         ["node-1"],
@@ -196,7 +196,7 @@ def test_a_project_can_be_sure_of_a_minimum_runtime(ran_seconds: int, evicted: i
     assert len(decision.evictions) == evicted
 
 
-def test_who_is_moved_has_a_place_before_being_evicted() -> None:
+def test_a_migrated_pod_has_a_nomination_before_its_eviction() -> None:
     """Two halves of different nodes are free: one job moves, with its place promised, and the large one fits."""
     mine = [running(workload("x", "a", 2000), "node-1", 0), running(workload("y", "a", 2000), "node-2", 0)]
     decision = decide(["node-1", "node-2"], [project("a", 8000)], [*mine, workload("new", "a", 4000)], gpus=4)

@@ -19,13 +19,13 @@ def decide(lent: int, claims: int, *, max_work: int | None = 0, left_over: tuple
     return plan(Snapshot((node("n1", lent),), TEAMS, tuple(work), 0, settings, left_over=left_over))
 
 
-def test_with_no_work_allowed_at_all_the_first_few_still_have_their_turn() -> None:
+def test_without_any_allowed_work_the_first_few_workloads_are_still_served() -> None:
     decision = decide(lent=4, claims=4)
     assert len(decision.evictions) == 4
     assert decision.left_over == ()
 
 
-def test_who_is_not_reached_is_named_and_nobody_is_left_over_without_a_bound() -> None:
+def test_an_unreached_workload_is_named_and_none_is_left_over_without_a_bound() -> None:
     decision = decide(lent=16, claims=16)
     served = {place.workload for place in decision.nominations}
     assert 0 < len(served) < 16
@@ -33,7 +33,7 @@ def test_who_is_not_reached_is_named_and_nobody_is_left_over_without_a_bound() -
     assert decide(lent=16, claims=16, max_work=None).left_over == ()
 
 
-def test_who_was_left_over_is_first_in_the_next_decision() -> None:
+def test_a_left_over_workload_is_first_in_the_next_decision() -> None:
     decision = decide(lent=1, claims=3, left_over=("new-02",))
     assert [place.workload for place in decision.nominations] == ["new-02"]
 

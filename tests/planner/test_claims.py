@@ -148,7 +148,7 @@ def test_a_claim_is_allocated_with_the_binding_of_its_pod() -> None:
     assert not grant.extended
 
 
-def test_two_claims_never_have_one_device_and_what_is_full_waits() -> None:
+def test_two_claims_never_have_one_device_and_the_second_is_pending() -> None:
     cluster = Claims([published("node-1", 2)], [builders.project("a", 2000)])
     for age, name in enumerate(("one", "two", "three")):
         cluster.submit(job(name, "a", claimed(name), age=age), claimed(name))
@@ -164,7 +164,7 @@ def test_a_selector_decides_on_the_device() -> None:
     assert cluster.step().bindings[0].devices == (5,)
 
 
-def test_what_no_device_satisfies_is_said() -> None:
+def test_a_claim_that_no_device_satisfies_is_reported() -> None:
     cluster = Claims([published("node-1")], [builders.project("a", 8000)])
     claim = claimed("one", exactly(selectors=(f'device.attributes["{DRIVER}"].index == 50',)))
     cluster.submit(job("one", "a", claim), claim)
@@ -247,7 +247,7 @@ def test_a_node_without_slices_gives_no_claim_anything() -> None:
     assert not cluster.step().bindings
 
 
-def test_what_others_allocated_is_nobody_elses() -> None:
+def test_devices_allocated_by_others_are_given_to_no_pod() -> None:
     cluster = Claims([published("node-1", 1)], [builders.project("a", 2000)])
     theirs = claimed("theirs")
     cluster.submit(job("theirs", "a", theirs), theirs)
@@ -310,7 +310,7 @@ def test_muster_gives_way_where_another_scheduler_gave_the_same_device_away() ->
     assert [result.device_id[2] for result in binding.grants[0].allocation.results] == ["gpu-1"]
 
 
-def test_a_claim_gets_no_other_devices_before_its_last_user_is_gone() -> None:
+def test_a_claim_gets_no_other_devices_before_its_last_user_has_ended() -> None:
     cluster = Claims([published("node-1", 2)], [builders.project("a", 2000)])
     claim = claimed("one")
     cluster.submit(job("one", "a", claim), claim)
@@ -382,7 +382,7 @@ def test_all_users_of_a_claim_are_moved_or_none() -> None:
     assert [(pod.name, pod.node) for pod in pods if pod.node is None] == []
 
 
-def test_what_needs_nothing_but_a_claim_keeps_its_nomination() -> None:
+def test_a_pod_that_needs_only_a_claim_keeps_its_nomination() -> None:
     """A claim counts once, with the first of its users; the others ask for no GPUs."""
     cluster = Claims([published("node-1", 1)], [builders.project("a", 1000)])
     held, older, claim = claimed("held"), claimed("older"), claimed("one")
@@ -398,7 +398,7 @@ def test_what_needs_nothing_but_a_claim_keeps_its_nomination() -> None:
     assert [nomination.pod for nomination in cluster.step().nominations] == ["one-0"]
 
 
-def test_a_claim_that_one_more_pod_starts_with_does_not_move_with_who_used_it_before() -> None:
+def test_a_claim_that_one_more_pod_starts_with_does_not_move_with_its_former_user() -> None:
     cluster = Claims([published("node-1", 2)], [builders.project("a", 1000), builders.project("b", 1000)])
     shared = claimed("shared")
     users = job("users", "a", shared, shared, pods=2)
@@ -452,7 +452,7 @@ def test_all_users_of_a_claim_leave_an_unhealthy_gpu_together() -> None:
     assert [result.device_id[2] for result in listed.allocation.results] == ["gpu-1"]
 
 
-def test_who_shares_a_claim_with_others_stays_on_an_unhealthy_gpu() -> None:
+def test_a_pod_that_shares_a_claim_remains_on_an_unhealthy_gpu() -> None:
     cluster = Claims([published("node-1", 2)], [builders.project("a", 1000)])
     users, shared = _shared_by_two("users")
     first, second = users.pods
@@ -522,7 +522,7 @@ def part_of_shared_gpu(name: str, gib: int, **changes: object) -> Workload:
     return replace(base, pods=(pod,))
 
 
-def test_a_promised_part_that_fits_to_the_byte_is_too_much_where_parts_count_in_thousandths() -> None:
+def test_a_nominated_fraction_that_fits_to_the_byte_is_too_much_if_fractions_count_in_thousandths() -> None:
     """Three parts of 5 of 16 GiB are 939 thousandths, and 1 GiB is 63: promised, it would be taken back at once."""
     node = replace(published("node-1", 1), gpu_memory_mib=16 << 10)
     shared = resource_slice(
@@ -575,7 +575,7 @@ def test_a_nominee_takes_no_card_that_another_one_needs() -> None:
     assert cards == {"any": "y", "chosen": "x"}
 
 
-def test_nobody_is_promised_admin_access_to_a_device_whose_counters_its_parts_keep() -> None:
+def test_no_pod_is_nominated_to_admin_access_of_a_device_whose_counters_its_parts_keep() -> None:
     """They were free once the part was moved, and then the other part's: who moved stayed, and the promise as well."""
     whole, *parts = (
         device(name, attributes={"kind": name[:5]}, counters=(counters("gpu", memory=10**9),))
@@ -608,7 +608,7 @@ def test_nobody_is_promised_admin_access_to_a_device_whose_counters_its_parts_ke
     assert decision.nominations == ()
 
 
-def test_what_a_claim_holds_is_not_taken_back_in_the_decision_that_binds_another_pod_with_it() -> None:
+def test_the_devices_of_a_claim_are_not_reclaimed_in_the_decision_that_binds_another_pod_with_it() -> None:
     cluster = Claims([published("node-1", 1)], [builders.project("a", 1000)])
     claim = claimed("one")
     large = job("large", "a", claim)
@@ -645,7 +645,7 @@ def test_a_nominated_pod_waits_for_its_own_gpu_rather_than_take_one_that_is_free
     assert [(listed.pod, listed.devices) for listed in decision.nominations] == [("older-0", (1,))]
 
 
-def test_who_is_evicted_with_a_claim_could_stay_as_long_as_nobody_gets_its_device() -> None:
+def test_an_evicted_pod_with_a_claim_could_keep_running_while_its_device_is_unused() -> None:
     cluster = Claims([published("node-1", 1)], [builders.project("a", 2000)])
     held, claim = claimed("held"), claimed("one")
     cluster.submit(job("held", "a", held), held)

@@ -28,10 +28,10 @@ WORLDS = 40
 
 
 @pytest.mark.parametrize("seed", WRONG_ONCE)
-def test_a_world_that_went_wrong_once_comes_to_rest(seed: int) -> None:
+def test_a_world_that_failed_once_comes_to_rest(seed: int) -> None:
     walk(seed)
 
 
-def test_whatever_is_claimed_every_decision_holds_and_comes_to_rest() -> None:
+def test_every_decision_is_right_for_any_claims_and_comes_to_rest() -> None:
     for seed in range(WORLDS):
         walk(seed)

@@ -60,7 +60,7 @@ def held_cpus(cluster: Cluster, name: str) -> int:
     ],
 )
 @pytest.mark.parametrize("gpu_weight", [0, 1])
-def test_cpus_are_shared_whoever_came_first_and_whatever_is_due_in_gpus(
+def test_cpus_are_shared_in_any_order_of_arrival_and_with_any_entitlement_to_gpus(
     first: dict[str, int], second: dict[str, int], expected: tuple[int, int], gpu_weight: int
 ) -> None:
     projects = [
@@ -77,7 +77,7 @@ def test_cpus_are_shared_whoever_came_first_and_whatever_is_due_in_gpus(
 
 
 @pytest.mark.parametrize(("quota_gpus", "evicted"), [(0, {"lent"}), (8, set())])
-def test_where_nobody_bounds_cpus_a_job_takes_them_back_from_borrowed_work(
+def test_without_a_bound_on_cpus_a_job_reclaims_them_from_borrowed_pods(
     quota_gpus: int, evicted: set[str]
 ) -> None:
     lent = running(job("lent", "b", 4, gpus=2), "n1")
@@ -108,7 +108,7 @@ def test_work_that_asks_for_no_gpu_is_not_evicted_for_want_of_a_quota_of_gpus() 
     [(1, 4, 4, {"lent"}), (3, 4, 4, {"lent"}), (3, 1, 4, set()), (3, 4, 2, set())],
     ids=["within both quotas", "over that of GPUs", "over that of CPUs too", "nobody borrows CPUs"],
 )
-def test_a_claim_on_cpus_is_judged_by_cpus_whatever_the_project_holds_in_gpus(
+def test_a_request_for_cpus_is_judged_by_cpus_for_any_use_of_gpus(
     held_gpus: int, quota_cpus: int, lent_cpus: int, evicted: set[str]
 ) -> None:
     decision = plan(
@@ -129,7 +129,7 @@ def test_a_claim_on_cpus_is_judged_by_cpus_whatever_the_project_holds_in_gpus(
 
 
 @pytest.mark.parametrize(("cpus", "gpus", "evicted"), [(4, 0, set()), (4, 1, {"victim"}), (0, 1, set())])
-def test_who_goes_holds_some_of_what_its_project_borrows(cpus: int, gpus: int, evicted: set[str]) -> None:
+def test_a_victim_uses_a_resource_that_its_project_borrows(cpus: int, gpus: int, evicted: set[str]) -> None:
     """b borrows GPUs by work that stays: nobody may take CPUs from it by that, unless GPUs go with them."""
     decision = plan(
         Snapshot(

@@ -48,7 +48,7 @@ def grown(minima: Mapping[str, int], runs: Mapping[str, int], waits: Mapping[str
         "thirds",
     ],
 )
-def test_the_group_of_which_least_runs_for_what_it_needs_gets_the_next_pod(
+def test_the_group_with_the_fewest_running_pods_for_its_need_gets_the_next_pod(
     minima: Mapping[str, int], runs: Mapping[str, int], order: str
 ) -> None:
     work = grown(minima, runs, dict.fromkeys(minima, 4))

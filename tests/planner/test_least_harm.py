@@ -37,7 +37,7 @@ def test_no_project_falls_below_its_quota_while_others_can_give_even_if_more_is_
     assert victims(decision) == ["c1"]
 
 
-def test_where_a_project_must_fall_below_its_quota_only_what_no_quota_covers_goes() -> None:
+def test_where_a_project_must_fall_below_its_quota_only_pods_over_quota_are_evicted() -> None:
     """Without either job b holds less than its 4; the quota covers the small one, which would free less in vain."""
     work = (
         running(workload("own", "a", 3000, interactive=True), "n1", 0),
@@ -49,7 +49,7 @@ def test_where_a_project_must_fall_below_its_quota_only_what_no_quota_covers_goe
     assert victims(decision) == ["borrowed"]
 
 
-def test_what_a_quota_covers_stays_where_it_alone_could_make_room() -> None:
+def test_a_pod_within_quota_keeps_running_although_it_alone_would_be_enough() -> None:
     """b borrows, but not on the node that the claim needs: there is only what its quota covers, and nothing moves."""
     work = (
         running(workload("own", "a", 3000, interactive=True), "n1", 0),
@@ -75,7 +75,7 @@ def test_no_gpu_is_freed_for_nothing_although_more_pods_go() -> None:
     assert victims(decision) == ["one", "two"]
 
 
-def test_what_a_quota_covers_goes_after_what_it_does_not_although_more_pods_go() -> None:
+def test_pods_within_quota_are_evicted_after_those_over_quota_although_more_pods_are_evicted() -> None:
     work = (
         running(workload("covered", "b", 2000), "n1", 0, started=1),
         running(workload("borrowed", "b", 1000, pods=2, gang=True), "n1", 2, started=2),
@@ -242,7 +242,7 @@ def test_for_a_tree_of_gangs_too_no_project_falls_below_its_quota_while_others_c
     assert victims(decide(nodes, teams, *work, new)) == ["c1"]
 
 
-def test_of_very_many_ways_to_make_room_the_one_that_loses_the_least_work_is_found() -> None:
+def test_of_very_many_sets_of_victims_the_one_that_loses_the_least_is_found() -> None:
     """There are 495 ways to choose four of twelve, in whatever order the jobs come; not all are looked at."""
     work = [running(workload(f"w{index}", "b", 1000), "n1", index, started=index + 1) for index in range(12)]
     teams = (project("a", 4000), project("b", 0))
@@ -260,7 +260,7 @@ def test_the_order_of_the_pods_in_a_workload_does_not_change_the_plan() -> None:
     assert [binding.pod for binding in first.bindings] == ["elastic-0", "elastic-1", "elastic-2"]
 
 
-def test_evictions_and_moves_together_make_room_that_a_quota_promises() -> None:
+def test_evictions_and_migrations_together_free_gpus_for_a_quota() -> None:
     """Of the job that borrows and the one that b's quota covers, on one node, the one is evicted, the other moved."""
     work = (
         running(workload("lent", "c", 2000), "n1", 0),
@@ -369,7 +369,7 @@ def test_no_more_are_moved_for_one_than_the_cap_allows(cap: int, moved: list[str
     assert victims(decision) == moved
 
 
-def test_nobody_is_moved_for_work_beyond_a_quota_before_quotas_are_served() -> None:
+def test_no_pod_is_migrated_for_workloads_over_quota_before_quotas_are_served() -> None:
     """For the job of b, m1 would move into the room that the quota of a needs, with that of its victim."""
     work = (
         running(workload("stays", "d", 2000, interactive=True), "n1", 0),

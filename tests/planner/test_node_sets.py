@@ -82,7 +82,7 @@ REQUESTS = st.one_of(
 
 
 @given(CLUSTERS, CONSTRAINTS, st.sampled_from([(), ("train",), ("train", "interactive")]))
-def test_a_set_admits_what_each_of_its_nodes_accepts(
+def test_a_set_admits_the_pods_that_each_of_its_nodes_accepts(
     nodes: list[Node], constraints: Constraints, node_types: tuple[str, ...]
 ) -> None:
     admitting = NodeSets(nodes).admitting(constraints, node_types)
@@ -94,9 +94,7 @@ def test_a_set_admits_what_each_of_its_nodes_accepts(
 
 
 @given(CLUSTERS, REQUESTS)
-def test_a_node_could_hold_what_an_empty_account_has_devices_and_room_for(
-    nodes: list[Node], request: Request
-) -> None:
+def test_a_node_could_hold_the_pods_that_fit_an_empty_account(nodes: list[Node], request: Request) -> None:
     def holds(node: Node) -> bool:
         account = NodeAccount(node, 0)
         has_devices = devices_for(account, request, "", later=False) is not None

@@ -111,12 +111,12 @@ def test_eight_eighths_share_a_gpu() -> None:
     assert len(places(after)) == 8
 
 
-def test_what_is_more_than_a_gpu_together_never_shares_one() -> None:
+def test_requests_of_more_than_a_gpu_together_never_share_one() -> None:
     after = started(cluster(1, 1), job("half", part(500)), job("large", part(600), age=1))
     assert places(after) == {"half-0": ("node-0", (0,)), "large-0": ("node-1", (0,))}
 
 
-def test_a_part_goes_where_the_least_is_free_not_to_the_first_device_of_the_pool() -> None:
+def test_a_fraction_is_placed_where_the_least_is_free_not_on_the_first_device_of_the_pool() -> None:
     jobs = [job("a", part(400)), job("b", part(700), age=1), job("c", part(300), age=2)]
     assert places(started(cluster(3), *jobs))["c-0"] == ("node-0", (1,))
 

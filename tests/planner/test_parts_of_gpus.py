@@ -41,7 +41,7 @@ LEAVES = PodState.RELEASING
     ],
     ids=["room on a shared one", "too little room there", "nobody stays", "a whole one", "nowhere else"],
 )
-def test_a_part_waits_for_a_gpu_that_stays_shared_rather_than_open_another(case: Case) -> None:
+def test_a_fraction_waits_for_a_gpu_that_remains_shared_rather_than_open_another(case: Case) -> None:
     decision = plan(
         Snapshot(
             (node("node-0", case.gpus),),
@@ -59,7 +59,7 @@ def test_a_part_waits_for_a_gpu_that_stays_shared_rather_than_open_another(case:
         assert (bound, nominated) == ((set(), expected) if case.waits else (expected, set()))
 
 
-def test_it_is_bound_there_when_the_room_is_free_and_not_on_another_gpu_before() -> None:
+def test_it_is_bound_there_when_the_gpu_is_free_and_not_on_another_before() -> None:
     new = workload("new", "a", 500, age=9)
     pods = tuple(replace(pod, nominated_node="node-0", nominated_devices=(0,)) for pod in new.pods)
     new = replace(new, pods=pods)

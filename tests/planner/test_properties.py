@@ -353,7 +353,7 @@ def saturated(
 
 @settings(max_examples=40, deadline=None)
 @given(weights=WEIGHTS, quotas=QUOTAS, gpus=st.integers(9, 16))
-def test_p6_what_is_left_over_is_split_by_weight_to_within_one_job(
+def test_p6_the_rest_is_split_by_weight_to_within_one_job(
     weights: list[int], quotas: list[int], gpus: int
 ) -> None:
     held = saturated(gpus, weights, quotas)
@@ -365,7 +365,7 @@ def test_p6_what_is_left_over_is_split_by_weight_to_within_one_job(
 
 @settings(max_examples=30, deadline=None)
 @given(weights=WEIGHTS, quotas=QUOTAS, gpus=st.integers(9, 12), order=st.integers(1, 50))
-def test_p7_the_order_of_submission_does_not_change_who_ends_with_how_much(
+def test_p7_the_order_of_submission_does_not_change_the_final_amounts(
     weights: list[int], quotas: list[int], gpus: int, order: int
 ) -> None:
     assert saturated(gpus, weights, quotas) == saturated(gpus, weights, quotas, order=order)

@@ -57,7 +57,7 @@ def first_decision(name: str) -> Plan:
     return plan(load(Path(__file__).with_name("regressions") / f"{name}.yaml"))
 
 
-def test_what_a_quota_covers_stays_where_only_all_victims_together_take_the_quota() -> None:
+def test_a_pod_within_quota_keeps_running_where_only_all_victims_together_take_the_quota() -> None:
     assert first_decision("quota-lost-piece-by-piece").evictions == ()
 
 
@@ -79,7 +79,7 @@ def test_the_victims_of_a_claim(name: str, evicted: set[str], moved: set[str]) -
     assert {each for each, rule in gone.items() if rule == "consolidation"} == moved
 
 
-def test_of_the_devices_of_a_node_those_are_taken_that_nobody_has_to_leave() -> None:
+def test_of_the_devices_of_a_node_those_without_a_terminating_pod_are_taken() -> None:
     decision = first_decision("devices-of-a-node-are-not-alike")
     assert {each.devices for each in decision.nominations if each.workload == "p2/big"} == {(0, 3)}
 
@@ -97,11 +97,11 @@ def test_the_next_notebook_waits_for_the_quota_of_the_terminating_one() -> None:
     assert not any(step.evictions for step in run.steps)
 
 
-def test_what_runs_of_a_job_is_protected_beside_a_place_that_it_has() -> None:
+def test_the_running_pods_of_a_job_are_protected_beside_its_nomination() -> None:
     assert first_decision("running-pod-of-a-job-with-a-place").evictions == ()
 
 
-def test_a_promised_room_stays_with_its_owner_when_more_urgent_work_evicts_others() -> None:
+def test_a_nomination_remains_with_its_owner_when_a_more_urgent_workload_evicts_others() -> None:
     decision = first_decision("promise-goes-to-a-victim")
     assert {(each.pod, each.node) for each in decision.bindings} >= {("w010-0+1", "n2"), ("w010-1+1", "n3")}
     assert {each.beneficiary for each in decision.evictions} == {"w011"}
@@ -114,13 +114,13 @@ def test_a_job_that_requires_a_rack_has_its_quota_by_an_eviction_and_moves() -> 
     assert claim.state is PodState.ALLOCATED
 
 
-def test_a_gang_takes_what_is_borrowed_where_smaller_victims_are_not_enough() -> None:
+def test_a_gang_reclaims_borrowed_gpus_where_smaller_victims_are_not_enough() -> None:
     decision = first_decision("quota-needs-the-larger-borrower")
     assert {each.workload for each in decision.evictions} == {"p/large"}
     assert Counter(each.workload for each in decision.nominations) == {"q/claim": 4}
 
 
-def test_among_many_nodes_too_what_a_quota_covers_stays_where_others_are_enough() -> None:
+def test_among_many_nodes_too_a_pod_within_quota_keeps_running_where_others_are_enough() -> None:
     snapshot = load(Path(__file__).with_name("regressions") / "quota-needs-the-larger-borrower.yaml")
     without_gpus = (replace(snapshot.nodes[0], name=f"c{number}", gpu_count=0) for number in range(20))
     decision = plan(replace(snapshot, nodes=(*snapshot.nodes, *without_gpus)))
@@ -128,7 +128,7 @@ def test_among_many_nodes_too_what_a_quota_covers_stays_where_others_are_enough(
     assert Counter(each.workload for each in decision.nominations) == {"q/claim": 4}
 
 
-def test_a_victim_stays_where_a_later_claim_frees_room_for_who_was_nominated_to_its_own() -> None:
+def test_a_victim_keeps_running_where_a_later_preemptor_frees_gpus_for_its_nominee() -> None:
     decision = first_decision("room-that-a-later-claim-freed")
     assert {each.workload for each in decision.evictions} == {"large"}
     assert {(each.workload, each.node) for each in decision.nominations} == {
@@ -138,7 +138,7 @@ def test_a_victim_stays_where_a_later_claim_frees_room_for_who_was_nominated_to_
 
 
 @NOT_MENDED
-def test_a_victim_is_promised_what_a_later_claim_frees_beyond_its_need() -> None:
+def test_a_victim_is_nominated_to_gpus_that_a_later_preemptor_frees_beyond_its_need() -> None:
     snapshot = load(Path(__file__).with_name("regressions") / "room-that-a-later-claim-freed.yaml")
     here = Constraints(node_selector=(("place", "here"),))
     workloads = {each.id: each for each in snapshot.workloads}
@@ -152,7 +152,7 @@ def test_a_victim_is_promised_what_a_later_claim_frees_beyond_its_need() -> None
     assert {(each.workload, each.node) for each in decision.nominations} >= {("small", "n1")}
 
 
-def test_who_was_moved_for_a_growing_job_does_not_go_for_it_while_that_job_waits_for_the_room() -> None:
+def test_a_pod_migrated_for_an_elastic_job_is_not_evicted_while_that_job_waits_for_its_gpus() -> None:
     path = Path(__file__).with_name("regressions") / "moved-for-a-job-that-grows.yaml"
     run = settle(load(path), max_decisions=20, grace_decisions=5)
     bound = next(
@@ -167,7 +167,7 @@ def test_who_was_moved_for_a_growing_job_does_not_go_for_it_while_that_job_waits
     assert all(number >= bound for number in lost[1:])
 
 
-def test_who_has_a_room_keeps_it_where_more_urgent_work_is_to_have_its_turn_later() -> None:
+def test_a_nominee_keeps_its_gpus_where_a_more_urgent_workload_is_served_later() -> None:
     decision = first_decision("room-kept-for-urgent-work-of-a-later-tier")
     assert {each.workload for each in decision.bindings} == {"urgent", "more-urgent"}
     assert [(each.workload, each.node) for each in decision.nominations] == [("nominee", "n2")]
@@ -179,59 +179,61 @@ def test_shares_do_not_fall_while_a_successor_is_not_there_yet() -> None:
     assert "small" not in {each.workload for each in decision.nominations}
 
 
-def test_packing_anew_spares_what_a_quota_covers_where_its_eviction_does_not_help() -> None:
+def test_repacking_keeps_a_pod_within_quota_where_its_eviction_does_not_help() -> None:
     path = Path(__file__).with_name("regressions") / "quota-needs-the-borrowers-and-a-move.yaml"
     after = settle(load(path), max_decisions=20).after
     (claim,) = next(workload.pods for workload in after.workloads if workload.id == "claim")
     assert claim.state is PodState.ALLOCATED
 
 
-def test_promised_parts_wait_until_less_is_used_than_a_lost_gpu_leaves() -> None:
+def test_nominated_fractions_wait_until_less_is_used_than_a_lost_gpu_leaves() -> None:
     decision = first_decision("promised-parts-on-a-node-that-lost-a-gpu")
     assert (decision.bindings, len(decision.nominations)) == ((), 5)
 
 
-def test_a_room_on_the_last_gpu_is_kept_while_enough_others_are_unused_for_a_lost_one() -> None:
+def test_a_nomination_to_the_last_gpu_is_kept_while_enough_others_are_unused_for_a_lost_one() -> None:
     decision = first_decision("room-on-the-last-gpu-beside-a-lost-one")
     assert [each.devices for each in (*decision.bindings, *decision.nominations)] == [(3,)]
 
 
-def test_a_room_stays_with_a_pod_of_which_a_sibling_waits_without() -> None:
+def test_a_nomination_remains_with_a_pod_of_which_a_sibling_waits_without() -> None:
     decision = first_decision("room-of-a-pod-that-is-not-the-first")
     assert [(each.workload, each.pod, each.devices) for each in decision.bindings] == [
         ("p/low", "p/low/1", (0,))
     ]
 
 
-def test_a_job_that_prefers_a_zone_has_its_quota_by_an_eviction_that_makes_room_for_a_move() -> None:
+def test_a_job_that_prefers_a_zone_has_its_quota_by_an_eviction_that_allows_a_migration() -> None:
     decision = first_decision("quota-of-a-job-that-prefers-a-zone")
     assert {each.workload for each in decision.nominations} == {"p0/claim", "p1/covered"}
 
 
-def test_a_gang_with_sub_groups_has_its_quota_by_an_eviction_that_makes_room_for_a_move() -> None:
+def test_a_gang_with_sub_groups_has_its_quota_by_an_eviction_that_allows_a_migration() -> None:
     decision = first_decision("quota-of-a-gang-with-sub-groups")
     assert Counter(each.workload for each in decision.nominations) == {"p0/claim": 3, "p1/fraction": 1}
 
 
-def test_two_rooms_of_one_workload_go_to_two_others_and_nobody_is_evicted() -> None:
+def test_two_nominations_of_one_workload_pass_to_two_others_and_no_pod_is_evicted() -> None:
     decision = first_decision("rooms-of-one-go-to-two")
     assert decision.evictions == ()
     assert {each.workload for each in decision.nominations} == {"p/first", "p/second"}
 
 
-def test_who_has_a_room_leaves_what_is_free_to_more_urgent_work_of_its_project() -> None:
+def test_a_nominee_leaves_free_gpus_to_more_urgent_workloads_of_its_project() -> None:
     decision = first_decision("urgent-work-beside-a-room")
     assert [each.workload for each in decision.bindings] == ["p/urgent"]
     assert [(each.workload, each.node) for each in decision.nominations] == [("p/older", "n1")]
 
 
-def test_who_waits_for_its_room_keeps_it_where_younger_work_was_promised_one_in_the_same_decision() -> None:
+def test_a_waiting_nominee_keeps_its_gpus_where_a_younger_workload_was_nominated_in_the_same_decision() -> (
+    None
+):
     decision = first_decision("room-promised-in-the-same-decision")
     places = {each.workload: each.node for each in decision.nominations}
     assert places["fair/nominee"] == places["owner/claim"] == "n1"
 
 
-def test_of_those_who_are_evicted_the_one_with_the_better_claim_gets_the_place() -> None:
+def test_of_several_victims_the_most_entitled_gets_the_placement() -> None:
     decision = first_decision("place-goes-to-the-better-claim")
     assert {each.workload for each in decision.evictions} == {"fair/younger", "borrower/older"}
     assert [each.workload for each in decision.nominations if each.node == "n0"] == ["fair/younger"]
@@ -244,12 +246,12 @@ def test_an_evicted_pod_loses_its_nomination_and_the_older_victim_is_evicted_too
 
 
 @NOT_MENDED
-def test_who_is_evicted_keeps_a_promised_room_that_nobody_takes() -> None:
+def test_an_evicted_pod_keeps_a_nomination_that_no_other_pod_takes() -> None:
     decision = first_decision("promised-room-beside-an-older-victim")
     assert [each.pod for each in decision.nominations if each.node == "n0"] == ["fair/pair/1"]
 
 
-def test_nobody_is_moved_for_one_whose_room_goes_to_a_better_claim() -> None:
+def test_no_pod_is_migrated_for_a_workload_whose_gpus_a_more_entitled_one_gets() -> None:
     decision = first_decision("moved-before-a-better-claim")
     assert {each.beneficiary for each in decision.evictions} == {"right/gang"}
 
@@ -260,7 +262,7 @@ def test_a_quota_is_had_by_three_moves_that_only_help_together() -> None:
     assert {each.rule for each in decision.evictions} == {"consolidation"}
 
 
-def test_who_is_back_with_its_gang_keeps_its_place_where_nodes_are_packed_anew() -> None:
+def test_a_pod_back_with_its_gang_keeps_its_nomination_when_nodes_are_repacked() -> None:
     """A quota covers w023, which gets what w021 leaves, and not w030, which is more urgent in its project."""
     decision = first_decision("place-taken-for-nothing-by-packing-anew")
     assert ("w021-0", "w023") in {(each.pod, each.beneficiary) for each in decision.evictions}
@@ -268,38 +270,38 @@ def test_who_is_back_with_its_gang_keeps_its_place_where_nodes_are_packed_anew()
 
 
 @pytest.mark.parametrize("grace_decisions", [0, 1, 5])
-def test_nobody_is_evicted_twice_for_a_workload_that_grows(grace_decisions: int) -> None:
+def test_no_pod_is_evicted_twice_for_an_elastic_workload(grace_decisions: int) -> None:
     path = Path(__file__).with_name("regressions") / "second-pod-takes-the-place-of-the-moved.yaml"
     run = settle(load(path), max_decisions=20, grace_decisions=grace_decisions)
     evicted = Counter(each.workload for step in run.steps for each in step.evictions)
     assert evicted == {"borrower/single": 1, "borrower/part": 1, "borrower/trio": 3}
 
 
-def test_a_department_lends_what_came_last_of_all_its_projects() -> None:
+def test_a_department_lends_the_newest_workloads_of_all_its_projects() -> None:
     decision = first_decision("department-lends-what-came-last")
     assert {eviction.workload for eviction in decision.evictions} == {"w011"}
     assert {nomination.workload for nomination in decision.nominations} == {"w007"}
 
 
-def test_urgent_work_beyond_the_fair_share_leaves_what_the_quota_covers() -> None:
+def test_an_urgent_workload_beyond_the_fair_share_evicts_no_pod_within_quota() -> None:
     decision = first_decision("loop-priority-beyond-the-share")
     assert decision.evictions == ()
     assert {binding.workload for binding in decision.bindings} == {"w005", "w006"}
 
 
-def test_what_a_share_covers_is_not_evicted_for_what_a_sibling_holds_beyond_its_own() -> None:
+def test_a_pod_within_the_share_is_not_evicted_for_the_excess_of_a_sibling() -> None:
     path = Path(__file__).with_name("regressions") / "loop-sibling-beyond-its-share.yaml"
     run = settle(load(path), max_decisions=20, grace_decisions=1)
     assert run.is_stable
     assert Counter(each.workload for step in run.steps for each in step.evictions) == {"w013": 1, "w015": 2}
 
 
-def test_what_a_job_grows_by_goes_with_it_and_counts_as_lost() -> None:
+def test_the_elastic_pods_of_a_job_are_evicted_with_it_and_count_as_lost() -> None:
     decision = first_decision("quota-lost-with-what-grows")
     assert "w019" not in {each.workload for each in decision.evictions}
 
 
-def test_what_is_left_of_a_stale_gang_counts_as_lost() -> None:
+def test_the_rest_of_a_stale_gang_counts_as_lost() -> None:
     snapshot = load(Path(__file__).with_name("regressions") / "quota-lost-with-a-stale-gang.yaml")
     decision = plan(snapshot, ACTION_NAMES - {"consolidate"})
     assert [(each.workload, each.rule) for each in decision.evictions] == [("w012", "quota")]
@@ -308,20 +310,20 @@ def test_what_is_left_of_a_stale_gang_counts_as_lost() -> None:
     assert lost == ["w012"]
 
 
-def test_the_place_of_a_moved_pod_goes_with_the_rest_of_its_gang_and_counts_as_lost() -> None:
+def test_the_nomination_of_a_migrated_pod_ends_with_its_gang_and_counts_as_lost() -> None:
     path = Path(__file__).with_name("regressions") / "quota-lost-with-a-moved-pod.yaml"
     run = settle(load(path), max_decisions=20, grace_decisions=1)
     lost = {(each.pod, each.rule) for step in run.steps for each in step.evictions if each.workload == "w004"}
     assert lost == {("w004-0", "consolidation")}
 
 
-def test_who_fits_beside_all_that_was_decided_is_not_evicted() -> None:
+def test_a_victim_that_fits_beside_all_results_is_not_evicted() -> None:
     decision = first_decision("victim-that-need-not-go")
     assert {each.workload for each in decision.evictions} == {"w008"}
     assert {each.workload for each in decision.nominations} == {"w009"}
 
 
-def test_who_was_promised_a_room_only_now_gives_it_before_who_waited_for_one() -> None:
+def test_a_nominee_of_this_decision_loses_its_gpus_before_an_older_nominee() -> None:
     decision = first_decision("room-beside-one-promised-now")
     assert "w028" in {each.workload for each in decision.nominations}
 
@@ -348,60 +350,60 @@ def test_a_gang_that_requires_a_rack_has_its_quota_by_moves_that_only_help_toget
     assert [pod.node for pod in pods] == ["n0", "n0", "n0"]
 
 
-def test_nothing_is_kept_any_more_for_who_has_started_in_the_same_decision() -> None:
+def test_nothing_is_reserved_any_more_for_a_pod_that_started_in_the_same_decision() -> None:
     decision = first_decision("room-kept-for-work-that-started")
     assert {(each.pod, each.node) for each in decision.bindings} >= {("w020-0", "n0"), ("w020-1", "n1")}
 
 
 @NOT_MENDED
-def test_who_loses_the_room_of_its_first_pod_keeps_the_others_that_nobody_took() -> None:
+def test_a_workload_that_loses_the_nomination_of_its_first_pod_keeps_the_others() -> None:
     decision = first_decision("room-that-nobody-took")
     assert [each.node for each in decision.nominations if each.workload == "w020"] == ["n1"]
 
 
-def test_the_pod_that_starts_first_gets_the_room_that_can_still_be_had() -> None:
+def test_the_pod_that_starts_first_gets_the_usable_nomination() -> None:
     decision = first_decision("room-goes-to-the-first-pod")
     assert [(each.pod, each.node) for each in decision.bindings] == [("w025-0", "n1")]
 
 
 @NOT_MENDED
-def test_a_gang_keeps_its_room_where_this_decision_frees_one_for_its_other_pod() -> None:
+def test_a_gang_keeps_its_nomination_where_this_decision_frees_gpus_for_its_other_pod() -> None:
     decision = first_decision("room-of-a-gang-beside-what-was-freed")
     assert [each.node for each in decision.nominations if each.workload == "w007"] == ["n2", "n1"]
 
 
-def test_nobody_loses_a_room_to_claims_for_which_a_stale_gang_makes_way() -> None:
+def test_no_nominee_loses_its_gpus_to_workloads_for_which_a_stale_gang_is_evicted() -> None:
     decision = first_decision("rooms-beside-a-stale-gang")
     assert {each.rule for each in decision.evictions} == {"stale-gang"}
     assert {each.workload for each in decision.bindings} == {"w022"}
     assert {each.workload for each in decision.nominations} == {"w018", "w023"}
 
 
-def test_what_was_promised_to_a_moved_pod_of_a_stale_gang_ends_with_it() -> None:
+def test_the_nomination_of_a_migrated_pod_of_a_stale_gang_ends_with_it() -> None:
     decision = first_decision("rooms-beside-a-stale-gang")
     assert "w014-2" not in {each.pod for each in decision.nominations}
 
 
 @NOT_MENDED
-def test_who_comes_within_its_quota_by_an_eviction_has_its_turn_before_who_has_no_claim() -> None:
+def test_a_workload_that_an_eviction_puts_within_quota_precedes_unentitled_ones() -> None:
     decision = first_decision("within-quota-by-an-eviction")
     assert {each.beneficiary for each in decision.evictions} == {"w011", "w004"}
     assert [each.node for each in decision.nominations if each.workload == "w004"] == ["n1"]
 
 
-def test_who_is_spared_counts_in_the_limits_of_who_was_nominated_to_its_place() -> None:
+def test_a_kept_victim_counts_in_the_limits_of_the_nominee_of_its_devices() -> None:
     path = Path(__file__).with_name("regressions") / "limit-beside-who-was-spared.yaml"
     assert not settle_checked(load(path), Pace()).violations
 
 
-def test_a_turn_to_move_others_ends_when_the_quota_covers_the_work_no_more() -> None:
+def test_a_workload_that_is_no_longer_within_quota_migrates_no_others() -> None:
     path = Path(__file__).with_name("regressions") / "turn-of-whom-the-quota-covers-no-more.yaml"
     first, second = settle(load(path), max_decisions=2).steps
     assert "w01" in {each.workload for each in first.bindings}
     assert second.evictions == ()
 
 
-def test_nobody_loses_a_room_because_less_urgent_work_of_its_project_got_some_meanwhile() -> None:
+def test_no_nominee_loses_its_gpus_because_less_urgent_workloads_of_its_project_got_some_meanwhile() -> None:
     path = Path(__file__).with_name("regressions") / "room-taken-for-what-started-behind.yaml"
     run = settle(load(path), max_decisions=40, grace_decisions=5)
     assert [each.beneficiary for step in run.steps for each in step.evictions if each.pod == "w013-0"] == [
@@ -416,12 +418,12 @@ def test_a_quota_is_had_where_nearly_everything_is_packed_anew() -> None:
     assert all(pod.state is PodState.ALLOCATED for workload in after.workloads for pod in workload.pods)
 
 
-def test_who_was_to_start_elsewhere_and_cannot_keeps_its_own_room() -> None:
+def test_a_nominee_that_cannot_start_elsewhere_keeps_its_own_gpus() -> None:
     decision = first_decision("room-of-its-own-after-a-better-start")
     assert [each.node for each in decision.nominations if each.workload == "w009"] == ["n1"] * 3
 
 
-def test_who_gave_its_room_to_others_starts_where_it_was_given_another() -> None:
+def test_a_rescheduled_victim_starts_on_its_new_node() -> None:
     decision = first_decision("room-passed-on-by-a-nominee")
     assert {each.pod: each.node for each in decision.bindings}["w015-1"] == "n3"
 

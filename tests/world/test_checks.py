@@ -205,7 +205,7 @@ def test_limits_and_quotas_of_firm_work_hold() -> None:
     assert "firm" in decided(cluster(replace(A1, preemptible=False), B1), evictions=(evict("a1-0", "b1"),))
 
 
-def test_what_a_quota_covers_goes_only_to_a_promised_place() -> None:
+def test_a_pod_within_quota_is_evicted_only_with_a_nomination() -> None:
     snapshot = cluster(A1, A2, B1)
     assert decided(snapshot, evictions=(evict("a2-0", "b1"),)) == set()
     assert decided(snapshot, evictions=(evict("a1-0", "b1"),)) == set()
@@ -232,7 +232,7 @@ def test_what_a_quota_covers_goes_only_to_a_promised_place() -> None:
     assert moved == set()
 
 
-def test_in_a_project_only_who_comes_first_takes() -> None:
+def test_in_a_project_only_the_first_in_the_queue_takes() -> None:
     late = workload("a3", "a", 2000, age=9)
     assert decided(cluster(A1, late), evictions=(evict("a1-0", "a3", "priority"),)) == {"evictions"}
     urgent = replace(late, priority=90)
@@ -259,7 +259,7 @@ def test_caps_budgets_and_minimum_runtimes_hold() -> None:
 
 
 @pytest.mark.parametrize(("quota_cpu_milli", "checks"), [(None, set()), (4000, {"covered"})])
-def test_who_keeps_the_gpus_of_its_quota_may_lose_cpus_that_it_covers_no_more_than_gpus(
+def test_a_project_that_keeps_the_gpus_of_its_quota_may_lose_cpus_beyond_those_gpus(
     quota_cpu_milli: int | None, checks: set[str]
 ) -> None:
     """Of two jobs either keeps the quota of GPUs; only the older one fits into the quota of CPUs."""
@@ -282,7 +282,7 @@ def test_a_gang_starts_whole_or_is_completed() -> None:
     assert decided(cluster(on(gang, "n", (0,))), bindings=(bind("g-1", 1),)) == set()
 
 
-def test_a_promise_is_a_room_and_its_own() -> None:
+def test_a_nomination_is_a_placement_of_its_own() -> None:
     assert decided(cluster(A1, B1), nominations=(bind("b1-0", 1, 2),)) == {"nomination"}
     assert decided(cluster(A1, B1), nominations=(bind("a1-0", 2, 3),)) == {"nomination"}
     promised = replace(B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),))
@@ -302,7 +302,7 @@ def test_a_promise_is_a_room_and_its_own() -> None:
 
 @pytest.mark.parametrize("is_in_department", [False, True])
 @pytest.mark.parametrize(("quota_milli", "checks"), [(None, {"nomination-lost"}), (1000, set())])
-def test_whoever_is_promised_gpus_of_the_model_takes_the_room_of_who_is_not(
+def test_a_nominee_with_a_quota_for_the_model_takes_the_nomination_of_one_without(
     quota_milli: int | None, checks: set[str], *, is_in_department: bool
 ) -> None:
     bounds = GpuModelBounds("A100", quota_gpu_milli=quota_milli)
@@ -316,7 +316,9 @@ def test_whoever_is_promised_gpus_of_the_model_takes_the_room_of_who_is_not(
 
 
 @pytest.mark.parametrize(("lost_gpus", "checks"), [(0, {"nomination-lost"}), (1, set())])
-def test_a_room_that_a_lost_gpu_left_no_place_for_is_lost_to_nobody(lost_gpus: int, checks: set[str]) -> None:
+def test_a_nomination_without_a_node_after_a_lost_gpu_is_lost_to_no_workload(
+    lost_gpus: int, checks: set[str]
+) -> None:
     promised = replace(B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),))
     snapshot = cluster(A1, promised, workload("a9", "a", 1000, age=9))
     nodes = tuple(replace(node, lost_gpus=lost_gpus) for node in snapshot.nodes)
@@ -324,7 +326,7 @@ def test_a_room_that_a_lost_gpu_left_no_place_for_is_lost_to_nobody(lost_gpus: i
 
 
 @pytest.mark.parametrize(("lost_gpus", "checks"), [(0, {"nomination-lost"}), (1, set())])
-def test_a_room_that_a_lost_gpu_leaves_to_another_pod_of_its_job_is_lost_to_nobody(
+def test_a_nomination_that_a_lost_gpu_leaves_to_another_pod_of_its_job_is_lost_to_no_workload(
     lost_gpus: int, checks: set[str]
 ) -> None:
     grows = replace(workload("b1", "b", 1000, pods=2, age=3), min_member=1)
@@ -337,9 +339,7 @@ def test_a_room_that_a_lost_gpu_leaves_to_another_pod_of_its_job_is_lost_to_nobo
 
 
 @pytest.mark.parametrize(("other_milli", "checks"), [(2000, set()), (1000, {"nomination-lost"})])
-def test_of_several_who_lose_their_rooms_the_largest_can_be_the_last(
-    other_milli: int, checks: set[str]
-) -> None:
+def test_of_several_lost_nominations_the_largest_can_be_the_last(other_milli: int, checks: set[str]) -> None:
     """The side that loses holds one GPU more than its quota until the larger of its two workloads goes."""
     teams = (project("a", 4000), project("b", 1000))
     size = other_milli // 1000
@@ -355,7 +355,9 @@ def test_of_several_who_lose_their_rooms_the_largest_can_be_the_last(
     assert decided(cluster(small, other, taker, projects=teams, gpus=1 + size), bindings=(taken,)) == checks
 
 
-def test_a_room_is_lost_by_what_a_better_claim_takes_of_it_be_it_cpus_and_by_nothing_else() -> None:
+def test_a_nomination_is_lost_only_by_the_resources_that_a_more_entitled_workload_takes_cpus_included() -> (
+    None
+):
     """The taker needs no GPU, and the devices that it leaves go to younger work; beside GPUs alone all would fit."""
     teams = (project("a", 0), project("b", 0), project("c", 4000))
     (pod,) = B1.pods
@@ -376,7 +378,7 @@ def test_a_room_is_lost_by_what_a_better_claim_takes_of_it_be_it_cpus_and_by_not
 
 
 @pytest.mark.parametrize(("left_milli", "checks"), [(3000, set()), (5000, {"nomination-lost"})])
-def test_who_is_within_the_fair_share_of_its_project_takes_the_room_of_a_side_above_its_own(
+def test_a_workload_within_its_fair_share_takes_the_nomination_of_a_side_above_its_own(
     left_milli: int, checks: set[str]
 ) -> None:
     """The taker's department is above its share as well, but not served better than the other is afterwards."""
@@ -396,7 +398,7 @@ def test_who_is_within_the_fair_share_of_its_project_takes_the_room_of_a_side_ab
     assert {violation.check for violation in wrong} - {"shares", "reasons"} == checks
 
 
-def test_a_promise_ends_with_the_gang_whose_running_pods_are_evicted() -> None:
+def test_a_nomination_ends_with_the_gang_whose_running_pods_are_evicted() -> None:
     gang = on(workload("g", "b", 1000, pods=3, age=3, gang=True), "n", (0,), (1,))
     promised = replace(gang.pods[2], nominated_node="n", nominated_devices=(2,))
     gang = replace(gang, pods=(*gang.pods[:2], promised))
@@ -408,7 +410,7 @@ def test_a_promise_ends_with_the_gang_whose_running_pods_are_evicted() -> None:
     assert "nomination-lost" in decided(snapshot, nominations=(bind("c9-0", 2),))
 
 
-def test_a_promise_of_firm_work_ends_with_its_quota() -> None:
+def test_a_nomination_of_a_non_preemptible_workload_ends_with_its_quota() -> None:
     promised = replace(
         B1, preemptible=False, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),)
     )
@@ -420,7 +422,7 @@ def test_a_promise_of_firm_work_ends_with_its_quota() -> None:
 
 
 @pytest.mark.parametrize(("quota_milli", "checks"), [(3000, set()), (1000, {"nomination-lost"})])
-def test_who_is_within_the_quota_of_its_department_takes_the_room_of_a_borrower(
+def test_a_workload_within_the_quota_of_its_department_takes_the_nomination_of_a_borrower(
     quota_milli: int, checks: set[str]
 ) -> None:
     """Both are beyond the quotas of their own projects, and within their fair shares."""
@@ -438,7 +440,9 @@ def test_who_is_within_the_quota_of_its_department_takes_the_room_of_a_borrower(
 
 
 @pytest.mark.parametrize(("minimum", "checks"), [(1, set()), (2, {"nomination-lost"})])
-def test_the_first_pod_of_what_grows_has_a_claim_of_its_own(minimum: int, checks: set[str]) -> None:
+def test_the_first_pod_of_an_elastic_workload_has_an_entitlement_of_its_own(
+    minimum: int, checks: set[str]
+) -> None:
     """One of its pods is within the quota, and has the better claim; the rest of the room is of no use then."""
     promised = replace(
         B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),), project="a", id="b1"
@@ -450,7 +454,7 @@ def test_the_first_pod_of_what_grows_has_a_claim_of_its_own(minimum: int, checks
 
 
 @pytest.mark.parametrize(("waits_seconds", "checks"), [(60, set()), (59, {"nomination-lost"})])
-def test_what_is_lent_is_had_by_whom_it_was_kept_for(waits_seconds: int, checks: set[str]) -> None:
+def test_backfilled_gpus_are_returned_to_their_reservation(waits_seconds: int, checks: set[str]) -> None:
     promised = replace(B1, pods=(replace(B1.pods[0], nominated_node="n", nominated_devices=(2, 3)),))
     teams = (project("a", 0), project("b", 0))
     waits = workload("a9", "a", 2000, age=1)
@@ -464,7 +468,7 @@ def test_what_is_lent_is_had_by_whom_it_was_kept_for(waits_seconds: int, checks:
     assert decided(snapshot, bindings=(bind("a9-0", 2, 3),)) == checks
 
 
-def test_what_is_moved_counts_for_the_minimum_runtime_of_its_workload() -> None:
+def test_migrated_pods_count_for_the_minimum_runtime_of_their_workload() -> None:
     teams = (project("a", 0, reclaim_min_runtime_seconds=60), project("b", 4000))
     elastic = on(workload("a8", "a", 1000, pods=2), "n", (0,), (1,))
     snapshot = cluster(elastic, B1, gpus=2, nodes=(node("n", 2), node("m", 1)), projects=teams, now_us=2)
@@ -489,7 +493,7 @@ def test_the_claim_of_a_gang_with_sub_groups_is_that_of_all_its_pods(pods: int, 
     assert decided(snapshot, bindings=(bind("a9-0", 0, 1),)) == checks
 
 
-def test_what_is_idle_or_lent_is_noticed_at_rest() -> None:
+def test_idle_or_borrowed_gpus_are_noticed_at_rest() -> None:
     assert [wrong.check for wrong in check_rest(cluster(A1, B1))] == ["idle"]
     assert [wrong.check for wrong in check_rest(cluster(A1, A2, B1))] == ["starved"]
     assert check_rest(cluster(A1, A2, B1, budgets=(Budget("pdb", 0, ("a2-0",)),))) == []
@@ -583,7 +587,7 @@ def test_packing_tries_every_way(requests: list[Request], fit: bool) -> None:
     assert fits([Item(request, ANY) for request in requests], list(capacities.by_name.values())) is fit
 
 
-def test_a_failing_world_shrinks_to_what_fails() -> None:
+def test_a_failing_world_shrinks_to_its_failing_part() -> None:
     snapshot = saturated(3, trees=True)
     culprit = snapshot.workloads[1]
 

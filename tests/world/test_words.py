@@ -20,7 +20,7 @@ REGRESSIONS = Path(__file__).parents[1] / "planner" / "regressions"
 
 @pytest.mark.parametrize("trees", [False, True], ids=["flat", "tree"])
 @pytest.mark.parametrize("seed", [*range(150), 721, 1239])
-def test_what_is_said_to_help_helps_and_the_figures_are_true(seed: int, trees: bool) -> None:
+def test_a_remedy_that_is_named_helps_and_the_figures_are_true(seed: int, trees: bool) -> None:
     run = settle(saturated(seed, trees=trees), max_decisions=30)
     evictions = {eviction.message for step in run.steps for eviction in step.evictions}
     assert not set(filter(false_eviction, evictions))
@@ -40,7 +40,7 @@ def test_what_is_said_to_help_helps_and_the_figures_are_true(seed: int, trees: b
 
 @pytest.mark.parametrize("grace_decisions", [0, 1, 5])
 @pytest.mark.parametrize("world", sorted(REGRESSIONS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_who_is_said_to_wait_for_pods_to_go_does(world: Path, grace_decisions: int) -> None:
+def test_a_workload_said_to_wait_for_terminating_pods_does(world: Path, grace_decisions: int) -> None:
     run = settle(load(world), max_decisions=30, grace_decisions=grace_decisions)
     steps = enumerate(zip(run.snapshots, run.steps, strict=True), start=1)
     assert [f"decision {number}: {line}" for number, step in steps for line in false_waits(*step)] == []

@@ -280,7 +280,7 @@ async def test_a_pod_is_bound_with_its_devices_whichever_answer_is_lost(world: W
     assert not world.held()
 
 
-async def test_what_was_written_for_a_pod_that_went_counts_until_the_watch_shows_it(world: World) -> None:
+async def test_the_writes_for_a_deleted_pod_count_until_the_watch_shows_them(world: World) -> None:
     world.api.lost = {2}
     world.api.after_write[2] = lambda: world.executor.confirm(
         {}
@@ -305,7 +305,7 @@ async def test_a_binding_that_is_not_due_any_more_keeps_no_devices(world: World)
     assert not world.held()
 
 
-async def test_what_somebody_else_allocated_is_decided_again(world: World) -> None:
+async def test_a_claim_allocated_by_another_scheduler_is_decided_again(world: World) -> None:
     other = {"devices": {"results": [{"request": "gpu", "driver": "d", "pool": "p", "device": "gpu-7"}]}}
     world.api.change(allocation=other, reservedFor=[{"resource": "pods", "name": "x", "uid": "uid-x"}])
     world.begin(job())
@@ -318,7 +318,7 @@ async def test_what_somebody_else_allocated_is_decided_again(world: World) -> No
     assert not world.held()
 
 
-async def test_a_claim_that_was_made_anew_does_not_get_what_was_decided_for_the_old_one(world: World) -> None:
+async def test_a_claim_that_was_made_anew_does_not_get_the_devices_of_the_old_one(world: World) -> None:
     assert world.api.claim is not None
     world.api.claim["metadata"]["uid"] = "uid-new"
     world.api.version += 1
@@ -382,7 +382,7 @@ async def test_a_new_leader_binds_the_pod_whose_claim_was_reserved(world: World)
         assert other.api.users == ["uid-job"]
 
 
-async def test_taking_devices_back_does_not_take_what_was_given_meanwhile(world: World) -> None:
+async def test_taking_devices_back_does_not_take_those_given_meanwhile(world: World) -> None:
     waiting = job()
     world.begin(waiting)
     await world.settled()
@@ -513,7 +513,7 @@ async def test_a_device_that_the_claim_holds_already_is_waited_for_too(world: Wo
         assert other.api.bound == ["uid-job"]
 
 
-async def test_who_leads_no_more_allocates_nothing_and_binds_nothing(world: World) -> None:
+async def test_a_former_leader_allocates_nothing_and_binds_nothing(world: World) -> None:
     world.leads = False
     world.begin(job(), conditions=("ready",))
     await world.settled()

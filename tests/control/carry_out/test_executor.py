@@ -104,7 +104,7 @@ async def test_a_binding_counts_as_done_from_its_beginning_until_the_watch_shows
     ],
     ids=["cut", "no answer", "fault", "busy"],
 )
-async def test_a_binding_without_an_answer_is_repeated_as_it_was_and_its_gpus_stay_taken(
+async def test_a_binding_without_an_answer_is_repeated_unchanged_and_its_gpus_remain_taken(
     world: World, failure: Watch | Hang | Answer
 ) -> None:
     world.server.on("POST", BIND, failure, failure, Answer(code=201))
@@ -131,7 +131,7 @@ async def test_a_binding_that_happened_although_its_answer_was_lost_is_found_to_
 
 
 @pytest.mark.parametrize(("devices", "text"), [((0, 3), "0,3"), ((), "")])
-async def test_a_binding_replaces_whatever_a_template_says_of_devices_and_says_that_muster_admitted_the_pod(
+async def test_a_binding_replaces_the_device_annotations_of_a_template_and_says_that_muster_admitted_the_pod(
     world: World, devices: tuple[int, ...], text: str
 ) -> None:
     forged = {"muster.dev/gpu-devices": "0,1,2,3,4,5,6,7", "muster.dev/admitted": "uid-of-another"}
@@ -156,7 +156,7 @@ async def test_a_binding_that_is_refused_is_forgotten_and_decided_again(world: W
     assert len(world.server.requests_of("POST", BIND)) == 1
 
 
-async def test_what_the_operator_may_not_do_yet_is_repeated_until_it_may(world: World) -> None:
+async def test_a_request_without_the_right_is_repeated_until_the_right_is_there(world: World) -> None:
     """The role binding in the namespace of a new project reaches the API server's authorizer a moment later."""
     world.server.on("POST", BIND, error_answer(403), error_answer(403), Answer(code=201))
     world.begin()
@@ -176,7 +176,7 @@ async def test_an_eviction_that_is_not_allowed_yet_is_repeated(world: World) -> 
     assert world.cache.evictions == {"uid-job"}
 
 
-async def test_what_stays_forbidden_is_given_up_after_so_many_times_and_decided_again(
+async def test_a_forbidden_request_is_given_up_after_several_tries_and_decided_again(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.server.on("POST", BIND, error_answer(403))
@@ -201,7 +201,7 @@ async def test_a_binding_whose_outcome_the_watch_shows_is_not_repeated(world: Wo
     assert len(world.server.requests_of("POST", BIND)) == 1
 
 
-async def test_who_does_not_lead_asks_for_nothing(world: World) -> None:
+async def test_a_standby_operator_sends_no_request(world: World) -> None:
     world.leads = False
     world.begin()
     world.begin(evict=True)
@@ -210,7 +210,7 @@ async def test_who_does_not_lead_asks_for_nothing(world: World) -> None:
     assert world.server.requests == []
 
 
-async def test_an_eviction_without_an_answer_is_repeated_until_the_pod_is_gone(world: World) -> None:
+async def test_an_eviction_without_an_answer_is_repeated_until_the_pod_is_deleted(world: World) -> None:
     world.server.on("PATCH", POD, Watch(CUT), Answer(pod("job")))
     world.server.on("POST", EVICT, Watch(CUT), error_answer(404, "NotFound"))
     world.begin(evict=True)
@@ -266,7 +266,7 @@ async def test_a_pod_gets_the_time_that_it_asks_for_to_save_its_work_within_boun
     assert request.body["deleteOptions"].get("gracePeriodSeconds") == expected
 
 
-async def test_what_is_under_way_ends_with_the_executor(world: World) -> None:
+async def test_running_requests_end_with_the_executor(world: World) -> None:
     world.server.on("POST", BIND, Hang())
     async with world.executor:
         world.begin()
@@ -349,7 +349,7 @@ async def test_a_mistake_of_ours_in_one_request_holds_up_no_other_and_frees_no_g
     assert "RuntimeError: a mistake" in caplog.text
 
 
-async def test_bindings_without_an_answer_leave_room_for_the_renewal_of_the_lease() -> None:
+async def test_bindings_without_an_answer_let_the_lease_be_renewed() -> None:
     pods, bindings = jobs(2 * REQUESTS_IN_FLIGHT)
     async with (
         serving() as server,
@@ -365,7 +365,7 @@ async def test_bindings_without_an_answer_leave_room_for_the_renewal_of_the_leas
         assert len(server.requests_of("POST")) == REQUESTS_IN_FLIGHT
 
 
-async def test_what_begins_at_the_moment_at_which_all_workers_end_is_not_left_lying() -> None:
+async def test_a_request_at_the_moment_at_which_all_workers_end_is_still_sent() -> None:
     transport = HeldTransport()
     pods, bindings = jobs(REQUESTS_IN_FLIGHT + 1)
     async with executing(transport) as executor:
@@ -384,7 +384,7 @@ async def test_what_begins_at_the_moment_at_which_all_workers_end_is_not_left_ly
         await executor.idle()
 
 
-async def test_what_the_kubelet_gave_a_pod_is_written_on_it_once(world: World) -> None:
+async def test_the_gpus_from_the_kubelet_are_written_on_the_pod_once(world: World) -> None:
     world.server.on("PATCH", POD, error_answer(404, "NotFound"), Answer(pod("job")), Answer(pod("job")))
     entry = Miscounted(BOUND, (5, 7))
     world.executor.correct([entry])

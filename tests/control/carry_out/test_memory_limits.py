@@ -87,7 +87,7 @@ async def world() -> AsyncIterator[World]:
             yield made
 
 
-async def test_it_names_the_gpu_by_what_the_agent_says_and_half_of_it_to_the_byte(world: World) -> None:
+async def test_it_names_the_gpu_as_the_agent_does_and_half_of_it_to_the_byte(world: World) -> None:
     world.agent, world.labels = AGENTS, {"nvidia.com/gpu.memory": "1"}
     written = await world.bound(pod("job", annotations=HALF, spec=MOUNTS), 1)
     assert written[LIMITS] == f"GPU-b {16_255 * MIB}\n"
@@ -95,7 +95,7 @@ async def test_it_names_the_gpu_by_what_the_agent_says_and_half_of_it_to_the_byt
     assert not world.warned
 
 
-async def test_what_a_driver_publishes_goes_before_what_the_agent_says(world: World) -> None:
+async def test_memory_that_a_driver_publishes_precedes_the_agents_report(world: World) -> None:
     world.agent, world.slices = AGENTS, {"node-1": SLICES}
     written = await world.bound(pod("job", annotations=HALF, spec=MOUNTS), 0, 1)
     assert written[LIMITS] == f"GPU-c {20_480 * MIB}\nGPU-d {20_480 * MIB}\n"
@@ -107,7 +107,7 @@ async def test_without_an_agent_the_label_tells_the_memory_of_any_device(world: 
     assert written[LIMITS] == f"* {16_255 * MIB}\n"
 
 
-async def test_where_nobody_knows_the_memory_the_pod_is_not_bound_and_told_why(world: World) -> None:
+async def test_a_pod_is_not_bound_and_is_told_why_if_the_memory_is_unknown(world: World) -> None:
     job = pod("job", annotations=HALF, spec=MOUNTS)
     world.executor.begin([], [Binding("uid-job", "w", "node-1", (1,))], {"uid-job": job})
     await until(lambda: world.unready)

@@ -160,7 +160,7 @@ async def test_a_nomination_is_written_once_and_counts_until_the_watch_shows_it(
     assert not world.cache.nominations
 
 
-async def test_what_a_leader_before_wrote_is_neither_written_again_nor_forgotten_when_it_ends(
+async def test_nominations_of_a_former_leader_are_neither_written_again_nor_forgotten_at_their_end(
     world: World,
 ) -> None:
     world.show(NOMINATED)
@@ -182,7 +182,7 @@ async def test_a_nomination_that_cannot_be_read_is_taken_away(world: World) -> N
     assert world.places() == [(None, None)]
 
 
-async def test_the_pod_that_gets_the_room_says_so_before_anybody_is_evicted(world: World) -> None:
+async def test_the_preemptors_nomination_is_written_before_any_eviction(world: World) -> None:
     world.script[STATUS] = [Watch(CUT)]
     await world.decide(NOMINATION, evict=(EVICTION,))
     assert world.paths() == [STATUS, STATUS, OLD, EVICT]
@@ -234,7 +234,7 @@ async def test_the_place_of_a_pod_that_leaves_is_changed_and_ended_on_the_pod_it
     assert EVICT not in world.paths()
 
 
-async def test_what_is_set_comes_before_what_is_ended(world: World) -> None:
+async def test_new_nominations_are_written_before_ended_ones(world: World) -> None:
     """The place goes from the pod that leaves to its successor: at no time nobody has it."""
     world.show(leaving("n1:0,1", name="old"))
     world.script[STATUS] = [Watch(CUT), error_answer(500, "InternalError")]
@@ -250,7 +250,7 @@ async def test_an_eviction_that_a_budget_forbids_leaves_no_place_behind(world: W
     assert world.refused == 1
 
 
-async def test_nothing_is_written_for_a_pod_that_is_bound_and_the_binding_empties_what_was(
+async def test_nothing_is_written_for_a_bound_pod_and_the_binding_empties_its_nomination(
     world: World,
 ) -> None:
     world.show(NOMINATED)
@@ -291,7 +291,7 @@ async def test_a_nomination_that_is_not_allowed_yet_is_repeated(world: World) ->
     assert world.places() == [("n1", "0,1")] * 3
 
 
-async def test_a_nomination_that_stays_forbidden_is_tried_again_by_the_next_decision_and_counts_meanwhile(
+async def test_a_forbidden_nomination_is_tried_again_by_the_next_decision_and_counts_meanwhile(
     world: World,
 ) -> None:
     world.script[STATUS] = [error_answer(403)] * FORBIDDEN_ATTEMPTS
@@ -303,7 +303,7 @@ async def test_a_nomination_that_stays_forbidden_is_tried_again_by_the_next_deci
     assert len(world.places()) == FORBIDDEN_ATTEMPTS + 1
 
 
-async def test_a_nomination_whose_end_stays_forbidden_is_ended_by_the_next_decision(world: World) -> None:
+async def test_a_nomination_whose_end_is_forbidden_is_ended_by_the_next_decision(world: World) -> None:
     world.show(NOMINATED)
     world.script[STATUS] = [error_answer(403)] * FORBIDDEN_ATTEMPTS
     for _ in range(3):
@@ -345,7 +345,7 @@ async def test_a_pod_that_is_to_come_has_nothing_to_write_on(world: World) -> No
     assert world.paths() == []
 
 
-async def test_who_does_not_lead_nominates_nobody(world: World) -> None:
+async def test_a_standby_operator_nominates_no_pod(world: World) -> None:
     world.leads = False
     world.executor.begin([], [], world.pods, [NOMINATION])
     async with world.executor:
@@ -381,7 +381,7 @@ def waiting(prefix: str, count: int) -> tuple[dict[str, Pod], list[Binding]]:
     ]
 
 
-async def test_nominations_that_nobody_waits_for_give_way_to_bindings() -> None:
+async def test_nominations_without_a_waiting_pod_yield_to_bindings() -> None:
     transport = HeldTransport()
     bindings_before, nominations = waiting("kept", 2 * REQUESTS_IN_FLIGHT)
     bound, bindings = waiting("bound", 2 * REQUESTS_IN_FLIGHT)
@@ -401,7 +401,7 @@ async def test_nominations_that_nobody_waits_for_give_way_to_bindings() -> None:
     assert len(transport.paths) == len(nominations) + len(bindings)
 
 
-async def test_what_is_decided_while_a_nomination_is_written_is_written_after_it() -> None:
+async def test_a_decision_during_the_write_of_a_nomination_is_written_after_it() -> None:
     transport = HeldTransport()
     pods = {"uid-new": WAITS}
     cache = PodCache()
@@ -417,7 +417,7 @@ async def test_what_is_decided_while_a_nomination_is_written_is_written_after_it
     assert [body["status"]["nominatedNodeName"] for body in transport.bodies] == ["n1", "n3"]
 
 
-async def test_an_eviction_that_waited_for_a_nomination_goes_before_what_came_meanwhile() -> None:
+async def test_an_eviction_that_waited_for_a_nomination_precedes_later_ones() -> None:
     transport = HeldTransport()
     bound, bindings = waiting("bound", 2 * REQUESTS_IN_FLIGHT)
     async with executing(transport) as executor:

@@ -264,7 +264,7 @@ MOMENTS: dict[str, Callable[[Site, str, str], object]] = {
         pytest.param("when the other one leaves", marks=pytest.mark.rare),
     ],
 )
-async def test_room_that_is_made_for_a_job_is_its_own_whenever_the_operator_is_killed(
+async def test_gpus_freed_for_a_job_are_its_own_whenever_the_operator_is_killed(
     site: Site, tmp_path: Path, moment: str
 ) -> None:
     log = tmp_path / "operator.log"

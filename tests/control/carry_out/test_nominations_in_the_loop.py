@@ -101,7 +101,7 @@ async def loop() -> AsyncIterator[Loop]:
             yield loop
 
 
-async def test_a_place_goes_from_a_pod_that_is_moved_to_the_next_one_of_its_job(loop: Loop) -> None:
+async def test_the_nomination_of_a_migrated_pod_is_inherited_by_the_next_one_of_its_job(loop: Loop) -> None:
     new, old = Binding("uid-new", "uid-new", "n1", (0, 1)), Binding("uid-old-1", "job-old", "n2", (0, 1))
     eviction = Eviction("uid-old-1", "job-old", "uid-new", "consolidation", "moved")
     await loop.decide(new, old, evictions=(eviction,))

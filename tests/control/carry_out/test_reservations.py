@@ -325,7 +325,7 @@ async def test_two_halves_share_a_reservation_and_see_the_gpu_that_the_kubelet_g
     await leader.goes_on_until(lambda: not leader.cluster.reservations())
 
 
-async def test_what_was_learned_of_the_gpu_counts_before_the_pod_is_bound(leader: Leader) -> None:
+async def test_the_learned_gpu_counts_before_the_pod_is_bound(leader: Leader) -> None:
     leader.add("job", 0, 1)
     leader.cluster.agent_sees = False
     await leader.goes_on_until(lambda: leader.cluster.made == 2)
@@ -335,7 +335,7 @@ async def test_what_was_learned_of_the_gpu_counts_before_the_pod_is_bound(leader
     assert leader.seen_by("job") == f"{uuid(2)},{uuid(3)}"
 
 
-async def test_who_is_being_bound_counts_on_a_gpu_that_nobody_else_got(leader: Leader) -> None:
+async def test_a_pod_that_is_being_bound_counts_on_an_unused_gpu(leader: Leader) -> None:
     """The kubelet gave GPU 0, which the parts were to have, to another pod; what theirs is has not been told yet."""
     cluster = leader.cluster
     leader.add("left", 0, part="0.25")
@@ -358,7 +358,7 @@ async def test_who_is_being_bound_counts_on_a_gpu_that_nobody_else_got(leader: L
     assert cluster.made == 1
 
 
-async def test_a_whole_gpu_that_is_being_bound_counts_on_one_that_nobody_else_got(leader: Leader) -> None:
+async def test_a_whole_gpu_that_is_being_bound_counts_on_an_unused_one(leader: Leader) -> None:
     leader.add("part", 0)
     await leader.goes_on_until(lambda: leader.is_bound("part"))
     leader.cluster.remove("part")  # until its reservation is gone no whole one is bound
@@ -403,7 +403,7 @@ async def test_parts_that_are_too_much_together_do_not_share_though_their_gpu_ch
 
 
 @pytest.mark.parametrize("lost", [{1}, {2}, {1, 2}, {3}, {1, 2, 3, 4, 5}], ids=str)
-async def test_whichever_answer_is_lost_nothing_is_made_twice_and_nothing_stays(
+async def test_nothing_is_made_twice_or_left_behind_if_any_answer_is_lost(
     leader: Leader, lost: set[int]
 ) -> None:
     leader.cluster.lost = frozenset(lost)
@@ -443,7 +443,7 @@ async def test_an_operator_that_is_killed_at_any_write_leaves_nothing_and_binds_
         await leader.goes_on_until(lambda: not cluster.reservations())
 
 
-async def test_a_whole_gpu_waits_until_a_reservation_that_nobody_uses_is_gone(leader: Leader) -> None:
+async def test_a_whole_gpu_waits_until_an_unused_reservation_is_deleted(leader: Leader) -> None:
     leader.add("part", 0)
     await leader.goes_on_until(lambda: leader.is_bound("part"))
     ((name, reservation),) = leader.cluster.reservations().items()
@@ -460,7 +460,7 @@ async def test_a_whole_gpu_waits_until_a_reservation_that_nobody_uses_is_gone(le
 
 
 @pytest.mark.parametrize("how", ["gone", "ending", "failed"])
-async def test_who_lost_the_reservation_is_evicted_and_nobody_gets_a_gpu_there_before(
+async def test_a_pod_that_lost_its_reservation_is_evicted_before_its_gpu_is_given_away(
     leader: Leader, how: str
 ) -> None:
     leader.add("job", 0)
@@ -488,7 +488,7 @@ async def test_who_lost_the_reservation_is_evicted_and_nobody_gets_a_gpu_there_b
     await leader.goes_on_until(lambda: leader.is_bound("whole", "part"))
 
 
-async def test_a_kubelet_without_a_gpu_puts_the_pod_off_and_nothing_stays(leader: Leader) -> None:
+async def test_a_kubelet_without_a_gpu_delays_the_pod_and_leaves_nothing_behind(leader: Leader) -> None:
     leader.cluster.order = []
     leader.add("job", 0)
     await leader.goes_on_until(lambda: "job" in leader.unready)
@@ -533,7 +533,7 @@ async def test_nothing_is_reserved_where_gpus_come_by_claims(leader: Leader) -> 
     assert not leader.cluster.made
 
 
-async def test_what_a_template_says_of_reservations_does_not_stay(leader: Leader) -> None:
+async def test_reservation_annotations_of_a_template_are_removed(leader: Leader) -> None:
     leader.has_agent = False
     leader.add("job", 0)
     forged = {names.GPU_UUIDS_ANNOTATION: "all", names.GPU_RESERVATIONS_ANNOTATION: "uid-of-another"}

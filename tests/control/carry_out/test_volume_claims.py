@@ -268,7 +268,7 @@ async def test_a_claim_on_which_nothing_may_be_written_says_so(hasty: World) -> 
     assert "may not patch" in said
 
 
-async def test_who_does_not_lead_writes_nothing_and_who_is_gone_is_not_waited_for(world: World) -> None:
+async def test_a_standby_operator_writes_nothing_and_a_deleted_pod_is_not_waited_for(world: World) -> None:
     world.leads = False
     world.show(DISK, waiting())
     world.begin()

@@ -177,7 +177,7 @@ async def test_a_kind_that_is_first_seen_later_is_looked_up_once_and_its_pods_wa
         ),
     ],
 )
-async def test_what_cannot_be_read_is_said_once_and_its_pods_are_scheduled_without(
+async def test_an_unreadable_owner_is_reported_once_and_its_pods_are_scheduled_without_it(
     answers: dict[str, Answer], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with cluster(pods=PODS, jobs=JOBS) as server:
@@ -196,7 +196,7 @@ async def test_what_cannot_be_read_is_said_once_and_its_pods_are_scheduled_witho
     "api_version",
     ["../api%2Fv1%2Fpods", "x/v1?watch=true", "x/v1#", "x/v1\nERROR of muster", "..", "/v1", "x/", "X/v1"],
 )
-async def test_whoever_writes_a_reference_sends_the_operator_nowhere_else(
+async def test_the_author_of_a_reference_sends_the_operator_nowhere_else(
     api_version: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with cluster() as server, Transport(access_to(server)) as transport, asyncio.TaskGroup() as group:
@@ -233,7 +233,7 @@ async def test_a_definition_that_is_installed_later_is_found_with_the_next_pod(
     assert len(caplog.records) == 1
 
 
-async def test_whoever_waits_for_an_owner_is_woken_when_it_comes() -> None:
+async def test_a_pod_that_waits_for_an_owner_is_woken_when_it_comes() -> None:
     woken: list[bool] = []
     async with cluster() as server, Transport(access_to(server)) as transport:
         jobs = Reflector(transport, JOBS_RESOURCE, Object)
@@ -250,7 +250,7 @@ async def test_whoever_waits_for_an_owner_is_woken_when_it_comes() -> None:
         assert woken == [True]
 
 
-async def test_whoever_refers_to_many_kinds_has_few_of_them_looked_up() -> None:
+async def test_a_pod_that_refers_to_many_kinds_has_few_of_them_looked_up() -> None:
     changes: list[Change[Any]] = []
     async with cluster() as server, Transport(access_to(server)) as transport:
         watches = OwnerWatches(transport, {}, tell=changes.append, wake=lambda: None)

@@ -148,7 +148,7 @@ def running(name: str, devices: tuple[int, ...], on: str = "n-0") -> Workload:
     return replace(base, pods=(first, base.pods[1]))
 
 
-def test_what_a_running_culprit_holds_is_given_to_nobody() -> None:
+def test_the_gpus_of_a_running_culprit_are_given_to_no_pod() -> None:
     culprit = running("bad", tuple(range(4, 64)))
     decided = Quarantine(Defective(any_of("bad")), ManualClock()).decide(
         snapshot_of([culprit, *jobs(10)], nodes=1)
@@ -171,7 +171,7 @@ def test_a_running_culprit_that_raises_in_any_form_holds_its_gpus_as_if_it_were_
         assert [each.id for each in decided.quarantined] == ["bad"]
 
 
-def test_what_holds_is_without_conditions() -> None:
+def test_an_undecidable_running_pod_has_no_conditions() -> None:
     held = holding(running("bad", (1, 2)))
     assert ([each.devices for each in held.pods], held.preemptible, held.min_member) == ([(1, 2)], False, 1)
 
@@ -226,7 +226,7 @@ def test_of_former_culprits_only_those_that_raise_again_are_left_out_again() -> 
     assert len(bound(decided.plan)) == 29
 
 
-def test_with_more_culprits_than_plans_what_is_known_to_be_well_goes_on_and_the_rest_is_found_later() -> None:
+def test_with_more_culprits_than_plans_the_well_objects_continue_and_the_rest_is_found_later() -> None:
     bad = {f"a-job-{each:03}" for each in range(0, 60, 2)}
     planner = Defective(any_of(*bad))
     quarantine = Quarantine(planner, ManualClock(), max_plans=20)

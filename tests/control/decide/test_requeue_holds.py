@@ -135,7 +135,7 @@ def test_a_successor_that_comes_before_the_end_is_one() -> None:
 
 
 @pytest.mark.parametrize("known", ["annotation", "condition", "under way"])
-def test_whatever_shows_that_a_pod_was_evicted_is_enough(known: str) -> None:
+def test_any_sign_that_a_pod_was_evicted_is_enough(known: str) -> None:
     stream = Stream()
     each = running("train-1")
     stream.show(each)
@@ -189,7 +189,7 @@ def test_each_pod_of_a_gang_is_expected_once_and_by_its_index_where_it_has_one()
     assert stream.waited_for() == ["train-2"]
 
 
-def test_nobody_is_waited_for_when_the_job_is_gone_or_the_time_is_up() -> None:
+def test_no_successor_is_awaited_when_the_job_is_deleted_or_the_time_is_up() -> None:
     stream = Stream()
     leave(stream, running("train-1"))
     going = msgspec.structs.replace(JOBS["train"], metadata=deleted(running("x")).metadata)
@@ -221,7 +221,7 @@ def test_a_pod_without_an_owner_does_not_return() -> None:
     assert stream.waited_for() == []
 
 
-def test_a_new_leader_finds_what_the_caches_still_show() -> None:
+def test_a_new_leader_finds_the_nominations_that_the_caches_still_show() -> None:
     first, second = (deleted(annotated(running(f"train-{each}"))) for each in (1, 2))
     started = msgspec.structs.replace(first.status, start_time="2026-11-21T10:00:09Z")
     first = msgspec.structs.replace(first, status=started)
@@ -265,7 +265,7 @@ def test_the_place_of_a_moved_pod_is_its_stand_ins_and_then_its_successors() -> 
     assert stream.requeue_holds.inherited == {}, "from now on it is on the pod itself"
 
 
-def test_a_place_goes_to_the_pod_of_the_same_name_of_a_stateful_set() -> None:
+def test_the_placement_is_inherited_by_the_pod_of_the_same_name_of_a_stateful_set() -> None:
     stream = Stream()
     owner = OwnerReference("apps/v1", "StatefulSet", "train", "train", controller=True)
 
@@ -301,13 +301,13 @@ def test_a_decision_changes_and_ends_the_place_of_a_pod_that_is_to_come() -> Non
     assert stream.requeue_holds.inherited == {}
 
 
-def test_a_successor_inherits_nothing_from_a_pod_that_goes_on() -> None:
+def test_a_successor_inherits_nothing_from_a_pod_that_keeps_running() -> None:
     stream = Stream()
     stream.show(running("train-1"), moved("train-1"), pod("train-2", owner="train", gpus=2))
     assert stream.requeue_holds.inherited == {}, "the planner knows both, and whose the place is"
 
 
-def test_a_decision_does_not_end_what_was_inherited_while_it_was_made() -> None:
+def test_a_decision_does_not_end_a_nomination_inherited_while_it_was_made() -> None:
     stream = Stream()
     stream.show(running("train-1"), moved("train-1"), ended(moved("train-1")))
     known = stream.requeue_holds.inherited
@@ -426,7 +426,7 @@ class Story:
 
 @given(histories())
 @settings(max_examples=150, deadline=None)
-def test_the_evicted_job_comes_before_a_younger_one_in_whatever_order_things_are_learnt(
+def test_the_evicted_job_comes_before_a_younger_one_in_any_order_of_events(
     steps: list[str],
 ) -> None:
     story = Story()

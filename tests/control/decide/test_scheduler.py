@@ -129,7 +129,7 @@ async def test_a_decision_knows_the_time_and_looks_at_the_wall_clock_once(server
     assert next(looks) == 2
 
 
-async def test_what_happens_in_the_status_of_a_running_pod_wakes_nobody(server: FakeApiServer) -> None:
+async def test_a_status_change_of_a_running_pod_wakes_no_decision(server: FakeApiServer) -> None:
     started = {**pod("job", version="11", node="node-1"), "status": {"phase": "Running"}}
     ended = {**pod("job", version="12", node="node-1"), "status": {"phase": "Succeeded"}}
     async with serving() as other:
@@ -154,7 +154,7 @@ async def test_what_happens_in_the_status_of_a_running_pod_wakes_nobody(server: 
 
 
 @pytest.mark.parametrize(("is_ours", "changes"), [(True, 1), (False, 2)], ids=["echo", "of another"])
-async def test_a_nomination_wakes_nobody_if_it_is_our_own(is_ours: bool, changes: int) -> None:
+async def test_a_nomination_wakes_no_decision_if_it_is_our_own(is_ours: bool, changes: int) -> None:
     nominated = pod("job", version="11", annotations={"muster.dev/nominated-devices": "0"})
     nominated["status"]["nominatedNodeName"] = "node-1"
     labelled = {**nominated, "metadata": {**nominated["metadata"], "resourceVersion": "12"}}
@@ -173,7 +173,7 @@ async def test_a_nomination_wakes_nobody_if_it_is_our_own(is_ours: bool, changes
     assert len(news) == changes
 
 
-async def test_a_node_where_nothing_gets_ready_does_not_keep_what_could_run_elsewhere() -> None:
+async def test_a_node_where_nothing_gets_ready_does_not_keep_pods_that_could_run_elsewhere() -> None:
     """Of the first node, on which all is decided, nobody says how much memory its GPUs have."""
     faulty = "node-1"
     mounts = {"volumes": [{"name": "library", "hostPath": {"path": "/var/lib/muster/gpu-memory"}}]}

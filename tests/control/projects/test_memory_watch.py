@@ -98,7 +98,7 @@ async def test_it_is_warned_at_once_and_evicted_after_the_grace_with_the_figures
         ([user(9_000), user(9_500, "other")], False),
     ],
 )
-def test_what_each_process_needs_is_no_excess_and_containers_count_together(
+def test_the_need_of_each_process_is_no_excess_and_containers_count_together(
     users: list[dict[str, Any]], is_warned: bool
 ) -> None:
     world = World(tenant(), tenant("other"))
@@ -106,7 +106,7 @@ def test_what_each_process_needs_is_no_excess_and_containers_count_together(
     assert bool(world.warned) is is_warned
 
 
-def test_one_at_the_bound_is_warned_once_and_its_grace_goes_on() -> None:
+def test_one_at_the_bound_is_warned_once_and_its_grace_continues() -> None:
     world = World(tenant())
     for second in range(12):
         used_mib = BOUND_MIB + (MARGIN_MIB + 1 if second % 2 == 0 else 1)
@@ -136,7 +136,7 @@ def test_an_excess_that_ends_is_forgotten() -> None:
     ],
     ids=["bound by others", "without a limit", "unreadable", "elsewhere", "leaving"],
 )
-def test_nobody_else_is_touched(job: Pod) -> None:
+def test_no_other_pod_is_touched(job: Pod) -> None:
     world = World(job)
     for _ in range(3):
         world.note_usage(gpu_node(user(32_000), user(1_000, "nobody")), after_seconds=60)
@@ -153,7 +153,7 @@ def test_nobody_else_is_touched(job: Pod) -> None:
         {"observedAt": "2026-11-21T09:40:00Z"},
     ],
 )
-def test_what_cannot_be_believed_says_nothing_and_stops_nobody_else(spec: dict[str, Any]) -> None:
+def test_an_unbelievable_report_says_nothing_and_stops_no_other_pod(spec: dict[str, Any]) -> None:
     world = World(tenant(), tenant("other", node="n2"))
     bad, good = gpu_node(user(32_000), **spec), gpu_node(user(32_000, "other"), name="n2")
     world.note_usage(bad | good)
@@ -162,7 +162,7 @@ def test_what_cannot_be_believed_says_nothing_and_stops_nobody_else(spec: dict[s
     assert [name for name, _, _ in world.evicted] == ["other"]
 
 
-def test_a_gpu_of_which_it_has_no_part_is_told_and_evicts_nobody() -> None:
+def test_a_gpu_without_a_fraction_of_the_pod_is_reported_and_evicts_no_pod() -> None:
     world = World(tenant(limits=f"GPU-7 {PART_MIB << 20}\n"))
     for _ in range(3):
         world.note_usage(gpu_node(user(4_000)), after_seconds=60)
@@ -187,7 +187,7 @@ def test_where_cgroups_tell_of_containers_alone_the_pod_is_known_by_its_containe
     assert [name for name, _ in world.warned] == ["job"]
 
 
-def test_who_does_not_lead_does_nothing_and_few_are_evicted_at_once() -> None:
+def test_a_standby_operator_does_nothing_and_few_are_evicted_at_once() -> None:
     names = [f"job-{number}" for number in range(2 * MAX_EVICTIONS)]
     world = World(*(tenant(name) for name in names))
     everybody = gpu_node(*(user(20_000, name) for name in names))

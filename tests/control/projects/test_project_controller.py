@@ -75,12 +75,12 @@ def requests(server: FakeApiServer) -> list[tuple[str, str]]:
     return [(request.method, request.path) for request in server.requests]
 
 
-async def test_whoever_does_not_lead_writes_nothing(server: FakeApiServer, transport: Transport) -> None:
+async def test_a_standby_operator_writes_nothing(server: FakeApiServer, transport: Transport) -> None:
     await controller(transport, leads=False)._reconcile(a_project())
     assert requests(server) == []
 
 
-async def test_a_new_project_gets_its_namespace_and_what_protects_it_before_its_members(
+async def test_a_new_project_gets_its_namespace_and_its_protection_before_its_members(
     server: FakeApiServer, transport: Transport
 ) -> None:
     await controller(transport)._reconcile(a_project(objects={"jobs": 5}, storage="10Ti"))
@@ -134,7 +134,7 @@ async def test_limits_of_a_project_replace_the_default(
     assert quota.body["spec"]["hard"] == hard
 
 
-async def test_what_is_written_is_not_written_again(server: FakeApiServer, transport: Transport) -> None:
+async def test_written_objects_are_not_written_again(server: FakeApiServer, transport: Transport) -> None:
     projects = controller(transport, its_namespace())
     await projects._reconcile(a_project())
     count = len(server.requests)
@@ -142,9 +142,7 @@ async def test_what_is_written_is_not_written_again(server: FakeApiServer, trans
     assert len(server.requests) == count == len(STEPS)
 
 
-async def test_a_label_that_somebody_took_away_is_restored(
-    server: FakeApiServer, transport: Transport
-) -> None:
+async def test_a_removed_label_is_restored(server: FakeApiServer, transport: Transport) -> None:
     space = its_namespace()
     del space.metadata.labels["muster.dev/project"]
     await controller(transport, space)._reconcile(a_project())
@@ -189,7 +187,7 @@ async def test_a_project_that_can_have_no_namespace_says_why_and_nothing_is_boun
     assert why in ready["message"]
 
 
-async def test_what_the_api_server_does_not_allow_yet_is_tried_again_soon(
+async def test_a_write_that_the_api_server_does_not_allow_yet_is_tried_again_soon(
     server: FakeApiServer, transport: Transport
 ) -> None:
     refused = f"{BINDINGS}/muster-members"

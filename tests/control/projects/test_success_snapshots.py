@@ -95,7 +95,7 @@ async def test_nothing_is_kept_of_any_other(
         assert [request.method for request in server.requests if request.method != "GET"] == []
 
 
-async def test_a_new_leader_finishes_what_the_one_before_began() -> None:
+async def test_a_new_leader_finishes_the_work_of_the_one_before() -> None:
     taken = Answer(status(409, "AlreadyExists"), 409)
     async with serving() as server, Transport(access_to(server)) as transport:
         scripted(server, COMPLETE, taken, Answer({}, 201))

@@ -70,7 +70,9 @@ def found(limit: str | None, one: Pod, home: Namespace | None = None) -> list[tu
         (None, pod(), []),
     ],
 )
-def test_who_is_limited_and_until_when(limit: str | None, one: Pod, expected: list[tuple[int, int]]) -> None:
+def test_limited_jobs_and_the_end_of_their_time(
+    limit: str | None, one: Pod, expected: list[tuple[int, int]]
+) -> None:
     assert found(limit, one) == expected
 
 
@@ -112,7 +114,7 @@ async def test_it_is_warned_first_and_stopped_at_the_limit(
     ("replicas", "pods", "expected"),
     [(0, [], "TimedOut"), (1, [], "Pending"), (1, [pod()], "Running")],
 )
-def test_what_was_stopped_is_shown_as_timed_out_until_it_is_resumed(
+def test_a_stopped_job_is_shown_as_timed_out_until_it_is_resumed(
     replicas: int, pods: list[Pod], expected: str
 ) -> None:
     workload = decoded(

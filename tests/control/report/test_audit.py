@@ -72,7 +72,7 @@ def a_pod(uid: str = "b-1-0") -> Pod:
     return msgspec.convert({"metadata": metadata, "spec": {"nodeName": "dgx1-1"}}, Pod)
 
 
-async def test_an_eviction_leaves_a_record_of_who_lost_what_to_whom_by_which_rule(
+async def test_an_eviction_leaves_a_record_of_victim_gpus_preemptor_and_rule(
     server: MemoryApiServer, transport: Transport
 ) -> None:
     written = an_audit(transport)
@@ -146,7 +146,7 @@ async def test_records_are_added_to_those_of_an_earlier_operator(
     assert [each.pod_uid for each in await evictions_in(transport, NAMESPACE)] == ["b-1-0", "b-1-1"]
 
 
-async def test_what_fails_for_a_while_is_written_later_and_once(
+async def test_a_write_that_fails_for_a_while_is_written_later_and_once(
     server: MemoryApiServer, transport: Transport
 ) -> None:
     server.refuse("POST", RECORDS, 500, "InternalError")
@@ -160,7 +160,7 @@ async def test_what_fails_for_a_while_is_written_later_and_once(
     assert len(server.all("events")) == 1
 
 
-async def test_what_is_forbidden_is_given_up_and_logged(
+async def test_a_forbidden_write_is_given_up_and_logged(
     server: MemoryApiServer, transport: Transport, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.refuse("POST", RECORDS, 403, "Forbidden")
@@ -193,7 +193,7 @@ async def test_the_audit_writes_in_the_background_and_repeats_with_a_growing_pau
     assert clock.slept[:3] == [1.0, 2.0, 4.0]
 
 
-async def test_an_operator_that_is_told_to_stop_still_writes_what_it_noted(
+async def test_an_operator_that_is_told_to_stop_still_writes_its_notes(
     server: MemoryApiServer, transport: Transport
 ) -> None:
     written = an_audit(transport)
@@ -243,7 +243,7 @@ async def test_the_newest_of_all_namespaces_are_read_and_no_more(
     assert own == sorted(own, key=lambda one: one.at)
 
 
-async def test_an_eviction_of_a_workload_that_nobody_knows_is_noted_all_the_same(
+async def test_an_eviction_of_an_unknown_workload_is_noted_all_the_same(
     server: MemoryApiServer, transport: Transport
 ) -> None:
     written = Audit(transport)
@@ -253,7 +253,7 @@ async def test_an_eviction_of_a_workload_that_nobody_knows_is_noted_all_the_same
     assert (record.workload, record.beneficiary, record.node) == ("name-b-1-0", "", "dgx1-1")
 
 
-async def test_an_operator_that_starts_records_what_the_one_before_it_could_not(
+async def test_an_operator_that_starts_records_the_evictions_that_the_one_before_could_not(
     server: MemoryApiServer, transport: Transport
 ) -> None:
     because = {"muster.dev/eviction-reason": MESSAGE}
@@ -294,7 +294,7 @@ async def test_an_operator_that_starts_records_what_the_one_before_it_could_not(
     )
 
 
-def test_nobody_but_the_operator_may_write_records_and_whoever_sees_a_project_may_read_them() -> None:
+def test_only_the_operator_may_write_records_and_all_viewers_of_a_project_may_read_them() -> None:
     roles = {
         each["metadata"]["name"]: each["rules"]
         for each in documents(render("any"))

@@ -71,7 +71,7 @@ async def test_a_pod_is_told_once_why_it_waits(world: World) -> None:
     assert world.said() == ["ClusterFull: no GPU is free", "AtFairShare: asks for 2"]
 
 
-async def test_what_a_pod_says_already_is_not_written_again(world: World) -> None:
+async def test_a_condition_that_a_pod_has_already_is_not_written_again(world: World) -> None:
     world.pods["uid-job"] = waiting("ClusterFull: no GPU is free")
     async with running(world.writer.run()):
         world.want("ClusterFull", "no GPU is free")

@@ -52,7 +52,7 @@ async def test_a_decision_that_fails_is_shown_but_no_reason_for_a_restart() -> N
     assert (await pages(health))["readyz"] == (200, "leading")
 
 
-async def test_what_is_skipped_is_named_and_makes_nobody_unready() -> None:
+async def test_skipped_objects_are_named_and_make_no_replica_unready() -> None:
     health = Health(ManualClock())
     health.leading()
     health.note_skipped(["Pod a/b: it is odd"])

@@ -83,7 +83,7 @@ def test_memory_of_a_gpu_that_is_waited_for_counts_as_quotas_count_it() -> None:
     assert values(leader(read).page().text)['muster_project_pending_gpus{project="team-a"}'] == 1
 
 
-def test_projects_have_what_the_decision_says_in_gpus() -> None:
+def test_projects_have_the_figures_of_the_decision_in_gpus() -> None:
     jobs = (
         workload("a1", "team-a", 2000, age=(NOW - 100) * SECOND_US),
         workload("a2", "team-a", 500, age=(NOW - 50) * SECOND_US),
@@ -141,7 +141,7 @@ def test_evictions_and_failures_have_every_word_from_the_beginning_and_no_other(
     assert {reason for reason, count in reasons.items() if count} == {"budget"}
 
 
-def test_who_stands_by_says_nothing_of_projects_or_of_the_cluster() -> None:
+def test_a_standby_replica_has_no_figures_of_projects_or_of_the_cluster() -> None:
     metrics = leader(reading((project("team-a", 3000),)))
     assert values(metrics.page().text)["muster_operator_leader"] == 1
     metrics.on_standby()
@@ -182,7 +182,7 @@ def test_however_many_projects_there_are_so_many_are_named_and_no_gpu_is_left_ou
     assert 'muster_project_quota_gpus{project="p00000"}' in values(again.page().text), "the oldest stay"
 
 
-def test_a_project_that_is_gone_takes_its_series_with_it() -> None:
+def test_a_deleted_project_takes_its_series_with_it() -> None:
     job = workload("a1", "team-a", 1000, age=(NOW - 100) * SECOND_US)
     metrics = leader(reading((project("team-a", 8000),), (job,)))
     metrics.bound("a1-0")

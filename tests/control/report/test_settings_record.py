@@ -70,7 +70,7 @@ async def test_it_looks_again_and_again_and_sooner_after_a_failure() -> None:
     assert ["apply-patch" in each for each in kinds[:2]] == [True, False]
 
 
-async def test_who_does_not_lead_writes_nothing() -> None:
+async def test_a_standby_operator_writes_nothing() -> None:
     async with serving() as server, Transport(access_to(server)) as transport:
         server.on("GET", PATH, error_answer(404))
         await SettingsRecord(transport, CONFIG, is_leader=lambda: False).write()

@@ -261,7 +261,9 @@ def no_work(snapshot: Snapshot) -> Plan:
     return plan(replace(snapshot, settings=replace(snapshot.settings, max_work=0)))
 
 
-async def test_whom_the_bound_on_work_left_over_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_workloads_left_over_by_the_bound_on_work_are_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """16 claims within a quota on GPUs that are all lent: 8 of them have a turn."""
     caplog.set_level("INFO", "orchestrator.control.report.skipped")
     theirs = [
@@ -289,7 +291,7 @@ async def test_whom_the_bound_on_work_left_over_is_in_the_log(caplog: pytest.Log
     assert line.endswith(" more")
 
 
-async def test_who_is_left_over_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+async def test_left_over_workloads_are_logged_when_they_change(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "orchestrator.control.report.skipped")
     async with serving() as server, Transport(access_to(server)) as transport:
         record = SkippedRecord(transport, is_leader=lambda: True)
@@ -303,7 +305,7 @@ async def test_who_is_left_over_is_logged_when_it_changes(caplog: pytest.LogCapt
     ]
 
 
-async def test_the_record_is_written_when_something_comes_or_goes_and_read_back() -> None:
+async def test_the_record_is_written_when_an_object_is_added_or_removed_and_read_back() -> None:
     one = SkippedObject("Pod", "ns", "a", "u", "it is odd")
     said = Said()
     async with serving() as server, Transport(access_to(server)) as transport:
@@ -337,7 +339,7 @@ async def test_the_record_is_written_when_something_comes_or_goes_and_read_back(
             await until(lambda: "odd" not in said.record[KEY])
 
 
-async def test_who_does_not_lead_writes_no_record() -> None:
+async def test_a_standby_operator_writes_no_record() -> None:
     async with serving() as server, Transport(access_to(server)) as transport:
         await SkippedRecord(transport, is_leader=lambda: False).write()
         assert server.requests_of("PATCH") == []

@@ -30,7 +30,7 @@ def evicted(decision: Plan) -> list[str]:
     return sorted(each.pod for each in decision.evictions)
 
 
-def test_who_is_protected_is_spared_and_another_goes() -> None:
+def test_a_protected_pod_keeps_running_and_another_is_evicted() -> None:
     borrowed = lent("w0", "w1", "w2", "w3")
     new = workload("new", "a", 1000)
     assert evicted(decide([], *borrowed, new)) == ["w3-0"]
@@ -43,7 +43,7 @@ def test_a_budget_for_one_of_two_lets_only_one_go() -> None:
     assert evicted(decide([Budget("keep", 1, ("w2-0", "w3-0"))], *borrowed, new)) == ["w1-0", "w3-0"]
 
 
-def test_when_budgets_protect_all_nobody_goes_and_the_reason_names_them() -> None:
+def test_when_budgets_protect_all_no_pod_is_evicted_and_the_reason_names_them() -> None:
     borrowed = lent("w0", "w1", "w2", "w3")
     pods = tuple(each.pods[0].id for each in borrowed)
     decision = decide([Budget("the budget team-b/keep", 0, pods)], *borrowed, workload("new", "a", 1000))
@@ -79,7 +79,7 @@ def test_moving_work_together_keeps_budgets_too() -> None:
 
 @pytest.mark.parametrize("rule", ["stale-gang", "unhealthy"])
 @pytest.mark.parametrize("protection", ["none", "budget", "cap"])
-def test_what_is_evicted_for_nobody_keeps_budgets_and_the_cap_too(rule: str, protection: str) -> None:
+def test_evictions_without_a_preemptor_keep_budgets_and_the_cap_too(rule: str, protection: str) -> None:
     job = running(workload("job", "a", 1000, minimum=2 if rule == "stale-gang" else 1), "node-1")
     job = replace(job, stale_since_us=1 if rule == "stale-gang" else 0)
     nodes = [node("node-1", unhealthy_gpus=(0,) if rule == "unhealthy" else ())]
@@ -107,7 +107,9 @@ def test_what_is_evicted_for_nobody_keeps_budgets_and_the_cap_too(rule: str, pro
         ([Budget("a", 9, ("x",)), Budget("b", 0, ("y",))], [], ["x"], True),
     ],
 )
-def test_what_budgets_allow(budgets: list[Budget], gone: list[str], pods: list[str], allowed: bool) -> None:
+def test_the_evictions_that_budgets_allow(
+    budgets: list[Budget], gone: list[str], pods: list[str], allowed: bool
+) -> None:
     some = workload("w", "a", 1000).pods[0]
     wanted = [replace(some, id=each) for each in pods]
     assert Budgets(budgets).allow(wanted, gone) is allowed

@@ -79,19 +79,19 @@ HUNGRY = workload("others", "b", 1000, pods=99)
         workload("w", "a", 1000, pods=5, gang=True, constraints=SMALL),
     ],
 )
-def test_what_could_not_start_on_empty_nodes_counts_for_nothing(impossible: Workload) -> None:
+def test_a_chunk_that_could_not_start_on_empty_nodes_counts_for_nothing(impossible: Workload) -> None:
     assert shares([impossible, HUNGRY]) == {"a": 0, "b": 20}
     assert shares([impossible, HUNGRY, workload("small", "a", 1000, pods=2)]) == {"a": 2, "b": 18}
 
 
-def test_one_pod_that_fits_nowhere_takes_its_gang_along_and_not_what_is_beside_it() -> None:
+def test_one_pod_that_fits_nowhere_takes_its_gang_along_and_no_pod_beside_it() -> None:
     gang = workload("w", "a", 2000, pods=4, gang=True)
     pods = (replace(gang.pods[0], constraints=NOWHERE), *gang.pods[1:])
     assert shares([replace(gang, pods=pods), HUNGRY]) == {"a": 0, "b": 20}
     assert shares([replace(gang, pods=pods, min_member=1), HUNGRY]) == {"a": 6, "b": 14}
 
 
-def test_a_project_that_is_bound_to_a_node_type_counts_at_most_what_that_has() -> None:
+def test_a_project_that_is_bound_to_a_node_type_counts_at_most_its_capacity() -> None:
     bound = project("a", 0, over_quota_weight=9, train_node_types=("small",))
     assert shares(
         [workload("w", "a", 1000, pods=99), HUNGRY], bound, project("b", 0, over_quota_weight=1)
@@ -108,7 +108,7 @@ def test_a_project_that_is_bound_to_a_node_type_counts_at_most_what_that_has() -
         ([(SMALL, 99), (NOWHERE, 9)], 4),
     ],
 )
-def test_each_pool_bounds_what_may_run_only_there(
+def test_each_pool_bounds_the_pods_that_may_run_only_there(
     pools: list[tuple[Constraints, int]], expected: int
 ) -> None:
     waiting = [
@@ -119,7 +119,7 @@ def test_each_pool_bounds_what_may_run_only_there(
     assert shares(waiting, heavy, light)["a"] == expected
 
 
-def test_what_runs_counts_in_its_pool_and_always_counts() -> None:
+def test_running_pods_count_in_their_pool_and_always_count() -> None:
     heavy, light = project("a", 0, over_quota_weight=99), project("b", 0, over_quota_weight=0)
     waiting = workload("w", "a", 1000, pods=99, constraints=SMALL)
     in_pool = running_on(workload("r", "a", 1000, pods=3, constraints=SMALL), "small-1")
@@ -187,7 +187,7 @@ def test_sets_that_are_nested_or_disjoint_are_bounded_exactly(
 
 
 @given(NODE_GPUS, st.dictionaries(st.integers(0, 63), AMOUNTS, max_size=5))
-def test_a_bound_is_never_below_what_the_nodes_could_serve(
+def test_a_bound_is_never_below_the_capacity_of_the_nodes(
     nodes: list[int], groups: dict[int, Amounts]
 ) -> None:
     found = bounded(groups, nodes)

@@ -75,7 +75,7 @@ class Claim:
         Claim(quota_a=0, quota_b=2, requested=2, evicted=False),
     ],
 )
-def test_a_quota_for_a_model_is_given_back_by_who_has_none_for_it(case: Claim) -> None:
+def test_a_quota_for_a_model_is_served_by_projects_without_one(case: Claim) -> None:
     bounds = {} if case.quota_b is None else {"v100": (case.quota_b, None)}
     made = cluster(
         nodes(V100, A100),
@@ -97,7 +97,7 @@ def test_a_quota_for_a_model_is_given_back_by_who_has_none_for_it(case: Claim) -
     assert made.evicted == ["lent-1", "borrowed"]
 
 
-def test_what_a_quota_for_the_model_covers_is_never_taken() -> None:
+def test_pods_within_the_quota_for_the_model_are_never_evicted() -> None:
     """The total of b would rather cover its older job; the quota for the model covers the younger."""
     made = cluster(
         nodes(V100, A100),
@@ -124,7 +124,7 @@ def test_a_limit_for_a_model_holds(limit: int, held: int, code: Waiting | None) 
     assert (last.pending["gang"].code if "gang" in last.pending else None) is code
 
 
-def test_beyond_its_limit_for_a_model_a_project_goes_on_with_others() -> None:
+def test_beyond_its_limit_for_a_model_a_project_continues_with_others() -> None:
     made = cluster(nodes(V100, A100), [with_models("a", 8, v100=(None, 1))])
     made.submit(workload("jobs", "a", 1000, pods=8))
     made.settle()
@@ -132,7 +132,7 @@ def test_beyond_its_limit_for_a_model_a_project_goes_on_with_others() -> None:
     assert sorted(placed) == ["node-0", *["node-1"] * 4]
 
 
-def test_work_that_goes_anywhere_leaves_promised_models_to_those_who_have_them() -> None:
+def test_workloads_that_fit_anywhere_avoid_models_with_quotas_of_others() -> None:
     made = cluster(nodes(V100, A100), [with_models("a", 4, v100=(4, None)), with_models("b", 4)])
     made.submit(workload("anywhere", "b", 1000, pods=4))
     made.submit(workload("bound", "a", 1000, pods=4, constraints=ON_V100))
@@ -142,7 +142,7 @@ def test_work_that_goes_anywhere_leaves_promised_models_to_those_who_have_them()
 
 
 @pytest.mark.parametrize(("promised", "starts"), [(4, False), (2, True)])
-def test_what_cannot_be_taken_back_stays_off_promised_models(promised: int, *, starts: bool) -> None:
+def test_non_preemptible_pods_avoid_models_with_quotas_of_others(promised: int, *, starts: bool) -> None:
     """Two of four V100s may be lent for good when only two are promised."""
     projects = [with_models("a", 4, v100=(promised, None)), with_models("b", 4)]
     made = cluster(nodes(V100, A100), projects)
@@ -203,7 +203,7 @@ def test_the_fair_share_counts_no_more_of_a_model_than_its_limit() -> None:
     assert made.step().shares_gpu_milli == {"a": 1000, "b": 3000}
 
 
-def test_a_department_has_of_a_model_what_its_projects_have() -> None:
+def test_a_department_has_of_a_model_the_sum_of_its_projects() -> None:
     tree = [
         project("physics", 4000),
         replace(with_models("a", 4, v100=(2, None)), parent="physics"),

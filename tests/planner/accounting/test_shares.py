@@ -131,7 +131,7 @@ THREE_TO_ONE = [("a", 0, 3, 3, 0), ("b", 0, 99, 3, 0), ("c", 0, 99, 1, 0)]
         (4, [("a", 3, 9, 1, 0), ("b", 3, 9, 1, 5)], [3, 3]),
     ],
 )
-def test_what_is_left_over_is_divided_by_priority_then_by_weight_and_rounded_once(
+def test_the_rest_is_divided_by_priority_then_by_weight_and_rounded_once(
     total: float, claims: list[tuple[str, float, float, int, int]], expected: list[float]
 ) -> None:
     rows = [
@@ -193,7 +193,7 @@ def test_a_lower_priority_gets_nothing_while_a_higher_one_could_be_given_more(
 
 
 @given(total=st.integers(-5000, 30_000), claims=ODD_CLAIMS)
-def test_what_nobody_may_be_given_is_handed_back(total: int, claims: list[Claim]) -> None:
+def test_an_amount_that_no_project_may_have_is_handed_back(total: int, claims: list[Claim]) -> None:
     shares, rest = divide_over_quota(total, claims, {claim.name: 0 for claim in claims})
     assert sum(shares.values()) + rest == max(0, total)
 
@@ -208,7 +208,7 @@ def test_ratios_that_differ_by_the_least_possible_are_kept_apart() -> None:
 
 
 @given(total=st.integers(0, 30_000), claims=CLAIMS)
-def test_nobody_gets_more_than_was_asked_for_and_the_sum_stays_within_the_total(
+def test_no_project_gets_more_than_its_demand_and_the_sum_is_within_the_total(
     total: int, claims: list[Claim]
 ) -> None:
     shares = divide(total, claims)
@@ -226,7 +226,7 @@ def test_the_order_of_the_claims_does_not_matter(total: int, claims: list[Claim]
 
 
 @given(total=st.integers(0, 30), factor=st.integers(1, 9), claims=CLAIMS)
-def test_nothing_is_left_over_while_somebody_with_a_weight_wants_it(
+def test_nothing_is_left_over_while_a_project_with_a_weight_wants_it(
     total: int, factor: int, claims: list[Claim]
 ) -> None:
     shares = divide(total * factor * 1000, claims)
@@ -258,7 +258,7 @@ def test_a_larger_weight_never_gets_less(total: int, weights: list[int]) -> None
     assert share(weights[0] + 1) >= share(weights[0]) - 1000
 
 
-def test_a_department_divides_what_it_got() -> None:
+def test_a_department_divides_its_share() -> None:
     tree = ProjectTree(
         [
             Project("research", 6000),
@@ -277,14 +277,14 @@ def test_a_department_divides_what_it_got() -> None:
     }
 
 
-def test_what_nobody_bounds_is_not_divided() -> None:
+def test_an_unbounded_resource_is_not_divided() -> None:
     tree = ProjectTree([Project("a", 1000), Project("b", 1000, quota_cpu_milli=500)])
     shares = fair_shares(tree, {"a": (0, 900, 7), "b": (0, 900, 7)}, (0, 1000, 7))
     assert shares["a"] == (0, 900, UNLIMITED)
     assert shares["b"] == (0, 500, UNLIMITED)
 
 
-def test_a_limit_of_a_project_is_taken_off_what_its_department_asks_for() -> None:
+def test_a_limit_of_a_project_is_subtracted_from_the_demand_of_its_department() -> None:
     tree = ProjectTree(
         [
             Project("research", 0),

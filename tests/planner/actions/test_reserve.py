@@ -133,7 +133,7 @@ class Backfill:
     ],
     ids=str,
 )
-def test_what_is_kept_is_lent_to_what_ends_in_time_or_can_be_evicted(case: Backfill) -> None:
+def test_reserved_gpus_are_used_by_pods_that_end_in_time_or_can_be_evicted(case: Backfill) -> None:
     """Team a has a quota for the gang and more, b for one GPU, c borrows."""
     minimum = case.min_runtime_seconds
     projects = [
@@ -173,7 +173,7 @@ def test_what_is_kept_is_lent_to_what_ends_in_time_or_can_be_evicted(case: Backf
     [(10, 4, 4, True), (9, 4, 4, False), (10, 4, 1, False), (10, 1, 4, False), (10, 8, 8, False)],
     ids=["starves", "not yet", "not entitled", "not large", "never fits"],
 )
-def test_room_is_kept_for_what_starves_and_is_entitled(
+def test_gpus_are_reserved_for_starving_and_entitled_workloads(
     minutes: int, size: int, quota: int, *, held: bool
 ) -> None:
     projects = [project("a", quota * 1000, over_quota_weight=0), project("b", 4000)]
@@ -185,7 +185,7 @@ def test_room_is_kept_for_what_starves_and_is_entitled(
     assert (codes.get("gang") is Waiting.RESERVED) is held
 
 
-def test_who_was_let_in_ahead_goes_when_the_gang_fits() -> None:
+def test_backfilled_workloads_are_evicted_when_the_gang_fits() -> None:
     """One job was there before, one came while the gang starved: the gang starts when the first has gone."""
     gang = waiting(workload("gang", "a", 1000, pods=4, gang=True), minutes=60)
     early = running(workload("early", "a", 1000), "node-0", 0, minutes=55)
@@ -232,7 +232,7 @@ def test_a_gang_starts_although_its_own_project_stands_at_its_limit(*, preemptib
     assert at_the_limit(NEVER, preemptible=preemptible) is None
 
 
-def test_who_may_not_pass_a_gang_at_the_limit_is_told_so() -> None:
+def test_a_workload_that_may_not_pass_a_gang_at_the_limit_is_told_so() -> None:
     projects = [project("a", 4000, limit_gpu_milli=4000), project("b", 4000)]
     busy = running(workload("busy", "a", 2000, preemptible=False), "node-0", 0, minutes=5)
     gang = waiting(workload("gang", "a", 1000, pods=3, gang=True), minutes=20)

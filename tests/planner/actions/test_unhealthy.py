@@ -41,7 +41,7 @@ def evicted(decision: Plan) -> list[str]:
     return sorted(each.pod for each in decision.evictions)
 
 
-def test_work_on_a_node_marked_unhealthy_is_moved_and_has_a_promised_place() -> None:
+def test_workloads_on_a_node_marked_unhealthy_are_migrated_with_a_nomination() -> None:
     job = running(workload("job", "a", 2000), "node-1")
     decision = decide([sick("node-1"), node("node-2")], [job])
     assert evicted(decision) == ["job-0"]
@@ -51,7 +51,7 @@ def test_work_on_a_node_marked_unhealthy_is_moved_and_has_a_promised_place() -> 
     assert not decision.endangered
 
 
-def test_only_what_uses_an_unhealthy_gpu_is_moved_and_the_gpu_is_given_to_nobody() -> None:
+def test_only_users_of_an_unhealthy_gpu_are_migrated_and_the_gpu_is_given_to_no_pod() -> None:
     hit = running(workload("hit", "a", 2000), "node-1", 2)
     neighbour = running(workload("beside", "a", 2000), "node-1", 0)
     new = workload("new", "a", 1000)
@@ -88,7 +88,7 @@ def test_of_gpus_that_are_lost_without_a_name_only_the_number_counts(
     assert not decision.evictions, "nobody knows whose GPU it is"
 
 
-def test_what_is_not_preemptible_stays_and_is_told_unless_the_project_lets_it_be_moved() -> None:
+def test_a_non_preemptible_workload_remains_and_is_told_unless_the_project_allows_its_migration() -> None:
     desk = running(workload("desk", "a", 1000, interactive=True), "node-1")
     nodes = [sick("node-1"), node("node-2")]
     stays = decide(nodes, [desk])
@@ -97,7 +97,7 @@ def test_what_is_not_preemptible_stays_and_is_told_unless_the_project_lets_it_be
     assert evicted(decide(nodes, [desk], [project("a", 16000, moves_non_preemptible=True)])) == ["desk-0"]
 
 
-def test_what_fits_nowhere_else_stays_and_is_told_until_there_is_room() -> None:
+def test_a_workload_that_fits_nowhere_else_remains_and_is_told_until_it_fits() -> None:
     job = running(workload("job", "a", 4000), "node-1")
     full = running(workload("full", "a", 6000), "node-2")
     stays = decide([sick("node-1"), node("node-2")], [job, full])
@@ -124,7 +124,7 @@ def test_a_node_that_is_not_ready_is_given_time_before_its_work_is_moved(minutes
     assert evicted(decision) == (["job-0"] if moved else [])
 
 
-def test_running_work_is_moved_before_new_work_gets_the_room() -> None:
+def test_running_workloads_are_migrated_before_new_ones_start() -> None:
     job = running(workload("job", "a", 8000), "node-1")
     decision = decide([sick("node-1"), node("node-2")], [job, workload("new", "a", 8000, age=9)])
     assert evicted(decision) == ["job-0"]
@@ -132,7 +132,7 @@ def test_running_work_is_moved_before_new_work_gets_the_room() -> None:
 
 
 @pytest.mark.parametrize("team", ["a", "b"])
-def test_nobody_is_moved_to_a_place_that_another_would_get(team: str) -> None:
+def test_no_pod_is_migrated_to_a_placement_that_another_would_get(team: str) -> None:
     """Next there is an older job of the same project, or one that a quota covers where the running one borrows."""
     projects = [project("a", 0 if team == "b" else 16000, over_quota_weight=1), project("b", 8000)]
     job = running(workload("job", "a", 8000), "node-1")
@@ -150,7 +150,7 @@ def test_the_cap_on_evictions_holds_for_moves_too() -> None:
     assert len(decision.endangered) == 1
 
 
-def test_what_is_unhealthy_is_no_part_of_what_projects_share() -> None:
+def test_unhealthy_gpus_are_no_part_of_the_shares() -> None:
     nodes = [sick("node-1"), node("node-2", unhealthy_gpus=(1,), lost_gpus=2), node("node-3")]
     assert capacity_gpu_milli(nodes) == 13_000
     decision = decide(

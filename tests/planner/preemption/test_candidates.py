@@ -10,7 +10,7 @@ from orchestrator.planner.session import Session
 from tests.world.scenes import saturated
 
 
-def test_what_could_move_off_a_node_is_counted_as_the_moves_hold_it() -> None:
+def test_the_movable_amount_of_a_node_is_that_of_the_migrations() -> None:
     total = 0
     for session in sessions():
         candidates = Candidates(session)

@@ -58,7 +58,7 @@ def places(bindings: Iterable[Binding]) -> dict[str, tuple[str, tuple[int, ...]]
     return {binding.pod: (binding.node, binding.devices) for binding in bindings}
 
 
-def test_while_room_is_released_nobody_gets_it_but_whom_it_was_made_for() -> None:
+def test_while_gpus_are_released_only_their_nominee_gets_them() -> None:
     """The rival's project has its turn first, and its quota covers the rival too."""
     old = leaving(running(workload("old", "b", 4000), "n1"))
     decision = decide(
@@ -71,27 +71,27 @@ def test_while_room_is_released_nobody_gets_it_but_whom_it_was_made_for() -> Non
     assert (decision.bindings, decision.evictions) == ((), ())
 
 
-def test_room_that_is_free_by_now_is_bound_before_anybody_else_is_looked_at() -> None:
+def test_nominated_gpus_that_are_free_by_now_are_bound_before_all_other_steps() -> None:
     new = nominated(workload("new", "a", 4000, age=2), "n1", 0, 1, 2, 3)
     decision = decide(["n1"], new, workload("rival", "c", 4000, age=1))
     assert places(decision.bindings) == {"new-0": ("n1", (0, 1, 2, 3))}
 
 
-def test_a_nominee_is_bound_where_its_room_is_and_not_where_it_would_fit_best() -> None:
+def test_a_nominee_is_bound_at_its_nomination_and_not_where_it_would_fit_best() -> None:
     """The first node is fuller, where a search would put it."""
     busy = running(workload("busy", "c", 2000, interactive=True), "n1")
     decision = decide(["n1", "n2"], busy, nominated(workload("new", "a", 2000), "n2", 2, 3))
     assert places(decision.bindings) == {"new-0": ("n2", (2, 3))}
 
 
-def test_a_nominee_starts_elsewhere_where_room_is_free_at_once() -> None:
+def test_a_nominee_starts_at_once_on_other_free_gpus() -> None:
     old = leaving(running(workload("old", "b", 4000), "n1"))
     decision = decide(["n1", "n2"], old, nominated(workload("new", "a", 4000), "n1", 0, 1, 2, 3))
     assert places(decision.bindings) == {"new-0": ("n2", (0, 1, 2, 3))}
     assert decision.nominations == ()
 
 
-def test_where_not_all_of_the_room_is_left_the_older_work_has_it() -> None:
+def test_the_older_workload_keeps_its_nomination_if_gpus_are_missing() -> None:
     """Both were promised the same two devices, since two others of the node are in use."""
     old = leaving(running(workload("old", "b", 2000), "n1"))
     busy = running(workload("busy", "c", 2000, interactive=True), "n1", 2)
@@ -110,7 +110,7 @@ def test_the_pod_that_a_controller_makes_next_has_the_place_that_is_kept() -> No
 
 
 @pytest.mark.parametrize("count", [0, 1], ids=["none", "one"])
-def test_places_of_a_gang_are_kept_while_its_pods_are_not_all_made_again(count: int) -> None:
+def test_nominations_of_a_gang_are_kept_while_its_pods_are_not_all_made_again(count: int) -> None:
     old = leaving(running(workload("gang", "a", 1000, pods=2, gang=True), "n1"), "n2", 2, 3)
     others = [
         running(workload("busy", "c", 2000, interactive=True), "n1", 2),
@@ -124,7 +124,7 @@ def test_places_of_a_gang_are_kept_while_its_pods_are_not_all_made_again(count: 
 
 
 @pytest.mark.parametrize("cap", [None, 0])
-def test_a_better_claim_takes_a_nominees_room_and_nobody_is_evicted(cap: int | None) -> None:
+def test_a_more_entitled_workload_takes_a_nominees_gpus_without_an_eviction(cap: int | None) -> None:
     old = leaving(running(workload("old", "b", 4000), "n1"))
     nominee = nominated(workload("nominee", "b", 4000, age=1), "n1", 0, 1, 2, 3)
     new = workload("new", "a", 4000, age=2)
@@ -133,7 +133,7 @@ def test_a_better_claim_takes_a_nominees_room_and_nobody_is_evicted(cap: int | N
     assert places(decision.nominations) == {"new-0": ("n1", (0, 1, 2, 3))}
 
 
-def test_a_nominee_gives_its_room_before_anybody_who_runs() -> None:
+def test_a_nominee_loses_its_gpus_before_any_running_pod() -> None:
     """What runs is younger, so of two that run it would be the one to go."""
     old = leaving(running(workload("old", "b", 2000), "n1"))
     runs = running(workload("runs", "b", 2000), "n1", 2, started=9)
@@ -143,7 +143,7 @@ def test_a_nominee_gives_its_room_before_anybody_who_runs() -> None:
     assert places(decision.nominations) == {"new-0": ("n1", (0, 1))}
 
 
-def test_what_evictions_free_beyond_the_need_is_promised_at_once() -> None:
+def test_gpus_that_evictions_free_beyond_the_need_are_nominated_at_once() -> None:
     """A gang of four goes for one device; the other three go to work that may not have anybody evicted yet."""
     gang = running(workload("gang", "b", 1000, pods=4, gang=True), "n1")
     late = replace(workload("late", "c", 3000), evicts_from_us=100)
@@ -152,7 +152,7 @@ def test_what_evictions_free_beyond_the_need_is_promised_at_once() -> None:
     assert set(places(decision.nominations)) == {"new-0", "late-0"}
 
 
-def test_room_that_was_promised_but_not_made_is_made_before_its_free_part_is_given_away() -> None:
+def test_nominated_gpus_that_are_still_used_are_freed_before_the_free_ones_are_given_away() -> None:
     """The operator ended between writing the nomination and asking for the eviction."""
     projects = (project("a", 2000), project("b", 2000, over_quota_weight=0))
     borrowed = running(workload("borrowed", "b", 1000), "node-1", 0, started=2)
@@ -169,7 +169,7 @@ def test_room_that_was_promised_but_not_made_is_made_before_its_free_part_is_giv
     assert decision.bindings == ()
 
 
-def test_a_place_promised_to_half_a_gang_ends_when_the_other_half_is_evicted_for_good() -> None:
+def test_the_nomination_of_half_a_gang_ends_when_the_other_half_is_evicted_for_good() -> None:
     """It could never start there alone, and is there for others in the same decision."""
     gang = running(workload("gang", "b", 1000, pods=2, gang=True), "n1")
     half = replace(gang.pods[0], state=PodState.RELEASING, nominated_node="n2", nominated_devices=(3,))
@@ -207,7 +207,7 @@ def test_the_rest_of_a_gang_is_not_moved_before_those_that_were_moved_first_run_
     assert decision.evictions == ()
 
 
-def test_who_was_moved_for_one_and_then_loses_the_place_goes_for_whom_the_rest_of_its_gang_goes() -> None:
+def test_a_migrated_pod_that_loses_its_nomination_is_evicted_for_the_preemptor_of_its_gang() -> None:
     """Whoever reads why the pod went reads who took its room in the end: for the other it would only have moved."""
     gang = running(workload("gang", "a", 300, pods=4, gang=True), "n1")
     on = {"gang-0": (0,), "gang-1": (2,), "gang-2": (2,), "gang-3": (2,)}

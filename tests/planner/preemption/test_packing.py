@@ -67,7 +67,7 @@ def every_spot(parcel: Parcel, nodes: list[Space]) -> list[Slot]:
 
 @settings(max_examples=300, deadline=None)
 @given(problems())
-def test_spots_are_found_exactly_where_there_are_any(problem: tuple[list[Parcel], list[Space]]) -> None:
+def test_slots_are_found_exactly_where_there_are_any(problem: tuple[list[Parcel], list[Space]]) -> None:
     parcels, nodes = problem
     slots = Packing(parcels, nodes).find()
     if slots is not None:
@@ -80,7 +80,7 @@ def test_spots_are_found_exactly_where_there_are_any(problem: tuple[list[Parcel]
     assert not any(may_be(list(way), parcels, nodes) for way in ways)
 
 
-def test_who_can_stay_where_it_was_does() -> None:
+def test_a_pod_that_can_keep_its_placement_does() -> None:
     nodes = [Space((1000, 1000), (9, 9, 9), (1, 1)), Space((1000, 1000), (9, 9, 9), (0, 0))]
     waiting = Parcel(2, (DEVICE_MILLI, DEVICE_MILLI), is_shared=False, rest=(1, 1, 1), home=None)
     there = Parcel(1, (DEVICE_MILLI, DEVICE_MILLI), is_shared=False, rest=(1, 1, 1), home=(0, (1,)))

@@ -11,7 +11,7 @@ from tests.planner.builders import node, project, workload
 from tests.planner.test_better import running
 
 
-def test_pieces_of_the_first_claimant_are_open_to_the_next() -> None:
+def test_candidates_of_the_first_preemptor_are_open_to_the_next() -> None:
     lender = running(workload("lender", "a", 4000), "n1", 0)
     claims = (workload("of-a", "a", 2000), workload("of-b", "b", 2000))
     snapshot = Snapshot((node("n1", 4),), (project("a", 0), project("b", 4000)), (lender, *claims))

@@ -65,7 +65,7 @@ def test_amounts_are_written_as_people_do(amount: int, resource: int, text: str)
         ((0, 0, 0), "a place"),
     ],
 )
-def test_what_asks_for_no_gpu_is_named_by_what_it_asks_for(amounts: tuple[int, int, int], text: str) -> None:
+def test_a_request_without_gpus_is_named_by_its_resources(amounts: tuple[int, int, int], text: str) -> None:
     assert amounts_text(amounts) == text
 
 
@@ -89,7 +89,7 @@ def why(*work: Workload, nodes: int = 2, **node_changes: object) -> PendingReaso
         (Request(gpu_memory_mib=99 << 10), Waiting.TOO_LARGE, "asks for 99 GiB of the memory of a GPU"),
     ],
 )
-def test_a_pod_that_no_node_can_hold_is_told_what_there_is_too_little_of(
+def test_a_pod_that_no_node_can_hold_is_told_the_missing_resource(
     request_: Request, code: Waiting, words: str
 ) -> None:
     reason = why(asking("new", "a", request_), gpu_memory_mib=80 << 10)
@@ -139,14 +139,14 @@ def firm(name: str, request: Request, place: str, first: int) -> Workload:
         ),
     ],
 )
-def test_what_is_short_on_nodes_is_named(busy: Request, request_: Request, words: str) -> None:
+def test_the_missing_resource_of_nodes_is_named(busy: Request, request_: Request, words: str) -> None:
     work = [firm(f"busy-{each}", busy, f"node-{each}", 0) for each in range(2)]
     reason = why(asking("new", "a", request_), *work)
     assert reason.code is Waiting.FRAGMENTED
     assert words in reason.message
 
 
-def test_what_is_free_is_what_is_free_after_the_decision() -> None:
+def test_free_amounts_are_those_after_the_decision() -> None:
     """The large job is looked at first; the small ones then take what was free."""
     large = workload("large", "a", 4000, age=1)
     small = [workload(f"small-{each}", "b", 1000, age=2 + each) for each in range(2)]
@@ -156,7 +156,7 @@ def test_what_is_free_is_what_is_free_after_the_decision() -> None:
 
 
 @pytest.mark.parametrize("request_", [Request(gpu_count=4), Request(cpu_milli=80_000)], ids=["GPUs", "CPUs"])
-def test_who_is_nominated_is_told_where_and_with_what(request_: Request) -> None:
+def test_a_nominee_is_told_its_node_and_its_gpus(request_: Request) -> None:
     lent = asking("lent", "b", request_)
     pod = replace(
         lent.pods[0], state=PodState.ALLOCATED, node="node-0", devices=tuple(range(request_.gpu_count))
@@ -203,7 +203,7 @@ def test_a_cap_that_others_have_used_up_is_said() -> None:
     assert words in decision.pending["new-1"].message
 
 
-def test_what_the_bound_on_work_left_over_is_told_so() -> None:
+def test_a_workload_left_over_by_the_bound_on_work_is_told_so() -> None:
     """Eight have their turn in any case; there is room for nobody else, and nobody is looked at."""
     new = [workload(f"new-{each}", "a", 1000, age=each) for each in range(12)]
     teams = (project("a", 12_000), project("b", 0))
@@ -231,7 +231,7 @@ def test_gpu_memory_counts_as_part_of_the_smallest_gpu_that_has_so_much(
     [("a", 4, True), ("d", 4, True), ("both", 4, False), ("a", 2, False)],
     ids=["the project's", "the department's", "both", "not all fit"],
 )
-def test_only_one_limit_in_the_way_is_said_where_all_who_wait_for_it_fit(
+def test_only_one_limit_in_the_way_is_said_where_all_its_waiting_jobs_fit(
     limited: str, gpus: int, *, alone: bool
 ) -> None:
     bounds = {name: {"limit_gpu_milli": 1000} if limited in (name, "both") else {} for name in "ad"}
