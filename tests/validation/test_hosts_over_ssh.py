@@ -384,6 +384,7 @@ def test_a_load_that_ends_early_is_a_failure_whatever_it_prints(site: Site, tmp_
 def test_secrets_that_tools_print_do_not_enter_the_record(site: Site, tmp_path: Path) -> None:
     host = site.hosts["dgx1-2"]
     (host.output / "kernel-log").write_text(
+        "[    0.000000] Linux version 5.15.0\n"
         "[    0.000000] Command line: BOOT_IMAGE=/vmlinuz registry.password=hunter2 quiet\n"
         "[    1.000000] cloud-init: proxy http://joe:s3cr%23t@proxy:3128/ Authorization: Bearer abc.def\n"
     )
