@@ -71,7 +71,7 @@ def test_tests_that_need_a_gpu_are_in_the_folder_of_their_lane_and_in_no_other_l
     assert all('not gpu"' in line for line in everything)
 
 
-def test_what_people_look_at_and_their_data_is_tested_with_every_commit() -> None:
+def test_files_that_people_look_at_and_their_data_are_tested_with_every_commit() -> None:
     printed = subprocess.run(
         ["make", "--dry-run", "--always-make", "test-web"],
         cwd=ROOT, capture_output=True, text=True, check=True,

@@ -74,7 +74,7 @@ def names_of(file: Path) -> Names:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_names_say_what_they_hold(package: str) -> None:
+def test_names_describe_their_values(package: str) -> None:
     names = [
         (name, file.name) for file in sorted((ROOT / package).rglob("*.py")) for name in names_of(file).bound
     ]

@@ -77,7 +77,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         yield Site(server, transport, tmp_path / "kubelet.sock")
 
 
-async def test_what_is_seen_is_written_with_the_node_as_its_owner(site: Site) -> None:
+async def test_the_report_is_written_with_the_node_as_its_owner(site: Site) -> None:
     pod(site.kubelet.response, "train-0", uuid(1))
     async with listening(site.kubelet, site.socket), running(site.agent().run()):
         await until(lambda: site.spec().get("gpus", [{}, {}])[1].get("holders"))
@@ -92,7 +92,7 @@ async def test_what_is_seen_is_written_with_the_node_as_its_owner(site: Site) ->
     assert second["holders"] == [{"namespace": "team-a", "pod": "train-0", "container": "main"}]
 
 
-async def test_a_failed_gpu_is_on_the_node_at_once_and_goes_when_it_is_well(site: Site) -> None:
+async def test_a_failed_gpu_is_on_the_node_at_once_and_is_removed_when_it_is_well(site: Site) -> None:
     async with running(site.agent().run()):
         await until(lambda: site.annotations == [None])
         site.driver.problems[1] = "lost"
@@ -107,7 +107,7 @@ async def test_a_failed_gpu_is_on_the_node_at_once_and_goes_when_it_is_well(site
     assert site.lost == site.annotations
 
 
-async def test_an_xid_is_known_to_the_next_agent_until_somebody_deletes_the_object(site: Site) -> None:
+async def test_an_xid_is_known_to_the_next_agent_until_the_object_is_deleted(site: Site) -> None:
     site.driver.events.append((0, 79))
     async with running(site.agent().run()):
         await until(
@@ -136,7 +136,7 @@ async def test_a_node_that_is_registered_anew_says_all_again(site: Site) -> None
     assert set(site.node["metadata"]["annotations"].values()) == {"1"}
 
 
-async def test_what_others_remove_from_the_node_is_written_again(site: Site) -> None:
+async def test_values_that_others_remove_from_the_node_are_written_again(site: Site) -> None:
     site.driver.events.append((0, 79))
     async with running(site.agent(node_seconds=0.001).run()):
         await until(lambda: "annotations" in site.node["metadata"])
@@ -145,7 +145,7 @@ async def test_what_others_remove_from_the_node_is_written_again(site: Site) -> 
     assert site.node["metadata"]["annotations"] == {"muster.dev/failed-gpus": "0"}
 
 
-async def test_without_the_driver_the_object_says_why_and_the_nodes_annotation_stays(site: Site) -> None:
+async def test_without_the_driver_the_object_says_why_and_the_nodes_annotation_remains(site: Site) -> None:
     site.driver.is_missing = True
     agent = site.agent()
     async with running(agent.run()):
@@ -157,7 +157,7 @@ async def test_without_the_driver_the_object_says_why_and_the_nodes_annotation_s
     assert 'muster_agent_source_up{source="nvml"} 0' in agent.metrics_page().text
 
 
-async def test_the_last_holders_stay_while_the_kubelet_restarts(site: Site) -> None:
+async def test_the_last_holders_remain_while_the_kubelet_restarts(site: Site) -> None:
     pod(site.kubelet.response, "train-0", uuid(0))
     agent = site.agent()
     async with running(agent.run()):
@@ -170,7 +170,7 @@ async def test_the_last_holders_stay_while_the_kubelet_restarts(site: Site) -> N
             await until(lambda: agent.reading.gpus[1].holders and not agent.reading.kubelet_problem)
 
 
-async def test_what_happened_while_the_api_server_was_away_is_written_when_it_is_back(site: Site) -> None:
+async def test_changes_during_an_outage_of_the_api_server_are_written_when_it_is_back(site: Site) -> None:
     site.is_down = True
     agent = site.agent()
     async with running(agent.run()):

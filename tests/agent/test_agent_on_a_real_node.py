@@ -131,7 +131,7 @@ def watched(tmp_path: Path) -> Iterator[Callable[[Stack], Watched]]:
         lab.stop()
 
 
-def test_the_device_plugins_gpus_their_pods_their_processes_and_what_fails(
+def test_the_device_plugins_gpus_their_pods_their_processes_and_their_failures(
     watched: Callable[[Stack], Watched], eventually: Callable[[Callable[[], bool], str], None]
 ) -> None:
     site = watched("device-plugin")

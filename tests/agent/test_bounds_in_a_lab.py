@@ -155,7 +155,7 @@ async def test_the_agent_writes_no_other_nodes_gpus_and_reads_no_pods(site: Site
     await refused(site.agent.delete(GPU_NODES.path(name=site.ours)), "delete")
 
 
-async def test_what_pods_could_not_be_told_no_agent_writes(site: Site) -> None:
+async def test_no_agent_writes_more_than_pods_can_be_told(site: Site) -> None:
     """Of a GPU with such a name or number the annotations on pods would say something else, or nothing."""
     path = GPU_NODES.path(name=site.ours)
     for gpu in (

@@ -62,7 +62,7 @@ def test_no_text_is_too_odd(text: str) -> None:
     assert owner.pod_uid or owner.container_id or owner == Owner()
 
 
-def test_a_process_that_is_gone_is_nobodys(tmp_path: Path) -> None:
+def test_an_ended_process_belongs_to_no_pod(tmp_path: Path) -> None:
     (tmp_path / "42").mkdir()
     (tmp_path / "42" / "cgroup").write_text(f"0::/kubepods/pod{UID}/{ID}\n")
     assert owner_of(42, tmp_path) == OURS

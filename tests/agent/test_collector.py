@@ -51,7 +51,7 @@ def test_without_the_library_there_is_a_reason_and_it_is_tried_again(world: Worl
     assert len(world.after(1).gpus) == 2
 
 
-def test_a_driver_that_goes_is_opened_again_when_it_is_back(world: World) -> None:
+def test_a_lost_driver_is_opened_again_when_it_is_back(world: World) -> None:
     world.after(1)
     world.driver.is_missing = True
     assert world.after(1).nvml_problem == "NVML: Driver Not Loaded"
@@ -72,7 +72,7 @@ def test_one_gpu_that_falls_off_the_bus_is_named_and_the_others_are_read(world: 
     assert reading.gpus[0].xids == (XidErrors(79, 1, int(world.clock.now)),)
 
 
-def test_a_gpu_that_was_lost_before_the_agent_started_is_known_by_what_was_written_of_it() -> None:
+def test_a_gpu_that_was_lost_before_the_agent_started_is_known_by_the_last_report() -> None:
     world = World(
         known={0: (Gpu(0, uuid(0), "Tesla V100", "b", memory_bytes=MIB), ""), 1: (Gpu(1), "xid-48")}
     )
@@ -115,7 +115,7 @@ def test_processes_are_asked_for_every_five_seconds_and_their_owners_once(world:
     assert world.pids == [10, 11, 10]
 
 
-def test_a_gpu_is_idle_once_nothing_ran_for_a_minute_while_somebody_held_it(world: World) -> None:
+def test_a_held_gpu_is_idle_once_nothing_ran_for_a_minute(world: World) -> None:
     world.held = [HeldDevice(HOLDER, uuid(0))]
     start = int(world.clock.now) + 1
     assert world.after(IDLE_SECONDS).gpus[0].idle_since is None

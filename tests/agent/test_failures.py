@@ -27,7 +27,7 @@ def test_a_gpu_that_is_lost_again_and_again_does_not_come_back() -> None:
         assert health.failure == "lost"
 
 
-def test_one_error_that_nobody_knows_is_no_failure_and_three_in_a_row_are() -> None:
+def test_one_unknown_error_is_no_failure_and_three_in_a_row_are() -> None:
     health = GpuHealth()
     for _ in range(10):
         health.has_failed("no-answer")
@@ -46,7 +46,7 @@ def test_a_fault_of_a_program_is_counted_and_is_no_failure(xid: int) -> None:
     assert (health.failure, health.xids) == ("", (XidErrors(xid, 1, 10),))
 
 
-def test_an_xid_of_the_hardware_stays_also_beyond_a_restart_of_the_agent() -> None:
+def test_an_xid_of_the_hardware_remains_also_beyond_a_restart_of_the_agent() -> None:
     health = GpuHealth()
     health.has_xid(79, 0)
     health.has_failed("lost")

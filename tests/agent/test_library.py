@@ -31,7 +31,7 @@ def test_both_files_are_there_and_nothing_else(library: Path, node: Path) -> Non
     assert {path.stat().st_mode & 0o777 for path in node.iterdir()} == {0o755, 0o644}
 
 
-def test_a_new_library_is_another_file_and_the_same_one_stays(library: Path, node: Path) -> None:
+def test_a_new_library_is_another_file_and_the_same_one_is_kept(library: Path, node: Path) -> None:
     put(node, library)
     with (node / LIBRARY.name).open("rb") as used:
         put(node, library)
@@ -43,7 +43,7 @@ def test_a_new_library_is_another_file_and_the_same_one_stays(library: Path, nod
     assert before != (node / LIBRARY.name).stat().st_ino
 
 
-def test_what_is_missing_is_said(library: Path, node: Path, tmp_path: Path) -> None:
+def test_a_missing_part_is_reported(library: Path, node: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         put(node, tmp_path / "none")
     with pytest.raises(ConfigurationError, match="cannot be put"):

@@ -43,7 +43,7 @@ def test_only_with_a_drivers_directory_it_is_privileged() -> None:
     assert not [entry for entry in container["env"] if entry["name"].startswith("NVIDIA_")]
 
 
-def test_it_goes_to_nodes_that_say_they_have_gpus_whatever_their_taints() -> None:
+def test_it_runs_on_nodes_that_say_they_have_gpus_for_any_taints() -> None:
     spec = pod_spec(runtime_class="nvidia")
     rule = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     keys = [term["matchExpressions"][0]["key"] for term in rule["nodeSelectorTerms"]]
@@ -79,7 +79,7 @@ def test_only_where_limits_hold_an_init_container_of_its_own_may_write_the_libra
     assert [mount["name"] for mount in spec["containers"][0]["volumeMounts"]] == ["pod-resources"]
 
 
-def test_nobody_but_the_operator_says_what_a_pod_may_have() -> None:
+def test_only_the_operator_says_how_much_a_pod_may_have() -> None:
     spec = objects()["ValidatingAdmissionPolicy", "muster-pods"]["spec"]
     (rule,) = [rule for rule in spec["validations"] if "rule operator-annotations" in rule.get("message", "")]
     assert "'muster.dev/gpu-memory-limits'" in rule["expression"]

@@ -98,7 +98,7 @@ def test_each_metric_is_described_once_before_its_values_and_is_called_as_promet
     assert all(name in STATES or name.endswith(BASE_UNITS) for name in described), described
 
 
-def test_what_the_driver_does_not_say_is_left_out() -> None:
+def test_values_that_the_driver_does_not_report_are_left_out() -> None:
     page = render(NodeReading((GpuReading(Gpu(0)),), nvml_problem="gone"), AgentFigures())
     assert "temperature" not in page
     assert "ecc" not in page

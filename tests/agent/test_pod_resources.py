@@ -46,7 +46,7 @@ async def test_a_kubelet_that_restarts_is_asked_again(tmp_path: Path) -> None:
             await list_devices(socket)
 
 
-async def test_a_socket_where_nobody_listens_any_more_is_one_line(tmp_path: Path) -> None:
+async def test_a_socket_without_a_listener_is_one_line(tmp_path: Path) -> None:
     socket = tmp_path / "kubelet.sock"
     server = await asyncio.start_unix_server(lambda _reader, writer: writer.close(), str(socket))
     with pytest.raises(KubeletUnreachable):
@@ -58,7 +58,7 @@ async def test_a_socket_where_nobody_listens_any_more_is_one_line(tmp_path: Path
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(range(256)) * 64])
-async def test_whoever_else_listens_there_is_one_line(tmp_path: Path, answer: bytes) -> None:
+async def test_another_listener_there_is_one_line(tmp_path: Path, answer: bytes) -> None:
     socket = tmp_path / "kubelet.sock"
 
     async def reply(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -90,7 +90,7 @@ async def test_a_kubelet_that_refuses_or_is_silent_is_one_line(tmp_path: Path) -
         st.tuples(st.text(max_size=20), st.lists(st.text(min_size=1, max_size=20), max_size=3)), max_size=5
     )
 )
-def test_what_was_encoded_is_decoded(pods: list[tuple[str, list[str]]]) -> None:
+def test_encoded_messages_are_decoded(pods: list[tuple[str, list[str]]]) -> None:
     response = ListResponse()
     for name, devices in pods:
         pod(response, name, *devices)

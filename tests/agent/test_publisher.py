@@ -57,7 +57,7 @@ async def test_while_the_server_is_away_only_the_latest_waits_and_it_is_written_
     assert server.results[:13] == ["error"] * 12 + ["ok"]
 
 
-async def test_what_comes_while_one_is_written_is_written_after_it() -> None:
+async def test_a_report_during_a_write_is_written_after_it() -> None:
     server = Server()
     server.hold = asyncio.Event()
     publisher = server.publisher()

@@ -67,7 +67,7 @@ def recorded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     return document
 
 
-def test_the_agent_reads_of_the_drivers_answers_what_it_read_on_that_machine(
+def test_the_agent_reads_the_recorded_answers_of_the_driver_as_on_that_machine(
     recorded: dict[str, Any],
 ) -> None:
     nvml = Nvml()
@@ -103,7 +103,7 @@ def form(value: Gpu | Sample | Process) -> dict[str, str]:
     return forms
 
 
-def test_the_double_says_what_a_driver_says_in_the_same_form(recorded: dict[str, Any]) -> None:
+def test_the_double_answers_as_a_driver_does_in_the_same_form(recorded: dict[str, Any]) -> None:
     real, double = Nvml(), FakeDriver()
     real.open()
     double.open()

@@ -33,7 +33,7 @@ def spec(*gpus: GpuReading) -> GpuNodeSpec:
     return spec_of(NodeReading(gpus, "550.1"), "boot")
 
 
-def test_what_moves_little_is_written_once_and_then_every_five_minutes() -> None:
+def test_small_changes_are_written_once_and_then_every_five_minutes() -> None:
     changes = Changes()
     written = [
         second
@@ -102,7 +102,7 @@ def test_the_annotation_names_the_gpus_that_must_not_be_used() -> None:
     assert failed_gpus(NodeReading()) == ""
 
 
-def test_what_was_written_is_known_to_the_next_agent_until_the_node_starts_anew() -> None:
+def test_written_failures_are_known_to_the_next_agent_until_the_node_starts_anew() -> None:
     text = json.encode(stamped(spec(gpu(0, failure="xid-79"), gpu(1, failure="lost")), 0))
     before = json.decode(text, type=GpuNodeSpec)
     known = known_gpus(before, "boot")

@@ -205,9 +205,7 @@ WHOLE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("values", WHOLE, ids=lambda values: "-".join(values) or "defaults")
-def test_what_is_chosen_when_the_chart_is_written_are_its_values(
-    tmp_path: Path, values: dict[str, Any]
-) -> None:
+def test_options_at_the_rendering_of_the_chart_are_its_values(tmp_path: Path, values: dict[str, Any]) -> None:
     arguments = flags({"cluster": "dgx", **values})
     directory = tmp_path / "muster"
     assert run(*arguments, "--helm", str(directory)).exit_code == 0
@@ -259,7 +257,7 @@ REFUSED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("values", REFUSED, ids=str)
-def test_what_the_operator_yaml_refuses_the_chart_refuses(chart: Path, values: dict[str, Any]) -> None:
+def test_the_chart_refuses_the_same_values_as_the_operator_yaml(chart: Path, values: dict[str, Any]) -> None:
     assert run(*flags({"cluster": "c", **values})).exit_code != 0
     assert template(chart, values).returncode != 0
 

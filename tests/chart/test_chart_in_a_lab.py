@@ -65,7 +65,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         lab.stop()
 
 
-def test_helm_installs_upgrades_and_uninstalls_and_projects_stay(site: Site) -> None:
+def test_helm_installs_upgrades_and_uninstalls_and_projects_remain(site: Site) -> None:
     site.helm("install", "muster", str(site.chart))
     assert site.read("namespace", SYSTEM_NAMESPACE)["metadata"]["labels"]["muster.dev/cluster"] == "here"
     site.kubectl("wait", "--for=condition=Established", "crd/projects.muster.dev", "--timeout=60s")

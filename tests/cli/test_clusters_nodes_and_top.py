@@ -88,7 +88,7 @@ def test_no_more_is_shown_as_allocated_than_the_node_has_and_no_devices_that_wer
 
 
 @pytest.mark.parametrize("words", [("list", "nodes"), ("list", "node")])
-def test_nodes_are_listed_with_what_is_allocated_and_free(
+def test_nodes_are_listed_with_allocated_and_free_amounts(
     words: tuple[str, ...], busy: MemoryApiServer, muster: Callable[..., Outcome]
 ) -> None:
     outcome = muster(*words)
@@ -124,7 +124,7 @@ def test_top_node_with_details_shows_the_pods_of_each_node(
     assert any(line.split()[:3] == [NAMESPACE, "pair-abc", "2"] for line in out.splitlines())
 
 
-def test_top_job_tells_what_is_asked_held_and_used_and_a_dash_where_nobody_measured(
+def test_top_job_tells_requested_held_and_used_amounts_and_a_dash_without_a_measurement(
     busy: MemoryApiServer, muster: Callable[..., Outcome]
 ) -> None:
     muster("submit", "waits", "-i", "image", "-g", "8")
@@ -148,7 +148,7 @@ def test_the_figures_of_another_node_behind_one_address_are_not_taken(
     assert muster("top", "node").lines[2].split()[-3:] == ["-", "0", "-"]
 
 
-def test_who_may_not_ask_kubelets_is_told_so_and_sees_the_rest(
+def test_a_user_without_a_right_to_ask_kubelets_is_told_so_and_sees_the_rest(
     busy: MemoryApiServer, muster: Callable[..., Outcome]
 ) -> None:
     for name in ("dgx1-1", "dgx1-2"):
@@ -159,7 +159,7 @@ def test_who_may_not_ask_kubelets_is_told_so_and_sees_the_rest(
     assert outcome.lines[1].split()[5] == "2.5"
 
 
-def test_who_may_not_list_nodes_still_sees_what_their_jobs_hold(
+def test_a_user_without_a_right_to_nodes_still_sees_the_use_of_their_jobs(
     busy: MemoryApiServer, muster: Callable[..., Outcome]
 ) -> None:
     busy.refuse("GET", "/api/v1/nodes", 403, "Forbidden")
@@ -283,7 +283,7 @@ NOT_IN_FORCE = (
 )
 
 
-def test_what_no_decision_counts_with_is_listed(
+def test_objects_that_no_decision_counts_are_listed(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     outcome = muster("cluster", "status")
@@ -363,7 +363,7 @@ def watched(busy: MemoryApiServer) -> MemoryApiServer:
     return busy
 
 
-def test_top_node_adds_what_the_agent_measured_behind_the_columns_of_the_paper(
+def test_top_node_adds_the_agents_measurements_behind_the_columns_of_the_paper(
     watched: MemoryApiServer, muster: Callable[..., Outcome]
 ) -> None:
     lines = muster("top", "node").lines
@@ -416,7 +416,7 @@ def test_a_job_and_a_node_are_shown_with_the_uuids_of_their_gpus(
     assert listed == {"pair": ["GPU-3", "GPU-5"], "half": ["GPU-6"]}
 
 
-def test_who_may_not_see_single_gpus_sees_the_rest(
+def test_a_user_without_a_right_to_single_gpus_sees_the_rest(
     watched: MemoryApiServer, muster: Callable[..., Outcome]
 ) -> None:
     watched.refuse("GET", "/apis/muster.dev/v1alpha1/gpunodes", 403, "Forbidden")

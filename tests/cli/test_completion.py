@@ -60,7 +60,7 @@ def test_names_in_the_cluster_are_completed(
 
 
 @pytest.mark.parametrize("command", ["logs", "bash", "exec", "attach", "port-forward"])
-def test_the_jobs_are_completed_for_whatever_takes_one(
+def test_the_jobs_are_completed_for_every_command_that_takes_one(
     command: str, complete: Callable[[str], list[str]], muster: Callable[..., Outcome]
 ) -> None:
     muster("submit", "train-1", "-i", "image")

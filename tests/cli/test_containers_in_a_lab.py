@@ -259,7 +259,7 @@ def test_a_server_side_dry_run_creates_nothing(config: Path) -> None:
     assert muster(config, "get", "dry").returncode == 1
 
 
-def test_what_the_server_refuses_leaves_nothing_behind(config: Path) -> None:
+def test_a_submission_that_the_server_refuses_leaves_nothing_behind(config: Path) -> None:
     words = ("-i", "busybox", "--interactive", "--pvc", ":1Gi:/data", "-s", "nodeport", "--port", "99:80")
     refused = muster(config, "submit", "half", *words)
     assert refused.returncode == 1

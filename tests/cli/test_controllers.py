@@ -137,7 +137,9 @@ def test_bare_pods_that_ask_for_a_gang_of_one_name_are_one_row(
 
 
 @pytest.mark.parametrize("command", ["delete", "suspend", "resume"])
-def test_what_others_control_is_left_to_them(muster: Muster, server: MemoryApiServer, command: str) -> None:
+def test_objects_of_other_controllers_are_left_to_them(
+    muster: Muster, server: MemoryApiServer, command: str
+) -> None:
     add_jobset(server)
     outcome = muster(command, "js")
     assert outcome.code == 1

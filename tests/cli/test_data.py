@@ -181,7 +181,7 @@ def test_a_clone_is_as_large_and_of_the_same_class_as_its_source(
         (("snapshot", "delete", "s"), "has no snapshot s"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_is_written(
+def test_impossible_operations_are_refused_before_anything_is_written(
     words: tuple[str, ...], problem: str, muster: Muster, storage: MemoryApiServer
 ) -> None:
     storage.add(claim("secret", namespace="people-of-b"))
@@ -201,7 +201,7 @@ def test_a_class_of_another_provisioner_cannot_keep_a_clone(muster: Muster, stor
     assert "is kept by csi.trident.netapp.io, and the storage class other is one of hostpath" in done.err
 
 
-def test_a_volume_with_clones_and_snapshots_stays_with_their_names(
+def test_a_volume_with_clones_and_snapshots_is_not_deleted_and_they_are_named(
     muster: Muster, storage: MemoryApiServer
 ) -> None:
     storage.add(
@@ -219,7 +219,7 @@ def test_a_volume_with_clones_and_snapshots_stays_with_their_names(
     assert storage.find("persistentvolumeclaims", "data", NAMESPACE) is None
 
 
-def test_what_was_made_from_an_earlier_volume_of_that_name_keeps_nobody(
+def test_clones_of_an_earlier_volume_of_that_name_block_no_deletion(
     muster: Muster, storage: MemoryApiServer
 ) -> None:
     earlier = "2025-01-01T00:00:00Z"
@@ -232,7 +232,7 @@ def test_what_was_made_from_an_earlier_volume_of_that_name_keeps_nobody(
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)])
-def test_a_volume_that_is_used_stays(
+def test_a_used_volume_is_not_deleted(
     force: tuple[str, ...], muster: Muster, storage: MemoryApiServer
 ) -> None:
     on_node = pod_with("data", phase="Succeeded", name="reader-1")
@@ -248,7 +248,7 @@ def test_a_volume_that_is_used_stays(
     assert "is used by job later, pod reader, pod reader-1 (ended): delete that first" in done.err
 
 
-def test_the_list_shows_what_was_made_from_what(muster: Muster, storage: MemoryApiServer) -> None:
+def test_the_list_shows_the_source_of_each_volume(muster: Muster, storage: MemoryApiServer) -> None:
     storage.add(
         claim("copy", created=LATE, source=of_claim("data")),
         claim("back", "12Gi", created=LATE, source=of_snapshot("monday")),
@@ -273,7 +273,7 @@ def test_the_list_shows_what_was_made_from_what(muster: Muster, storage: MemoryA
     ]
 
 
-def test_without_the_definitions_of_snapshots_volumes_work_and_snapshots_say_what_is_missing(
+def test_without_the_definitions_of_snapshots_volumes_work_and_snapshots_name_the_missing_part(
     muster: Muster, server: MemoryApiServer
 ) -> None:
     server.add(claim("data"))
@@ -285,7 +285,9 @@ def test_without_the_definitions_of_snapshots_volumes_work_and_snapshots_say_wha
         assert "external-snapshotter" in done.err
 
 
-def test_who_may_not_see_snapshots_deletes_no_volume(muster: Muster, storage: MemoryApiServer) -> None:
+def test_a_user_without_a_right_to_snapshots_deletes_no_volume(
+    muster: Muster, storage: MemoryApiServer
+) -> None:
     path = VOLUME_SNAPSHOTS.path(NAMESPACE)
     storage.refuse("GET", path, 403, "Forbidden")
     done = muster("data", "volume", "delete", "data")
@@ -341,7 +343,7 @@ def test_a_volume_of_that_name_is_replaced_only_on_request(muster: Muster, stora
         (snapshot("now", "data", readyToUse=False), "now is still being made"),
     ],
 )
-def test_nothing_takes_the_place_of_a_volume_that_somebody_needs(
+def test_nothing_replaces_a_volume_in_use(
     beside: dict[str, Any], problem: str, muster: Muster, storage: MemoryApiServer
 ) -> None:
     storage.add(snapshot("monday", "data"), beside)
@@ -351,7 +353,7 @@ def test_nothing_takes_the_place_of_a_volume_that_somebody_needs(
     assert storage.writes() == []
 
 
-def test_what_the_quota_does_not_allow_names_the_quota_and_the_command_that_raises_it(
+def test_a_refusal_by_quota_names_the_quota_and_the_command_that_raises_it(
     muster: Muster, storage: MemoryApiServer
 ) -> None:
     words = (
@@ -374,7 +376,9 @@ def test_what_the_quota_does_not_allow_names_the_quota_and_the_command_that_rais
     assert storage.writes() == []
 
 
-def test_what_the_driver_cannot_clone_is_not_left_half_done(muster: Muster, storage: MemoryApiServer) -> None:
+def test_a_clone_that_the_driver_cannot_make_is_not_left_half_done(
+    muster: Muster, storage: MemoryApiServer
+) -> None:
     """The words are those of external-provisioner 6.4.0 (pkg/controller/controller.go), as an Event has them."""
     words = (
         'failed to provision volume with StorageClass "fast": CSI driver does not support clone operations: '
@@ -408,14 +412,14 @@ def test_a_volume_that_waits_for_its_first_pod_is_not_waited_for(
     assert done.err == "volume new is being made …\n"
 
 
-def test_what_takes_longer_stays_and_goes_on(muster: Muster, storage: MemoryApiServer) -> None:
+def test_a_slow_operation_is_kept_and_continues(muster: Muster, storage: MemoryApiServer) -> None:
     done = muster("data", "volume", "clone", "data", "copy", "--timeout", "1s")
     assert done.code == 1
     assert "is not ready after 1 seconds, and is still being created" in done.err
     assert storage.find("persistentvolumeclaims", "copy", NAMESPACE) is not None
 
 
-async def test_who_does_not_wait_to_the_end_is_told_how_to_give_it_up(
+async def test_a_user_without_patience_is_told_how_to_give_it_up(
     storage: MemoryApiServer, kubeconfig: Path
 ) -> None:
     storage.add(claim("slow", phase="Pending"))
@@ -455,7 +459,9 @@ def event(uid: str, reason: str, message: str, *, kind: str = "Warning") -> dict
     }
 
 
-def test_a_job_has_a_clone_of_its_own_that_goes_with_it(muster: Muster, storage: MemoryApiServer) -> None:
+def test_a_job_has_a_clone_of_its_own_that_is_deleted_with_it(
+    muster: Muster, storage: MemoryApiServer
+) -> None:
     done = muster(
         "submit", "train", "-i", "image", "--clone-of", "data:/work", "--pvc-new", "size=1Gi,path=/tmp"
     )
@@ -500,7 +506,7 @@ def test_a_job_says_that_its_volumes_are_to_be_kept_and_shows_their_snapshots(
         ((VOLUME_SNAPSHOTS, VOLUME_SNAPSHOT_CLASSES), "this cluster has no VolumeSnapshotClass: an admin"),
     ],
 )
-def test_what_no_cluster_could_keep_is_refused_when_it_is_submitted(
+def test_a_volume_that_no_cluster_could_keep_is_refused_when_it_is_submitted(
     kinds: tuple[Resource, ...], problem: str, muster: Muster, server: MemoryApiServer
 ) -> None:
     server.add(claim("data"))
@@ -513,7 +519,7 @@ def test_what_no_cluster_could_keep_is_refused_when_it_is_submitted(
 
 
 @pytest.mark.parametrize("how", [(), ("--dry-run",), ("--dry-run=server",)])
-def test_a_job_is_not_submitted_for_a_clone_of_what_is_not_there(
+def test_a_job_is_not_submitted_for_a_clone_of_a_missing_volume(
     how: tuple[str, ...], muster: Muster, storage: MemoryApiServer
 ) -> None:
     for source, problem in (

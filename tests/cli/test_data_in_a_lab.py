@@ -247,7 +247,7 @@ async def test_a_dataset_is_cloned_kept_and_restored_as_the_real_api_server_has_
     assert await site.volumes() == set()
 
 
-async def test_a_clone_that_somebody_made_by_hand_counts(site: Site) -> None:
+async def test_a_clone_made_by_hand_counts(site: Site) -> None:
     await site.must("volume", "create", "data", "--size", "1Gi", "--storage-class", "fast")
     spec = {
         "accessModes": ["ReadWriteOnce"],
@@ -260,7 +260,7 @@ async def test_a_clone_that_somebody_made_by_hand_counts(site: Site) -> None:
     assert "it has clones: by-hand" in await site.refused("volume", "delete", "data")
 
 
-async def test_a_volume_is_replaced_when_nobody_uses_it(site: Site) -> None:
+async def test_an_unused_volume_is_replaced(site: Site) -> None:
     await site.must("volume", "create", "data", "--size", "1Gi", "--storage-class", "fast")
     await site.must("snapshot", "create", "data", "monday")
     pod = {
@@ -314,7 +314,7 @@ async def test_beyond_the_quota_of_storage_nothing_is_made_and_nothing_is_lost(s
     )
 
 
-async def test_what_the_storage_cannot_clone_is_deleted_again(site: Site) -> None:
+async def test_a_volume_that_the_storage_cannot_clone_is_deleted_again(site: Site) -> None:
     await site.must("volume", "create", "data", "--size", "1Gi", "--storage-class", "fast")
     message = await site.refused("volume", "clone", "data", "refused")
     assert "CLONE_VOLUME capability is not reported" in message

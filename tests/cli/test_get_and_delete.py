@@ -61,7 +61,7 @@ def test_events_of_other_jobs_are_not_shown(muster: Callable[..., Outcome], serv
     assert "earlier" not in muster("get", "hyper1").out
 
 
-def test_a_pod_that_nobody_controls_is_a_workload_of_its_own(
+def test_a_pod_without_a_controller_is_a_workload_of_its_own(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     spec = {"schedulerName": "muster", "containers": [{"name": "main", "image": "image"}]}

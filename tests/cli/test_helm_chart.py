@@ -29,7 +29,7 @@ def test_a_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     assert "cannot be written" in str(result.exception)
 
 
-def test_what_is_refused_writes_nothing(tmp_path: Path) -> None:
+def test_a_refused_value_writes_nothing(tmp_path: Path) -> None:
     result = write(tmp_path / "chart", "--web-history")
     assert isinstance(result.exception, UsageError)
     assert not (tmp_path / "chart").exists()
@@ -46,7 +46,7 @@ def test_two_charts_of_the_same_choices_are_the_same(tmp_path: Path) -> None:
     assert 'staleGrace: "90s"' in one[Path("values.yaml")]
 
 
-def test_a_template_that_decides_by_what_only_helm_knows_is_noticed() -> None:
+def test_a_template_that_decides_by_values_that_only_helm_knows_is_noticed() -> None:
     with pytest.raises(TypeError, match="only known to Helm"):
         bool(Expression(".Values.web"))
     with pytest.raises(TypeError):

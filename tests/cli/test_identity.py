@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ADMIN = ("create", "projects", "")
 
 
-def test_whoami_says_who_the_cluster_takes_the_user_for_and_the_role_in_each_project(
+def test_whoami_shows_the_user_in_the_cluster_and_the_role_in_each_project(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     server.forbidden |= {
@@ -46,7 +46,7 @@ def test_whoami_says_who_the_cluster_takes_the_user_for_and_the_role_in_each_pro
     assert server.writes() == []
 
 
-def test_whoami_without_any_right_says_what_to_do(
+def test_whoami_without_any_right_names_the_next_step(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     server.refuse("GET", "/api/v1/namespaces", 403, "Forbidden")
@@ -57,7 +57,7 @@ def test_whoami_without_any_right_says_what_to_do(
     assert outcome.lines[-1].startswith("You have no role in any project")
 
 
-def test_a_server_too_old_to_say_who_asks_is_no_failure(
+def test_a_server_too_old_to_name_the_caller_is_no_failure(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     server.refuse("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", 404, "NotFound")
@@ -95,7 +95,7 @@ def test_a_group_without_a_user_is_refused_before_anything_is_asked(
     assert server.requests == []
 
 
-def test_the_kubeconfig_may_name_whom_to_act_as_and_the_option_wins(
+def test_the_kubeconfig_may_name_the_user_to_act_as_and_the_option_wins(
     kubeconfig: Path, muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     _change_user(kubeconfig, {"as": "carol", "as-groups": ["team"]})

@@ -47,7 +47,7 @@ def modules_after(*arguments: str) -> set[str]:
     return set(_python(script).stdout.splitlines()[-1].split())
 
 
-def test_the_help_of_submit_imports_neither_the_client_nor_what_renders_objects() -> None:
+def test_the_help_of_submit_imports_neither_the_client_nor_the_renderer() -> None:
     unneeded = ("orchestrator.client", "orchestrator.planner", "orchestrator.submit.manifest", "aiohttp")
     assert [name for name in modules_after("submit", "--help") if name.startswith(unneeded)] == []
 
@@ -158,7 +158,7 @@ def _python(script: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], **options)  # noqa: PLW1510
 
 
-def test_help_says_what_the_commands_of_other_packages_do(muster: Callable[..., Outcome]) -> None:
+def test_help_describes_the_commands_of_other_packages(muster: Callable[..., Outcome]) -> None:
     lines = {each.split()[0]: each for each in muster("--help").out.splitlines() if each.strip()}
     assert "control plane" in lines["lab"]
     assert "requirements" in lines["validate"]

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_progress_goes_to_standard_error_until_the_last_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_written_to_standard_error_until_the_last_is_done(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     progress = Progress(3, "jobs deleted", every_seconds=0)
     for _ in range(3):
         progress.one_more()
@@ -20,14 +22,14 @@ def test_progress_goes_to_standard_error_until_the_last_is_done(capsys: pytest.C
     assert (out, err) == ("", "1 of 3 jobs deleted …\n2 of 3 jobs deleted …\n")
 
 
-def test_what_goes_fast_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fast_operation_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Progress(1000, "jobs deleted", every_seconds=3600)
     for _ in range(1000):
         progress.one_more()
     assert capsys.readouterr().err == ""
 
 
-def test_an_error_is_one_printable_line_whatever_is_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_one_printable_line_for_any_text_in_it(capsys: pytest.CaptureFixture[str]) -> None:
     say_error("no job\n'a\tb\x1b[31m'")
     assert capsys.readouterr().err == "Error: no job 'a b\\x1b[31m'\n"
 
@@ -44,7 +46,7 @@ def test_no_table_or_list_of_facts_has_a_character_that_a_terminal_obeys() -> No
     assert fact_lines({"NAME": WINDOW_TITLE}) == "NAME: \\x1b]0;pwned\\x07"
 
 
-def test_no_document_has_one_and_programs_read_what_there_is() -> None:
+def test_no_document_has_one_and_programs_read_the_existing_ones() -> None:
     value = {"message": WINDOW_TITLE + EIGHT_BIT + "\x7f", "name": "größe"}
     for form, load in (("json", json.loads), ("yaml", yaml.safe_load)):
         text = document(value, form)

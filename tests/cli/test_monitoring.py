@@ -93,7 +93,7 @@ def test_variables_of_dashboards_exist_and_panels_have_numbers_of_their_own() ->
             assert set(NAME.findall(variable["query"])) <= known()
 
 
-def test_every_alert_says_how_bad_it_is_and_what_to_do() -> None:
+def test_every_alert_says_how_bad_it_is_and_names_the_next_step() -> None:
     alerts = [rule for rule in rules() if "alert" in rule]
     assert len({rule["alert"] for rule in alerts}) == len(alerts)
     for rule in alerts:
@@ -167,7 +167,7 @@ def before_anything() -> set[str]:
 
 
 @pytest.mark.parametrize("where", [*expressions(), *PROJECT_QUERIES])
-def test_what_is_shown_of_counters_is_of_those_that_are_there_from_the_beginning(where: str) -> None:
+def test_shown_counters_exist_from_the_beginning(where: str) -> None:
     """What a counter is when it is first seen is no increase: one that begins at 1 has hidden that."""
     text = expressions().get(where) or PROJECT_QUERIES[where]
     counters = {metric.name for metric in (*operator.METRICS, *agent.METRICS) if metric.kind == "counter"}

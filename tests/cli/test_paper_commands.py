@@ -63,7 +63,7 @@ def teams_c_and_d(server: MemoryApiServer) -> None:
 
 
 @pytest.mark.parametrize("printed", SECTIONS_4_8_TO_4_10, ids=lambda printed: printed[0].split()[1])
-def test_a_printed_submission_is_what_the_paper_means(
+def test_a_printed_submission_has_the_meaning_of_the_paper(
     printed: tuple[str, str, str, str], muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     line, project, gpus, kind = printed

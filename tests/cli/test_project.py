@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.cli.memory_api_server import MemoryApiServer
 
 
-def test_a_created_project_has_what_was_asked_for(
+def test_a_created_project_has_the_requested_values(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     words = ("--limit", "6", "--over-quota-weight=0.5", "--priority", "3", "--interactive-time-limit", "12h")
@@ -42,7 +42,7 @@ def test_a_created_project_has_what_was_asked_for(
     }
 
 
-def test_what_its_pods_may_do_is_said_and_taken_back(
+def test_the_rights_of_its_pods_are_set_and_taken_back(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     directories = ("--directory", "/scratch:rw", "--directory", "/sets", "--directory", "/home:rw:nas")
@@ -157,7 +157,7 @@ def test_a_project_is_created_once(muster: Callable[..., Outcome]) -> None:
         (("team-c", "-g", "1", "--train-node-type", "a b"), "--train-node-type"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_the_cluster_is_asked(
+def test_impossible_values_are_refused_before_the_cluster_is_asked(
     words: tuple[str, ...], named: str, muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     outcome = muster("project", "create", *words)
@@ -185,7 +185,9 @@ def test_a_quota_is_changed_by_an_amount(muster: Callable[..., Outcome], server:
         assert error in outcome.err
 
 
-def test_update_changes_only_what_is_named(muster: Callable[..., Outcome], server: MemoryApiServer) -> None:
+def test_update_changes_only_the_named_values(
+    muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
     server.add(project_of("team-c", 2, priority=1, interactiveTimeLimit="1h"))
     assert muster("project", "update", "team-c", "--limit", "4").code == 0
     changed = server.find("projects", "team-c")
@@ -273,7 +275,7 @@ def test_a_project_with_jobs_is_deleted_only_by_force(
     assert server.find("projects", "team-a") is None
 
 
-def test_a_cluster_without_the_operator_is_told_what_to_install(
+def test_a_cluster_without_the_operator_is_told_the_command_to_install_it(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     server.refuse("GET", "/apis/muster.dev/v1alpha1/projects", 404, "NotFound")

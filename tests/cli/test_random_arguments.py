@@ -143,7 +143,7 @@ def cluster() -> Iterator[MemoryApiServer]:
 @example(["--as", "", "list"])
 @example(["get", "-p", "--", "x"])
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_arguments_whatever_give_a_traceback_or_leave_something_half_done(
+def test_no_arguments_give_a_traceback_or_leave_anything_half_done(
     cluster: MemoryApiServer, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     cluster.requests.clear()
@@ -186,7 +186,7 @@ def wrong_values() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("words", "name", "value"), list(wrong_values()))
-def test_a_wrong_value_is_one_line_that_names_the_flag_and_what_is_allowed(
+def test_a_wrong_value_is_one_line_that_names_the_flag_and_the_allowed_values(
     words: tuple[str, ...],
     name: str,
     value: str,
@@ -253,7 +253,7 @@ def test_a_text_that_a_flag_cannot_take_is_one_line_that_names_it(
     assert cluster.writes() == []
 
 
-def test_the_kubeconfig_is_left_alone_by_what_fails(
+def test_the_kubeconfig_is_not_changed_by_a_failed_command(
     cluster: MemoryApiServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = Path(os.environ["KUBECONFIG"]).read_text()

@@ -8,7 +8,7 @@ from orchestrator.cli.reference import reference
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
-def test_the_reference_says_what_the_commands_say() -> None:
+def test_the_reference_has_the_help_of_the_commands() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == reference(), (
         "docs/reference/cli.md is not current: run 'make docs'"
     )

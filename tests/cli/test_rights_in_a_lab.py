@@ -104,7 +104,7 @@ def test_whoami_names_the_role_that_was_given(user: str, kubeconfig: Path) -> No
     )
 
 
-def test_whoami_knows_who_administers_the_cluster(kubeconfig: Path) -> None:
+def test_whoami_knows_the_administrators_of_the_cluster(kubeconfig: Path) -> None:
     assert json.loads(run(kubeconfig, "cleo", "whoami", "-o", "json").stdout)["clusterAdmin"] is True
 
 
@@ -138,7 +138,7 @@ def test_a_researcher_submits_suspends_resumes_and_deletes_and_a_viewer_sees_it(
         ("pia", ("top", "node"), "muster-viewer, bound in the whole cluster,"),
     ],
 )
-def test_what_is_denied_names_the_role_that_would_allow_it(
+def test_a_denial_names_the_role_that_would_allow_it(
     user: str, words: tuple[str, ...], role: str, kubeconfig: Path
 ) -> None:
     done = run(kubeconfig, user, *words)

@@ -81,7 +81,7 @@ def run_job(
     server.add(pod)
 
 
-def test_a_snapshot_of_the_cluster_holds_what_the_planner_needs_and_no_secret(
+def test_a_snapshot_of_the_cluster_has_all_that_the_planner_needs_and_no_secret(
     muster: Muster, cluster: MemoryApiServer
 ) -> None:
     run_job(muster, cluster, "one", 2, node="dgx1-1")
@@ -103,7 +103,7 @@ def test_a_snapshot_of_the_cluster_holds_what_the_planner_needs_and_no_secret(
         assert secret not in out.out
 
 
-def test_a_snapshot_is_what_simulate_reads_in_yaml_and_in_json(
+def test_simulate_reads_a_snapshot_in_yaml_and_in_json(
     muster: Muster, cluster: MemoryApiServer, tmp_path: Path
 ) -> None:
     run_job(muster, cluster, "one", 2, node="dgx1-1")
@@ -143,7 +143,7 @@ def test_simulate_decides_once_or_until_nothing_changes(muster: Muster, full: st
     assert (once["decisions"], once["stable"]) == (0, True)
 
 
-def test_simulate_shows_evictions_by_rule_and_who_waits(muster: Muster, full: str, tmp_path: Path) -> None:
+def test_simulate_shows_evictions_by_rule_and_pending_jobs(muster: Muster, full: str, tmp_path: Path) -> None:
     path = tmp_path / "more.yaml"
     path.write_text(FULL + "  - {name: a-1, project: team-a, gpus: 2}\n")
     result = muster("simulate", str(path), "--until-stable", "--json").json
@@ -214,7 +214,7 @@ def test_what_if_does_all_changes_at_once(muster: Muster, full: str) -> None:
     assert team_b["held"] == {"before": "4", "after": "3"}
 
 
-def test_what_if_compares_with_what_would_happen_anyway(muster: Muster, tmp_path: Path) -> None:
+def test_what_if_compares_with_the_result_without_the_change(muster: Muster, tmp_path: Path) -> None:
     path = tmp_path / "restless.yaml"
     path.write_text(FULL.replace(", on: dgx1-1}\n  - {name: b-2", "}\n  - {name: b-2"))
     outcome = muster("what-if", "--from", str(path), "--quota", "team-a=1", "--json")
@@ -248,7 +248,7 @@ WAITS = {
 }
 
 
-def test_explain_says_why_where_the_project_stands_who_holds_and_what_would_help(
+def test_explain_shows_the_reason_the_project_the_holders_and_the_remedies(
     muster: Muster, cluster: MemoryApiServer
 ) -> None:
     run_job(muster, cluster, "one", 2, node="dgx1-1")
@@ -310,7 +310,7 @@ def test_a_reason_that_the_operator_wrote_too_is_said_once(muster: Muster, clust
     assert muster("explain", "nine").out.count(reason) == 1
 
 
-def test_explain_without_rights_to_the_cluster_says_what_the_operator_wrote(
+def test_explain_without_rights_to_the_cluster_shows_the_operators_message(
     muster: Muster, cluster: MemoryApiServer
 ) -> None:
     run_job(muster, cluster, "nine", 9, conditions=[WAITS])
@@ -322,7 +322,7 @@ def test_explain_without_rights_to_the_cluster_says_what_the_operator_wrote(
     assert "needs rights to read all nodes and pods" in outcome.out
 
 
-def test_explain_to_a_member_who_sees_no_projects_says_what_the_operator_wrote(
+def test_explain_shows_a_member_without_a_right_to_projects_the_operators_message(
     muster: Muster, cluster: MemoryApiServer
 ) -> None:
     run_job(muster, cluster, "nine", 9, conditions=[WAITS])
@@ -482,7 +482,7 @@ def record(server: MemoryApiServer, *evictions: EvictionRecord) -> None:
         )
 
 
-def test_why_evicted_says_who_lost_what_to_whom_by_which_rule_and_when(
+def test_why_evicted_shows_victim_gpus_preemptor_rule_and_time(
     muster: Muster, server: MemoryApiServer
 ) -> None:
     record(server, eviction(grace_seconds=120), eviction("two-0", workload="two"))
@@ -497,7 +497,7 @@ def test_why_evicted_says_who_lost_what_to_whom_by_which_rule_and_when(
     assert (answer["gpus"], answer["devices"], answer["beneficiaryProject"]) == ("2", [0, 1], "team-d")
 
 
-def test_why_evicted_knows_jobs_that_are_gone_and_refuses_those_that_never_were(
+def test_why_evicted_knows_deleted_jobs_and_refuses_those_that_never_were(
     muster: Muster, server: MemoryApiServer
 ) -> None:
     record(server, eviction())

@@ -116,7 +116,7 @@ def test_the_service_of_an_earlier_job_of_that_name_gives_way(
     assert service["spec"]["type"] == "NodePort"
 
 
-def test_the_service_of_somebody_else_is_left_alone(
+def test_the_service_of_another_owner_is_not_changed(
     muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     metadata = {"name": "note", "namespace": NAMESPACE}
@@ -152,7 +152,7 @@ def test_dry_run_prints_the_objects_and_creates_nothing(
     assert server.writes() == []
 
 
-def test_dry_run_works_without_a_cluster_and_says_what_it_guessed(
+def test_dry_run_works_without_a_cluster_and_names_its_guesses(
     muster: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nothing"))
@@ -263,7 +263,7 @@ def test_an_impossible_number_of_gpus_is_refused_in_one_line(
         (("x\n\x1b[31m", *IMAGE), "name"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_one_line_and_nothing_is_created(
+def test_impossible_submissions_are_refused_in_one_line_and_nothing_is_created(
     words: tuple[str, ...], names: str, muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     outcome = muster("submit", *words)

@@ -81,7 +81,7 @@ def test_a_flag_reaches_its_field(
     assert found == value
 
 
-def test_run_as_user_means_who_submits(muster: Muster, server: MemoryApiServer) -> None:
+def test_run_as_user_means_the_submitter(muster: Muster, server: MemoryApiServer) -> None:
     assert muster("submit", "x", *IMAGE, "--run-as-user").code == 0
     context = server.all("jobs")[0]["spec"]["template"]["spec"]["securityContext"]
     assert (context["runAsUser"], context["runAsGroup"]) == (os.getuid(), os.getgid())
@@ -182,7 +182,7 @@ def test_every_old_flag_is_in_the_documentation() -> None:
         ("--node-type old", "train jobs of project team-a may only use nodes of type dgx1"),
     ],
 )
-def test_what_is_not_there_is_named_and_nothing_is_created(
+def test_missing_objects_are_named_and_nothing_is_created(
     words: str, message: str, muster: Muster, server: MemoryApiServer
 ) -> None:
     server.add(claim_of("other", NAMESPACE), secret_of("robot", NAMESPACE, password=""))
@@ -199,9 +199,7 @@ def test_what_is_not_there_is_named_and_nothing_is_created(
     assert len(server.writes()) == writes
 
 
-def test_what_may_not_be_read_is_not_checked_and_that_is_said(
-    muster: Muster, server: MemoryApiServer
-) -> None:
+def test_unreadable_objects_are_not_checked_and_that_is_said(muster: Muster, server: MemoryApiServer) -> None:
     server.refuse("GET", f"/api/v1/namespaces/{NAMESPACE}/secrets/vault", 403, "Forbidden")
     outcome = muster("submit", "x", *IMAGE, "-e", "A=SECRET:vault,key")
     assert outcome.code == 0
@@ -248,7 +246,7 @@ def test_jobs_without_a_name_are_numbered_from_the_smallest_that_is_free(
 
 
 @pytest.mark.parametrize("form", [(), ("=client",), ("=true",)])
-def test_a_dry_run_prints_what_would_be_made(
+def test_a_dry_run_prints_the_objects_to_create(
     form: tuple[str, ...], muster: Muster, server: MemoryApiServer
 ) -> None:
     flag = f"--dry-run{''.join(form)}"
@@ -257,13 +255,13 @@ def test_a_dry_run_prints_what_would_be_made(
     assert server.writes() == []
 
 
-def test_what_was_made_can_be_printed_as_json(muster: Muster, server: MemoryApiServer) -> None:
+def test_created_objects_can_be_printed_as_json(muster: Muster, server: MemoryApiServer) -> None:
     outcome = muster("submit", "x", *IMAGE, "-o", "json")
     (made,) = json.loads(outcome.out)["items"]
     assert made["metadata"]["uid"] == server.all("jobs")[0]["metadata"]["uid"]
 
 
-def test_the_short_path_of_an_ingress_goes_to_who_has_it_first(
+def test_the_short_path_of_an_ingress_belongs_to_its_first_job(
     muster: Muster, server: MemoryApiServer
 ) -> None:
     server.add(namespace_of("team-c"))

@@ -49,7 +49,7 @@ def test_an_interactive_job_is_suspended_by_its_replicas_and_gets_them_back(
 
 
 @pytest.mark.parametrize("command", ["suspend", "resume"])
-def test_what_has_ended_or_is_not_there_is_named_and_the_others_are_done(
+def test_ended_or_missing_jobs_are_named_and_the_others_are_done(
     command: str, muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     for name in ("ended", "other"):

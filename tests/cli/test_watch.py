@@ -67,7 +67,7 @@ def watching(kubeconfig: Path, *words: str) -> Iterator[Watching]:
             process.wait(PATIENCE_SECONDS)
 
 
-def test_a_watch_prints_the_table_and_then_what_changes(
+def test_a_watch_prints_the_table_and_then_the_changes(
     kubeconfig: Path, muster: Callable[..., Outcome], server: MemoryApiServer
 ) -> None:
     muster("submit", "first", "-i", "image")

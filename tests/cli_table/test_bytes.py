@@ -131,7 +131,7 @@ def test_a_name_that_is_no_name_is_refused(name: str, site: Site) -> None:
     ],
     ids=repr,
 )
-def test_what_cannot_arrive_is_refused(arguments: list[str | bytes], site: Site) -> None:
+def test_text_that_cannot_arrive_is_refused(arguments: list[str | bytes], site: Site) -> None:
     assert_refused(site, submit(site, "refused", "-p", "team-a", "-i", "ubuntu", *arguments))
 
 

@@ -16,7 +16,7 @@ PIPELINES = sorted((HERE / "pipelines").glob("*.sh"))
 @pytest.mark.lab
 @pytest.mark.real_nodes
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda each: re.sub(r"\W+", "-", each.name))
-def test_a_scenario_does_what_its_table_says(
+def test_a_scenario_does_as_its_table_says(
     scenario: Scenario, site: Site, with_quotas: Callable[[Mapping[str, int]], None]
 ) -> None:
     with_quotas(scenario.quotas)

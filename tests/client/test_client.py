@@ -126,7 +126,7 @@ def test_the_plain_operations_keep_the_types_of_arguments_and_results(client: Cl
         client.list_jobs(projet="team-a")  # type: ignore[call-arg]
 
 
-def test_errors_keep_their_type_and_say_what_helps(
+def test_errors_keep_their_type_and_name_the_remedy(
     client: Client, server: MemoryApiServer, tmp_path: Path
 ) -> None:
     server.refuse("GET", "/apis/batch/v1/namespaces/muster-team-a/jobs", 403, "Forbidden")

@@ -86,7 +86,7 @@ def texts_of(value: Any) -> list[str]:
 
 
 @given(st.lists(outers, max_size=3))
-def test_objects_stay_what_they_are_and_have_their_equal_texts_in_common(objects: list[Outer]) -> None:
+def test_objects_are_unchanged_and_have_their_equal_texts_in_common(objects: list[Outer]) -> None:
     before = [copy_of(outer) for outer in objects]
     shared = [copy_of(outer) for outer in objects]
     texts = EqualTexts()
@@ -97,7 +97,7 @@ def test_objects_stay_what_they_are_and_have_their_equal_texts_in_common(objects
     assert len({id(text) for text in all_texts}) == len(set(all_texts))
 
 
-def test_two_pods_have_what_is_equal_in_common() -> None:
+def test_two_pods_have_their_equal_parts_in_common() -> None:
     decode = msgspec.json.Decoder(Pod).decode
     one, other = (
         decode(
@@ -121,7 +121,7 @@ def test_two_pods_have_what_is_equal_in_common() -> None:
 
 
 @pytest.mark.parametrize("levels", [MAX_DEPTH, 900])
-def test_what_is_nested_deeply_stays_as_it_is(levels: int) -> None:
+def test_deeply_nested_values_are_unchanged(levels: int) -> None:
     value: Any = "a text"
     for _ in range(levels):
         value = [value]
@@ -132,7 +132,7 @@ def test_what_is_nested_deeply_stays_as_it_is(levels: int) -> None:
     assert value == "a text"
 
 
-def test_texts_that_occur_once_do_not_stay_for_ever() -> None:
+def test_texts_that_occur_once_are_not_kept_for_ever() -> None:
     texts = EqualTexts()
     for number in range(3 * MAX_TEXTS):
         texts.share_in(Inner(str(number)))

@@ -71,12 +71,12 @@ BOUND = [binding(name) for name in SHIPPED]
         ),
     ],
 )
-async def test_what_is_missing_is_told(policies: Answer, bindings: Answer, sentence: str) -> None:
+async def test_missing_policies_are_named(policies: Answer, bindings: Answer, sentence: str) -> None:
     report = await report_of(policies, bindings)
     assert report.sentence() == sentence
 
 
-async def test_who_may_not_see_them_is_told_that_it_is_unknown() -> None:
+async def test_a_user_without_a_right_to_policies_is_told_that_they_are_unknown() -> None:
     report = await report_of(error_answer(403), page(*BOUND))
     assert report.in_force is None
     assert report.sentence().startswith("Whether the policies are in force is unknown: ")

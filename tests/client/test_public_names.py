@@ -59,7 +59,7 @@ def classes_in(annotation: Any) -> Iterator[type]:
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_the_types_of_what_is_public_are_public(name: str) -> None:
+def test_the_types_of_public_names_are_public(name: str) -> None:
     needed = {
         each.__name__
         for annotation in annotations_of(getattr(orchestrator.client, name))
@@ -69,7 +69,7 @@ def test_the_types_of_what_is_public_are_public(name: str) -> None:
     assert sorted(needed - set(PUBLIC) - NOT_FOR_USERS) == []
 
 
-def test_every_field_of_a_submission_says_what_it_is_and_in_which_unit() -> None:
+def test_every_field_of_a_submission_has_its_meaning_and_its_unit() -> None:
     (definition,) = ast.parse(inspect.getsource(Submission)).body
     assert isinstance(definition, ast.ClassDef)
     texts: dict[str, str] = {}
@@ -83,7 +83,7 @@ def test_every_field_of_a_submission_says_what_it_is_and_in_which_unit() -> None
         assert [name for name, text in texts.items() if name.endswith(ending) and unit not in text] == []
 
 
-def test_importing_the_package_costs_nothing_and_a_name_only_what_it_needs() -> None:
+def test_importing_the_package_costs_nothing_and_a_name_only_its_needs() -> None:
     script = (
         "import sys, orchestrator.client; print(*sys.modules)\n"
         "from orchestrator.client import Submission; print(*sys.modules)"

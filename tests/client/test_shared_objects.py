@@ -74,7 +74,7 @@ async def test_a_cache_begins_only_with_a_current_one_of_the_same_request(other:
             assert (beginning is other) == is_taken
 
 
-def test_no_text_stays_when_all_have_left() -> None:
+def test_no_text_is_kept_when_all_caches_have_ended() -> None:
     shared, cache = SharedObjects(), Cache()
     caches: Any = [cache]
     with shared.used_by(caches):

@@ -50,7 +50,7 @@ async def test_a_pod_that_is_bound_just_so_already_is_success(
         (pod("a", deletionTimestamp="2026-01-01T00:00:00Z"), "cannot be bound: .* being deleted"),
     ],
 )
-async def test_a_conflict_says_what_is_in_the_way(
+async def test_a_conflict_names_its_cause(
     server: FakeApiServer, transport: Transport, found: dict[str, object], message: str
 ) -> None:
     server.on("POST", BINDING, error_answer(409, "Conflict", "pod a is being deleted"))
@@ -59,13 +59,13 @@ async def test_a_conflict_says_what_is_in_the_way(
         await bind_it(transport)
 
 
-async def test_a_pod_that_is_gone_is_not_found(server: FakeApiServer, transport: Transport) -> None:
+async def test_a_deleted_pod_is_not_found(server: FakeApiServer, transport: Transport) -> None:
     server.on("POST", BINDING, error_answer(404, "NotFound"))
     with pytest.raises(errors.NotFound):
         await bind_it(transport)
 
 
-async def test_a_pod_that_goes_during_a_conflict_is_not_found(
+async def test_a_pod_deleted_during_a_conflict_is_not_found(
     server: FakeApiServer, transport: Transport
 ) -> None:
     server.on("POST", BINDING, error_answer(409, "Conflict"))

@@ -58,13 +58,13 @@ async def test_without_a_grace_of_its_own_the_pod_keeps_the_one_it_has(
     assert "gracePeriodSeconds" not in server.requests[-1].body["deleteOptions"]
 
 
-async def test_a_pod_that_is_gone_is_evicted(server: FakeApiServer, transport: Transport) -> None:
+async def test_a_deleted_pod_is_evicted(server: FakeApiServer, transport: Transport) -> None:
     server.on("PATCH", PATH, error_answer(404, "NotFound"))
     await evict_it(transport)
     assert len(server.requests) == 1
 
 
-async def test_a_pod_that_goes_between_the_two_writes_is_evicted(
+async def test_a_pod_deleted_between_the_two_writes_is_evicted(
     server: FakeApiServer, transport: Transport
 ) -> None:
     server.on("PATCH", PATH, Answer(pod("a")))
@@ -109,7 +109,7 @@ async def test_a_pod_is_not_evicted_without_its_reason(server: FakeApiServer, tr
     ],
     ids=["forbidden", "several budgets"],
 )
-async def test_what_a_budget_forbids_is_raised_at_once_and_the_reason_taken_away_again(
+async def test_an_eviction_that_a_budget_forbids_is_raised_at_once_and_the_reason_taken_away_again(
     server: FakeApiServer, transport: Transport, no: Answer
 ) -> None:
     server.on("PATCH", PATH, Answer(pod("a")))

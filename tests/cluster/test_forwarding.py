@@ -25,7 +25,7 @@ async def hello(socket: web.WebSocketResponse) -> None:
     await socket.send_bytes(ERROR + PORT)
 
 
-async def test_the_number_of_the_port_is_no_part_of_what_it_says_however_it_is_split() -> None:
+async def test_the_number_of_the_port_is_no_part_of_the_data_in_any_split() -> None:
     async def script(socket: web.WebSocketResponse, request: web.Request) -> None:
         for message in (DATA + PORT[:1], ERROR + PORT, DATA + PORT[1:] + b"one", DATA + b"two"):
             await socket.send_bytes(message)
@@ -45,7 +45,7 @@ async def test_the_number_of_the_port_is_no_part_of_what_it_says_however_it_is_s
         (b"no such\nsandbox", "^no such sandbox$"),
     ],
 )
-async def test_what_the_node_could_not_do_is_told(said: bytes, message: str) -> None:
+async def test_a_failure_of_the_node_is_reported(said: bytes, message: str) -> None:
     async def script(socket: web.WebSocketResponse, request: web.Request) -> None:
         await hello(socket)
         await socket.send_bytes(ERROR + said)
@@ -134,7 +134,7 @@ async def test_an_answer_that_comes_after_the_near_end_said_all_is_delivered() -
     await conversation(far, near)
 
 
-async def test_a_far_end_that_stays_silent_is_left_when_the_near_end_is_done(
+async def test_a_silent_far_end_is_closed_when_the_near_end_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(forwarding, "LINGER_SECONDS", 0.05)

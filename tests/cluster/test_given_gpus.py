@@ -70,7 +70,7 @@ class World:
         return {entry.pod.metadata.name: entry.given for entry in self.reader.miscounted()}
 
 
-def test_a_pod_is_miscounted_until_what_the_kubelet_gave_it_is_written_on_it() -> None:
+def test_a_pod_is_miscounted_until_the_gpus_of_its_kubelet_are_written_on_it() -> None:
     world = World(bound("a", "0"), bound("b", "1,2"))
     assert world.miscounted() == {}
     world.note(published_gpus(a="3", b="1,2"))
@@ -87,14 +87,14 @@ def test_a_pod_is_miscounted_until_what_the_kubelet_gave_it_is_written_on_it() -
     assert world.miscounted() == {}
 
 
-def test_until_an_agent_tells_what_muster_wrote_counts() -> None:
+def test_until_an_agent_reports_the_annotation_of_muster_counts() -> None:
     world = World(bound("a", "0"), bound("b", "1,2"))
     assert world.held() == {"a": (0,), "b": (1, 2)}
     world.note(published_gpus())
     assert world.held() == {"a": (0,), "b": (1, 2)}
 
 
-def test_what_the_kubelet_gave_counts_for_both_when_two_have_each_others_gpu() -> None:
+def test_the_kubelets_gpus_count_for_both_when_two_have_each_others_gpu() -> None:
     world = World(bound("a", "0"), bound("b", "1"))
     assert world.held() == {"a": (0,), "b": (1,)}
     world.note(published_gpus(a="1", b="0"))
@@ -124,7 +124,7 @@ def test_a_pod_that_comes_later_counts_as_written_and_then_as_given() -> None:
     assert world.held() == {"b": (3,)}
 
 
-def test_who_is_moved_off_a_failed_gpu_is_who_holds_it() -> None:
+def test_the_holder_of_a_failed_gpu_is_migrated() -> None:
     world = World(bound("a", "0"), bound("b", "1"), unhealthy="1")
     world.note(published_gpus(a="1", b="2"))
     assert world.held() == {"a": (1,), "b": (2,)}

@@ -58,7 +58,7 @@ def file(tmp_path: Path) -> Path:
 # --- which file -------------------------------------------------------------------------------------------
 
 
-def test_the_current_context_is_what_is_loaded(file: Path) -> None:
+def test_the_current_context_is_loaded(file: Path) -> None:
     access = load_access(write(file, config(namespace="team")))
     assert (access.server, access.namespace, access.context, access.user) == (
         "https://lab.example:6443",
@@ -127,9 +127,7 @@ def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
         (config(user={"username": "me"}), "username of 'lab' is not supported"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named_with_what_is_wrong(
-    file: Path, document: Any, message: str
-) -> None:
+def test_an_unusable_file_is_named_with_its_error(file: Path, document: Any, message: str) -> None:
     write(file, document)
     with pytest.raises(ConfigurationError, match=message) as caught:
         load_access(file)
@@ -240,7 +238,7 @@ def test_the_default_namespace_is_changed_in_the_file_that_has_the_context(tmp_p
     assert files[0].read_text() == text
 
 
-def test_a_link_to_a_kubeconfig_stays_a_link(tmp_path: Path) -> None:
+def test_a_link_to_a_kubeconfig_remains_a_link(tmp_path: Path) -> None:
     target = write(tmp_path / "real" / "config", config())
     link = tmp_path / "link"
     link.symlink_to(target)

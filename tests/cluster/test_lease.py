@@ -152,7 +152,7 @@ async def test_leadership_ends_by_itself_before_another_may_take_it(
     assert not me.is_leader()
 
 
-async def test_holding_renews_and_stays_the_leader(
+async def test_holding_renews_and_keeps_the_leadership(
     server: FakeApiServer, store: LeaseStore, transport: Transport, clock: ManualClock
 ) -> None:
     me = election(transport, clock)

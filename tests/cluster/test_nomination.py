@@ -34,7 +34,7 @@ async def test_node_and_devices_are_one_write_that_names_the_pods_uid(
     ("no", "error"),
     [(error_answer(404, "NotFound"), errors.NotFound), (error_answer(422, "Invalid"), errors.Invalid)],
 )
-async def test_a_pod_that_is_gone_or_another_is_an_error(
+async def test_a_deleted_pod_or_another_is_an_error(
     server: FakeApiServer, transport: Transport, no: Answer, error: type[Exception]
 ) -> None:
     server.on("PATCH", PATH, no)

@@ -91,7 +91,7 @@ async def test_a_list_follows_its_pages(real: Transport, namespace: str) -> None
     assert int(listed.resource_version) > 0
 
 
-async def test_refusals_are_what_they_are(real: Transport, namespace: str) -> None:
+async def test_refusals_have_their_types(real: Transport, namespace: str) -> None:
     path = CONFIG_MAPS.path(namespace)
     made = await real.create(path, config_map("a", x="1"))
     with pytest.raises(errors.AlreadyExists):
@@ -108,7 +108,7 @@ async def test_refusals_are_what_they_are(real: Transport, namespace: str) -> No
     await real.delete(CONFIG_MAPS.path(namespace, "a"), uid=made["metadata"]["uid"])
 
 
-async def test_apply_makes_changes_and_keeps_what_others_own(real: Transport, namespace: str) -> None:
+async def test_apply_makes_changes_and_keeps_the_fields_of_others(real: Transport, namespace: str) -> None:
     path = CONFIG_MAPS.path(namespace, "applied")
     await real.apply(path, config_map("applied", ours="1"), field_manager="muster")
     await real.apply(path, config_map("applied", theirs="1"), field_manager="another")
@@ -213,7 +213,7 @@ async def test_a_bind_of_another_pod_of_that_name_is_a_conflict(real: Transport,
     assert (await real.get(PODS.path(namespace, "a"), Pod)).spec.node_name == ""
 
 
-async def test_an_evicted_pod_says_why_before_it_goes(real: Transport, namespace: str) -> None:
+async def test_an_evicted_pod_says_why_before_it_ends(real: Transport, namespace: str) -> None:
     changes: list[Change[Pod]] = []
     reflector = Reflector(real, PODS, Pod, namespace=namespace, on_change=changes.append)
     node = (await some_nodes(real))[0]

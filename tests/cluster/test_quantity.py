@@ -45,7 +45,7 @@ def test_processor_time_is_read_in_thousandths(text: str, expected: int) -> None
 @pytest.mark.parametrize(
     "text", ["", "1 Gi", "Gi", "1GB", "1ki", "one", "1e", "--1", "0x10", "1\n", "NaN", "\u0661"]
 )
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_a_text_that_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no Kubernetes quantity"):
         memory_bytes(text)
 
@@ -58,7 +58,7 @@ def test_whole_things_are_counted_in_every_form_of_a_quantity(text: str, expecte
 
 
 @pytest.mark.parametrize("text", ["1.5", "500m", "-1", "many", "9" * 5000, "1e99"])
-def test_what_is_no_number_of_things_is_refused(text: str) -> None:
+def test_a_text_that_is_no_number_of_things_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no (whole number of things|Kubernetes quantity)"):
         whole_count(text)
 
@@ -116,7 +116,7 @@ def test_timestamps_are_read_in_microseconds(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-11-21T10:00:00", "2026-13-01T00:00:00Z"])
-def test_what_is_no_timestamp_is_refused(text: str) -> None:
+def test_a_text_that_is_no_timestamp_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="RFC 3339"):
         parse_time(text)
 

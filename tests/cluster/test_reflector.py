@@ -61,7 +61,7 @@ def recorder(transport: Transport, clock: ManualClock) -> Recorder:
     return Recorder(transport, clock)
 
 
-async def test_the_cache_is_the_list_and_then_what_the_watch_tells(
+async def test_the_cache_is_the_list_and_then_the_changes_of_the_watch(
     server: FakeApiServer, recorder: Recorder
 ) -> None:
     server.on("GET", PATH, page(pod("a"), pod("b"), version="10"))
@@ -117,7 +117,7 @@ async def test_watches_last_five_to_ten_minutes_so_that_they_do_not_end_together
     assert server.requests_of("WATCH")[0].query["timeoutSeconds"] == seconds
 
 
-async def test_a_watch_that_ended_in_time_goes_on_from_the_last_bookmark(
+async def test_a_watch_that_ended_in_time_continues_from_the_last_bookmark(
     server: FakeApiServer, recorder: Recorder, clock: ManualClock
 ) -> None:
     server.on("GET", PATH, page(version="10"))
@@ -129,7 +129,7 @@ async def test_a_watch_that_ended_in_time_goes_on_from_the_last_bookmark(
     assert clock.slept == []
 
 
-async def test_a_watch_that_was_cut_goes_on_from_the_last_event_after_a_pause(
+async def test_a_watch_that_was_cut_continues_from_the_last_event_after_a_pause(
     server: FakeApiServer, recorder: Recorder, clock: ManualClock
 ) -> None:
     server.on("GET", PATH, page(version="10"))
@@ -166,7 +166,7 @@ async def test_a_watch_that_expires_every_time_is_not_a_storm_of_lists(
     assert clock.slept == [0.75, 1.5, 3.0, 6.0]
 
 
-async def test_a_second_list_tells_only_what_differs(server: FakeApiServer, recorder: Recorder) -> None:
+async def test_a_second_list_tells_only_the_differences(server: FakeApiServer, recorder: Recorder) -> None:
     server.on(
         "GET",
         PATH,
@@ -188,7 +188,7 @@ async def test_a_second_list_tells_only_what_differs(server: FakeApiServer, reco
     assert recorder.reflector.objects["uid-same"] is before
 
 
-async def test_the_view_of_the_objects_stays_the_same_through_a_second_list(
+async def test_the_view_of_the_objects_is_the_same_through_a_second_list(
     server: FakeApiServer, recorder: Recorder
 ) -> None:
     server.on("GET", PATH, page(pod("a")), page(pod("b")))
@@ -329,7 +329,7 @@ async def test_an_object_that_cannot_be_read_is_kept_as_it_was(
     assert recorder.reflector.counters.decode_errors == 3
 
 
-async def test_an_object_that_cannot_be_read_and_is_deleted_is_gone(
+async def test_a_deleted_object_that_could_not_be_read_is_removed(
     server: FakeApiServer, recorder: Recorder
 ) -> None:
     server.on("GET", PATH, page(pod("a")))
@@ -400,7 +400,7 @@ def beginning_with(other: Reflector[Pod]) -> Any:
     return beginning
 
 
-async def test_a_cache_begins_as_another_one_and_goes_on_by_its_own_watch(
+async def test_a_cache_begins_as_another_one_and_continues_by_its_own_watch(
     server: FakeApiServer, transport: Transport, recorder: Recorder, clock: ManualClock
 ) -> None:
     server.on("GET", PATH, page(pod("a"), version="10"))
@@ -419,7 +419,7 @@ async def test_a_cache_begins_as_another_one_and_goes_on_by_its_own_watch(
     assert recorder.names == ["a"]
 
 
-async def test_what_another_cache_has_is_not_there_before_the_own_watch_is_accepted(
+async def test_objects_of_another_cache_are_not_there_before_the_own_watch_is_accepted(
     server: FakeApiServer, transport: Transport, recorder: Recorder, clock: ManualClock
 ) -> None:
     server.on("GET", PATH, page(pod("a"), version="10"), Hang())

@@ -162,7 +162,7 @@ async def test_a_half_open_connection_is_found_out(monkeypatch: pytest.MonkeyPat
                 pass
 
 
-async def test_what_is_sent_arrives_on_its_channel_in_pieces_that_fit() -> None:
+async def test_sent_bytes_arrive_on_their_channel_in_parts_that_fit() -> None:
     received: list[bytes] = []
 
     async def script(socket: web.WebSocketResponse, request: web.Request) -> None:

@@ -59,7 +59,7 @@ async def test_an_object_is_decoded_as_the_kind_that_was_asked_for(
     assert (await transport.get(PATH))["kind"] == "Pod"
 
 
-async def test_requests_say_who_asks_and_what_they_accept(server: FakeApiServer) -> None:
+async def test_requests_name_their_client_and_the_accepted_types(server: FakeApiServer) -> None:
     server.on("GET", PATH, Answer(pod("a")))
     async with Transport(access_to(server, token=lambda: "secret"), "muster-test") as transport:
         await transport.get(PATH, params={"pretty": True, "limit": 3})
@@ -309,9 +309,7 @@ async def test_a_struct_is_sent_with_its_kind_and_without_its_defaults(
 
 
 @pytest.mark.parametrize("content_type", [STRATEGIC_MERGE_PATCH, JSON_PATCH])
-async def test_a_patch_says_what_kind_of_patch_it_is(
-    server: FakeApiServer, transport: Transport, content_type: str
-) -> None:
+async def test_a_patch_names_its_kind(server: FakeApiServer, transport: Transport, content_type: str) -> None:
     server.on("PATCH", PATH, Answer(pod("a")))
     await transport.patch(PATH, [{"op": "test"}], content_type=content_type)
     assert server.requests[0].headers["Content-Type"] == content_type
@@ -362,7 +360,7 @@ async def test_a_watch_asks_for_bookmarks_and_a_bounded_time(
     }
 
 
-async def test_a_line_of_a_watch_may_be_very_long_and_come_in_pieces(
+async def test_a_line_of_a_watch_may_be_very_long_and_come_in_parts(
     server: FakeApiServer, transport: Transport
 ) -> None:
     long = pod("a", annotations={"big": "x" * 3_000_000})

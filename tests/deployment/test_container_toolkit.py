@@ -52,7 +52,7 @@ def _play(root: Path, part: str, *runs: tuple[Path, bool]) -> Result:
 
 @pytest.mark.lab
 @pytest.mark.rare
-def test_the_variable_is_closed_once_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:
+def test_the_variable_is_closed_once_and_the_rest_of_the_file_is_unchanged(tmp_path: Path) -> None:
     if os.geteuid():
         pytest.skip("the role writes files of root")
     texts = {
@@ -82,7 +82,7 @@ def test_the_variable_is_closed_once_and_the_rest_of_the_file_stays(tmp_path: Pa
 
 
 @pytest.mark.lab
-def test_verify_refuses_what_is_open_and_names_the_fix(tmp_path: Path) -> None:
+def test_verify_refuses_an_open_variable_and_names_the_fix(tmp_path: Path) -> None:
     problem = f"does not say {KEY} = false. Run `muster install --from container_toolkit`"
     file = tmp_path / "config.toml"
     file.write_text(ORIGINAL)
@@ -103,7 +103,7 @@ def test_verify_refuses_what_is_open_and_names_the_fix(tmp_path: Path) -> None:
         ("0.5.0", "container_toolkit: {envvar_when_unprivileged: true}\n", True),
     ],
 )
-def test_the_variable_stays_only_where_gpus_are_given_by_it(
+def test_the_variable_remains_only_where_gpus_are_given_by_it(
     tmp_path: Path, dra: str, more: str, open_: bool
 ) -> None:
     text = (ROOT / "inventories" / "current" / "site.yml").read_text()

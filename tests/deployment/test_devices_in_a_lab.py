@@ -101,7 +101,7 @@ async def call(kubeconfig: Path, verb: str, path: str, *arguments: Any) -> Any:
         return await getattr(transport, verb)(path, *arguments)
 
 
-async def test_a_driver_is_refused_beside_a_device_plugin_then_comes_and_goes(
+async def test_a_driver_is_refused_beside_a_device_plugin_then_installed_and_removed(
     site: SiteUnderTest, running: musterlab.cluster.Lab, tmp_path: Path
 ) -> None:
     chart = tmp_path / "chart"

@@ -12,7 +12,7 @@ def test_the_document_says_every_effect() -> None:
     assert [effect.summary for effect in effects() if " ".join(effect.text.split()) not in document] == []
 
 
-def test_the_files_of_an_effect_are_what_is_below_a_directory_and_what_fits_a_pattern() -> None:
+def test_the_files_of_an_effect_are_those_below_a_directory_and_those_that_fit_a_pattern() -> None:
     names = next(effect for effect in effects() if effect.summary == "DNS is set")
     assert names.covers("/etc/resolv.conf")
     assert names.covers("/etc/resolv.conf.42.2026-11-23@10:00:00~")

@@ -74,7 +74,7 @@ def test_docker_in_use_is_taken_away_only_where_that_is_accepted(tmp_path: Path)
     assert "docker goes" not in said(chosen)
 
 
-def test_a_node_that_runs_what_the_site_file_says_loses_nothing(tmp_path: Path) -> None:
+def test_a_node_with_the_runtime_of_the_site_file_loses_nothing(tmp_path: Path) -> None:
     quiet = detect(tmp_path, "containerd")
     assert quiet.code == 0, quiet.output
     assert "goes with its packages" not in said(quiet)
@@ -109,7 +109,7 @@ def test_a_host_without_a_dns_server_is_named_before_the_clusters_dns_fails_on_i
     assert "kubernetes.upstream_dns" in said(done) or not is_said
 
 
-def test_a_host_that_does_not_say_what_runs_is_refused(tmp_path: Path) -> None:
+def test_a_host_that_does_not_name_its_runtimes_is_refused(tmp_path: Path) -> None:
     refused = detect(tmp_path, "unknown")
     assert refused.code == 2
     assert [name for name, _, task in refused.tasks if task.get("failed")] == ["Look which runtimes run"]

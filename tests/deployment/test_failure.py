@@ -58,7 +58,7 @@ LOOP = """
 """
 
 
-def test_the_message_is_of_the_item_that_failed_and_of_what_a_command_printed() -> None:
+def test_the_message_is_of_the_item_that_failed_and_of_its_output() -> None:
     items = {
         "msg": "One or more items failed",
         "results": [{"item": "a"}, {"item": "b", "failed": True, "msg": "no b"}],

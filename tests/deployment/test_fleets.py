@@ -129,7 +129,7 @@ def test_a_limit_works_on_its_hosts_alone_and_the_rest_is_done_later(fleet: Flee
 
 @pytest.mark.parametrize("limit", ["dgx03", "dgx01,dgx3*", ",", "controller", "switches"])
 @pytest.mark.parametrize("action", ["install", "plan", "verify"])
-def test_a_limit_that_names_nobody_is_refused(fleet: Fleet, action: str, limit: str) -> None:
+def test_a_limit_without_a_host_is_refused(fleet: Fleet, action: str, limit: str) -> None:
     refused = fleet.site.call(action, "--limit", limit)
     assert refused.returncode == 2
     assert "names no host of" in refused.stderr or "has no host" in refused.stderr
@@ -137,7 +137,7 @@ def test_a_limit_that_names_nobody_is_refused(fleet: Fleet, action: str, limit: 
     assert not (fleet.site.state / "here" / "journal.jsonl").exists()
 
 
-def test_a_host_in_maintenance_is_left_alone_until_its_mark_goes(fleet: Fleet) -> None:
+def test_a_host_in_maintenance_is_left_alone_until_its_mark_is_removed(fleet: Fleet) -> None:
     fleet.hosts["dgx02"]["maintenance"] = "a fan is replaced"
     fleet.write()
     fleet.servers["dgx02"].drop_on = "sh"
@@ -355,7 +355,7 @@ def test_the_key_of_a_host_behind_it_is_checked_too(fleet: Fleet, jump: Sshd) ->
     assert "preflight dgx01" not in fleet.done
 
 
-def test_a_path_with_a_blank_and_a_percent_sign_stays_one_word(site: SiteUnderTest) -> None:
+def test_a_path_with_a_blank_and_a_percent_sign_is_one_word(site: SiteUnderTest) -> None:
     site.write(
         'schema: 1\nname: here\nversions: {kubernetes: "1.34.2"}\naccess:\n  user: admin\n  key_file: /keys/a b%h\n'
         "  jump: {address: bastion}\nhosts:\n"

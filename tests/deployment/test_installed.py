@@ -91,7 +91,7 @@ def test_each_stage_reads_its_own_where_the_site_has_it(tmp_path: Path, kubeconf
     assert installed.of("docker") == {}
 
 
-def test_what_is_not_there_is_not_installed(
+def test_a_missing_program_is_not_installed(
     tmp_path: Path, kubeconfig: Path, answers: dict[str, list[dict[str, Any]]]
 ) -> None:
     for path in list(answers)[1:]:

@@ -82,7 +82,7 @@ def test_a_line_that_is_none_of_a_journal_ends_it(tmp_path: Path, line: str) -> 
     assert Journal(tmp_path).torn == ""
 
 
-def test_what_a_newer_muster_wrote_is_passed_over(tmp_path: Path) -> None:
+def test_lines_of_a_newer_muster_are_skipped(tmp_path: Path) -> None:
     newer = '{"event": "paused", "stage": "driver", "until": 7}'
     (tmp_path / "journal.jsonl").write_text(f"{STARTED}\n{newer}\n{ENDED}\n")
     journal = Journal(tmp_path)

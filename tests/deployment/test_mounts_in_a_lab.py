@@ -143,7 +143,7 @@ def test_a_node_that_cannot_mount_is_named_with_the_kubelets_words(
     assert asyncio.run(remains(lab)) == []
 
 
-def test_a_node_that_does_not_see_what_another_wrote_is_named(
+def test_a_node_that_does_not_see_the_file_of_another_is_named(
     site: SiteUnderTest, lab: Lab, volume: Path
 ) -> None:
     offer(lab, volume)

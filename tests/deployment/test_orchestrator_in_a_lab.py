@@ -86,7 +86,7 @@ def journal(site: SiteUnderTest) -> str:
 
 
 @pytest.mark.rare  # two minutes
-async def test_a_check_foretells_what_an_install_does_and_a_teardown_undoes(
+async def test_a_check_foretells_the_changes_of_an_install_and_a_teardown_undoes_them(
     site: SiteUnderTest, kubeconfig: Path, tmp_path: Path
 ) -> None:
     reached = "orchestrator:\n  ingress: {class: traefik, domain: gpus.example.com}\n"

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.installer, pytest.mark.quick]
 PLAYBOOKS = sorted((ROOT / "playbooks").glob("*.yml"))
 
 
-def test_whatever_never_fails_says_why() -> None:
+def test_a_task_that_never_fails_says_why() -> None:
     """An error that is swallowed shows up later as another one, or never: the reason stands beside it."""
     swallowing = [
         (path.relative_to(ROOT), line.strip())
@@ -30,7 +30,7 @@ def test_whatever_never_fails_says_why() -> None:
     assert [entry for entry in swallowing if not re.search(r" # \S+ \S+ \S+", entry[1])] == []
 
 
-def test_what_could_not_be_read_is_never_taken_for_what_is_not_there() -> None:
+def test_an_unreadable_value_is_never_taken_for_a_missing_one() -> None:
     """A file that may not be read, and an API server that does not answer, are errors, not absent things."""
     modules = {"ansible.builtin.slurp", "kubernetes.core.k8s_info"}
     swallowing = [

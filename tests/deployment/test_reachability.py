@@ -90,7 +90,7 @@ def test_a_key_that_is_not_accepted_is_told(site: SiteUnderTest, server: SshServ
     assert "authorized_keys" in done.stderr
 
 
-def test_a_host_key_that_nobody_knows_is_told(site: SiteUnderTest, server: SshServer) -> None:
+def test_an_unknown_host_key_is_reported(site: SiteUnderTest, server: SshServer) -> None:
     server.known_hosts.write_text("")
     describe(site, server)
     done = site.muster("install")
@@ -116,7 +116,7 @@ def test_a_host_key_that_changed_stops_ansible_itself(
     assert "cause   the host's key is not the one that is known" in done.stderr, done.stderr
 
 
-def test_a_user_who_may_not_become_root_is_told(site: SiteUnderTest, server: SshServer) -> None:
+def test_a_user_without_a_right_to_become_root_is_reported(site: SiteUnderTest, server: SshServer) -> None:
     describe(site, server)
     site.write(site.file.read_text().replace("become: false", "become: true"))
     server.no_root = True

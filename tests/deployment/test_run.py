@@ -150,7 +150,7 @@ def processes(content: Content) -> list[str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_run_leaves_nothing_running_and_goes_on_where_it_stopped(
+def test_an_interrupted_run_leaves_nothing_running_and_continues_where_it_stopped(
     site: SiteUnderTest,
     content: Content,
     waiting: subprocess.Popen[str],
@@ -246,7 +246,7 @@ def test_a_muster_without_its_ansible_says_how_to_get_it(
     assert content.done == []
 
 
-def test_nothing_begins_beside_what_a_killed_run_left(site: SiteUnderTest, content: Content) -> None:
+def test_nothing_begins_beside_the_remains_of_a_killed_run(site: SiteUnderTest, content: Content) -> None:
     directory = journal(site).parent
     directory.mkdir(parents=True)
     with (directory / "ansible.lock").open("w") as remains:

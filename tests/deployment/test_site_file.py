@@ -137,7 +137,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_says_what_is_wrong_and_where(site: SiteUnderTest, case: str) -> None:
+def test_names_the_error_and_its_line(site: SiteUnderTest, case: str) -> None:
     text, line, message = REFUSED[case]
     site.write(text)
     done = site.call("plan")
@@ -337,7 +337,7 @@ packages are installed, another container runtime goes, users kube and etcd are 
 """
 
 
-def test_the_plan_says_what_happens_where_and_what_is_missing(site: SiteUnderTest) -> None:
+def test_the_plan_names_the_effects_the_hosts_and_the_missing_parts(site: SiteUnderTest) -> None:
     site.directory = INVENTORIES / "current"
     planned = site.call("plan").stdout
     assert PLAN in planned
@@ -353,7 +353,7 @@ def test_the_plan_says_when_nothing_announces_gpus(site: SiteUnderTest) -> None:
 DELETES = "vars:\n  ontap_uninstall_svm: true\n  ontap_uninstall_data: true\n  deepops_reset_nodes: true\n"
 
 
-def test_the_plan_of_a_removal_says_what_is_kept_and_shouts_what_is_lost(site: SiteUnderTest) -> None:
+def test_the_plan_of_a_removal_names_the_kept_parts_and_shouts_the_lost_ones(site: SiteUnderTest) -> None:
     text = (INVENTORIES / "current" / "site.yml").read_text()
     site.write(text)
     plan = site.call("teardown", "--plan").stdout

@@ -37,13 +37,13 @@ def test_a_stage_of_a_sites_own_is_known_by_its_playbook_alone(tmp_path: Path) -
     assert [*own.problems(site), *own.matrix_findings(site), *own.steps(site, {"a": "1"})] == []
 
 
-def test_the_plan_says_what_the_roles_take_when_vars_override_them(tmp_path: Path) -> None:
+def test_the_plan_has_the_values_of_the_roles_when_vars_override_them(tmp_path: Path) -> None:
     text = TEXT + "vars: {orchestrator_replicas: 3, orchestrator_image: r.example.com/muster:1}\n"
     site = site_file.load(write(tmp_path, text))
     assert "3 replicas of r.example.com/muster:1" in orchestrator.STAGE.sentence(site)
 
 
-def test_what_the_site_file_leaves_out_has_the_default_of_the_role(tmp_path: Path) -> None:
+def test_an_absent_value_of_the_site_file_has_the_default_of_the_role(tmp_path: Path) -> None:
     site = site_file.load(write(tmp_path, TEXT))
     assert (
         orchestrator.STAGE.value(site, "orchestrator_replicas")
@@ -67,7 +67,7 @@ def test_the_sites_that_come_with_muster_are_allowed_by_every_stage(directory: P
     assert [*matrix_findings(site_file.load(directory))] == []
 
 
-def test_a_checksum_is_wanted_for_what_is_fetched_and_not_for_a_file_of_the_site(tmp_path: Path) -> None:
+def test_a_checksum_is_wanted_for_a_download_and_not_for_a_file_of_the_site(tmp_path: Path) -> None:
     site = site_file.load(write(tmp_path, TEXT))
     missing = trident.STAGE.missing_requirements
     assert [finding.place for finding in missing(site, {})] == [("versions", "trident")]

@@ -159,7 +159,7 @@ async def refuses_what_is_wrong(site: SiteUnderTest, kubeconfig: Path, double: T
     site.write(patient)
 
 
-async def test_storage_fails_clearly_comes_is_proved_and_goes(
+async def test_storage_fails_clearly_is_installed_is_proved_and_is_removed(
     site: SiteUnderTest, kubeconfig: Path, double: TridentDouble, tmp_path: Path
 ) -> None:
     await refuses_what_is_wrong(site, kubeconfig, double)

@@ -46,7 +46,7 @@ def interfaces(text: str) -> dict[str, list[str]]:
     return found
 
 
-def test_the_switches_of_the_document_get_what_was_reviewed() -> None:
+def test_the_switches_of_the_document_get_the_reviewed_lines() -> None:
     values = variables.of_roles(site_file.load(ROOT / "inventories" / "tr4858"))
     assert rendered(values, "nexus-1") == GOLDEN.read_text()
     other = rendered(values, "nexus-2")
@@ -61,7 +61,7 @@ LINKS = st.lists(st.tuples(st.integers(1, 3), NUMBERS, st.booleans()), max_size=
 
 @settings(max_examples=60, deadline=None)
 @given(links=LINKS, roce=st.booleans(), vpc=st.booleans(), queues=st.sampled_from(["8q", ""]))
-def test_every_port_gets_what_its_cable_needs(
+def test_every_port_gets_the_settings_of_its_cable(
     links: list[tuple[int, set[int], bool]], *, roce: bool, vpc: bool, queues: str
 ) -> None:
     port = iter(range(1, 100))

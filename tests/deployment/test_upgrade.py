@@ -40,7 +40,7 @@ def found(tmp_path: Path, present: Installed, kubernetes: str = "1.35.4") -> lis
         ({}, None, ""),
     ],
 )
-def test_kubernetes_goes_up_by_one_minor_release_and_never_back(
+def test_kubernetes_is_upgraded_by_one_minor_release_and_never_back(
     tmp_path: Path, kubelets: dict[str, str], irreversible: bool | None, problem: str
 ) -> None:
     steps = [each for each in found(tmp_path, Installed({"deepops": kubelets})) if each.stage == "deepops"]

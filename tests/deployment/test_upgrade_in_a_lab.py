@@ -123,7 +123,7 @@ def refuses_what_nobody_meant(site: SiteUnderTest, journal: Path) -> None:
     assert journal.read_text() == before
 
 
-def test_kubernetes_goes_up_host_by_host_from_a_snapshot_and_stops_at_the_first_that_fails(
+def test_kubernetes_is_upgraded_host_by_host_from_a_snapshot_and_stops_at_the_first_that_fails(
     site: SiteUnderTest, running: musterlab.cluster.Lab, values: dict[str, object], tmp_path: Path
 ) -> None:
     work, journal = tmp_path / "work", site.state / "here" / "journal.jsonl"

@@ -54,7 +54,7 @@ def test_every_variable_with_a_default_is_described_and_the_other_way_round(role
 
 
 @pytest.mark.parametrize("directory", SITES, ids=lambda each: each.name)
-def test_what_the_site_file_sets_is_what_the_roles_take(directory: Path) -> None:
+def test_the_roles_take_the_values_of_the_site_file(directory: Path) -> None:
     known = {name for role in ROLES for name in options(role)}
     assert given(directory) <= known
 

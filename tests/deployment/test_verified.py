@@ -75,7 +75,7 @@ def test_devices_are_those_of_claims_that_are_there(
 @pytest.mark.parametrize(
     ("age_seconds", "holder", "leads"), [(2, "a", True), (60, "a", False), (2, "", False)]
 )
-def test_who_does_not_renew_the_lease_does_not_lead(
+def test_an_operator_that_does_not_renew_the_lease_does_not_lead(
     tmp_path: Path, age_seconds: int, holder: str, *, leads: bool
 ) -> None:
     (task,) = tasks_of("orchestrator/tasks/verify.yml", "Refuse an operator without a leader")

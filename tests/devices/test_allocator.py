@@ -143,7 +143,7 @@ def test_a_taint_needs_a_toleration_which_the_result_repeats() -> None:
     assert allocate(allocator(slices), claim(exactly(tolerations=(other,)))) == Unsatisfiable()
 
 
-def test_admin_access_gets_what_others_hold_and_holds_nothing() -> None:
+def test_admin_access_gets_devices_of_others_and_holds_nothing() -> None:
     devices = allocator(resource_slice(device("gpu-0")))
     take(devices, claim(exactly()))
     assert names(take(devices, claim(exactly(admin_access=True)))) == [["gpu-0"]]
@@ -262,7 +262,7 @@ def test_parameters_of_the_class_and_of_the_claim_are_passed_on() -> None:
         (first_available("gpu", exactly()), Features(prioritized_list=False), "subrequests, which is off"),
     ],
 )
-def test_what_is_wrong_with_a_claim_is_told(request_for: RequestChoice, features: Features, why: str) -> None:
+def test_the_error_in_a_claim_is_reported(request_for: RequestChoice, features: Features, why: str) -> None:
     answer = allocate(allocator(resource_slice(device("gpu-0")), features=features), claim(request_for))
     assert isinstance(answer, Failed)
     assert not answer.only_this_node

@@ -36,14 +36,14 @@ def charged(requested: str | None, policy: RequestPolicy | None, value: str = "3
         (None, SHARES, "1"),
     ],
 )
-def test_what_is_basic_is_rounded_up_to_what_the_driver_allows(
+def test_requests_are_rounded_up_to_the_steps_of_the_driver(
     requested: str | None, policy: RequestPolicy | None, expected: str
 ) -> None:
     assert charged(requested, policy) == parse_nano(expected)
 
 
 @pytest.mark.parametrize(("requested", "policy"), [("40Gi", MEMORY), ("5", SHARES)])
-def test_what_the_driver_does_not_allow_cannot_be_had(requested: str, policy: RequestPolicy) -> None:
+def test_amounts_that_the_driver_does_not_allow_cannot_be_had(requested: str, policy: RequestPolicy) -> None:
     assert charged(requested, policy) is None
 
 

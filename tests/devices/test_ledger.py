@@ -10,7 +10,7 @@ def share(name: str, nano: int) -> Allocation:
     return Allocation((DeviceResult("gpu", GPU, share_id=name, consumed=(("memory", nano),)),))
 
 
-def test_a_rollback_gives_back_exactly_what_was_taken_since() -> None:
+def test_a_rollback_gives_back_exactly_the_devices_taken_since() -> None:
     ledger = DeviceLedger()
     ledger.take(share("a", 3))
     mark = ledger.checkpoint()
@@ -30,7 +30,7 @@ def test_admin_access_holds_nothing() -> None:
     assert not ledger.is_occupied(GPU)
 
 
-def test_what_is_final_is_not_rolled_back() -> None:
+def test_a_final_allocation_is_not_rolled_back() -> None:
     ledger = DeviceLedger()
     ledger.take(Allocation((DeviceResult("gpu", GPU),)))
     ledger.forget_undo()

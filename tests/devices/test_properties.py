@@ -203,7 +203,7 @@ def test_devices_are_allocated_exactly_where_a_brute_force_finds_a_way(world: Wo
 
 @settings(max_examples=300, deadline=None)
 @given(worlds())
-def test_what_is_allocated_breaks_no_rule(world: World) -> None:
+def test_an_allocation_breaks_no_rule(world: World) -> None:
     answer = allocate(allocator(*world.slices), *world.claims)
     if isinstance(answer, Allocated):
         assert is_right(world, picks_of(world, answer))
@@ -219,7 +219,7 @@ def test_the_order_in_which_slices_are_listed_does_not_matter(world: World, chan
 
 @settings(deadline=None)
 @given(devices(), st.lists(claims("claim"), min_size=2, max_size=8))
-def test_claims_one_after_the_other_never_exceed_what_there_is(
+def test_claims_one_after_the_other_never_exceed_the_devices(
     listed: tuple[Device, ...], waiting: list[Claim]
 ) -> None:
     world = World(listed, ())

@@ -28,7 +28,7 @@ def test_a_quantity_is_exact(text: str, nano: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ".", "Gi", "1 Gi", "1K", "0x10", "1e", "--1", "1" * 65, "٣"])
-def test_what_is_no_quantity_says_so(text: str) -> None:
+def test_a_text_that_is_no_quantity_says_so(text: str) -> None:
     with pytest.raises(NotAQuantity, match="is not a quantity"):
         parse_nano(text)
 

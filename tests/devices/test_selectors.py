@@ -51,7 +51,7 @@ def evaluate(expression: str, features: Features | None = None, device: Device =
         'device.attributes[?"none.example.com"].?x.orValue(1) == 1',
     ],
 )
-def test_what_kubernetes_evaluates_to_true_is_true(expression: str) -> None:
+def test_expressions_that_kubernetes_evaluates_to_true_are_true(expression: str) -> None:
     assert evaluate(expression)
 
 
@@ -79,7 +79,7 @@ def test_a_domain_without_attributes_is_empty_but_not_in_the_device() -> None:
         ('["a"].includes("a")', "No matching overloads"),
     ],
 )
-def test_what_fails_says_why_in_one_line(expression: str, why: str) -> None:
+def test_a_failing_expression_says_why_in_one_line(expression: str, why: str) -> None:
     with pytest.raises(SelectorFailed, match=why) as failure:
         evaluate(expression)
     assert "\n" not in str(failure.value)
@@ -137,7 +137,7 @@ def test_a_deep_expression_ends_no_process(expression: str) -> None:
     assert len(str(failure.value)) < 400
 
 
-def test_what_people_write_is_far_from_too_large() -> None:
+def test_usual_expressions_are_far_from_too_large() -> None:
     uuids = ", ".join(f"'GPU-{number:036x}'" for number in range(200))
     assert not evaluate(f"cel.bind(own, {OWN}, has(own.model) && own.model in [{uuids}])")
     assert evaluate(f"{OWN}.model.replace('V', 'v').replace('1', '0').replace('0', 'o') == 'vooo'")

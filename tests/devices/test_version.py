@@ -23,7 +23,7 @@ def test_the_build_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.2", "v1.2.3", "01.2.3", "1.2.3-", "1.2.3-01", "1.2.3 "])
-def test_what_is_no_version_says_so(text: str) -> None:
+def test_a_text_that_is_no_version_says_so(text: str) -> None:
     with pytest.raises(NotAVersion, match="is not a semantic version"):
         version_key(text)
 

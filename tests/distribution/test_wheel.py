@@ -84,7 +84,7 @@ def _run(program: Path, *arguments: str, directory: Path) -> subprocess.Complete
     )
 
 
-def test_the_wheel_holds_our_packages_and_no_name_that_is_somebody_elses(wheel: Path) -> None:
+def test_the_wheel_holds_our_packages_and_no_name_of_another_project(wheel: Path) -> None:
     assert wheel.name.startswith("muster_gpu-")
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}

@@ -22,6 +22,6 @@ def mirrors_a_module(test: Path) -> bool:
 
 
 @pytest.mark.parametrize("test", TESTS, ids=lambda each: str(each.relative_to(ROOT)))
-def test_a_file_of_tests_has_the_name_of_a_module_or_says_what_it_covers(test: Path) -> None:
+def test_a_file_of_tests_has_the_name_of_a_module_or_names_its_subject(test: Path) -> None:
     covers = ast.get_docstring(ast.parse(test.read_text()))
     assert mirrors_a_module(test) or covers, "name it after its module, or say at its top what it covers"

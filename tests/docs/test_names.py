@@ -71,7 +71,7 @@ def test_the_picture_is_drawn_from_its_source() -> None:
     assert (ROOT / "docs" / "architecture.svg").read_text() == PICTURE.draw(), "run `make docs`"
 
 
-def test_the_picture_names_what_exists() -> None:
+def test_the_picture_names_existing_packages() -> None:
     files = {each.name for each in (ROOT / "orchestrator").rglob("*.py")}
     words = [word for box in PICTURE.BOXES for path in box.paths for word in path.split()]
     wrong = [each for each in words if each not in files]
@@ -86,7 +86,7 @@ def test_the_glossary_is_short() -> None:
 
 
 @pytest.mark.parametrize("row", list(CARRIER.finditer(GLOSSARY)), ids=lambda each: each["word"])
-def test_a_term_is_carried_by_what_the_glossary_names(row: re.Match[str]) -> None:
+def test_a_term_is_carried_by_the_name_in_the_glossary(row: re.Match[str]) -> None:
     scope: ast.AST = ast.parse((ROOT / row["path"]).read_text())
     for name in row["name"].split(".") if row["name"] else ():
         scope = bound(scope)[name]

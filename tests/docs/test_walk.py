@@ -94,7 +94,7 @@ async def serve_a_cluster(server: FakeApiServer, begin: asyncio.Event) -> None:
     server.on("POST", BINDING, Answer(code=201))
 
 
-async def test_a_pod_goes_through_every_file_of_the_walk() -> None:
+async def test_a_pod_passes_every_file_of_the_walk() -> None:
     begin = asyncio.Event()
     async with serving() as server:
         await serve_a_cluster(server, begin)
@@ -112,9 +112,7 @@ async def test_a_pod_goes_through_every_file_of_the_walk() -> None:
     assert documented("From a pod's event to its binding") - relative(files) == set()
 
 
-def test_a_submit_goes_through_every_file_of_the_walk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_submit_passes_every_file_of_the_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with memory_api_server.serving() as server:
         server.add(memory_api_server.project_of("team-a", 4), memory_api_server.namespace_of("team-a"))
         write_kubeconfig(tmp_path / "config", server.url)

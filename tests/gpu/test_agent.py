@@ -28,7 +28,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ":".join([str(ROOT), *sys.path[1:]]))
 
 
-def test_what_the_driver_answers_to_the_agent_is_recorded(
+def test_the_driver_answers_to_the_agent_are_recorded(
     start: Start, judge: Judge, findings: Findings, installed: None
 ) -> None:
     holder = start("holder", module("driver_memory", 64), 1 << 30)
@@ -44,7 +44,7 @@ def test_what_the_driver_answers_to_the_agent_is_recorded(
     assert f"pid={holder.pid}" in first["processes"]
 
 
-async def test_the_agent_writes_who_has_memory_of_the_gpu(
+async def test_the_agent_writes_the_users_of_the_memory_of_the_gpu(
     start: Start, judge: Judge, findings: Findings, tmp_path: Path, installed: None
 ) -> None:
     need("torchvision")

@@ -43,7 +43,7 @@ def test_the_driver_gives_every_form_of_a_function_for_its_first_version(forms: 
     assert {form for form in forms.values() if form != "absent"} == {"driver driver"}
 
 
-def test_whoever_looks_a_function_up_is_led_to_the_library(
+def test_every_lookup_of_a_function_is_led_to_the_library(
     forms: dict[str, str], make_container: MakeContainer, findings: Findings
 ) -> None:
     ours = look_ups(make_container, LIMIT)

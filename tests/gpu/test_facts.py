@@ -31,7 +31,7 @@ def output(*command: str, environment: dict[str, str] | None = None) -> str:
     return ended.stdout + ended.stderr
 
 
-def test_what_this_machine_is_is_written(judge: Judge, findings: Findings) -> None:
+def test_the_facts_of_this_machine_are_written(judge: Judge, findings: Findings) -> None:
     program = tool("nvidia-smi", DRIVER_PROGRAMS)
     libraries = output("ldconfig", "-p").splitlines(keepends=True)
     texts = {

@@ -222,7 +222,7 @@ def test_every_way_of_the_runtime_is_refused_at_the_limit(
 
 
 @pytest.mark.parametrize("name", [*(name for name in SMALL if name != UNLIMITED), *RUNTIMES])
-def test_what_a_process_has_beside_its_part_is_what_the_watch_allows(
+def test_memory_of_a_process_beside_its_fraction_is_within_the_allowance_of_the_watch(
     name: str, ended: Ended, findings: Findings
 ) -> None:
     assert beyond_mib(steps_of(name, ended, findings)) <= CONTEXT_MIB

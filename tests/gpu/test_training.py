@@ -67,7 +67,7 @@ def test_two_trainings_share_the_gpu_with_half_each(start: Start, judge: Judge, 
         assert the("trained", program.steps)["total_bytes"] == half
 
 
-def test_a_training_goes_on_beside_one_that_runs_into_its_limit(
+def test_a_training_continues_beside_one_that_runs_into_its_limit(
     start: Start, judge: Judge, findings: Findings
 ) -> None:
     need("torchvision")

@@ -40,7 +40,7 @@ def test_the_library_runs_with_an_old_c_library_and_exports_its_hooks_alone(
     assert exported == hooks | {"dlsym", "dlvsym"}
 
 
-def test_two_builds_in_two_places_are_the_same_bytes(tmp_path: Path) -> None:
+def test_two_builds_in_two_folders_are_the_same_bytes(tmp_path: Path) -> None:
     one = build_library(tmp_path / "one", cc=compiler("cc")).read_bytes()
     shutil.copytree(SOURCES, tmp_path / "sources", ignore=shutil.ignore_patterns("build"))
     subprocess.run(["make", "-s", "-C", str(tmp_path / "sources"), f"OUT={tmp_path / 'two'}"], check=True)

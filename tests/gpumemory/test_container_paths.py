@@ -31,9 +31,7 @@ NO_OVERLAY: Final = 77
 @pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root, for a mount namespace"
 )
-def test_the_file_of_the_container_holds_whatever_the_environment_says(
-    machine: Machine, tmp_path: Path
-) -> None:
+def test_the_file_of_the_container_counts_for_any_environment(machine: Machine, tmp_path: Path) -> None:
     show = "from tests.gpumemory.cuda import Cuda; print(*Cuda().info())"
     variables = [
         f"PYTHONPATH={ROOT}", f"LD_LIBRARY_PATH={machine.double}", f"CUDA_DOUBLE_STATE={tmp_path / 'machine'}",

@@ -55,7 +55,7 @@ assert cuda.looked_up("cuGraphInstantiate", 12000) == cuda.looked_up("cuGraphIns
 """
 
 
-def test_a_hook_is_what_dlsym_and_cu_get_proc_address_give(machine: Machine) -> None:
+def test_a_hook_is_the_result_of_dlsym_and_cu_get_proc_address(machine: Machine) -> None:
     process = machine.container("one", {uuid(0): GIB}).start(["-c", LOOK_UPS])
     _, errors = process.communicate("".join(f"{' '.join(words)}\n" for words in DRIVER), timeout=60)
     assert process.returncode == 0, errors

@@ -71,14 +71,14 @@ def test_a_file_that_is_named_and_not_there_allows_nothing(machine: Machine) -> 
     assert show(container) == [0, 0, 2]
 
 
-def test_without_a_file_every_call_goes_through(machine: Machine) -> None:
+def test_without_a_file_every_call_is_passed_through(machine: Machine) -> None:
     container = machine.container("one", {})
     del container.environment["MUSTER_GPU_MEMORY_LIMITS"]
     assert show(container) == [32 * GIB, 32 * GIB, 0]
     assert not list(container.state.iterdir())
 
 
-def test_a_limit_above_what_the_device_has_changes_no_total(machine: Machine) -> None:
+def test_a_limit_above_the_memory_of_the_device_changes_no_total(machine: Machine) -> None:
     assert show(machine.container("one", {uuid(0): 64 * GIB})) == [32 * GIB, 32 * GIB, 0]
 
 

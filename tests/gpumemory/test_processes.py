@@ -70,7 +70,9 @@ def highest_bytes(machine: Machine, device: int = 0) -> int:
     return int(struct.unpack_from("8Q", (machine.directory / "machine").read_bytes(), 64)[device])
 
 
-def test_a_process_is_refused_what_another_has_and_gets_it_when_that_was_killed(machine: Machine) -> None:
+def test_a_process_is_refused_the_memory_of_another_and_gets_it_when_that_was_killed(
+    machine: Machine,
+) -> None:
     container = machine.container("one", {uuid(0): GIB})
     first = hold(container, 800 * MIB)
     assert free_bytes(container) == GIB - 800 * MIB
@@ -123,7 +125,7 @@ def test_processes_killed_at_any_moment_leave_nothing_behind(machine: Machine) -
     assert highest_bytes(machine) <= GIB
 
 
-def test_the_double_forgets_what_a_process_was_killed_with_between_two_counts(machine: Machine) -> None:
+def test_the_double_forgets_the_memory_of_a_killed_process_between_two_counts(machine: Machine) -> None:
     container = machine.container("one", {uuid(0): 32 * GIB})
     kill(hold(container, GIB))
     state = machine.directory / "machine"
@@ -147,7 +149,7 @@ def test_eight_containers_with_an_eighth_each_fill_the_device(machine: Machine) 
     assert highest_bytes(machine) == 32 * GIB
 
 
-def test_a_neighbour_goes_on_when_a_container_is_refused(machine: Machine) -> None:
+def test_a_neighbour_continues_when_a_container_is_refused(machine: Machine) -> None:
     one, other = (machine.container(name, {uuid(0): 16 * GIB}) for name in ("one", "other"))
     full = hold(one, 16 * GIB)
     assert "cuMemAlloc_v2: 2" in one.start(["-c", HOLD, "1"]).communicate()[1]
@@ -229,7 +231,7 @@ assert cuda.free_bytes() == 1024 * MIB
 """
 
 
-def test_threads_share_what_a_process_has(machine: Machine) -> None:
+def test_threads_share_the_memory_of_a_process(machine: Machine) -> None:
     machine.container("one", {uuid(0): GIB}).run("-c", THREADS)
 
 

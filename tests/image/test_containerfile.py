@@ -25,7 +25,7 @@ def test_both_are_of_one_release_of_debian_and_install_its_packages_of_one_pytho
     assert set(packages.split()) == set(build.DEBIAN_PACKAGES)
 
 
-def test_both_install_what_the_lock_file_names_by_one_function_into_one_directory() -> None:
+def test_both_install_the_packages_of_the_lock_file_by_one_function_into_one_directory() -> None:
     copied = [text.split() for word, text in LAST_STAGE if word == "COPY"]
     assert ["--from=packages", "/packages", f"/{build.SITE_PACKAGES}"] in copied
     assert ["--from=packages", "--chmod=0755", "/src/image/muster", "/usr/local/bin/muster"] in copied

@@ -223,7 +223,7 @@ def test_the_daemon_set_brings_the_library_and_the_agent_tells_of_the_gpus(
     assert 'muster_agent_source_up{source="kubelet"} 1' in metrics
 
 
-def test_half_of_a_gpu_is_half_one_byte_beyond_fails_and_the_neighbour_goes_on(halves: Site) -> None:
+def test_half_of_a_gpu_is_half_one_byte_beyond_fails_and_the_neighbour_continues(halves: Site) -> None:
     devices = {
         halves.pod(job)["metadata"]["annotations"]["muster.dev/gpu-devices"] for job in ("left", "right")
     }
@@ -245,7 +245,7 @@ def test_half_of_a_gpu_is_half_one_byte_beyond_fails_and_the_neighbour_goes_on(h
     assert neighbour.returncode == 0
 
 
-def test_nobody_but_the_operator_says_what_a_pod_may_have(halves: Site) -> None:
+def test_only_the_operator_says_how_much_a_pod_may_have(halves: Site) -> None:
     pod = halves.pod("left")["metadata"]["name"]
     change = json.dumps(
         {"metadata": {"annotations": {names.GPU_MEMORY_LIMITS_ANNOTATION: "* 99999999999\n"}}}
@@ -264,7 +264,7 @@ def test_nobody_but_the_operator_says_what_a_pod_may_have(halves: Site) -> None:
 
 
 @pytest.mark.rare
-def test_who_has_more_all_the_same_is_told_evicted_and_recorded_with_both_figures(
+def test_a_pod_with_more_is_told_evicted_and_recorded_with_both_figures(
     halves: Site, eventually: Eventually
 ) -> None:
     before = halves.pod("left")

@@ -40,7 +40,7 @@ def test_order_times_and_owners_of_the_files_do_not_change_the_layer(tmp_path: P
     assert build.layer_of(one) == build.layer_of(other)
 
 
-def test_only_what_the_operator_needs_and_the_licences_are_in_the_layer(tmp_path: Path) -> None:
+def test_only_the_needs_of_the_operator_and_the_licences_are_in_the_layer(tmp_path: Path) -> None:
     layer = build.layer_of(root(tmp_path / "root.tar", ENTRIES, time_seconds=1))
     with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
         entries = {entry.name: entry for entry in archive}

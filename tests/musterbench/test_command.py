@@ -77,7 +77,7 @@ def test_the_lab_benchmark_compares_the_operator_with_a_raw_client() -> None:
 @pytest.mark.parametrize(
     ("rounds", "backlog"), [(1, ()), pytest.param(2, ("--backlog",), marks=pytest.mark.rare)]
 )
-def test_kube_scheduler_and_the_operator_bind_pods_in_turns(rounds: int, backlog: tuple[str, ...]) -> None:
+def test_kube_scheduler_and_the_operator_bind_pods_alternately(rounds: int, backlog: tuple[str, ...]) -> None:
     answer = bench(
         "lab",
         "--against",
@@ -158,7 +158,7 @@ def test_a_lab_benchmark_that_is_terminated_leaves_nothing_behind(tmp_path: Path
 
 
 @pytest.mark.rare  # a quarter of a minute
-def test_the_benchmark_of_pages_brings_every_update_to_everybody() -> None:
+def test_the_benchmark_of_pages_brings_every_update_to_all_people() -> None:
     sizes = ("--nodes", "8", "--jobs", "60", "--viewers", "4", "--updates", "1")
     results = bench("web", *sizes)["results"]
     assert isinstance(results, list)

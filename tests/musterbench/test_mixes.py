@@ -48,7 +48,7 @@ def test_a_mix_of_a_size_is_always_the_same_snapshot(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MIXES)
-def test_what_runs_fits_and_nearly_fills_the_cluster(name: str) -> None:
+def test_running_pods_fit_and_nearly_fill_the_cluster(name: str) -> None:
     snapshot = built(name)
     used = devices_in_use(snapshot)
     cpu_milli: Counter[str] = Counter()
@@ -74,7 +74,7 @@ def test_quotas_are_about_the_capacity_at_the_sizes_that_are_measured(name: str)
     assert 0.8 < sum(quotas) / (125 * GPUS * DEVICE_MILLI) <= 1
 
 
-def test_the_mixes_are_what_they_are_called() -> None:
+def test_the_mixes_match_their_names() -> None:
     departments = built("departments")
     parents = {project.parent for project in departments.projects if project.parent}
     assert len(parents) == 8
@@ -111,7 +111,7 @@ def test_the_mixes_are_what_they_are_called() -> None:
     assert {workload.pods[0].request.gpu_count for workload in waiting(scattered)} == {4, 8}
 
 
-def test_a_measurement_says_what_was_decided_and_again_with_kept_books() -> None:
+def test_a_measurement_names_its_decisions_and_again_with_kept_books() -> None:
     result = measure("projects", NODES, GPUS, limit_seconds=120)
     decision = plan(built("projects"))
     assert result.problem is None
@@ -144,7 +144,7 @@ def test_carrying_out_a_decision_changes_its_pods_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "exponent"), [(1.0, 0.0), (2.0, 1.0), (4.0, 2.0), (0.5, -1.0)])
-def test_growth_is_the_exponent_of_the_nodes(seconds: float, exponent: float) -> None:
+def test_increase_is_the_exponent_of_the_nodes(seconds: float, exponent: float) -> None:
     before = Result("mix: racks", 125, 1000, 1, 1.0, 0, None, {"bindings": 0})
     after = Result("mix: racks", 250, 2000, 1, seconds, 0, None, {"bindings": 0})
     assert with_exponent(after, before).figures["exponent"] == pytest.approx(exponent)
@@ -152,7 +152,7 @@ def test_growth_is_the_exponent_of_the_nodes(seconds: float, exponent: float) ->
 
 
 @pytest.mark.rare  # half a minute
-def test_the_command_shows_seconds_growth_and_what_was_decided() -> None:
+def test_the_command_shows_seconds_increase_and_decisions() -> None:
     done = bench_planner("--mix", "affinities", "--nodes", "8", "--nodes", "16")
     assert done.returncode == 0, done.stderr
     assert "an affinity of its own for each job" in done.stdout

@@ -20,7 +20,7 @@ def test_the_processor_time_of_a_process_is_told_finer_than_in_ticks() -> None:
     assert min(step for step in steps if step) < 1
 
 
-def test_another_process_has_a_clock_of_its_own_until_it_is_gone() -> None:
+def test_another_process_has_a_clock_of_its_own_until_it_has_ended() -> None:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdin is not None
         assert other.stdout is not None

@@ -62,7 +62,7 @@ def test_the_cache_key_changes_with_the_flags() -> None:
     assert build.cache_key(other) != build.cache_key(CONTROL_PLANE)
 
 
-def test_what_real_nodes_need_is_built_only_when_asked_for(world: World) -> None:
+def test_programs_of_real_nodes_are_built_only_when_requested(world: World) -> None:
     assert world.lab("build").returncode == 0
     assert world.cached() == [build.cache_key()]
     both = world.lab("build", "--real-nodes", FAKE_GO_PROGRAMS="kubelet containerd containerd-shim-runc-v2")

@@ -232,7 +232,7 @@ def lab_on_disk(world: World) -> LabOnDisk:
     return LabOnDisk(world)
 
 
-def test_each_command_changes_what_the_double_reads(lab_on_disk: LabOnDisk) -> None:
+def test_each_command_changes_the_values_that_the_double_reads(lab_on_disk: LabOnDisk) -> None:
     lab_on_disk.change("xid", "1", "48")
     lab_on_disk.change("lose", "0")
     lab_on_disk.change("ecc", "0", "3")
@@ -248,7 +248,7 @@ def test_each_command_changes_what_the_double_reads(lab_on_disk: LabOnDisk) -> N
     assert lab_on_disk.shows(1)["xid_number"] == ["3"], "an error after restore is a new one"
 
 
-def test_memory_is_what_the_processes_hold(lab_on_disk: LabOnDisk) -> None:
+def test_memory_is_that_of_the_processes(lab_on_disk: LabOnDisk) -> None:
     lab_on_disk.change(
         "use", "1", "--utilization", "90", "--process", "42:python:1024", "--process", "7:a:b:8"
     )
@@ -282,7 +282,7 @@ def test_an_impossible_change_is_refused_in_one_line(
     assert (lab_on_disk.gpus / shown.FILE).read_text() == before
 
 
-def test_the_status_tells_each_gpu_and_what_was_changed(lab_on_disk: LabOnDisk) -> None:
+def test_the_status_tells_each_gpu_and_its_changes(lab_on_disk: LabOnDisk) -> None:
     lab_on_disk.change("set", "1", "utilization=93")
     first, second = json.loads(lab_on_disk.gpu("status", "--json").stdout)
     assert first == {"index": 0, "uuid": "GPU-00000100-0000-0000-0001-000000000000", "changes": {}}

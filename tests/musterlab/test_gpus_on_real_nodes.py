@@ -206,7 +206,7 @@ def reservations(lab: Lab) -> list[str]:
     return [one["metadata"]["name"] for one in shown]
 
 
-def test_parts_of_a_gpu_see_the_gpu_that_is_held_for_them_and_nobody_else_has_it(
+def test_fractions_of_a_gpu_see_their_reserved_gpu_and_no_other_pod_has_it(
     parts_site: parts.Site, eventually: Eventually
 ) -> None:
     lab = parts_site.lab

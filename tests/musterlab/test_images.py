@@ -102,5 +102,5 @@ def test_only_the_size_is_told_where_the_content_is_not_asked_for(served: http.c
         "/",
     ],
 )
-def test_what_is_not_there_is_not_found(path: str, served: http.client.HTTPConnection) -> None:
+def test_a_missing_image_is_not_found(path: str, served: http.client.HTTPConnection) -> None:
     assert fetch(served, "GET", path)[0] == 404

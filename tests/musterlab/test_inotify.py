@@ -45,7 +45,7 @@ print(len(pauses))
     assert in_user_namespace(code) == ["", "3", "", "3"]
 
 
-def test_a_node_without_instances_says_what_gives_more() -> None:
+def test_a_node_without_instances_names_the_setting_that_gives_more() -> None:
     (line,) = in_user_namespace("print(inotify.wait_for_instances(seconds=0, pause=lambda seconds: None))")
     assert line.startswith(
         f"a real node needs {inotify.NODE_INSTANCES} inotify instances, and fewer are left"

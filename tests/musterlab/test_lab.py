@@ -90,7 +90,7 @@ async def test_the_nodes_are_ready_and_labelled(transport: Transport) -> None:
         assert {each.status for each in node.status.conditions if each.type == "Ready"} == {"True"}
 
 
-async def test_a_pod_of_a_job_runs_once_it_is_bound_and_is_gone_once_deleted(transport: Transport) -> None:
+async def test_a_pod_of_a_job_runs_once_it_is_bound_and_is_removed_once_deleted(transport: Transport) -> None:
     await create_job(transport, "bound", None)
     (pod,) = await until(transport, "bound", lambda pods: len(pods) == 1)
     assert pod.status.phase == "Pending"

@@ -53,12 +53,12 @@ def test_a_server_that_cannot_look_says_so_rather_than_that_there_is_no_such_nam
 
 
 @given(st.binary(max_size=80))
-def test_what_is_no_question_is_refused_and_nothing_else_happens(query: bytes) -> None:
+def test_a_malformed_question_is_refused_and_nothing_else_happens(query: bytes) -> None:
     with contextlib.suppress(names.MalformedQuery):
         assert names.answer(query, lambda _: None)[:2] == query[:2]
 
 
-def test_a_server_goes_on_after_rubbish() -> None:
+def test_a_server_continues_after_rubbish() -> None:
     bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     bound.bind(("127.0.0.1", 0))
     threading.Thread(target=names.serve, args=(bound, ADDRESSES.get), daemon=True).start()

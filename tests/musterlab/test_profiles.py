@@ -17,7 +17,7 @@ def load(tmp_path: Path, text: str) -> profiles.Profile:
 
 
 @pytest.mark.parametrize("name", profiles.builtin_names())
-def test_a_profile_of_ours_labels_what_it_has(name: str) -> None:
+def test_a_profile_of_ours_labels_its_hardware(name: str) -> None:
     profile = profiles.load(name)
     assert profile.capacity["nvidia.com/gpu"] == profile.labels["nvidia.com/gpu.count"] == "8"
     for label in ("product", "memory", "family", "machine", "compute.major", "compute.minor"):
@@ -48,9 +48,7 @@ def test_the_default_is_the_dgx1_of_tr4858() -> None:
         ("", 1, "the profile is empty"),
     ],
 )
-def test_what_is_wrong_is_named_with_file_and_line(
-    text: str, line: int, message: str, tmp_path: Path
-) -> None:
+def test_an_error_is_named_with_file_and_line(text: str, line: int, message: str, tmp_path: Path) -> None:
     with pytest.raises(ProfileError) as caught:
         load(tmp_path, text)
     assert str(caught.value).startswith(f"{tmp_path / 'own.yaml'}:{line}: {message}")

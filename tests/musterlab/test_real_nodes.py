@@ -166,7 +166,7 @@ def test_every_image_runs_under_each_of_its_names(image: str, mixed: Lab) -> Non
     run_and_wait(mixed, name, "dgx1-real-2", image, command=["sleep", "600"])
 
 
-def test_the_kubelet_measures_what_runs(mixed: Lab, eventually: Eventually) -> None:
+def test_the_kubelet_measures_running_containers(mixed: Lab, eventually: Eventually) -> None:
     run_and_wait(mixed, "measured", "dgx1-real-2", command=["sh", "-c", "while :; do :; done"])
 
     def cpu() -> int:
@@ -239,7 +239,7 @@ def processes_in(cgroups: list[Path]) -> list[str]:
 
 
 @pytest.mark.parametrize("victim", ["nothing", "supervisor", "node", "containerd", "network", "shim"])
-def test_nothing_is_left_on_the_machine_whatever_was_killed(
+def test_nothing_is_left_on_the_machine_after_any_kill(
     victim: str, tmp_path: Path, muster_lab: MusterLab, eventually: Eventually, processes_of: ProcessesOf
 ) -> None:
     before = Machine()

@@ -45,7 +45,7 @@ async def test_kubelets_get_name_and_socket_and_a_refusal_ends_it(tmp_path: Path
     assert await serving_task == "no such version"
 
 
-def test_what_a_node_has_of_its_own_is_no_place_for_volumes() -> None:
+def test_a_directory_of_the_node_is_no_folder_for_volumes() -> None:
     check_visible(Path("/home/labs/storage"))
     with pytest.raises(LabError, match="--state-dir"):
         check_visible(Path("/var/lib/labs/storage"))

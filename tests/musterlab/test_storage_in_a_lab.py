@@ -114,7 +114,7 @@ def digest(lab: Lab, name: str, *options: str) -> str:
     return log
 
 
-def test_what_a_snapshot_has_is_restored_after_a_damage(lab: Lab) -> None:
+def test_the_content_of_a_snapshot_is_restored_after_a_damage(lab: Lab) -> None:
     data(lab, "volume", "create", "images", "--size", "64Mi", "--access-mode", "ReadWriteMany")
     run(lab, "write", WRITE, "--pvc", "images:/data")
     written = digest(lab, "read", "--pvc", "images:/data")
@@ -141,7 +141,7 @@ def test_what_a_snapshot_has_is_restored_after_a_damage(lab: Lab) -> None:
     assert "images" in refused.stderr
 
 
-def test_a_job_of_another_node_reads_what_the_first_writes_while_it_runs(lab: Lab) -> None:
+def test_a_job_of_another_node_reads_the_files_of_the_first_while_it_runs(lab: Lab) -> None:
     data(lab, "volume", "create", "shared", "--size", "16Mi", "--access-mode", "ReadWriteMany")
     config = lab.kubeconfig
     words = ("-g", "8", *IMAGE, "--pvc", "shared:/data", "--command", "--", "sh", "-ec")
@@ -154,7 +154,7 @@ def test_a_job_of_another_node_reads_what_the_first_writes_while_it_runs(lab: La
     must(config, "delete", "writer")
 
 
-def test_a_clone_for_a_job_is_its_own_and_goes_with_it(lab: Lab) -> None:
+def test_a_clone_for_a_job_is_its_own_and_is_deleted_with_it(lab: Lab) -> None:
     data(lab, "volume", "create", "source", "--size", "16Mi")
     run(lab, "fill", WRITE, "--pvc", "source:/data")
     before = digest(lab, "before", "--pvc", "source:/data")

@@ -75,7 +75,7 @@ def rows_of(answer: Answer) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(answer.text)))
 
 
-def test_the_page_shows_what_the_history_has(site: Site) -> None:
+def test_the_page_shows_the_figures_of_the_history(site: Site) -> None:
     answer = site.browser("sue").get("/analytics?hours=1")
     assert answer.status == 200
     drawn = charts(answer)
@@ -103,9 +103,7 @@ def test_evictions_are_there_with_their_rules(site: Site) -> None:
     assert all(re.fullmatch(r"[0-9-]{10}T[0-9:]{8}Z", row["AT"]) for row in rows)
 
 
-def test_a_member_of_one_team_finds_nothing_of_another_whatever_the_history_has(
-    site: Site, past: Past
-) -> None:
+def test_a_member_of_one_team_finds_nothing_of_another_in_any_history(site: Site, past: Past) -> None:
     browser = site.browser("vic", "team-a")
     shown = [browser.get(path) for path in ("/analytics", "/analytics?hours=8760", *FILES)]
     everything = "".join(answer.text + str(answer.headers) for answer in shown)
@@ -116,7 +114,7 @@ def test_a_member_of_one_team_finds_nothing_of_another_whatever_the_history_has(
     assert set(past.queries) == {frozenset({"team-a"})}
 
 
-def test_who_may_see_no_project_gets_nothing(site: Site, past: Past) -> None:
+def test_a_user_without_a_project_gets_nothing(site: Site, past: Past) -> None:
     answer = site.browser("vic").get("/analytics")
     assert answer.status == 200
     assert set(past.queries) == {frozenset()}
@@ -134,7 +132,7 @@ def test_the_points_are_a_file_with_a_row_for_each(site: Site) -> None:
     assert [row["PROJECT"] for row in summary] == ["team-a", "team-b"]
 
 
-def test_what_is_not_current_is_said_so_and_nowhere_shown_as_live(site: Site, past: Past) -> None:
+def test_outdated_figures_are_said_so_and_nowhere_shown_as_live(site: Site, past: Past) -> None:
     past.problems = ("The newest figures of the tests are 11 minutes old: nothing here is current.",)
     answer = site.browser("sue").get("/analytics")
     assert past.problems[0] in answer.words
@@ -187,7 +185,7 @@ def test_without_a_history_the_page_says_how_to_have_one(
     assert "start muster web with --prometheus URL" in answer.words
 
 
-def test_what_others_wrote_is_served_as_it_came_with_its_licence() -> None:
+def test_files_of_others_are_served_unchanged_with_their_licence() -> None:
     directory = resources.files("musterweb") / "static" / "uplot"
     digests = {name: hashlib.sha256((directory / name).read_bytes()).hexdigest() for name in UPLOT}
     assert digests == UPLOT

@@ -47,7 +47,7 @@ def test_where_to_listen(text: str, host: str, port: int, is_loopback: bool) -> 
 
 
 @pytest.mark.parametrize("text", ["", "80", ":80", "host:", "host:x", "host:70000", "host:-1", "host:²"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="ADDRESS:PORT"):
         parse_listen(text)
 
@@ -62,7 +62,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
         (("--tls-key", "missing.pem", "--tls-certificate", "missing.pem"), "cannot serve at"),
     ],
 )
-def test_what_would_not_be_safe_is_refused_in_one_line(
+def test_unsafe_options_are_refused_in_one_line(
     muster: Callable[..., Outcome], arguments: tuple[str, ...], words: str
 ) -> None:
     outcome = muster("web", *arguments)

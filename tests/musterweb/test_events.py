@@ -28,7 +28,7 @@ def until(events: Any, condition: Callable[[str, dict[str, Any]], object]) -> di
     raise AssertionError("the stream ended")
 
 
-def test_what_changes_is_sent_at_once(site: Site) -> None:
+def test_changes_are_sent_at_once(site: Site) -> None:
     browser = site.browser("sue")
     with browser.events("/jobs?status=Pending") as events:
         first = until(events, lambda kind, _: kind == "page")
@@ -50,7 +50,7 @@ def test_one_watch_for_each_kind_however_many_pages_are_open(site: Site) -> None
     assert len(watched) == len(set(watched)) > 5
 
 
-def test_a_page_says_that_it_is_not_current_while_the_api_server_is_gone(site: Site) -> None:
+def test_a_page_says_that_it_is_not_current_while_the_api_server_is_away(site: Site) -> None:
     browser = site.browser("sue")
     with browser.events("/jobs") as events:
         until(events, lambda kind, _: kind == "page")
@@ -87,7 +87,7 @@ def test_a_page_of_a_job_that_was_deleted_is_not_current_again_by_the_next_beat(
         until(events, lambda kind, event: event["live"] and kind == "page" and "made anew" in event["html"])
 
 
-def test_what_could_not_be_rendered_is_tried_again_on_each_beat_though_nothing_changes(
+def test_a_failed_rendering_is_tried_again_on_each_beat_though_nothing_changes(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("musterweb.events.BEAT_SECONDS", 0.1)
@@ -210,5 +210,5 @@ def test_a_server_that_falls_silent_while_it_is_asked_for_rights_is_noticed(
 @pytest.mark.parametrize(
     "page", ["//[", "http://[x/jobs", "/jobs?" + "&a=1" * 200], ids=["host", "url", "query"]
 )
-def test_what_is_no_address_has_no_stream(site: Site, page: str) -> None:
+def test_an_unknown_address_has_no_stream(site: Site, page: str) -> None:
     assert site.browser("sue").get("/events?" + urlencode({"page": page})).status == 403

@@ -56,7 +56,7 @@ def sample(gpu_milli: int, **changes: int | None) -> Sample:
     return Sample(gpu_milli, **figures)  # type: ignore[arg-type]
 
 
-async def test_what_was_written_comes_back_as_means_and_sums(store: Store, clock: ManualClock) -> None:
+async def test_written_figures_come_back_as_means_and_sums(store: Store, clock: ManualClock) -> None:
     for minute in range(20):
         busy = sample(
             2000 if minute < 10 else 4000,
@@ -107,7 +107,7 @@ async def test_a_person_gets_the_projects_that_were_asked_for_and_nothing_of_the
     assert record.cluster is None
 
 
-async def test_what_nobody_goes_on_writing_is_not_called_current(store: Store, clock: ManualClock) -> None:
+async def test_a_history_without_a_writer_is_not_called_current(store: Store, clock: ManualClock) -> None:
     span = Span.last(24, NOW + 60)
     assert (await store.read(span, None)).problems == (
         "Nothing was recorded yet: come back in some minutes.",

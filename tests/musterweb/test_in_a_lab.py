@@ -183,7 +183,7 @@ def send_new(browser: Browser) -> Any:
     return browser.post("/projects/new", {"form_token": token, "name": "own", "gpu": "0", "step": "save"})
 
 
-def test_what_happens_is_on_the_page_in_time_and_a_project_is_made_there(site: Site) -> None:
+def test_changes_are_on_the_page_in_time_and_a_project_is_made_there(site: Site) -> None:
     browser = site.browser("ada")
     with browser.events("/") as events:
         until(events, lambda kind, _: kind == "page")

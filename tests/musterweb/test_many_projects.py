@@ -33,7 +33,7 @@ def many(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     return site
 
 
-def test_who_may_see_more_projects_than_are_shown_is_told_which_are_not(many: Site) -> None:
+def test_a_user_of_more_projects_than_are_shown_is_told_the_hidden_ones(many: Site) -> None:
     browser = many.browser("max")
     listed = ", ".join(f"p-{number:02}" for number in range(SHOWN, SHOWN + NAMES_OF_A_NOTE))
     said = f"You may see those of {MANY - SHOWN} more, which is too many at once: {listed} and 2 more,"
@@ -47,7 +47,7 @@ def test_who_may_see_more_projects_than_are_shown_is_told_which_are_not(many: Si
     assert shown == [number < SHOWN for number in range(MANY)]
 
 
-def test_the_project_that_was_named_is_shown_whatever_its_name(many: Site) -> None:
+def test_the_named_project_is_shown_for_any_name(many: Site) -> None:
     last = f"p-{MANY - 1:02}"
     page = many.browser("max", last).get("/jobs")
     assert f"job-of-{last}" in page.text
@@ -55,6 +55,6 @@ def test_the_project_that_was_named_is_shown_whatever_its_name(many: Site) -> No
     assert f"job-of-p-{SHOWN - 1:02}" not in page.text, "one of the others is left out for it"
 
 
-def test_who_sees_all_projects_that_they_may_is_told_nothing(many: Site) -> None:
+def test_a_user_with_all_their_projects_in_view_is_told_nothing(many: Site) -> None:
     for browser in (many.browser("sue"), many.browser("vic", "team-a")):
         assert "too many at once" not in browser.get("/jobs").words

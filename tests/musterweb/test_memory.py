@@ -58,7 +58,7 @@ async def test_a_connection_reads_into_a_small_buffer(
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs glibc")
-def test_what_is_freed_goes_back_to_the_system() -> None:
+def test_freed_memory_is_returned_to_the_system() -> None:
     usual, little = (
         int(subprocess.check_output([sys.executable, "-c", FREED, how])) for how in ("usual", "little")
     )

@@ -48,7 +48,7 @@ def rows_of(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_every_page_opens_for_who_sees_everything(site: Site) -> None:
+def test_every_page_opens_for_a_user_with_all_rights(site: Site) -> None:
     browser = site.browser("sue")
     absent = {"/cluster.csv", "/jobs/{project}/{name}/gpus.csv"}
     for path in (*PAGES, *map(filled_in, set(FILES) - absent), "/projects/team-a"):
@@ -142,7 +142,7 @@ def test_no_stream_of_a_viewer_of_one_team_brings_anything_of_another(site: Site
     assert [word for word in OF_OTHERS if word in everything] == []
 
 
-def test_who_names_no_project_and_may_list_none_sees_nothing_and_is_told_why(site: Site) -> None:
+def test_a_user_without_a_named_or_listed_project_sees_nothing_and_is_told_why(site: Site) -> None:
     answer = site.browser("vic").get("/jobs")
     assert answer.status == 200
     assert "sign in again and name one of yours" in answer.words
@@ -156,7 +156,7 @@ def test_no_request_has_the_credentials_of_the_kubeconfig(site: Site) -> None:
     assert FILE_TOKEN not in site.people.tokens
 
 
-def test_what_users_write_is_text_and_nothing_else(site: Site) -> None:
+def test_text_of_users_is_text_and_nothing_else(site: Site) -> None:
     browser = site.browser("sue")
     for path in ("/", "/jobs", "/jobs/team-a/a-html"):
         answer = browser.get(path)
@@ -201,7 +201,7 @@ def test_each_table_has_a_file_of_its_columns_and_rows(site: Site, path: str, ti
         assert (written, [row[0] for row in rows]) == (header or written, first), title
 
 
-def test_the_file_of_who_holds_gpus_has_all_who_do_and_nobody_else(site: Site) -> None:
+def test_the_file_of_holders_of_gpus_has_all_of_them_and_no_other(site: Site) -> None:
     for number in range(20):
         add_job(site.server, "people-of-b", f"b-{number}", gpus=0 if number % 5 else 1, node="dgx1-2")
     browser = site.browser("sue")
@@ -244,7 +244,7 @@ def test_no_cell_of_a_file_begins_a_formula(cell: str, text: str) -> None:
     assert rows_of(written)[0]["USER"] == text
 
 
-def test_explain_and_why_evicted_say_what_the_commands_say(
+def test_explain_and_why_evicted_show_the_output_of_the_commands(
     site: Site, muster: Callable[..., Outcome]
 ) -> None:
     explained = muster("explain", "a-waits")
@@ -278,5 +278,5 @@ def test_the_yaml_of_a_new_cluster_is_that_of_the_command(site: Site, muster: Ca
 @pytest.mark.parametrize(
     "path", ["/nowhere", "/jobs/team-a", "/static/../command.py", "/events?page=/nowhere"]
 )
-def test_what_is_not_there_is_said_so(site: Site, path: str) -> None:
+def test_a_missing_object_is_said_so(site: Site, path: str) -> None:
     assert site.browser("sue").get(path).status in (403, 404)

@@ -27,7 +27,7 @@ def spec(site: Site, name: str) -> dict[str, Any]:
     return found
 
 
-def test_a_project_is_created_after_what_would_follow_was_shown(site: Site) -> None:
+def test_a_project_is_created_after_its_effects_were_shown(site: Site) -> None:
     browser = site.browser("ada")
     preview = send(browser, "/projects/new", "preview", name="team-x", gpu="3", members="user:ann\ngroup:lab")
     assert site.server.find("projects", "team-x") is None
@@ -39,7 +39,7 @@ def test_a_project_is_created_after_what_would_follow_was_shown(site: Site) -> N
     assert (made["gpu"]["quota"], [member["name"] for member in made["members"]]) == (3, ["ann", "lab"])
 
 
-def test_a_project_is_changed_and_what_is_not_in_the_form_stays(site: Site) -> None:
+def test_a_project_is_changed_and_fields_outside_the_form_are_kept(site: Site) -> None:
     site.server.find("projects", "team-b")["spec"]["nodeAffinity"] = {"train": ["big"]}  # type: ignore[index]
     browser = site.browser("ada")
     page = browser.get("/projects/team-b")
@@ -66,7 +66,7 @@ def test_a_project_is_changed_and_what_is_not_in_the_form_stays(site: Site) -> N
         ({"gpu": "2"}, "nothing is different"),
     ],
 )
-def test_what_cannot_be_is_said_and_the_form_keeps_what_was_written(
+def test_impossible_values_are_said_and_the_form_keeps_the_written_text(
     site: Site, fields: dict[str, str], words: str
 ) -> None:
     answer = send(site.browser("ada"), "/projects/team-b", "preview", **fields)
@@ -75,7 +75,7 @@ def test_what_cannot_be_is_said_and_the_form_keeps_what_was_written(
     assert spec(site, "team-b") == {"gpu": {"quota": 2}, "namespace": "people-of-b"}
 
 
-def test_what_somebody_else_changed_meanwhile_is_not_overwritten(site: Site) -> None:
+def test_a_concurrent_change_is_not_overwritten(site: Site) -> None:
     browser = site.browser("ada")
     page = browser.get("/projects/team-b")
     hidden = {name: page.field(name) for name in ("form_token", "version")}
@@ -95,7 +95,7 @@ def test_a_project_is_deleted_only_when_nothing_is_in_it(site: Site) -> None:
     assert site.server.find("projects", "team-b") is None
 
 
-def test_who_may_not_change_projects_gets_no_form_and_no_change(site: Site) -> None:
+def test_a_user_without_the_right_to_change_projects_gets_no_form_and_no_change(site: Site) -> None:
     browser = site.browser("sue")
     page = browser.get("/projects/team-b")
     assert "<textarea" not in page.text

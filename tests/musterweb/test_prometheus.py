@@ -99,14 +99,14 @@ async def connected(
         await runner.cleanup()
 
 
-def test_every_query_names_what_the_rules_and_the_operator_have() -> None:
+def test_every_query_names_series_of_the_rules_and_the_operator() -> None:
     for text in (*PROJECT_QUERIES.values(), *CLUSTER_QUERIES.values(), NEWEST_QUERY):
         names = set(NAME.findall(text))
         assert names
         assert names <= known()
 
 
-async def test_windows_of_what_is_summed_are_one_step_long() -> None:
+async def test_windows_of_sums_are_one_step_long() -> None:
     fake = FakePrometheus()
     async with connected(fake) as history:
         await history.read(SPAN, None)
@@ -117,7 +117,7 @@ async def test_windows_of_what_is_summed_are_one_step_long() -> None:
         assert set(re.findall(r"offset (\d+)s", query)) == {str(SPAN.step)}
 
 
-async def test_who_sees_everything_gets_all_projects_and_the_cluster() -> None:
+async def test_a_user_with_all_rights_gets_all_projects_and_the_cluster() -> None:
     fake = FakePrometheus()
     fake.constant("team-a", "0.75")
     fake.constant(OTHERS, "0.25")
@@ -130,7 +130,7 @@ async def test_who_sees_everything_gets_all_projects_and_the_cluster() -> None:
     assert (record.as_of, record.problems) == (NOW - 10, ())
 
 
-async def test_a_member_gets_the_own_projects_whatever_is_answered() -> None:
+async def test_a_member_gets_the_own_projects_for_any_answer() -> None:
     fake = FakePrometheus()
     for name in ("team-a", "team-b", OTHERS, "", "__proto__", "team-a\n"):
         fake.constant(name, "0.5")
@@ -153,7 +153,7 @@ def test_no_name_leaves_the_quotes_of_the_selector(names: frozenset[str]) -> Non
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e300", "many", ""])
-async def test_what_is_no_figure_is_a_gap(value: str) -> None:
+async def test_a_missing_figure_is_a_gap(value: str) -> None:
     fake = FakePrometheus()
     fake.constant("team-a", "0.5")
     fake.series["team-a"][3] = (fake.series["team-a"][3][0], value)
@@ -203,7 +203,7 @@ async def test_figures_of_other_times_and_of_a_project_twice_are_left_out_and_sa
         (str(NOW + 3600), "a time that has not come yet"),
     ],
 )
-async def test_what_is_old_is_never_called_current(newest: str | None, words: str) -> None:
+async def test_old_figures_are_never_called_current(newest: str | None, words: str) -> None:
     fake = FakePrometheus()
     fake.constant("team-a", "0.5")
     fake.newest = newest
@@ -243,7 +243,7 @@ def large(_document: Json) -> web.StreamResponse:
         (large, "answers with more than"),
     ],
 )  # fmt: skip
-async def test_what_is_no_answer_of_a_prometheus_is_one_clear_line(
+async def test_a_strange_answer_of_a_prometheus_is_one_clear_line(
     answer: Callable[[Json], web.StreamResponse], words: str
 ) -> None:
     fake = FakePrometheus()

@@ -96,7 +96,7 @@ def site(server: MemoryApiServer, people: People, kubeconfig: Path) -> Iterator[
         yield site
 
 
-def test_a_person_signs_in_and_is_whom_the_api_server_names(site: Site) -> None:
+def test_a_person_signs_in_as_the_user_that_the_api_server_names(site: Site) -> None:
     browser = site.browser()
     query = site.leave(browser)
     assert query | {"state": "", "nonce": "", "code_challenge": ""} == {
@@ -190,7 +190,7 @@ def test_signing_in_again_ends_the_earlier_session(site: Site) -> None:
     until(lambda: ("/revoke", "r1") in [(path, form.get("token")) for path, form in site.issuer.requests])
 
 
-def test_who_cannot_go_to_the_provider_stays_signed_in(site: Site) -> None:
+def test_a_person_without_a_reachable_provider_remains_signed_in(site: Site) -> None:
     browser = site.signed_in()
     form_token = browser.get("/sign-in").field("form_token")
     assert browser.post("/sign-in/provider", {"form_token": "x"}).status == 403
@@ -242,7 +242,7 @@ async def begun(sign_in: ProviderSignIn, issuer: Issuer) -> tuple[str, dict[str,
     return cookie, {"state": query["state"], "code": "c"}
 
 
-async def test_answers_with_made_up_codes_keep_nobody_from_signing_in() -> None:
+async def test_answers_with_made_up_codes_keep_no_person_from_signing_in() -> None:
     with issuing() as issuer:
         provider = Provider(settings(issuer))
         sign_in = ProviderSignIn(provider, max_used=3)
@@ -375,7 +375,7 @@ def test_a_new_key_of_the_provider_is_read_once_a_minute(site: Site) -> None:
     assert [path for path, _ in site.issuer.requests].count("/keys") == 1
 
 
-def test_what_the_provider_says_is_text_on_the_page(site: Site) -> None:
+def test_words_of_the_provider_are_text_on_the_page(site: Site) -> None:
     browser = site.browser()
     query = site.leave(browser)
     answer = site.come_back(
@@ -395,7 +395,7 @@ def test_an_answer_of_another_provider_is_refused(site: Site) -> None:
     assert not [path for path, _ in site.issuer.requests if path == "/token"]
 
 
-def test_who_the_api_server_does_not_know_is_not_signed_in_and_forgotten(site: Site) -> None:
+def test_a_person_unknown_to_the_api_server_is_not_signed_in_and_forgotten(site: Site) -> None:
     site.issuer.on_token = lambda _token: None
     browser = site.browser()
     refused(site.come_back(browser, site.leave(browser)), "the API server does not accept this token")
@@ -439,7 +439,7 @@ def test_the_token_is_renewed_before_its_end_and_forgotten_at_the_end(site: Site
 
 
 @pytest.mark.parametrize("other", [{"sub": "eve"}, {"aud": "another"}])
-def test_a_renewed_token_of_somebody_else_ends_the_session(site: Site, other: dict[str, str]) -> None:
+def test_a_renewed_token_of_another_person_ends_the_session(site: Site, other: dict[str, str]) -> None:
     site.issuer.life_seconds = 2
     browser = site.signed_in()
     site.issuer.claims = other
@@ -551,7 +551,7 @@ def test_a_key_that_cannot_be_used_is_passed_over(site: Site, odd: Any) -> None:
 
 
 @pytest.mark.parametrize("odd", ODD_KEYS.values(), ids=ODD_KEYS)
-def test_without_one_key_that_can_be_used_nobody_signs_in(site: Site, odd: Any) -> None:
+def test_without_one_usable_key_no_person_signs_in(site: Site, odd: Any) -> None:
     site.issuer.answers["/keys"] = (200, json.dumps({"keys": [odd]}).encode())
     browser = site.browser()
     answer = site.come_back(browser, site.leave(browser))
@@ -575,7 +575,7 @@ def test_null_in_the_metadata_is_as_if_absent(site: Site) -> None:
 
 
 @pytest.mark.parametrize("metadata", BAD_METADATA.values(), ids=BAD_METADATA)
-def test_a_provider_that_says_what_cannot_be_is_not_gone_to(site: Site, metadata: dict[str, Any]) -> None:
+def test_a_provider_with_an_impossible_answer_is_not_used(site: Site, metadata: dict[str, Any]) -> None:
     site.issuer.metadata = metadata
     browser = site.browser()
     form_token = browser.get("/sign-in").field("form_token")
@@ -612,7 +612,7 @@ def test_a_broken_provider_is_named_in_one_line(
     assert "This is a mistake in muster" not in page.text
 
 
-def test_a_secret_goes_in_a_header_and_to_the_provider_alone(
+def test_a_secret_is_sent_in_a_header_and_to_the_provider_alone(
     people: People, kubeconfig: Path, server: MemoryApiServer
 ) -> None:
     with issuing() as issuer, site_of(kubeconfig, people, issuer, client_secret="s%c:t") as site:

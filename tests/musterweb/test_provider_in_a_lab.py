@@ -148,7 +148,9 @@ def everything(browser: Browser) -> str:
     return shown
 
 
-def test_who_signs_in_at_the_provider_sees_what_rbac_shows_the_tokens_user(site: Site) -> None:
+def test_a_person_signed_in_at_the_provider_sees_the_objects_that_rbac_shows_the_tokens_user(
+    site: Site,
+) -> None:
     shown = everything(site.browser("sue"))
     assert all(word in shown for word in (f">{PREFIX}sue<", "a-secret", "b-secret", "team-a", "team-b"))
 
@@ -165,7 +167,7 @@ def test_a_group_in_the_token_shows_one_team_and_nothing_of_the_other(
     assert browser.get(f"/jobs/team-{other}/{other}-secret").status in (403, 404)
 
 
-def test_whom_the_provider_knows_and_the_cluster_does_not_is_shown_nothing(site: Site) -> None:
+def test_a_person_known_to_the_provider_and_not_to_the_cluster_is_shown_nothing(site: Site) -> None:
     browser = Browser(site.port)
     back = site.sign_in(browser, "eve", "team-a")
     assert (back.status, "you have no role in it" in back.words) == (404, True), back.words

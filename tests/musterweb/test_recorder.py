@@ -60,7 +60,7 @@ def until_page(site: Site, name: str, project: str, condition: Callable[[Answer]
         assert time.monotonic() < deadline, answer.words
 
 
-def test_what_the_account_sees_is_recorded_while_nobody_looks_and_shown_by_ones_own_rights(
+def test_the_accounts_view_is_recorded_while_no_user_looks_and_shown_by_ones_own_rights(
     site: Site,
 ) -> None:
     everything = until_page(
@@ -120,7 +120,7 @@ def test_why_nothing_is_recorded_is_on_the_page(site: Site, token_file: Path, to
         (("--history", "/missing/file", "--history-token", "t"), "cannot be written"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_one_line(
+def test_impossible_options_are_refused_in_one_line(
     muster: Callable[..., Outcome], flags: tuple[str, ...], words: str
 ) -> None:
     outcome = muster("web", "--listen", "127.0.0.1:0", *flags)

@@ -53,7 +53,7 @@ def test_a_record_is_shown_as_validate_wrote_it(site: Site) -> None:
     assert [row["NAME"] for row in rows] == ["first"]
 
 
-def test_who_does_not_see_everything_sees_no_report(site: Site) -> None:
+def test_a_user_without_all_rights_sees_no_report(site: Site) -> None:
     browser = site.browser("vic", "team-a")
     assert "A report holds the jobs of all teams" in browser.get("/reports").words
     answer = browser.get("/reports/first")
@@ -105,7 +105,7 @@ def test_nothing_outside_of_the_folder_is_read(site: Site, folder: Path, tmp_pat
         ),
     ],
 )
-def test_what_is_no_record_is_said_so_and_never_passes(
+def test_a_file_that_is_no_record_is_said_so_and_never_passes(
     site: Site, folder: Path, content: bytes, words: str
 ) -> None:
     add(folder, "odd", content)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 POLICY = HEADERS["Content-Security-Policy"]
 
 
-def test_nothing_is_shown_to_who_is_not_signed_in(site: Site) -> None:
+def test_nothing_is_shown_before_the_sign_in(site: Site) -> None:
     browser = site.browser()
     for path in (*LIVE, *STILL, *FILES, "/events?page=/", "/new-cluster.yaml", "/projects/new"):
         answer = browser.get(filled_in(path))

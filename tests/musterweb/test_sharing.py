@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.cli.memory_api_server import MemoryApiServer
 
 
-def test_each_sees_on_the_same_page_what_their_rights_show(site: Site) -> None:
+def test_each_person_sees_on_the_same_page_the_objects_of_their_rights(site: Site) -> None:
     people = {name: site.browser(name, "team-a" if name == "vic" else "") for name in ("ada", "sue", "vic")}
     for path, word, who in (("/jobs", "b-secret", "ada sue"), ("/projects", "/projects/new", "ada")):
         for _ in range(2):
@@ -30,7 +30,7 @@ def test_each_sees_on_the_same_page_what_their_rights_show(site: Site) -> None:
                 assert (word in page["html"]) == (name in who), (path, name)
 
 
-def test_what_is_shown_to_one_is_not_shown_to_the_other_after_a_change(site: Site) -> None:
+def test_objects_shown_to_one_are_not_shown_to_the_other_after_a_change(site: Site) -> None:
     sue, vic = site.browser("sue"), site.browser("vic", "team-a")
     with sue.events("/jobs") as all_jobs, vic.events("/jobs") as own_jobs:
         until(all_jobs, lambda kind, _: kind == "page")
@@ -42,7 +42,7 @@ def test_what_is_shown_to_one_is_not_shown_to_the_other_after_a_change(site: Sit
     assert "b-new" not in page["html"]
 
 
-def test_an_object_of_two_people_is_there_once_and_goes_with_the_last(
+def test_an_object_of_two_people_is_there_once_and_is_dropped_with_the_last(
     server: MemoryApiServer, people: People, kubeconfig: Path
 ) -> None:
     fill(server)
@@ -57,7 +57,7 @@ def test_an_object_of_two_people_is_there_once_and_goes_with_the_last(
     assert len(sights.objects) == 0
 
 
-def test_people_who_sign_in_at_the_same_moment_are_not_each_sent_all_lists(site: Site) -> None:
+def test_people_signing_in_at_the_same_moment_are_not_each_sent_all_lists(site: Site) -> None:
     names = [f"s{number}" for number in range(12)]
     site.people.by_token |= {f"token-of-{name}": Someone(name) for name in names}
     barrier = threading.Barrier(len(names))
@@ -73,7 +73,7 @@ def test_people_who_sign_in_at_the_same_moment_are_not_each_sent_all_lists(site:
     assert site.server.requests.count(("GET", "/api/v1/pods")) < len(names) // 2
 
 
-def test_whose_rights_are_not_answered_keeps_nobody_else_waiting(
+def test_a_person_whose_rights_are_not_answered_delays_no_other(
     server: MemoryApiServer, people: People, kubeconfig: Path
 ) -> None:
     fill(server)
@@ -92,7 +92,7 @@ def test_whose_rights_are_not_answered_keeps_nobody_else_waiting(
         assert "a-train" in waits.result().text
 
 
-def test_a_member_of_one_team_begins_with_nothing_of_those_who_see_all(site: Site) -> None:
+def test_a_member_of_one_team_begins_with_nothing_of_those_with_all_rights(site: Site) -> None:
     sue, vic = site.browser("sue"), site.browser("vic", "team-a")
     assert "b-secret" in sue.get("/jobs").text
     for path in ("/", "/jobs", "/projects", "/nodes"):

@@ -20,7 +20,7 @@ def test_every_defect_applies_to_the_code_as_it_is(mutant: Mutant) -> None:
             ast.parse(text)
 
 
-def test_a_defect_is_written_into_a_copy_of_what_its_scenario_runs(tmp_path: Path) -> None:
+def test_a_defect_is_written_into_a_copy_of_the_code_that_its_scenario_runs(tmp_path: Path) -> None:
     edit = Edit("orchestrator/names.py", "GROUP: Final = ", "GROUP: Final = 2 or ")
     write(Mutant("other", "a second name", "muster-gang", "muster-gang", (edit,)), tmp_path)
     text = (REPOSITORY / edit.file).read_text()

@@ -267,7 +267,7 @@ def others() -> st.SearchStrategy[Any]:
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.large_base_example],
 )
-def test_whatever_there_is_a_healthy_pod_is_bound_and_who_waits_knows_why(
+def test_beside_any_objects_a_healthy_pod_is_bound_and_pending_pods_know_why(
     odd_pods: list[Pod], things: list[Any], odd_budgets: list[PodDisruptionBudget], levels: tuple[str, ...]
 ) -> None:
     reader = Reader(PlannerSettings(topology_levels=levels))

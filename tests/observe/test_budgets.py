@@ -57,7 +57,7 @@ def test_a_budget_protects_the_bound_pods_of_its_selector(
     ("allowed", "observed", "evicted", "expected"),
     [(2, 1, (), 2), (2, 0, (), 0), (2, 1, ("uid-a",), 1), (0, 1, ("uid-a",), 0), (2, 1, ("uid-c",), 2)],
 )
-def test_what_a_budget_allows_is_what_its_status_says_less_what_was_begun(
+def test_a_budget_allows_its_status_less_the_evictions_that_have_begun(
     allowed: int, observed: int, evicted: tuple[str, ...], expected: int
 ) -> None:
     (found,) = planner_budgets(
@@ -66,7 +66,7 @@ def test_what_a_budget_allows_is_what_its_status_says_less_what_was_begun(
     assert found.allowed == expected
 
 
-def test_what_the_api_server_refused_just_now_is_not_tried_again() -> None:
+def test_a_refused_eviction_is_not_tried_again_at_once() -> None:
     first, second = planner_budgets(
         [budget({"matchLabels": {"app": "x"}}, 1)], PODS, (), {"uid-a": "needs 2 pods"}
     )

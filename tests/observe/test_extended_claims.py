@@ -155,13 +155,13 @@ def read_users(*users: Pod) -> list[PodClaims]:
     return [claims for user in users if (claims := read(known, user)) is not None]
 
 
-def test_a_claim_does_not_count_with_who_waits_for_it_while_its_user_runs() -> None:
+def test_a_claim_does_not_count_with_its_pending_pod_while_its_user_runs() -> None:
     holds, waits = read_users(user_of_gpu("first", runs=True), user_of_gpu("second", runs=False))
     assert (holds.request.gpu_count, waits.request.gpu_count) == (1, 0)
     assert waits.terms, "it can only run where the claim is"
 
 
-def test_a_claim_counts_with_who_waits_for_it_as_well_when_its_user_leaves() -> None:
+def test_a_claim_counts_with_its_pending_pod_as_well_when_its_user_terminates() -> None:
     """The one holds it until it is gone; the other will need as much, on whichever node."""
     leaving, follower = user_of_gpu("first", runs=True, leaves=True), user_of_gpu("second", runs=False)
     holds, waits = read_users(leaving, follower)
@@ -170,7 +170,7 @@ def test_a_claim_counts_with_who_waits_for_it_as_well_when_its_user_leaves() -> 
     assert len(waits.request.claim_specs) == 1
 
 
-def test_a_claim_that_others_go_on_using_does_not_count_with_who_leaves() -> None:
+def test_a_claim_that_others_keep_using_does_not_count_with_a_terminating_pod() -> None:
     users = user_of_gpu("first", runs=True, leaves=True), user_of_gpu("second", runs=True)
     assert [claims.request.gpu_count for claims in read_users(*users)] == [0, 1], "no GPU comes free"
 
@@ -180,7 +180,7 @@ def test_a_claim_that_others_go_on_using_does_not_count_with_who_leaves() -> Non
     [([{"first", "second"}] * 2, [1, 0]), ([{"first"}, {"second"}], [1, 1])],
     ids=["of one workload", "of two workloads"],
 )
-def test_a_claim_that_nobody_runs_with_counts_once_for_each_workload(
+def test_a_claim_without_a_running_user_counts_once_for_each_workload(
     workloads: list[set[str]], counts: list[int]
 ) -> None:
     """Whichever of them starts first has to have its GPU, and would else be beyond its quota as soon as it runs."""

@@ -62,7 +62,7 @@ def test_an_existing_namespace_is_a_projects_when_both_say_so() -> None:
 @pytest.mark.parametrize(
     "name", ["kube-system", "kube-public", "default", "muster-system", "muster-system-templates"]
 )
-def test_reserved_namespaces_are_no_projects_whatever_is_said(name: str) -> None:
+def test_reserved_namespaces_are_no_projects_for_any_label(name: str) -> None:
     assert is_reserved(name)
     assert projects_by_namespace([labelled(name, "team-a")], [claiming("team-a", name)]) == {}
 
@@ -96,7 +96,7 @@ def test_workloads_move_to_the_project_when_its_namespace_becomes_its_own() -> N
     assert [each.project for each in reader.read().snapshot.workloads] == [""]
 
 
-def test_whoever_may_not_read_the_project_goes_by_label_and_owner_together() -> None:
+def test_a_reader_without_a_right_to_projects_uses_label_and_owner_together() -> None:
     assert names_its_project(namespace("muster-team-a", "team-a"), "team-a")
     assert not names_its_project(labelled("muster-team-a", "team-a"), "team-a")
     assert not names_its_project(namespace("muster-team-a", "team-b"), "team-a")

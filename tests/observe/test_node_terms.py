@@ -83,7 +83,7 @@ def test_a_pod_has_only_so_many_terms(terms: NodeSelector, words: str) -> None:
         terms_of(terms)
 
 
-def test_what_two_selectors_have_together_is_bounded_too() -> None:
+def test_the_terms_of_two_selectors_together_are_bounded_too() -> None:
     racks = tuple((is_in("rack", f"r-{each}"),) for each in range(11))
     with pytest.raises(UnreadableRequest, match="33 terms: at most 32"):
         both(ZONES, racks)

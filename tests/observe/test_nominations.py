@@ -92,7 +92,7 @@ def test_the_place_of_the_successor_of_an_evicted_pod_is_read() -> None:
         " 0",
     ],
 )
-def test_devices_that_nobody_meant_are_no_nomination(text: str) -> None:
+def test_unintended_devices_are_no_nomination(text: str) -> None:
     each = status(pod("job", annotations={NOMINATED_DEVICES_ANNOTATION: text}), nominatedNodeName="n2")
     assert nomination_of(each) is None
     assert shows_nomination(each), "so it is taken away"
@@ -112,7 +112,7 @@ def test_devices_that_nobody_meant_are_no_nomination(text: str) -> None:
     ],
     ids=["no node", "waits", "deleted by a user", "runs", "no place", "empty"],
 )
-def test_annotations_that_anybody_can_write_are_no_nomination(each: Pod) -> None:
+def test_annotations_that_any_user_can_write_are_no_nomination(each: Pod) -> None:
     assert nomination_of(each) is None
     assert place_read(each) == (None, ())
 
@@ -124,7 +124,7 @@ def test_a_pod_that_has_ended_says_nothing_any_more() -> None:
 
 
 @given(st.text(), st.text(max_size=20))
-def test_whatever_stands_there_is_read_or_ignored(text: str, node: str) -> None:
+def test_any_annotation_is_read_or_ignored(text: str, node: str) -> None:
     for each in (
         leaving(text),
         leaving(f"{node}:{text}"),
@@ -138,7 +138,7 @@ def test_whatever_stands_there_is_read_or_ignored(text: str, node: str) -> None:
     st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True),
     st.lists(st.integers(0, 9999), unique=True, max_size=MAX_NOMINATED_DEVICES),
 )
-def test_what_is_written_is_read_again(node: str, devices: list[int]) -> None:
+def test_written_nominations_are_read_again(node: str, devices: list[int]) -> None:
     place = Placement(node, tuple(devices))
     (text,) = eviction_annotations(place).values()
     assert nomination_of(leaving(text)) == place
@@ -153,7 +153,7 @@ def test_what_is_written_is_read_again(node: str, devices: list[int]) -> None:
     }
 
 
-def test_what_was_begun_counts_before_the_watch_shows_it() -> None:
+def test_a_started_nomination_counts_before_the_watch_shows_it() -> None:
     each = status(pod("job", annotations={NOMINATED_DEVICES_ANNOTATION: "0,1"}), nominatedNodeName="n2")
     assert place_read(each, nominations={"uid-job": Placement("n3", (7,))}) == ("n3", (7,))
     assert place_read(each, nominations={"uid-job": None}) == (None, ())
@@ -180,7 +180,7 @@ def test_a_reader_notices_that_a_nomination_begins_and_ends() -> None:
     assert [node({}), node({"uid-job": None}), node({})] == ["n2", None, "n2"]
 
 
-def test_a_binding_empties_what_was_written_for_the_time_before() -> None:
+def test_a_binding_empties_the_annotations_of_the_time_before() -> None:
     assert bound_annotations(pod("job"), None) == {}
     assert bound_annotations(pod("job"), PLACE) == {NOMINATED_DEVICES_ANNOTATION: ""}
     written = pod("job", annotations={NOMINATED_DEVICES_ANNOTATION: "0"})

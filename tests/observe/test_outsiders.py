@@ -95,7 +95,7 @@ ATTEMPTS = {
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_what_somebody_else_bound_is_charged_and_goes_for_a_quota(attempt: str) -> None:
+def test_a_pod_bound_by_another_is_charged_and_evicted_for_a_quota(attempt: str) -> None:
     reader = reader_of(*ATTEMPTS[attempt])
     assert decided(reader.read()).allocated_gpu_milli == {"team-a": 8000, "team-b": 0}
     reader.note(Change("added", waiting("claim", 4)))
@@ -113,7 +113,7 @@ def test_what_somebody_else_bound_is_charged_and_goes_for_a_quota(attempt: str) 
     assert after.allocated_gpu_milli["team-b"] == 4000
 
 
-def test_within_the_quota_it_stays() -> None:
+def test_within_the_quota_it_keeps_running() -> None:
     reading = reader_of(bound("x", 4, spec=ELSEWHERE), waiting("first", 4), waiting("second", 1)).read()
     decision = decided(reading)
     assert (decision.evictions, [each.pod for each in decision.bindings]) == ((), ["uid-first"])
@@ -131,7 +131,7 @@ def test_devices_written_on_a_pod_without_gpus_are_nobodys() -> None:
     )
 
 
-def test_what_muster_gave_is_never_taken_by_an_annotation() -> None:
+def test_gpus_given_by_muster_are_never_taken_by_an_annotation() -> None:
     mine = admitted("mine", "2,3,4,5")
     reading = reader_of(mine, bound("x", 4, annotations={DEVICES: "2,3,4,5"})).read()
     assert held(reading.snapshot) == {"mine": (2, 3, 4, 5), "x": (0, 1, 6, 7)}
@@ -150,7 +150,7 @@ def test_no_more_is_held_than_the_node_has() -> None:
     assert held(reader.read().snapshot) == {"x": (0, 1, 2, 3, 4, 5, 6, 7)}
 
 
-def test_parts_of_gpus_are_held_beside_each_other_as_far_as_there_is_room() -> None:
+def test_fractions_are_held_beside_each_other_as_far_as_they_fit() -> None:
     halves = [bound(f"h-{each}", annotations={FRACTION: "0.5"}) for each in range(3)]
     reading = reader_of(admitted("mine", "0,1,2,3,4,5,6"), *halves).read()
     assert held(reading.snapshot) == {"mine": (0, 1, 2, 3, 4, 5, 6), "h-0": (7,), "h-1": (7,), "h-2": ()}
@@ -180,7 +180,7 @@ def test_a_namespace_that_comes_to_a_project_brings_its_pods() -> None:
     assert reader.read().snapshot.workloads == ()
 
 
-def test_who_is_bound_by_hand_to_a_room_that_is_kept_does_not_get_it() -> None:
+def test_a_pod_bound_by_hand_to_nominated_gpus_does_not_get_them() -> None:
     mine, claim = admitted("mine", "0,1,2,3"), waiting("claim", 4)
     late = bound("late", 4, started="", phase="Pending")
     reader = reader_of(mine, claim, late)
@@ -192,7 +192,7 @@ def test_who_is_bound_by_hand_to_a_room_that_is_kept_does_not_get_it() -> None:
     assert held(reader.read().snapshot)["late"] == (4, 5, 6, 7), "its kubelet has taken it in"
 
 
-def test_a_binding_that_is_under_way_comes_before_what_is_bound_by_hand() -> None:
+def test_a_binding_that_is_under_way_comes_before_pods_bound_by_hand() -> None:
     reader = reader_of(waiting("claim", 6), bound("x", 4))
     assert held(reader.read().snapshot) == {"x": (4, 5, 6, 7)}
     reader.pods.bind("uid-claim", Placement("n-1", (2, 3, 4, 5, 6, 7)))
@@ -216,7 +216,7 @@ def test_nothing_but_eviction_is_decided_for_a_pod_of_another_scheduler() -> Non
     ("grace", "state"),
     [(None, PodState.RELEASING), (600, PodState.RELEASING), (31_536_000, PodState.ALLOCATED)],
 )
-def test_whoever_is_deleted_with_a_year_of_grace_counts_until_it_is_evicted(
+def test_a_pod_deleted_with_a_year_of_grace_counts_until_it_is_evicted(
     grace: int | None, state: PodState
 ) -> None:
     leaving: dict[str, Any] = {
@@ -231,7 +231,7 @@ def test_whoever_is_deleted_with_a_year_of_grace_counts_until_it_is_evicted(
     assert {each.pods[0].state for each in after.workloads} == {PodState.RELEASING}
 
 
-def test_nobody_stays_beyond_the_quota_by_saying_so_after_being_lent() -> None:
+def test_no_pod_escapes_the_quota_by_an_annotation_after_it_borrowed() -> None:
     """Pods of one workload are replaced one by one by others that are not preemptible: these wait."""
     fixed = {"muster.dev/preemptible": "false"}
     lent = [admitted(f"old-{number}", str(number), "a", owner="set") for number in range(3)]
@@ -249,7 +249,7 @@ def test_nobody_stays_beyond_the_quota_by_saying_so_after_being_lent() -> None:
     assert [binding.pod for binding in plan(reading.snapshot).bindings] == ["uid-new"]
 
 
-def test_a_workload_of_which_one_pod_is_lent_is_lent() -> None:
+def test_a_workload_of_which_one_pod_is_borrowed_is_borrowed() -> None:
     fixed = {"muster.dev/preemptible": "false", DEVICES: "0"}
     pods = [
         bound("fixed", 1, is_admitted=True, owner="set", annotations=fixed),

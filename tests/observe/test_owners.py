@@ -233,7 +233,7 @@ def test_each_group_of_a_leader_worker_set_is_a_gang_of_its_own() -> None:
     assert [len(chunk) for chunk in start_chunks(found["l-1"])] == [2]
 
 
-def test_a_ray_job_is_its_cluster_and_what_submits_to_it() -> None:
+def test_a_ray_job_is_its_cluster_and_the_job_that_submits_to_it() -> None:
     def of_cluster(name: str, group: str) -> Pod:
         return owned(name, "RayCluster", "r-c", labels={"ray.io/group": group})
 
@@ -359,7 +359,7 @@ def test_a_kind_that_cannot_be_read_holds_nothing_up() -> None:
     assert feed.names() == {"js": 1}
 
 
-def test_a_pod_that_has_a_node_counts_whatever_is_known_of_its_owners() -> None:
+def test_a_pod_that_has_a_node_counts_for_any_knowledge_of_its_owners() -> None:
     feed = Feed()
     feed(*states(Reading.CURRENT), of_job("js-driver-0-x", "js-driver-0", "driver", node="dgx1-1"))
     (found,) = feed.reader.read().snapshot.workloads
@@ -407,7 +407,7 @@ CHANGES = st.tuples(st.sampled_from([*JOBS, *TOPS, *UNDER, metadata_of("Foo", "f
 
 
 @given(st.lists(CHANGES, max_size=25))
-def test_owners_and_pods_in_whatever_order_come_to_the_same(changes: list[tuple[Any, bool]]) -> None:
+def test_owners_and_pods_in_any_order_come_to_the_same(changes: list[tuple[Any, bool]]) -> None:
     feed = Feed()
     present: dict[str, Any] = {}
     for each, is_there in changes:

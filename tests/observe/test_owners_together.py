@@ -72,7 +72,7 @@ def test_a_gang_out_of_reach_on_an_owner_stops_its_own_pods_alone() -> None:
     assert bound(reading) == {"uid-healthy"}
 
 
-def test_an_owner_that_does_not_come_is_named_and_holds_nobody_else_up() -> None:
+def test_an_owner_that_does_not_come_is_named_and_delays_no_other() -> None:
     reader = reader_of(member("d", "driver", node="n-1", annotations={GPU_DEVICES: "0"}))
     reader.note(Change("added", KindState(("batch", "Job"), KindReading.CURRENT)))
     reader.note(Change("added", member("w-0", "workers")))

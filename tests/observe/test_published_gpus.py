@@ -41,7 +41,7 @@ def node(**allocatable: str) -> Node:
     return msgspec.convert({"metadata": {"name": "dgx1", "uid": "dgx1"}, "status": status}, Node)
 
 
-def test_a_nodes_gpus_are_in_the_order_of_their_names_whatever_the_driver_listed_first() -> None:
+def test_a_nodes_gpus_are_in_the_order_of_their_names_for_any_order_of_the_driver() -> None:
     turned = published()
     turned["spec"]["devices"].reverse()
     known = gpus(turned)
@@ -123,7 +123,7 @@ def test_a_node_of_which_a_gpu_does_not_answer_gets_no_pod_and_is_named() -> Non
     assert reading.skipped == ()
 
 
-def test_slices_that_come_and_go_leave_what_all_of_them_together_say() -> None:
+def test_slices_that_come_and_end_leave_the_union_of_the_others() -> None:
     reader = ClaimReader(Boundary())
     first, newer = published("first"), published("newer", generation=2)
     del newer["spec"]["devices"][4:]

@@ -162,7 +162,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, min_size=20, max_size=60), st.integers(1, 3))
-def test_what_is_read_from_changes_is_what_is_read_from_everything(
+def test_a_snapshot_from_changes_equals_one_from_everything(
     steps: list[tuple[str, Any]], changes_between: int
 ) -> None:
     cluster = Cluster()
@@ -211,7 +211,7 @@ def test_a_gang_is_stale_since_it_was_first_seen_so_and_until_it_is_whole() -> N
     assert since == [0, 2, 2, 2, 0, 6]
 
 
-def test_what_is_read_ahead_of_a_decision_does_not_end_that_a_gang_is_stale() -> None:
+def test_reading_ahead_of_a_decision_does_not_end_that_a_gang_is_stale() -> None:
     reader = Reader()
     feed(reader, *gang("runs", "runs", "waits"))
     assert reader.read(now_us=1).snapshot.workloads[0].stale_since_us == 1
@@ -229,7 +229,7 @@ def around(reader: Reader) -> Snapshot:
     return reader.read(now_us=1).snapshot
 
 
-def test_what_changes_nothing_for_a_decision_opens_no_new_books() -> None:
+def test_changes_without_an_effect_on_a_decision_open_no_new_books() -> None:
     reader = Reader()
     state = ClusterState(around(reader))
     feed(reader, project("team-a", quota=4))  # a new object each: the operator wrote its status
@@ -252,7 +252,7 @@ def test_a_change_touches_its_own_workload_only() -> None:
     assert after.nodes is before.nodes
 
 
-def test_a_class_for_gpus_that_comes_or_goes_late_counts_for_those_who_wait() -> None:
+def test_a_class_for_gpus_that_changes_late_counts_for_pending_pods() -> None:
     reader = Reader()
     feed(reader, node("dgx1-1"), namespace("muster-team-a", "team-a"), project("team-a", quota=4))
     feed(reader, pod("waits", gpus=1, namespace="muster-team-a"))
@@ -330,7 +330,7 @@ def held(reader: Reader) -> tuple[object, object]:
 
 
 @pytest.mark.parametrize(("user", "claim"), WITH_CLAIMS)
-def test_what_a_claim_holds_is_the_same_in_whatever_order_it_is_seen(user: Any, claim: ResourceClaim) -> None:
+def test_the_devices_of_a_claim_are_the_same_in_any_order_of_events(user: Any, claim: ResourceClaim) -> None:
     slices = published_gpus("gpu-0", "gpu-1")
     for order in permutations([node("n-0", 0), slices, user, claim]):
         reader, whole = Reader(), Reader()

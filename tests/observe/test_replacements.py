@@ -58,7 +58,7 @@ def test_one_successor_replaces_one() -> None:
     assert sorted(replaced(*pods).values()) == [False, True]
 
 
-def test_the_successor_of_one_that_is_gone_replaces_nobody_who_was_deleted_later() -> None:
+def test_the_successor_of_a_deleted_pod_replaces_no_pod_that_was_deleted_later() -> None:
     pods = (("old", OLD, "2026-11-21T12:01:00Z", 30), ("new", NOON, None, 0))
 
     assert replaced(*pods) == {"old": False}
@@ -70,13 +70,13 @@ def test_a_successor_that_leaves_as_well_has_replaced_the_first() -> None:
     assert replaced(*pods) == {"first": True, "second": False}
 
 
-def test_nobody_replaces_himself() -> None:
+def test_no_pod_replaces_itself() -> None:
     pods = (("old", OLD, None, 0), ("brief", NOON, LATER, 30))
 
     assert replaced(*pods) == {"brief": False}
 
 
-def test_a_pod_of_a_stateful_set_is_replaced_only_when_it_is_gone() -> None:
+def test_a_pod_of_a_stateful_set_is_replaced_only_when_it_has_ended() -> None:
     pods = (("sts-0", OLD, LATER, 30), ("sts-1", NOON, None, 0))
 
     assert replaced(*pods, controller="StatefulSet") == {"sts-0": False}

@@ -63,7 +63,7 @@ def containers(*requests: dict[str, str]) -> list[dict[str, Any]]:
         ),
     ],
 )
-def test_a_pod_asks_for_what_kubernetes_would_reserve(
+def test_a_pod_requests_the_amounts_that_kubernetes_would_reserve(
     spec: dict[str, Any], annotations: dict[str, str], requested: Request
 ) -> None:
     assert pod_request(pod("p", spec=spec, annotations=annotations)) == requested

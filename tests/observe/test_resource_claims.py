@@ -111,7 +111,7 @@ def test_a_slice_is_the_same_in_every_version_of_the_api() -> None:
         assert read.shareable
 
 
-def test_what_was_allocated_is_read_back_as_it_was_written() -> None:
+def test_an_allocation_is_read_back_as_it_was_written() -> None:
     claim = decode(wire.ResourceClaim, json.dumps({"status": {"allocation": ALLOCATION}}))
     allocation = read_allocation(claim)
     assert allocation is not None
@@ -209,7 +209,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_whatever_is_sent_is_read_or_refused_with_an_error_of_ours(document: object) -> None:
+def test_any_message_is_read_or_refused_with_an_error_of_ours(document: object) -> None:
     data = json.dumps(document)
     for kind, read in (
         (wire.ResourceSlice, read_slice),

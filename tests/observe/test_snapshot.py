@@ -50,7 +50,7 @@ def test_pods_that_have_ended_or_wait_for_something_else_are_left_out() -> None:
     )
 
 
-def test_what_other_schedulers_hold_is_counted_on_their_nodes() -> None:
+def test_pods_of_other_schedulers_are_counted_on_their_nodes() -> None:
     other = pod(
         "other", gpus=3, namespace="default", node="dgx1-1", spec={"schedulerName": "default-scheduler"}
     )
@@ -183,7 +183,7 @@ def test_a_gang_is_stale_while_it_runs_with_fewer_pods_than_it_needs(
     assert (found.stale_since_us, reading.snapshot.now_us) == (7 if is_stale else 0, 7)
 
 
-def test_what_cannot_be_read_is_left_out_and_named() -> None:
+def test_unreadable_objects_are_left_out_and_named() -> None:
     reading = read(
         observed(
             pod("bad", annotations={"muster.dev/gpu-fraction": "2"}),

@@ -85,7 +85,7 @@ def test_a_pod_is_in_a_sub_group_by_name_or_by_its_index(annotations: dict[str, 
         ({"sub_groups": TREE}, "does not say in which sub-group"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(annotations: dict[str, str], words: str) -> None:
+def test_impossible_sub_groups_are_refused(annotations: dict[str, str], words: str) -> None:
     with pytest.raises(UnreadableRequest) as caught:
         sub_group(pod(**annotations), LEVELS)
     assert words in str(caught.value)

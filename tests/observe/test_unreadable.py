@@ -83,7 +83,7 @@ def test_beside_all_rows_at_once_a_healthy_pod_is_bound_and_every_culprit_is_nam
     assert culprits <= named
 
 
-def test_what_came_to_be_readable_is_counted_with_again() -> None:
+def test_an_object_that_became_readable_is_counted_with_again() -> None:
     table = poison.rows("n-2")
     reader = reader_of(*table.values())
     reader.read()
@@ -128,7 +128,7 @@ def test_what_came_to_be_readable_is_counted_with_again() -> None:
         pytest.param(pod("p", node="n-2", annotations={"muster.dev/sub-groups": "x"}), 8, id="no GPU"),
     ],
 )
-def test_what_an_unreadable_pod_holds_is_not_given_away(made: Pod, gpus_free: int) -> None:
+def test_the_gpus_of_an_unreadable_pod_are_not_given_away(made: Pod, gpus_free: int) -> None:
     reader = Reader()
     seekers = [pod(f"seeker-{each}", gpus=1) for each in range(9)]
     for each in (
@@ -255,7 +255,7 @@ def test_a_circle_of_departments_has_no_end_either() -> None:
     )
 
 
-def test_a_mistake_in_muster_stays_with_its_object_and_is_logged_once(
+def test_a_mistake_in_muster_affects_its_object_alone_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     boundary = Boundary()

@@ -75,7 +75,7 @@ def test_a_pod_mounts_claims_by_name_and_those_that_are_made_for_it() -> None:
         ),
     ],
 )
-def test_what_a_claim_asks_of_a_node(objects: list[StorageObject], terms: Terms) -> None:
+def test_the_requirements_of_a_claim_on_a_node(objects: list[StorageObject], terms: Terms) -> None:
     assert known(*objects).terms(pod("job", spec=mounting("data"))) == terms
     assert known(*reversed(objects)).terms(pod("job", spec=mounting("data"))) == terms
     assert known(*objects).terms(pod("job")) == ()
@@ -102,7 +102,7 @@ def affine(name: str) -> Pod:
     return pod(name, gpus=1, spec={"affinity": affinity, **mounting("data")})
 
 
-def test_a_pod_goes_where_its_volume_is_also_when_that_is_learnt_later() -> None:
+def test_a_pod_runs_where_its_volume_is_also_when_that_is_learnt_later() -> None:
     reader = Reader()
     nodes = [node(f"n-{each}", labels={"host": f"n-{each}"}) for each in range(3)]
     for each in (*nodes, namespace("muster-team-a", "team-a"), project("team-a", quota=4), affine("job")):

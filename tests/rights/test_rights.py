@@ -20,7 +20,7 @@ def event(verb: str, resource: str, reason: str, **about: str) -> str:
     return json.dumps(body)
 
 
-def test_uses_are_read_of_all_logs_whatever_else_is_in_them(tmp_path: Path) -> None:
+def test_uses_are_read_of_all_logs_beside_any_other_lines(tmp_path: Path) -> None:
     lines = [
         event("create", "jobs", MEMBER, apiGroup="batch"),
         event("get", "pods", MEMBER, subresource="log"),
@@ -38,7 +38,7 @@ def test_uses_are_read_of_all_logs_whatever_else_is_in_them(tmp_path: Path) -> N
     }
 
 
-def test_a_right_of_a_lesser_role_is_used_by_whoever_has_a_greater_one() -> None:
+def test_a_right_of_a_lesser_role_is_used_by_all_greater_ones() -> None:
     rights = granted()
     watch = Right("muster-viewer", "batch", "jobs", "list")
     assert watch in rights

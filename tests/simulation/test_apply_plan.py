@@ -60,7 +60,7 @@ NOTHING = model.Plan((), (), {}, {}, {})
         (2, True, [["releasing"], ["releasing"], ["pending"]]),
     ],
 )
-def test_an_evicted_pod_goes_after_its_grace_and_its_successor_comes_at_once_or_late(
+def test_an_evicted_pod_ends_after_its_grace_and_its_successor_comes_at_once_or_late(
     grace: int, late: bool, expected: list[list[str]]
 ) -> None:
     cluster = Departures(a_snapshot(B_1), lambda _: grace, lambda _: late)
@@ -89,7 +89,7 @@ def test_the_nomination_of_an_evicted_pod_passes_to_its_successor(late: bool) ->
     assert cluster.snapshot.workloads[0].pods[0].nominated_node is None
 
 
-def test_what_a_decision_did_not_reach_is_in_the_next_snapshot() -> None:
+def test_workloads_that_a_decision_did_not_reach_are_in_the_next_snapshot() -> None:
     after = apply_plan(a_snapshot(B_1), replace(NOTHING, left_over=("b-1",)))
     assert after.left_over == ("b-1",)
     assert apply_plan(after, replace(NOTHING, left_over=("b-1",))) is after
@@ -98,7 +98,7 @@ def test_what_a_decision_did_not_reach_is_in_the_next_snapshot() -> None:
 @pytest.mark.parametrize(
     ("before", "now", "is_changed"), [(("b-1",), (), False), ((), ("b-1",), True), ((), (), False)]
 )
-def test_who_is_left_over_makes_a_difference_and_who_had_the_turn_makes_none(
+def test_left_over_workloads_make_a_difference_and_served_ones_make_none(
     before: tuple[str, ...], now: tuple[str, ...], is_changed: bool
 ) -> None:
     cluster = Departures(replace(a_snapshot(B_1, A_1), left_over=before), lambda _: 0)

@@ -43,12 +43,12 @@ def test_an_interactive_submission_of_a_part_of_a_gpu_is_read_like_a_real_one() 
         (lambda it: change.set_quota(it, "team-b", 2001), "the quotas add up to 4.001 GPUs"),
     ],
 )
-def test_what_a_real_cluster_would_refuse_is_refused(action: Any, complaint: str) -> None:
+def test_changes_that_a_real_cluster_would_refuse_are_refused(action: Any, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         action(a_snapshot(B_1))
 
 
-def test_a_weight_that_was_the_quota_follows_it_and_another_stays() -> None:
+def test_a_weight_that_was_the_quota_follows_it_and_another_is_kept() -> None:
     snapshot = a_snapshot()
     first = replace(snapshot.projects[0], over_quota_weight=7)
     snapshot = replace(snapshot, projects=(first, snapshot.projects[1]))

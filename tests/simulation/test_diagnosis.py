@@ -12,14 +12,14 @@ from tests.planner import builders
 from tests.simulation.clusters import A_1, B_1, B_2, a_snapshot, on_parts_by_memory, one_claim_two_borrowers
 
 
-def test_a_diagnosis_of_what_starts_now_names_no_remedy() -> None:
+def test_a_diagnosis_of_a_job_that_starts_now_names_no_remedy() -> None:
     snapshot = a_snapshot(B_1, A_1)
     diagnosis = diagnose(snapshot, A_1)
     assert [place.node for place in diagnosis.starts] == ["dgx1-1"]
     assert (diagnosis.code, diagnosis.remedies, diagnosis.free_gpu_milli) == ("", (), 2000)
 
 
-def test_a_diagnosis_says_whom_the_next_decision_evicts_for_it() -> None:
+def test_a_diagnosis_names_the_victims_of_the_next_decision() -> None:
     diagnosis = diagnose(a_snapshot(B_1, B_2, A_1), A_1)
     assert [each.workload for each in diagnosis.evicts] == ["b-2"]
     assert [(each.name, each.gpu_milli) for each in diagnosis.holders] == [("b-1", 2000), ("b-2", 2000)]
@@ -66,7 +66,7 @@ def test_work_that_may_not_be_evicted_is_told_that_it_could_be() -> None:
     }
 
 
-def test_what_is_free_is_said_of_now_and_of_after_the_decision_that_the_reason_is_about() -> None:
+def test_free_amounts_are_of_now_and_of_after_the_decision_that_the_reason_is_about() -> None:
     """What a quota covers is not taken, so another job starts on the rest of the node."""
     snapshot = one_claim_two_borrowers()
     covering = replace(snapshot.projects[1], quota_gpu_milli=2000)
@@ -86,7 +86,7 @@ def test_memory_of_a_gpu_counts_as_held_and_as_waiting() -> None:
     assert (last.gpu_milli, last.pods) == (500, 1)
 
 
-def test_what_a_quota_lacks_for_memory_of_a_gpu_is_named() -> None:
+def test_the_missing_quota_for_memory_of_a_gpu_is_named() -> None:
     """Work that cannot be taken back asks for half a GPU of memory more than the quota of half a GPU covers."""
     snapshot = on_parts_by_memory()
     runs, waits = (replace(each, preemptible=False) for each in snapshot.workloads[:2])
@@ -95,7 +95,7 @@ def test_what_a_quota_lacks_for_memory_of_a_gpu_is_named() -> None:
     assert "with a quota of 1 GPU for team-a" in {each.subject for each in diagnosis.remedies}
 
 
-def test_work_on_a_closed_node_takes_nothing_from_what_is_free_elsewhere() -> None:
+def test_pods_on_a_closed_node_take_nothing_from_free_gpus_elsewhere() -> None:
     snapshot = a_snapshot(B_1, B_2, A_1)
     closed = replace(snapshot.nodes[0], schedulable=False)
     other = builders.node("dgx1-2", 4)

@@ -102,7 +102,7 @@ def named(entries: list[dict[str, Any]]) -> list[str]:
     return sorted(f"{each['project']}/{each['name']}" for each in entries)
 
 
-async def test_what_if_why_evicted_and_explain_agree_with_what_happens(own_lab: Lab, tmp_path: Path) -> None:
+async def test_what_if_why_evicted_and_explain_agree_with_the_events(own_lab: Lab, tmp_path: Path) -> None:
     account = await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
     cluster = Cluster(own_lab.kubeconfig)
     undecided = muster(own_lab.kubeconfig, "snapshot").stderr

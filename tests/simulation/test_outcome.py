@@ -24,7 +24,7 @@ def test_an_eviction_names_loser_winner_rule_and_whether_the_loser_runs_again() 
     assert [(each.held_before, each.held_after) for each in result.projects] == [(0, 2000), (4000, 2000)]
 
 
-def test_departments_hold_what_their_projects_hold() -> None:
+def test_departments_hold_the_sum_of_their_projects() -> None:
     snapshot = a_snapshot(B_1)
     department = replace(builders.project("all", 4000), name="all")
     projects = (department, *(replace(each, parent="all") for each in snapshot.projects))
@@ -32,7 +32,7 @@ def test_departments_hold_what_their_projects_hold() -> None:
     assert held == {"all": 2000, "team-a": 0, "team-b": 2000}
 
 
-def test_who_starts_and_is_evicted_again_does_not_run_again() -> None:
+def test_a_workload_that_starts_and_is_evicted_again_does_not_run_again() -> None:
     """The first decision, as an older planner made it, lends what the second takes back."""
     before = one_claim_two_borrowers()
     plans = iter([plan(before, actions={"allocate"})])
@@ -53,7 +53,7 @@ def test_memory_of_a_gpu_is_counted_wherever_an_amount_is_told() -> None:
     ]
 
 
-def test_what_was_lost_of_memory_of_a_gpu_is_counted() -> None:
+def test_lost_memory_of_a_gpu_is_counted() -> None:
     first = on_parts_by_memory().workloads[0]
     second = replace(first, id="a-2", name="a-2", pods=(replace(first.pods[0], id="a-2-0", name="a-2-0"),))
     owner = builders.workload("b-1", "team-b", 1000, age=7)

@@ -99,7 +99,7 @@ def cases() -> Iterator[object]:
 @pytest.mark.parametrize("late", [False, True], ids=["at-once", "late"])
 @pytest.mark.parametrize("grace", [0, 1, 5])
 @pytest.mark.parametrize(("path", "expected"), list(cases()))
-def test_a_cluster_comes_to_rest_with_those_who_have_to_run(
+def test_a_cluster_comes_to_rest_with_the_required_workloads(
     path: Path, expected: Expectation, grace: int, late: bool
 ) -> None:
     run = settle(load(path), max_decisions=20 + 2 * grace, grace_decisions=grace, late_successors=late)

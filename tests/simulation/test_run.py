@@ -18,7 +18,7 @@ def test_an_evicted_pod_waits_again_in_its_old_place() -> None:
     assert not run.is_stable
 
 
-def test_settling_goes_on_until_a_decision_changes_nothing() -> None:
+def test_settling_continues_until_a_decision_changes_nothing() -> None:
     run = settle(a_snapshot(B_1, B_2, A_1))
     assert (len(run.steps), run.is_stable) == (2, True)
     assert held_gpu_milli(run.after) == {"team-a": 2000, "team-b": 2000}
@@ -37,7 +37,7 @@ def test_a_planner_that_never_comes_to_rest_is_cut_off() -> None:
     assert (len(run.steps), run.is_stable) == (7, False)
 
 
-def test_pods_on_their_way_out_are_gone_first_and_others_wait_in_their_place() -> None:
+def test_terminating_pods_end_first_and_others_are_pending_instead() -> None:
     leaving = replace(B_1, pods=(replace(B_1.pods[0], state=model.PodState.RELEASING),))
     run = settle(a_snapshot(leaving, gpus=2))
     assert (run.is_stable, state(run.after.workloads[0])) == (True, ["allocated"])

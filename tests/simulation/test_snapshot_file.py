@@ -121,14 +121,14 @@ def test_gpus_of_other_schedulers_are_not_chosen(loaded: Callable[[str], model.S
         loaded(text)
 
 
-def test_a_pod_says_what_differs_from_its_workload(loaded: Callable[[str], model.Snapshot]) -> None:
+def test_a_pod_has_only_its_differences_from_its_workload(loaded: Callable[[str], model.Snapshot]) -> None:
     text = SMALL.replace("on: dgx1-1", "cpu: 4, pods: [{name: x, gpus: 0}, {on: dgx1-1, memory: 1Gi}]")
     first, second = loaded(text).workloads[0].pods
     assert (first.name, first.request) == ("x", model.Request(cpu_milli=4000))
     assert second.request == model.Request(gpu_count=2, cpu_milli=4000, memory_bytes=1 << 30)
 
 
-def test_nominations_and_what_was_left_over_are_read(loaded: Callable[[str], model.Snapshot]) -> None:
+def test_nominations_and_left_over_workloads_are_read(loaded: Callable[[str], model.Snapshot]) -> None:
     snapshot = loaded(
         SMALL
         + """  - name: a-2
@@ -453,7 +453,7 @@ def snapshots(draw: st.DrawFn) -> model.Snapshot:
     ],
 )
 @given(snapshot=snapshots())
-def test_what_is_written_is_read_back_exactly(snapshot: model.Snapshot, tmp_path: Path) -> None:
+def test_written_snapshots_are_read_back_exactly(snapshot: model.Snapshot, tmp_path: Path) -> None:
     path = tmp_path / "any.yaml"
     path.write_text(dump(snapshot), encoding="utf-8")
     assert load(path) == snapshot
@@ -487,7 +487,7 @@ def test_slices_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     assert dataclasses.asdict(read) == dataclasses.asdict(published)
 
 
-def test_a_file_is_plain_yaml_for_everybody(loaded: Callable[[str], model.Snapshot]) -> None:
+def test_a_file_is_plain_yaml_for_all_readers(loaded: Callable[[str], model.Snapshot]) -> None:
     document = yaml.safe_load(dump(loaded(SMALL)))
     assert (document["apiVersion"], document["kind"]) == ("muster.dev/v1alpha1", "Snapshot")
     assert document["nodes"] == [{"name": "dgx1-1", "gpus": 8}]

@@ -72,7 +72,7 @@ def directory(path: str, *, writable: bool = False, server: str | None = None) -
         ),
     ],
 )
-def test_what_collides_is_the_older_projects(
+def test_a_colliding_setting_belongs_to_the_older_project(
     older: dict[str, Any], younger: dict[str, Any], problem: str | None
 ) -> None:
     first, second = project("a", **older), project("b", "2026-01-01T00:00:01Z", **younger)
@@ -90,7 +90,7 @@ def test_of_two_that_were_made_in_one_second_the_first_by_name_has_it() -> None:
     assert (a, b) == ("example.com", None)
 
 
-def test_only_what_collides_is_kept_back() -> None:
+def test_only_colliding_settings_are_kept_back() -> None:
     first = project("a", directories=[directory("/data", writable=True)], ingressDomain="a.example.com")
     second = project(
         "b",
@@ -104,7 +104,7 @@ def test_only_what_collides_is_kept_back() -> None:
     assert security.max_termination_grace_seconds == 5
 
 
-def test_below_what_others_write_in_a_directory_that_one_reads_nothing_is_mounted() -> None:
+def test_below_a_directory_that_others_write_and_one_reads_nothing_is_mounted() -> None:
     reads = project("a", directories=[directory("/data"), directory("/exports", server="nas")])
     others = [
         project("b", directories=[directory("/data/b", writable=True), directory("/data/sets")]),
@@ -115,7 +115,7 @@ def test_below_what_others_write_in_a_directory_that_one_reads_nothing_is_mounte
     assert granted(others[0], [reads, others[0]]).closed == ()
 
 
-def test_whoever_has_neither_directories_nor_a_domain_has_what_it_says() -> None:
+def test_a_project_with_neither_directories_nor_a_domain_has_its_own_settings() -> None:
     plain = project("a", podSecurity="restricted")
     writes = project("b", directories=[directory("/", writable=True)])
     outcome = granted(plain, [plain, writes])

@@ -45,12 +45,12 @@ def expanded(text: str, variables: dict[str, str]) -> str:
 @example(text="$(A)")
 @example(text="$$(A) $$ $$$ $")
 @example(text="$é")
-def test_what_kubernetes_expands_is_what_was_given(text: str) -> None:
+def test_kubernetes_expands_to_the_given_text(text: str) -> None:
     assert expanded(escaped(text), {"A": "expanded", "": "nothing"}) == text
 
 
 @given(text=st.text(st.characters(codec="ascii"), max_size=20))
-def test_only_what_would_be_expanded_is_escaped(text: str) -> None:
+def test_only_text_that_would_be_expanded_is_escaped(text: str) -> None:
     if "$" not in text or not re.search(r"\$[$(]", text):
         assert escaped(text) == text
 

@@ -98,7 +98,7 @@ def clone(source: Path, target: Path, *, branch: str = "", rev: str = "") -> sub
         ("", "orphan", "orphan"),
     ],
 )
-def test_branches_tags_and_revisions_mean_what_git_says(
+def test_branches_tags_and_revisions_have_the_meaning_of_git(
     branch: str, rev: str, commit: str, repository: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:
     source, commits = repository
@@ -112,7 +112,7 @@ def test_branches_tags_and_revisions_mean_what_git_says(
 
 
 @pytest.mark.parametrize(("branch", "rev"), [("nothing", ""), ("", "nothing")])
-def test_what_the_repository_does_not_have_fails(
+def test_a_missing_revision_of_the_repository_fails(
     branch: str, rev: str, repository: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:
     done = clone(repository[0], tmp_path / "volume", branch=branch, rev=rev)
@@ -120,7 +120,7 @@ def test_what_the_repository_does_not_have_fails(
     assert "nothing" in done.stderr
 
 
-def test_what_is_given_never_becomes_part_of_the_script(tmp_path: Path) -> None:
+def test_given_text_never_becomes_part_of_the_script(tmp_path: Path) -> None:
     done = clone(
         tmp_path / 'x"; touch "$GIT_SYNC_FOLDER/owned"; "', tmp_path / "volume", rev="$(touch owned)"
     )
@@ -186,7 +186,7 @@ def test_a_source_is_read(text: str, source: GitSource) -> None:
         "source=a,frob=hunter2,password=hunter2",
     ],
 )
-def test_what_cannot_be_meant_is_refused_without_the_password(text: str) -> None:
+def test_impossible_sources_are_refused_without_the_password(text: str) -> None:
     with pytest.raises(UsageError, match="git") as refused:
         parse_git_source(text)
     assert "hunter2" not in str(refused.value)

@@ -71,7 +71,7 @@ def test_an_interactive_workload_is_a_stateful_set_of_one_that_selects_its_pod()
     assert workload["spec"]["template"]["spec"]["restartPolicy"] == "Always"
 
 
-def test_labels_and_annotations_say_what_the_scheduler_needs() -> None:
+def test_labels_and_annotations_have_all_that_the_scheduler_needs() -> None:
     metadata = made(command_line="muster submit hyper1")["metadata"]
     assert metadata["labels"] == {names.WORKLOAD_LABEL: "hyper1", names.TYPE_LABEL: "train"}
     assert metadata["annotations"] == {
@@ -125,7 +125,7 @@ def test_whole_gpus_are_a_limit_and_a_part_is_an_annotation(
     assert annotations.get(names.GPU_FRACTION_ANNOTATION) == fraction
 
 
-def test_default_requests_stay_within_the_limits_that_were_asked_for() -> None:
+def test_default_requests_are_within_the_requested_limits() -> None:
     resources = container(gpu_milli=2000, cpu_limit_milli=500, memory_limit_bytes=64 << 20)["resources"]
     assert resources["requests"] == {"cpu": "500m", "memory": "64Mi"}
 
@@ -271,7 +271,7 @@ def test_without_a_service_type_nothing_stands_beside_the_workload() -> None:
     assert beside(submission()) == {}
 
 
-def test_what_is_made_can_be_read_by_the_rest_of_muster() -> None:
+def test_the_made_objects_can_be_read_by_the_rest_of_muster() -> None:
     request = submission(interactive=True, service_type="ingress", ports=(Port(80, 80),))
     job = msgspec.convert(made(), Job)
     assert job.spec.template.spec.containers[0].resources.limits == {"nvidia.com/gpu": "1"}
@@ -290,7 +290,7 @@ def test_the_command_line_of_a_long_submission_is_shortened_for_display() -> Non
     assert command_line.endswith(" ...")
 
 
-def test_pods_of_a_restricted_project_give_up_what_the_level_asks_for() -> None:
+def test_pods_of_a_restricted_project_give_up_the_rights_of_the_level() -> None:
     place = Placement("team-a", "muster-team-a", "2026-01-01T00:00:00.000001Z", is_restricted=True)
     request = submission(
         run_as=RunAs(uid=1000), capabilities=("NET_BIND_SERVICE",), git=GitSource("https://a/b")
@@ -312,6 +312,6 @@ def test_pods_of_a_restricted_project_give_up_what_the_level_asks_for() -> None:
     ("service_type", "exposed"),
     [("nodeport", "true"), ("loadbalancer", "true"), ("ingress", None), ("portforward", None)],
 )
-def test_pods_that_nodes_lead_to_are_open_to_everybody(service_type: str, exposed: str | None) -> None:
+def test_pods_that_nodes_lead_to_are_open_to_all_clients(service_type: str, exposed: str | None) -> None:
     found = made(service_type=service_type, ports=(Port(8888, 8888),), interactive=True)
     assert found["spec"]["template"]["metadata"]["labels"].get(names.EXPOSED_LABEL) == exposed

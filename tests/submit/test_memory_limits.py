@@ -48,7 +48,7 @@ def text(requested: dict[str, str], *devices: Device) -> str:
         ({FRACTION: "0.5"}, [], ""),
     ],
 )
-def test_the_limit_is_the_part_of_what_the_device_has_to_the_byte(
+def test_the_limit_is_the_fraction_of_the_device_to_the_byte(
     requested: dict[str, str], devices: list[Device], expected: str
 ) -> None:
     assert text(requested, *devices) == expected
@@ -65,9 +65,7 @@ def test_the_limit_is_the_part_of_what_the_device_has_to_the_byte(
         ("GPU-a 5\nGPU-b -1\n", {}),
     ],
 )
-def test_what_is_written_is_read_again_and_what_muster_never_writes_is_nothing(
-    written: str, expected: dict[str, int]
-) -> None:
+def test_written_limits_are_read_again_and_others_are_nothing(written: str, expected: dict[str, int]) -> None:
     assert limits_of(Pod(metadata=Metadata(annotations={LIMITS: written}))) == expected
 
 

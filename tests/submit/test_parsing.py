@@ -121,7 +121,7 @@ def test_durations_are_whole_seconds(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "5d", "-5s", "5 s", "9999999999h", "9" * 40 + "h"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_a_text_that_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="ttl_seconds"):
         parse_duration_seconds("ttl_seconds", text)
 

@@ -49,7 +49,7 @@ def test_the_labels(security: dict[str, Any], mode: str, expected: dict[str, str
     assert labels(spec(**security), PolicyMode(mode)) == expected
 
 
-def test_the_annotations_say_what_the_project_says_and_no_more() -> None:
+def test_the_annotations_have_the_settings_of_the_project_and_no_more() -> None:
     assert annotations(spec()) == {}
     assert annotations(
         spec(
@@ -82,7 +82,7 @@ def test_the_annotations_say_what_the_project_says_and_no_more() -> None:
         (IngressSettings("traefik", "a.example.com"), {CLASS: "traefik", HOST: "a.example.com"}),
     ],
 )
-def test_the_annotations_say_what_ingresses_have_and_are_read_again(
+def test_the_annotations_have_the_hosts_of_ingresses_and_are_read_again(
     settings: IngressSettings, expected: dict[str, str]
 ) -> None:
     written = annotations(spec(), ingress=settings)
@@ -95,7 +95,7 @@ def test_the_annotations_say_what_ingresses_have_and_are_read_again(
     assert changed == {HOST: expected.get(HOST), CLASS: expected.get(CLASS)}
 
 
-def test_only_what_differs_is_patched_and_what_others_wrote_stays() -> None:
+def test_only_differences_are_patched_and_fields_of_others_remain() -> None:
     right = Metadata(labels={"team": "a", **labels(spec(), PolicyMode.DENY)}, annotations={"note": "x"})
     assert metadata_patch(spec(), PolicyMode.DENY, right) == {}
     wrong = Metadata(labels={ENFORCE: "privileged"}, annotations={"muster.dev/writable-directories": "/"})
@@ -134,7 +134,7 @@ def test_a_submission_is_refused_before_anything_is_created(
     assert (error is None) if problem is None else problem in str(error)
 
 
-def test_what_is_below_a_directory_in_which_others_write_is_not_mounted() -> None:
+def test_a_path_below_a_directory_in_which_others_write_is_not_mounted() -> None:
     project = spec(directories=[Directory(path="/data")])
     namespace = Metadata(
         labels=labels(project, PolicyMode.DENY), annotations=annotations(project, ["/data/b", "/data/c"])
@@ -163,7 +163,7 @@ def test_the_control_plane_is_tolerated_where_the_project_says_so(
 
 
 @pytest.mark.parametrize("source", ["/raid/mine/link", "/raid/mine/link/etc"])
-def test_what_somebody_may_have_linked_elsewhere_is_not_mounted(source: str) -> None:
+def test_a_path_that_may_be_linked_elsewhere_is_not_mounted(source: str) -> None:
     project = spec(directories=[Directory(path="/raid"), Directory(path="/raid/mine", writable=True)])
     namespace = Metadata(labels=labels(project, PolicyMode.DENY), annotations=annotations(project))
     assert objection(submission(volumes=(Mount("/raid/mine", "/x"),)), namespace, "p") is None

@@ -84,7 +84,7 @@ MAX_VALUE = "x" * (MAX_STRING_BYTES - len("V="))
 
 
 @pytest.mark.parametrize("value", ["x" * 65536, MAX_VALUE, "ä" * (len(MAX_VALUE) // 2)])
-def test_what_linux_can_take_is_taken(value: str) -> None:
+def test_text_that_linux_can_take_is_taken(value: str) -> None:
     assert Submission("x", "image", "ann", environment=(Variable("V", value),)).environment[0].value == value
 
 
@@ -105,6 +105,6 @@ def test_what_linux_can_take_is_taken(value: str) -> None:
         ({"labels": (("a", "1"), ("a", "2"))}, "labels a is given twice"),
     ],
 )
-def test_what_cannot_arrive_is_refused_with_the_reason(fields: dict[str, object], message: str) -> None:
+def test_text_that_cannot_arrive_is_refused_with_the_reason(fields: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidField, match=message):
         Submission("x", "image", "ann", **fields)  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ def filled(given: dict[str, Any], *texts: str) -> dict[str, Any]:
         ({}, "", {}),
     ],
 )
-def test_what_is_given_wins_and_the_rest_is_filled(
+def test_given_values_win_and_the_rest_is_filled(
     given: dict[str, Any], text: str, made: dict[str, Any]
 ) -> None:
     assert filled(given, text) == made
@@ -135,6 +135,6 @@ def test_a_template_is_kept_in_a_config_map_and_read_back() -> None:
 
 
 @given(st.text(max_size=40))
-def test_no_text_whatever_is_more_than_refused(text: str) -> None:
+def test_any_text_is_at_most_refused(text: str) -> None:
     with contextlib.suppress(UsageError):
         filled({}, text)

@@ -158,7 +158,7 @@ async def test_the_namespace_of_another_project_is_closed(site: Site) -> None:
         assert "Forbidden" in done.stderr
 
 
-async def test_what_is_legitimate_still_works(site: Site, admin: Transport) -> None:
+async def test_legitimate_requests_still_work(site: Site, admin: Transport) -> None:
     """A member submits and is given devices by the operator; an administrator puts a pod on a node to look at it."""
     submitted = await asyncio.to_thread(
         muster, site.kubeconfigs["ada"], "submit", "mine", "-i", "image", "-g", "1", "-p", "team-a"

@@ -122,7 +122,7 @@ async def test_no_member_takes_the_host_of_others(body: dict[str, Any], ada: Tra
 
 
 @pytest.mark.parametrize("host", [f"team-a.{DOMAIN}", f"web.team-a.{DOMAIN}", f"*.team-a.{DOMAIN}"])
-async def test_below_the_host_of_its_project_a_member_has_what_he_wants(host: str, ada: Transport) -> None:
+async def test_below_the_host_of_its_project_a_member_may_choose(host: str, ada: Transport) -> None:
     await ada.create(INGRESSES.path(OURS), ingress(**rules("/", host)), params={"dryRun": "All"})
 
 

@@ -108,7 +108,7 @@ async def test_projects_are_baseline_from_their_first_moment(admin: Transport) -
 
 
 @pytest.mark.parametrize("person", ["ada", "dev", "lea", "bob"])
-async def test_nobody_but_an_administrator_says_what_a_project_may(site: Site, person: str) -> None:
+async def test_only_an_administrator_sets_the_rights_of_a_project(site: Site, person: str) -> None:
     patch = {"spec": {"security": {"podSecurity": "privileged"}}}
     labels = {"metadata": {"labels": {LABELS[0]: "privileged", ENFORCE: "privileged"}}}
     async with Transport(load_access(site.kubeconfigs[person])) as transport:
@@ -154,7 +154,7 @@ def _cluster_admin(person: str) -> Body:
         {"ingressDomain": "*"},
     ],
 )
-async def test_what_a_project_cannot_be_allowed(fields: Body, admin: Transport) -> None:
+async def test_rights_that_a_project_cannot_have(fields: Body, admin: Transport) -> None:
     with pytest.raises(Invalid):
         await admin.patch(PROJECTS.path(None, "team-a"), {"spec": {"security": fields}}, params=DRY_RUN)
 
@@ -235,7 +235,7 @@ async def test_below_a_directory_in_which_another_project_writes_nothing_is_moun
         await project.patch(PROJECTS.path(None, "team-b"), {"spec": {"security": None}})
 
 
-async def test_what_collides_is_the_older_projects(project: Transport) -> None:
+async def test_a_colliding_setting_belongs_to_the_older_project(project: Transport) -> None:
     """team-a was made before team-b."""
     await allow(project, ingressDomain="example.com", directories=[{"path": "/data/a"}])
     security = {
@@ -270,7 +270,9 @@ async def test_a_project_may_be_allowed_the_control_plane(project: Transport, ad
     await until_outcome(ada, tolerant, "allowed")
 
 
-async def test_privileged_projects_may_what_kubernetes_allows(project: Transport, ada: Transport) -> None:
+async def test_privileged_projects_have_the_rights_that_kubernetes_allows(
+    project: Transport, ada: Transport
+) -> None:
     content = volume({"hostPath": {"path": "/"}}, hostNetwork=True)
     content["spec"]["containers"][0].update(security(privileged=True))
     await allow(project, podSecurity="privileged")
@@ -353,7 +355,7 @@ async def test_no_other_projects_pods_reach_into_a_namespace(admin: Transport) -
         ),
     ],
 )
-def test_the_command_line_says_what_is_not_possible_before_anything_is_created(
+def test_the_command_line_names_impossible_requests_before_anything_is_created(
     words: tuple[str, ...],
     why: str,
     site: Site,
@@ -369,7 +371,7 @@ def test_the_command_line_says_what_is_not_possible_before_anything_is_created(
     assert capsys.readouterr().out == ""
 
 
-async def test_an_administrator_sees_first_what_would_be_refused(site: Site, admin: Transport) -> None:
+async def test_an_administrator_sees_refused_objects_first(site: Site, admin: Transport) -> None:
     """Warn and Audit instead of Deny: the same policies, other bindings."""
     kinds = ("ValidatingAdmissionPolicyBinding",)
     warned = [body for body in documents(render("any", policies=PolicyMode.WARN)) if body["kind"] in kinds]

@@ -181,7 +181,9 @@ def highest_priority(site: Site) -> None:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_nobody_in_a_project_may(case: str, ada: Transport, dev: Transport, admin: Transport) -> None:
+async def test_no_member_of_a_project_may(
+    case: str, ada: Transport, dev: Transport, admin: Transport
+) -> None:
     rule = next(rule for rule in sorted(RULES, key=len, reverse=True) if case.startswith(rule))
     for person, objects in ((ada, of_members(case, REFUSED[case])), (dev, of_editors(case, REFUSED[case]))):
         for resource, body in objects:
@@ -223,14 +225,14 @@ RULES = {
 
 
 @pytest.mark.parametrize("case", ALLOWED)
-async def test_everybody_in_a_project_may(case: str, ada: Transport, dev: Transport) -> None:
+async def test_every_member_of_a_project_may(case: str, ada: Transport, dev: Transport) -> None:
     for person, objects in ((ada, of_members(case, ALLOWED[case])), (dev, of_editors(case, ALLOWED[case]))):
         for resource, body in objects:
             await person.create(resource.path(HOME), body, params=DRY_RUN)
 
 
 @pytest.mark.parametrize("case", ["node-name", "operator-annotations", "priority-class", "gpu-scheduler"])
-async def test_who_may_change_projects_may_for_pods_of_their_own(case: str, admin: Transport) -> None:
+async def test_administrators_of_projects_may_for_pods_of_their_own(case: str, admin: Transport) -> None:
     await admin.create(PODS.path(HOME), pod(case, REFUSED[case]), params=DRY_RUN)
     with pytest.raises(Invalid, match=f"rule {case}"):  # its pods are not the administrator's own
         await admin.create(JOBS.path(HOME), job(case, REFUSED[case]), params=DRY_RUN)
@@ -255,7 +257,7 @@ async def test_a_service_does_not_become_a_name_elsewhere(ada: Transport, admin:
         await admin.delete(SERVICES.path(HOME, "web"))
 
 
-async def test_who_may_write_budgets_may_not_in_a_project(dev: Transport, admin: Transport) -> None:
+async def test_writers_of_budgets_may_not_in_a_project(dev: Transport, admin: Transport) -> None:
     resource = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
     body = {
         "apiVersion": resource.api_version,
@@ -332,7 +334,7 @@ async def test_a_reason_of_an_eviction_is_not_written_in_the_operators_name(
         {"labels": {"muster.dev/type": "interactive"}},
     ],
 )
-async def test_what_a_pod_was_bound_by_stays(metadata: Body, dev: Transport, admin: Transport) -> None:
+async def test_the_binding_of_a_pod_is_immutable(metadata: Body, dev: Transport, admin: Transport) -> None:
     annotations = {"muster.dev/gpu-fraction": "0.9", "muster.dev/preemptible": "true"}
     path, node = PODS.path(HOME, "bound"), (await admin.get(NODES.path()))["items"][0]["metadata"]["name"]
     await admin.create(
@@ -346,7 +348,7 @@ async def test_what_a_pod_was_bound_by_stays(metadata: Body, dev: Transport, adm
         await admin.delete(path, grace_seconds=0)
 
 
-async def test_what_broke_a_rule_before_stays_manageable(admin: Transport) -> None:
+async def test_objects_that_broke_a_rule_before_remain_manageable(admin: Transport) -> None:
     """A Job of a time without policies: it can be suspended and annotated, its template is what counts."""
     await admin.create(
         NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "older"}}
@@ -472,7 +474,7 @@ BACKEND = {"service": {"name": "web", "port": {"number": 80}}}
         ("ingress-annotations", ingress({f"{NGINX}/use-regex": "true"}, **rules("/web"))),
     ],
 )
-async def test_services_and_ingresses_stay_within_the_project(rule: str, body: Body, ada: Transport) -> None:
+async def test_services_and_ingresses_reach_only_the_project(rule: str, body: Body, ada: Transport) -> None:
     resource = SERVICES if body["kind"] == "Service" else INGRESSES
     with pytest.raises(Invalid, match=f"rule {rule}"):
         await ada.create(resource.path(HOME), body)

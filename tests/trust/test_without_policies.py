@@ -172,7 +172,7 @@ async def cluster(own_lab: Lab, tmp_path: Path) -> AsyncIterator[Cluster]:
         assert "the decision failed" not in (tmp_path / "operator.log").read_text()
 
 
-async def test_whoever_is_bound_by_hand_is_charged_and_gives_way_to_a_quota(cluster: Cluster) -> None:
+async def test_a_pod_bound_by_hand_is_charged_and_evicted_for_a_quota(cluster: Cluster) -> None:
     for number, (attempt, fields) in enumerate(ATTEMPTS.items()):
         taker, claim = f"taker-{number}", f"claim-{number}"
         await cluster.transport.create(JOBS.path(A), job(taker, **fields))

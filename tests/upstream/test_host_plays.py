@@ -223,7 +223,7 @@ def describe(name: str, guest: Guest) -> dict[str, object]:
     }
 
 
-def test_what_needs_no_download_came_to_its_end(done: Done) -> None:
+def test_stages_without_a_download_came_to_their_end(done: Done) -> None:
     assert "DeepOps did not come to its end" in " ".join(done.output.split()), done.output
     for guest in done.guests.values():
         assert (guest.disk / "etc/fstab").read_text() == FSTAB.splitlines(keepends=True)[0]
@@ -233,12 +233,12 @@ def test_what_needs_no_download_came_to_its_end(done: Done) -> None:
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_no_file_changes_but_what_the_plan_says(done: Done, name: str) -> None:
+def test_no_file_changes_beside_those_of_the_plan(done: Done, name: str) -> None:
     assert surprises(done.before[name], done.after[name]) == []
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_no_package_comes_or_goes_but_what_the_plan_says(done: Done, name: str) -> None:
+def test_no_package_is_installed_or_removed_beside_those_of_the_plan(done: Done, name: str) -> None:
     before, after = done.before[name], done.after[name]
     listed = {package for effect in effects() for package in effect.packages}
     assert after.chosen - before.chosen <= listed
@@ -248,14 +248,14 @@ def test_no_package_comes_or_goes_but_what_the_plan_says(done: Done, name: str) 
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_no_unit_is_turned_on_or_off_but_what_the_plan_says(done: Done, name: str) -> None:
+def test_no_unit_is_enabled_or_disabled_beside_those_of_the_plan(done: Done, name: str) -> None:
     before, after = done.before[name].units, done.after[name].units
     listed = {unit for effect in effects() for unit in effect.units}
     assert {unit for unit in before if before[unit] != after.get(unit)} <= listed
     assert after["swap.target"] == "masked"
 
 
-def test_a_docker_that_runs_goes_with_all_that_it_had(done: Done) -> None:
+def test_a_docker_that_runs_is_removed_with_all_its_data(done: Done) -> None:
     disk = done.guests["gpu01"].disk
     assert "/var/lib/docker" in done.before["gpu01"].files
     assert not (disk / "var/lib/docker").exists()

@@ -62,15 +62,13 @@ def number(minor: str) -> int:
 @pytest.mark.parametrize(
     ("key", "gate"), [("whole", "DRAExtendedResource"), ("shares", "DRAConsumableCapacity")]
 )
-def test_what_jobs_get_by_claims_is_on_in_the_kubernetes_that_the_row_names(key: str, gate: str) -> None:
+def test_claims_for_jobs_are_enabled_in_the_kubernetes_of_the_row(key: str, gate: str) -> None:
     named = {row[key] for row in tables()["dra"] if key in row}
     assert named == {f">={on_since(gate)}"}
 
 
 @pytest.mark.parametrize("minor", MINORS)
-def test_gpus_are_announced_by_what_this_kubernetes_gives_jobs_by_default(
-    site: SiteUnderTest, minor: str
-) -> None:
+def test_gpus_are_announced_by_the_default_of_this_kubernetes(site: SiteUnderTest, minor: str) -> None:
     row = next(
         each for each in tables()["deepops"][-1]["kubernetes"] + [">=1.36.0,<=1.36.3"] if f"={minor}." in each
     )
@@ -118,7 +116,7 @@ def introduced(version: str, kind: str) -> str:
     return str(since[-1]) if since else ""
 
 
-def test_the_orchestrator_is_promised_where_every_kind_of_its_manifests_is_served() -> None:
+def test_the_orchestrator_is_supported_where_every_kind_of_its_manifests_is_served() -> None:
     since = {kind: minor for version, kind in kinds() if (minor := introduced(version, kind))}
     assert "ValidatingAdmissionPolicy" in since
     (row,) = tables()["orchestrator"]

@@ -209,7 +209,7 @@ def test_a_parameter_of_a_class_exists(trident: Facts, parameter: str) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_the_row_promises_the_kubernetes_that_the_newest_release_takes(trident: Facts, row: str) -> None:
+def test_the_row_has_the_kubernetes_that_the_newest_release_takes(trident: Facts, row: str) -> None:
     promised = next(each["kubernetes"] for each in tables()["trident"] if each["release"] == row)
     low, high = re.findall(r"\d+\.(\d+)", promised)
     constants = _sources(trident)["constants"]

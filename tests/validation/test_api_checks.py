@@ -114,7 +114,7 @@ def test_a_cluster_that_has_all_of_it_passes(tmp_path: Path) -> None:
         ({("GET", CLASSES): (200, {"items": [storage_class("b", "nfs")]})}, STORAGE, "FAIL", "is of nfs, not of"),
     ],
 )  # fmt: skip
-def test_what_is_answered_otherwise_is_not_green(
+def test_another_answer_is_not_green(
     others: Answers, check: str, verdict: str, words: str, tmp_path: Path
 ) -> None:
     results = checks(tmp_path / "r", answering(others))
@@ -181,7 +181,7 @@ class SeenByKubelets(AnswersRequests):
     ("node", "indices", "verdict"),
     [("n1", (3,), "PASS"), ("n1", (3, 4), "FAIL"), ("n2", (3,), "FAIL")],
 )
-def test_what_the_kubelet_gave_the_pod_must_be_one_gpu_of_its_node(
+def test_the_kubelet_must_give_the_pod_one_gpu_of_its_node(
     node: str, indices: tuple[int, ...], verdict: str, tmp_path: Path
 ) -> None:
     results = checks(tmp_path / "r", type("Seen", (SeenByKubelets,), {"node": node, "indices": indices}))
@@ -213,7 +213,7 @@ class IsSlow(AnswersRequests):
         return status, answer
 
 
-def test_what_comes_late_is_waited_for_and_recorded_once(tmp_path: Path) -> None:
+def test_a_late_answer_is_waited_for_and_recorded_once(tmp_path: Path) -> None:
     target = IsSlow()
     results = checks(tmp_path / "r", lambda: target)
     assert results[POD1_ENDS].verdict == "PASS", results[POD1_ENDS].reason
@@ -258,7 +258,7 @@ def sent(others: Answers, directory: Path) -> list[tuple[str, str, str]]:
     return changes[: begins[1]]  # then the pod's own check begins
 
 
-def test_what_was_created_is_deleted_by_its_uid_and_the_last_first(tmp_path: Path) -> None:
+def test_created_objects_are_deleted_by_their_uid_and_the_last_first(tmp_path: Path) -> None:
     *created, claimed, namespace = sent({}, tmp_path / "r")
     assert [(method, path) for method, path, _ in created] == [
         ("POST", "/api/v1/namespaces"),
@@ -271,12 +271,12 @@ def test_what_was_created_is_deleted_by_its_uid_and_the_last_first(tmp_path: Pat
     assert json.loads(namespace[2])["preconditions"] == {"uid": "uid-dra-test"}
 
 
-def test_a_namespace_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_namespace_is_not_changed(tmp_path: Path) -> None:
     requests = sent({("POST", "/api/v1/namespaces"): (409, {"message": "exists"})}, tmp_path / "r")
     assert [(method, path) for method, path, _ in requests] == [("POST", "/api/v1/namespaces")]
 
 
-def test_after_a_failure_what_was_created_before_is_deleted(tmp_path: Path) -> None:
+def test_after_a_failure_the_objects_created_before_are_deleted(tmp_path: Path) -> None:
     requests = sent({("POST", V1): (0, "lost")}, tmp_path / "r")
     assert [(method, path) for method, path, _ in requests] == [
         ("POST", "/api/v1/namespaces"),
@@ -285,7 +285,7 @@ def test_after_a_failure_what_was_created_before_is_deleted(tmp_path: Path) -> N
     ]
 
 
-async def test_an_interrupted_check_deletes_what_it_created() -> None:
+async def test_an_interrupted_check_deletes_its_objects() -> None:
     target, recorder = AnswersRequests(), Recorder()
     is_reached, may_go_on = threading.Event(), threading.Event()
 

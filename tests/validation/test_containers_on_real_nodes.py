@@ -39,7 +39,7 @@ def make_volume(lab: Lab, path: Path) -> None:
     subprocess.run(command, input=json.dumps(volume), text=True, check=True, capture_output=True)
 
 
-def test_what_needs_containers_is_judged_on_real_kubelets(tmp_path: Path) -> None:
+def test_checks_with_containers_are_judged_on_real_kubelets(tmp_path: Path) -> None:
     options = ["--target", "cluster", "--profile", "current", "--out", str(tmp_path / "r")]
     for path in [*SUBMISSION, *VOLUMES]:
         options += ["--scenarios", str(path)]

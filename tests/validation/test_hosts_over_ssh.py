@@ -254,7 +254,7 @@ def test_a_tool_that_hangs_is_ended_and_named(site: Site, tmp_path: Path, monkey
     assert steps(tmp_path / "r")["faults"] == ("ERROR", "dgx1-2: it did not end within 1 s")
 
 
-def test_what_runs_on_a_host_ends_with_the_run(site: Site, tmp_path: Path) -> None:
+def test_tools_on_a_host_end_with_the_run(site: Site, tmp_path: Path) -> None:
     marker = tmp_path / "running"
     site.hosts["dgx1-2"].install("all_reduce_perf", f"echo $$ > {marker}; exec sleep 3600")
     start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell's job may ignore it
@@ -275,7 +275,7 @@ def test_what_runs_on_a_host_ends_with_the_run(site: Site, tmp_path: Path) -> No
     assert record.read(tmp_path / "r").interrupted == "interrupted by SIGINT"
 
 
-def test_every_host_writes_into_every_mount_and_reads_what_the_others_wrote(
+def test_every_host_writes_into_every_mount_and_reads_the_files_of_the_others(
     site: Site, tmp_path: Path
 ) -> None:
     for name, host in site.hosts.items():
@@ -312,7 +312,7 @@ def test_a_redacted_record_has_other_names_and_the_same_verdicts(site: Site, tmp
     assert verify(tmp_path / "public").problems == []
 
 
-def test_the_plan_says_what_is_run_and_for_how_long(site: Site) -> None:
+def test_the_plan_names_the_commands_and_their_duration(site: Site) -> None:
     done = site.validate(site.directory / "r", "--collect-only", "--host-test", "nccl", "--json")
     assert any(entry["id"] == "hosts/layer/nccl" for entry in json.loads(done.stdout))
     plan = site.validate(site.directory / "r", "--collect-only", "--host-test", "nccl").stdout
@@ -333,7 +333,7 @@ def test_the_plan_says_what_is_run_and_for_how_long(site: Site) -> None:
         (("--host-test", "everything"), "'everything' is not one of"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(site: Site, arguments: tuple[str, ...], message: str) -> None:
+def test_impossible_options_are_refused(site: Site, arguments: tuple[str, ...], message: str) -> None:
     done = site.validate(site.directory / "r", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
@@ -373,7 +373,7 @@ def test_every_reading_has_the_boot_id_and_another_one_is_a_failure(site: Site, 
     assert_second_judge_agrees(tmp_path / "s")
 
 
-def test_a_load_that_ends_early_is_a_failure_whatever_it_prints(site: Site, tmp_path: Path) -> None:
+def test_a_load_that_ends_early_is_a_failure_for_any_output(site: Site, tmp_path: Path) -> None:
     site.validate(tmp_path / "r", "--host-test", "burn-in")
     verdict, reason = steps(tmp_path / "r")["burn-in"]
     assert verdict == "FAIL"

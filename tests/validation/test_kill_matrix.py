@@ -110,7 +110,7 @@ def steps() -> list[tuple[str, int, Path]]:
 
 
 @pytest.mark.parametrize(("check", "number", "path"), steps(), ids=[name for name, _, _ in steps()])
-def test_each_step_notices_an_eviction_that_nobody_asked_for(
+def test_each_step_notices_an_unexpected_eviction(
     check: str, number: int, path: Path, tmp_path: Path
 ) -> None:
     chosen = settings(tmp_path / "r", evicts_in(number), profile="current", patience_percent=10)

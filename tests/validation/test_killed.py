@@ -29,7 +29,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_a_run_that_is_killed_leaves_what_rejudge_reads_and_never_a_pass(killed: Path) -> None:
+def test_a_killed_run_leaves_a_log_for_rejudge_and_never_a_pass(killed: Path) -> None:
     cut = [d for d in sorted(killed.iterdir()) if not (d / "report.json").exists()]
     assert len(cut) >= COUNT // 2, "killed too late to tell anything"
     for directory in cut:
@@ -48,7 +48,7 @@ def test_a_run_that_is_killed_leaves_what_rejudge_reads_and_never_a_pass(killed:
     assert len(sizes) > 2, "they were all killed at the same place"
 
 
-def test_what_ended_before_the_kill_has_the_verdict_of_the_whole_run(killed: Path) -> None:
+def test_checks_that_ended_before_the_kill_have_the_verdict_of_the_whole_run(killed: Path) -> None:
     whole = {step.id: step.verdict for step in record.read(killed / "whole").steps}
     for directory in killed.iterdir():
         for step in read_report(directory).steps:
@@ -85,7 +85,7 @@ def test_every_prefix_of_a_log_is_one_of_a_run_that_was_cut(whole: Path, tmp_pat
         ('{"entry": "closed", "ended": "", "durationMs": 1, "timings": {}}\n', "does not begin"),
     ],
 )
-def test_what_is_no_log_is_refused_in_a_line(content: str, words: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_log_is_refused_in_a_line(content: str, words: str, tmp_path: Path) -> None:
     (tmp_path / log.NAME).write_text(content)
     with pytest.raises(ReportError, match=words):
         read_report(tmp_path)

@@ -116,7 +116,7 @@ class HasGroups(FakeTarget):
 
 
 @pytest.mark.parametrize(("path", "requirement"), [(AFFINITY, "affinity"), (TIME_LIMIT, "interactive-limit")])
-def test_who_keeps_to_the_limits_passes(path: Path, requirement: str, tmp_path: Path) -> None:
+def test_an_operator_that_keeps_the_limits_passes(path: Path, requirement: str, tmp_path: Path) -> None:
     _, report = run_command([path], settings(tmp_path / "r"))
     assert report is not None
     (entry,) = [entry for entry in report.requirements if entry.id == f"projects.{requirement}"]
@@ -153,7 +153,7 @@ def test_who_keeps_to_the_limits_passes(path: Path, requirement: str, tmp_path: 
         (AFFINITY, ShowsNoGroups, "view/projects", "affinity-p: nodeAffinity is {}, not"),
     ],
 )
-def test_who_does_not_fails(
+def test_an_operator_that_breaks_the_limits_fails(
     path: Path, target: Callable[[], FakeTarget], check: str, reason: str, tmp_path: Path
 ) -> None:
     code, report = run_command([path], settings(tmp_path / "r", target, patience_percent=10))
@@ -213,7 +213,7 @@ class ListsWhatItHas(FakeTarget):
         return [row for row in super().show(last_word) if row["name"] in self.quotas]
 
 
-def test_the_projects_of_the_scenarios_before_are_gone(tmp_path: Path) -> None:
+def test_the_projects_of_the_scenarios_before_are_deleted(tmp_path: Path) -> None:
     _, report = run_command([AFFINITY, TIME_LIMIT], settings(tmp_path / "r", ListsWhatItHas))
     assert report is not None
     assert {step.id: step.verdict for step in report.steps if step.kind == "view"} == {

@@ -93,7 +93,7 @@ def test_1_an_empty_cluster_proves_nothing_and_cannot_be_waived(tmp_path: Path) 
     assert not [step.id for step in outcome.report.steps if step.verdict in {"PASS", "WAIVED"}]
 
 
-def test_2_a_pod_that_nobody_expects_to_wait_is_a_failure(tmp_path: Path) -> None:
+def test_2_a_pod_that_unexpectedly_waits_is_a_failure(tmp_path: Path) -> None:
     outcome = both(tmp_path, [written(tmp_path)], NeverBinds)
     assert (outcome.command, outcome.pytest, outcome.report.verdict) == (1, 1, "FAIL")
     assert "pending but should not be: a" in outcome.report.steps[0].differences
@@ -102,7 +102,7 @@ def test_2_a_pod_that_nobody_expects_to_wait_is_a_failure(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("excuses", "verdict"), [("[]", "ERROR"), ("[pending]", "ERROR"), ("[pending, allocated]", "ERROR")]
 )
-def test_3_an_erratum_excuses_only_what_it_names(tmp_path: Path, excuses: str, verdict: str) -> None:
+def test_3_an_erratum_excuses_only_its_named_fields(tmp_path: Path, excuses: str, verdict: str) -> None:
     erratum = (
         f"- {{id: E1, section: x, says: x, contradicted_by: x, asserted: x, why: x, excuses: {excuses}}}\n"
     )
@@ -113,7 +113,7 @@ def test_3_an_erratum_excuses_only_what_it_names(tmp_path: Path, excuses: str, v
     assert "running workloads: expected 0, are 1" in outcome.report.steps[0].reason
 
 
-def test_4_what_does_not_apply_and_what_was_left_out_is_not_green(tmp_path: Path) -> None:
+def test_4_inapplicable_and_omitted_checks_are_not_green(tmp_path: Path) -> None:
     catalogue = tmp_path / "catalogue.yaml"
     profile = "- id: lab\n  title: A control"
     assert profile in PATH.read_text()
@@ -130,7 +130,7 @@ def test_4_what_does_not_apply_and_what_was_left_out_is_not_green(tmp_path: Path
     assert "checks did not run" in next(r.reason for r in report.requirements if r.id == "victims.borrowed")
 
 
-def test_5_a_run_of_a_part_is_no_acceptance_and_names_what_it_leaves_out(tmp_path: Path) -> None:
+def test_5_a_run_of_a_part_is_no_acceptance_and_names_the_omitted_parts(tmp_path: Path) -> None:
     outcome = both(tmp_path, [GANG])
     assert (outcome.command, outcome.pytest, outcome.report.verdict) == (1, 1, "INCONCLUSIVE")
     verdicts = {entry.id: (entry.verdict, entry.reason) for entry in outcome.report.requirements}
@@ -144,7 +144,7 @@ def test_5_a_run_of_a_part_is_no_acceptance_and_names_what_it_leaves_out(tmp_pat
     assert part.report.headline == "PASS of 1 of 91 requirements: gangs"
 
 
-def test_6_what_the_scheduler_says_of_itself_is_not_accepted_on_hardware(tmp_path: Path) -> None:
+def test_6_the_schedulers_own_claims_are_not_accepted_on_hardware(tmp_path: Path) -> None:
     """Without a kubelet that speaks there is no witness; with one that agrees there is."""
     alone = both(tmp_path / "alone", [GANG], profile="current", parts=["gangs", "witnesses"])
     assert (alone.command, alone.pytest, alone.report.verdict) == (1, 1, "INCONCLUSIVE")
@@ -243,9 +243,7 @@ class LosesAGang(FakeTarget):
         ({"id": "hosts/layer/equality"}, 1),
     ],
 )
-def test_a_waiver_that_nobody_answers_for_is_refused(
-    tmp_path: Path, fields: dict[str, str], days: int
-) -> None:
+def test_a_waiver_without_a_person_is_refused(tmp_path: Path, fields: dict[str, str], days: int) -> None:
     path = waivers(tmp_path, "muster-gang/start", days=days, **fields)
     code, _ = run_command([GANG], settings(tmp_path / "r", waivers=path))
     assert (code, run_pytest([GANG], settings(tmp_path / "p", waivers=path))) == (2, 2)

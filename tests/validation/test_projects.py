@@ -79,7 +79,7 @@ def test_projects_are_created_changed_and_deleted(tmp_path: Path) -> None:
         (Refuses, "muster-projects-changed/reclaim", "Error: quotas are not changed here"),
     ],
 )
-def test_whoever_does_not_follow_fails(
+def test_an_operator_that_does_not_follow_fails(
     target: type[FakeTarget], check: str, reason: str, tmp_path: Path
 ) -> None:
     code, report = run_command(CHAIN, settings(tmp_path / "r", target, patience_percent=10))

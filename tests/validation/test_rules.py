@@ -63,7 +63,7 @@ class Breaks(FakeTarget):
         return await super().execute(line, started_ms=started_ms)
 
 
-def test_who_keeps_to_the_rules_passes(tmp_path: Path) -> None:
+def test_an_operator_that_keeps_the_rules_passes(tmp_path: Path) -> None:
     _, report = run_command(
         [MUSTER / f"{name}.scenario.yaml" for name in NAMES], settings(tmp_path / "r", parts=("rules",))
     )
@@ -88,7 +88,7 @@ def test_who_keeps_to_the_rules_passes(tmp_path: Path) -> None:
         ("quotas", Breaks, "refuse", "ended with exit code 1: Error: the API server does not answer"),
     ],
 )
-def test_who_does_not_fails(
+def test_an_operator_that_breaks_the_rules_fails(
     name: str, target: Callable[[], FakeTarget], check: str, reason: str, tmp_path: Path
 ) -> None:
     code, report = run_command(

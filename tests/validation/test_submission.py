@@ -102,7 +102,7 @@ def test_all_of_it_passes(tmp_path: Path) -> None:
         (CannotEnter, SHELL, "FAIL", "ended with exit code 126: Error: there is no /bin/bash"),
     ],
 )
-def test_what_is_not_done_or_shown_otherwise_is_not_green(
+def test_missing_or_wrong_answers_are_not_green(
     target: type[FakeTarget], check: str, verdict: str, words: str, tmp_path: Path
 ) -> None:
     name = check.partition("/")[0].removesuffix("-deleted")
@@ -113,7 +113,7 @@ def test_what_is_not_done_or_shown_otherwise_is_not_green(
     assert_check(report, tmp_path / "r", check, verdict, words)
 
 
-def test_in_a_lab_what_needs_a_container_does_not_apply(tmp_path: Path) -> None:
+def test_in_a_lab_checks_with_containers_do_not_apply(tmp_path: Path) -> None:
     _, report = run_command(FILES, settings(tmp_path / "r", parts=["submission"]))
     assert report is not None
     verdicts = {

@@ -56,7 +56,7 @@ def test_jobs_that_trained_pass_and_the_rate_is_in_the_report(tmp_path: Path) ->
         (CannotBeRead, CPU, "ERROR", "could not be read: 502 Bad Gateway"),
     ],
 )
-def test_what_is_left_out_or_made_up_is_not_green(
+def test_omitted_or_made_up_results_are_not_green(
     target: type[FakeTarget], check: str, verdict: str, words: str, tmp_path: Path
 ) -> None:
     outcome = both(tmp_path, FILES, target, profile="current", parts=["training"], patience_percent=10)
@@ -71,7 +71,7 @@ def test_two_judges_agree_on_jobs_that_trained(tmp_path: Path) -> None:
     assert_second_judge_agrees(tmp_path / "r")
 
 
-def test_leaving_the_result_out_with_k_is_not_green(tmp_path: Path) -> None:
+def test_omitting_the_result_with_k_is_not_green(tmp_path: Path) -> None:
     chosen = settings(tmp_path / "r", Trains, profile="current", parts=["training"])
     assert run_pytest(FILES, chosen, "-k", "not resnet50") == 1
     report = record.read(tmp_path / "r")
@@ -111,7 +111,7 @@ def test_a_redacted_report_has_no_address_and_the_same_verdicts(tmp_path: Path) 
     assert redacted.headline == record.read(tmp_path / "r").headline
 
 
-def test_the_log_has_the_line_and_what_the_kubelet_says_of_its_container(tmp_path: Path) -> None:
+def test_the_log_has_the_line_and_the_kubelets_report_of_its_container(tmp_path: Path) -> None:
     run_command([SMALL], settings(tmp_path / "r", Trains, profile="current", parts=["training"]))
     (output,) = (e for e in log.read_log(tmp_path / "r").events if isinstance(e, OutputSeen))
     assert json.loads(output.line)["kind"] == "TrainingResult"

@@ -32,7 +32,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         running.stop()
 
 
-def test_a_job_that_trains_in_a_container_is_judged_by_what_it_left(lab: Lab, tmp_path: Path) -> None:
+def test_a_job_that_trains_in_a_container_is_judged_by_its_result(lab: Lab, tmp_path: Path) -> None:
     account = asyncio.run(prepare(lab.kubeconfig, tmp_path / "operator.kubeconfig"))
     out = tmp_path / "report"
     command = (

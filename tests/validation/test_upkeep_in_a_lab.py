@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.rare]
 NAMES = ("drained", "restarted")
 
 
-def test_quotas_hold_while_a_node_is_drained_and_promises_outlive_the_operator(tmp_path: Path) -> None:
+def test_quotas_are_kept_while_a_node_is_drained_and_nominations_outlive_the_operator(tmp_path: Path) -> None:
     chosen = Settings(out=tmp_path / "r", parts=("upkeep",))
     paths = [SHIPPED / "muster" / f"{name}.scenario.yaml" for name in NAMES]
     code, report = run_command(paths, chosen)

@@ -48,7 +48,7 @@ def percents(step: record.CheckResult) -> dict[str, int | None]:
     return {gpu.name: gpu.centi_percent for gpu in use.gpus}
 
 
-def test_sixteen_gpus_at_97_percent_pass_and_the_pages_show_what_was_measured(tmp_path: Path) -> None:
+def test_sixteen_gpus_at_97_percent_pass_and_the_pages_show_the_measured_values(tmp_path: Path) -> None:
     outcome = both(tmp_path, [HEAVY], Uses, profile="current", parts=["utilization"])
     assert (outcome.command, outcome.pytest) == (0, 0), outcome.report.summary
     assert outcome.report.headline == "PASS of 2 of 91 requirements: utilization"
@@ -84,7 +84,7 @@ def test_one_idle_gpu_ends_both_front_doors_alike(tmp_path: Path) -> None:
         (FakeTarget, "ERROR", "no page of the agent of n1, n2"),
     ],
 )
-def test_what_is_less_hidden_or_not_known_is_not_green(
+def test_lower_hidden_or_unknown_use_is_not_green(
     target: type[FakeTarget], verdict: str, words: str, tmp_path: Path
 ) -> None:
     chosen = settings(tmp_path / "r", target, profile="current", parts=["utilization"])

@@ -94,7 +94,7 @@ def test_a_volume_that_is_reused_passes(tmp_path: Path) -> None:
         (AnswersFromElsewhere, READ, "FAIL", "did not run in a pod of pvc-reader"),
     ],
 )
-def test_what_is_not_shared_is_not_green(
+def test_an_unshared_volume_is_not_green(
     target: type[FakeTarget], check: str, verdict: str, words: str, tmp_path: Path
 ) -> None:
     code, report = run_command(

@@ -56,7 +56,7 @@ def test_figures_of_an_agent_that_has_stopped_or_has_no_driver_are_not_of_now() 
         assert (view.holders, view.uuid, view.failure) == ((), "GPU-0", "lost")
 
 
-def test_a_pod_has_what_the_kubelet_gave_it_and_what_its_processes_use() -> None:
+def test_a_pod_has_the_gpus_of_its_kubelet_and_the_use_of_its_processes() -> None:
     views = gpu_views(
         node(
             state(0, holders=[GpuHolder("a", "whole")]),

@@ -93,7 +93,7 @@ def test_pods_of_an_owner_that_is_not_read_are_one_workload() -> None:
     assert (view.name, view.gpu_milli, view.node) == ("replicas", 2000, "<multiple>")
 
 
-def test_what_lies_outside_of_projects_is_not_shown() -> None:
+def test_pods_outside_of_projects_are_not_shown() -> None:
     assert workload_views(Listing({}, jobs=[job("x")], pods=[pod("y")])) == []
 
 
@@ -198,7 +198,7 @@ EVENTS: list[tuple[str, str, int, bool]] = [
 
 
 @pytest.mark.parametrize(("uid", "name", "second", "shown"), EVENTS)
-def test_events_of_pods_that_are_gone_are_shown_but_not_those_of_others(
+def test_events_of_deleted_pods_are_shown_but_not_those_of_others(
     uid: str, name: str, second: int, shown: bool
 ) -> None:
     view = one(Listing(PROJECTS, jobs=[job("x", 5)], pods=[pod("x")]))

@@ -233,7 +233,7 @@ def test_the_bundle_holds_everything_that_follows_from_the_site(origin: World) -
     assert {"pkg:pypi/netaddr@1.0", "pkg:deb/ubuntu/rpcbind@1.0.0-1?arch=amd64"} <= purls
 
 
-def test_a_second_run_fetches_what_the_first_one_could_not(world: World) -> None:
+def test_a_second_run_fetches_the_files_that_the_first_one_could_not(world: World) -> None:
     deb = "/ubuntu/pool/rpcbind_1.0.0-1_amd64.deb"
     blob = f"/v2/team/app/blobs/sha256:{servers.sha256(b'layer two' * 1000)}"
     world.net.gone = {deb, "/netapp/releases/v26.06.0.tar.gz"}
@@ -259,7 +259,7 @@ def test_a_second_run_fetches_what_the_first_one_could_not(world: World) -> None
     assert world.muster("verify", world.bundle).returncode == 0
 
 
-def test_a_transfer_that_is_cut_goes_on_in_the_same_run(world: World) -> None:
+def test_a_transfer_that_is_cut_continues_in_the_same_run(world: World) -> None:
     archive = "/netapp/releases/v26.06.0.tar.gz"
     world.net.cut = {archive: 2}
     assert world.build().returncode == 0
@@ -321,7 +321,7 @@ def test_verify_names_every_byte_that_is_not_as_it_was(complete: World) -> None:
     assert output.stdout == ""
 
 
-def test_a_full_disk_keeps_what_is_there(world: World) -> None:
+def test_a_full_disk_keeps_the_fetched_files(world: World) -> None:
     limited = subprocess.run(
         [*MUSTER, "bundle", "build", "-i", world.site, world.bundle],
         env={**os.environ, "MUSTER_INSTALLER_CONTENT": str(world.root / "content"), "PYTHONDONTWRITEBYTECODE": "1"},
@@ -393,7 +393,7 @@ def test_an_installation_takes_a_bundle_that_holds_and_no_other(complete: World,
     assert "run `muster bundle build` again" in refused.stderr
 
 
-def test_the_sites_that_come_with_muster_say_what_they_need() -> None:
+def test_the_sites_that_come_with_muster_name_their_needs() -> None:
     where = content.find()
     contents = Derivation(site_file.load(ROOT / "inventories" / "current"), where, where.lock).contents()
     names = {each.name: each.version for wheels in contents.wheels.values() for each in wheels}

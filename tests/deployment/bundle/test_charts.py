@@ -66,7 +66,7 @@ async def test_a_chart_without_a_digest_is_refused_unless_the_site_gives_one(tmp
         b"\xff",
     ],
 )
-async def test_what_is_no_index_is_said_to_be_none(tmp_path: Path, index: bytes) -> None:
+async def test_a_document_that_is_no_index_is_said_to_be_none(tmp_path: Path, index: bytes) -> None:
     with pytest.raises(FetchFailed, match="it is no index of charts"):
         await _fetch(tmp_path, index)
 

@@ -56,7 +56,7 @@ def bundle(*words: str | Path, content: Path) -> subprocess.CompletedProcess[str
     )  # fmt: skip
 
 
-def test_an_installation_from_a_bundle_asks_nobody_else(tmp_path: Path) -> None:
+def test_an_installation_from_a_bundle_asks_no_other_host(tmp_path: Path) -> None:
     if subprocess.run(["unshare", "-rn", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this machine gives no network namespaces to users")
     with servers.internet() as net:

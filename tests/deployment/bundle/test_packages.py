@@ -33,7 +33,7 @@ async def test_a_keyring_of_the_hosts_need_not_be_on_the_machine_that_builds(tmp
     assert [item.name for item in items if item.kind == "package"] == ["nfs-common"]
 
 
-async def test_what_another_key_has_signed_is_not_taken(tmp_path: Path) -> None:
+async def test_a_package_signed_with_another_key_is_not_taken(tmp_path: Path) -> None:
     other = servers.Signer(tmp_path / "other")
     keyring = tmp_path / "other.asc"
     keyring.write_bytes(other.key)

@@ -49,7 +49,7 @@ def opened(root: Path, expected: Trust) -> use.Bundle:
     return use.open_bundle(root, "here", expected, Reporter(lambda text: None))
 
 
-def test_a_bundle_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
+def test_an_unsigned_bundle_is_refused(tmp_path: Path) -> None:
     bundle(tmp_path / "b")
     with pytest.raises(BundleError, match=r"nobody vouches.*--bundle-sha256.*--bundle-key"):
         opened(tmp_path / "b", Trust())
@@ -81,7 +81,7 @@ def test_a_signature_by_the_key_is_enough_and_openssl_agrees(tmp_path: Path, key
     assert "Verified Successfully" in said.stdout
 
 
-def test_what_was_changed_after_it_was_signed_is_refused(tmp_path: Path, keys: Keys) -> None:
+def test_a_bundle_changed_after_its_signature_is_refused(tmp_path: Path, keys: Keys) -> None:
     root = tmp_path / "b"
     bundle(root)
     trust.sign(root, keys.private)

@@ -16,7 +16,7 @@ from tests.deployment.running import ROOT
 pytestmark = pytest.mark.installer
 
 
-def test_a_guest_whose_owner_was_killed_goes_with_the_next_one(boot: Boot, tmp_path: Path) -> None:
+def test_a_guest_whose_owner_was_killed_is_removed_by_the_next_one(boot: Boot, tmp_path: Path) -> None:
     name = f"left-{os.getpid()}"
     before = surroundings(name)
     with subprocess.Popen(["sleep", "600"]) as owner:

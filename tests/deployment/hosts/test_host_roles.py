@@ -63,7 +63,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_changed(boot: Boot) -> None:
+def test_unsuitable_values_are_refused_before_anything_is_changed(boot: Boot) -> None:
     host = boot("ubuntu-24.04")
     for changes, reason in REFUSED:
         result = host.play("driver", part="preflight", **changes)
@@ -71,7 +71,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_changed(boot: Boot) -> 
         assert result.changes == []
 
 
-def test_docker_keeps_what_it_is_told_and_refuses_what_would_stop_it(boot: Boot) -> None:
+def test_docker_keeps_the_given_values_and_refuses_those_that_would_stop_it(boot: Boot) -> None:
     host = boot("ubuntu-24.04")
     flags = host.play("docker", part="preflight", docker_daemon={"data-root": "/raid"})
     assert "docker_daemon has data-root: kubespray gives that" in flags.failures[-1]

@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_bare_host_becomes_what_its_site_asks_for(
+def test_a_bare_host_becomes_the_host_of_its_site(
     name: str, packages: Callable[[str], Path], tmp_path: Path
 ) -> None:
     scenario = SCENARIOS[name]

@@ -112,7 +112,7 @@ def test_two_hosts_go_from_bare_to_installed_and_back(site: SiteUnderTest, boot:
     assert planned(site) == to_do
 
 
-def test_a_host_that_loses_power_in_a_stage_is_named_and_the_same_command_goes_on(
+def test_a_host_that_loses_power_in_a_stage_is_named_and_the_same_command_continues(
     site: SiteUnderTest, boot: Boot
 ) -> None:
     host = boot("ubuntu-24.04")
@@ -181,7 +181,9 @@ def test_a_connection_that_drops_in_a_stage_costs_nothing(site: SiteUnderTest, b
     assert resumed.returncode == 0, resumed.stderr
 
 
-def test_a_full_disk_of_a_host_is_named_and_the_same_command_goes_on(site: SiteUnderTest, boot: Boot) -> None:
+def test_a_full_disk_of_a_host_is_named_and_the_same_command_continues(
+    site: SiteUnderTest, boot: Boot
+) -> None:
     host = boot("ubuntu-24.04")
     describe(site, host)
     small = "/usr/lib/nvidia-580"
@@ -195,7 +197,7 @@ def test_a_full_disk_of_a_host_is_named_and_the_same_command_goes_on(site: SiteU
     assert resumed.returncode == 0, resumed.stderr
 
 
-def test_a_host_is_rebooted_where_the_site_allows_it_and_the_run_goes_on(
+def test_a_host_is_rebooted_where_the_site_allows_it_and_the_run_continues(
     site: SiteUnderTest, boot: Boot
 ) -> None:
     host = boot("ubuntu-24.04")

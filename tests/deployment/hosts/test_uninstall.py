@@ -61,7 +61,7 @@ def test_after_uninstall_the_host_is_as_before_and_can_be_installed_again(boot: 
     assert again.changes == installed.changes
 
 
-def test_what_a_host_had_and_what_others_changed_since_stays(boot: Boot) -> None:
+def test_former_software_and_later_changes_of_others_remain_on_a_host(boot: Boot) -> None:
     host = boot("dgx-os-6")
     files = host.guest.disk / "etc/docker/daemon.json", host.guest.disk / "etc/containerd/config.toml"
     daemon, containerd = files

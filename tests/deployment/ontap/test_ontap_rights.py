@@ -122,7 +122,7 @@ def test_with_one_right_less_a_request_is_refused(cluster: Double, send: Send, p
         assert error == {"message": "not authorized for that command", "code": "6"}
 
 
-def test_the_role_grants_what_a_life_of_a_volume_asks_for_and_nothing_else() -> None:
+def test_the_role_grants_the_rights_for_a_life_of_a_volume_and_nothing_else() -> None:
     methods: dict[str, set[str]] = {"/api/support/ems/application-logs": {"POST"}}  # once a day
     for method, path in LIFE:
         methods.setdefault(path, set()).add(method)

@@ -194,7 +194,7 @@ def until_given_back(cluster: Double) -> None:
         time.sleep(0.2)
 
 
-def test_every_node_writes_to_the_a800_and_reads_what_the_other_wrote(
+def test_every_node_writes_to_the_a800_and_reads_the_file_of_the_other(
     installed: SiteUnderTest, cluster: Double
 ) -> None:
     cluster.requests.clear()

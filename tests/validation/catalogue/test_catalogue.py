@@ -31,7 +31,7 @@ STAND_INS_OF_A_REHEARSAL = (
 """Requirements that need a storage system, TensorFlow, GPUs that compute, or a DRA driver."""
 
 
-def test_no_profile_excludes_what_a_check_proves() -> None:
+def test_no_profile_excludes_a_proven_requirement() -> None:
     """A check that ships runs everywhere, but for what needs containers, hosts or an API server."""
     needs_containers = ("devices", "processes"), ("resnet50", "two-mounts", "workload")
     names = zip(("witnesses", "training"), needs_containers, strict=True)
@@ -82,7 +82,7 @@ def test_no_profile_excludes_what_a_check_proves() -> None:
         "4/4, 4/2, 4/2, 4/8", "4/4, 2/2, 2/2, 8/8", "8/4, 4/2, 4/2, 0/8", "analytics", "dcgm", "nccl", "fio",
     ],
 )  # fmt: skip
-def test_what_the_documents_ask_for_is_in_it(words: str) -> None:
+def test_the_requirements_of_the_documents_are_in_it(words: str) -> None:
     texts = [
         f"{requirement.id} {requirement.claim} {requirement.number}" for requirement in CATALOGUE.requirements
     ]
@@ -137,6 +137,6 @@ def test_the_profile_of_the_lab_is_not_for_a_cluster() -> None:
         open_acceptance("labs", [], LAB)
 
 
-def test_a_part_selects_the_scenarios_that_prove_it_and_what_they_continue() -> None:
+def test_a_part_selects_the_scenarios_that_prove_it_and_those_they_continue() -> None:
     chosen = open_acceptance("", ["fairness"], LAB).select(load(find()))
     assert [scenario.id for scenario in chosen] == ["tr4858-4.8", "tr4858-4.9", "tr4858-4.10"]

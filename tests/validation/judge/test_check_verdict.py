@@ -79,7 +79,7 @@ def test_a_step_is_judged_by_how_it_settled(
     assert judgement.reason.startswith(reason)
 
 
-def test_what_happens_after_it_was_decided_does_not_count() -> None:
+def test_events_after_the_decision_do_not_count() -> None:
     result = settled(RUNNING, pod(9000, "b", devices=(1,)))
     assert (result.judgement.verdict, list(result.differences)) == ("PASS", [])
 
@@ -102,7 +102,7 @@ def test_an_expectation_that_the_oracle_contradicts_is_an_error() -> None:
     assert judgement.reason.endswith("no erratum excuses it: p: expected 1 GPUs, has 2")
 
 
-def test_what_was_wrong_with_the_cluster_is_said_beside_a_failure() -> None:
+def test_the_problem_of_the_cluster_is_said_beside_a_failure() -> None:
     check = StepCheck(ONE, ["p"], 1500, 3000, Evidence())
     circumstances = Circumstances(target_problem="the operator ended")
     result = judge_step(check, circumstances, Timeline(BEFORE), Window(2, 3, 3, 100, 1600))
@@ -120,9 +120,7 @@ def test_what_was_wrong_with_the_cluster_is_said_beside_a_failure() -> None:
         (Circumstances(), "INCONCLUSIVE", "the step was not waited for"),
     ],
 )
-def test_what_did_not_run_to_its_end_is_not_green(
-    circumstances: Circumstances, verdict: str, reason: str
-) -> None:
+def test_an_unfinished_check_is_not_green(circumstances: Circumstances, verdict: str, reason: str) -> None:
     check = StepCheck(ONE, ["p"], 1500, 3000, Evidence())
     assert judge_step(check, circumstances, Timeline(BEFORE), None).judgement == Judgement(
         Verdict(verdict), reason
@@ -222,14 +220,14 @@ def test_a_waiver_excuses_its_host_and_its_fact_and_nothing_else(
         ("FAIL", False, True, True),
     ],
 )
-def test_what_builds_on_a_failed_step_is_blocked(
+def test_a_check_that_builds_on_a_failed_step_is_blocked(
     verdict: str, is_step: bool, fail_fast: bool, expected: bool
 ) -> None:
     judgement = Judgement(Verdict(verdict))
     assert blocks_later_checks(judgement, is_step=is_step, fail_fast=fail_fast) == expected
 
 
-def test_what_counts_for_nothing_blocks_nothing() -> None:
+def test_a_check_that_is_not_required_blocks_nothing() -> None:
     judgement = Judgement(Verdict.INCONCLUSIVE, "no subject", required=False)
     assert not blocks_later_checks(judgement, is_step=False, fail_fast=True)
 

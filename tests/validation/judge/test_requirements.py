@@ -38,7 +38,7 @@ def test_a_requirement_is_proven_by_all_its_checks(
     )
 
 
-def test_what_the_profile_excludes_does_not_apply_whatever_ran() -> None:
+def test_an_excluded_requirement_does_not_apply_for_any_result() -> None:
     facts = RequirementFacts("r", ["a"], not_applicable="no hardware")
     assert judge_requirement(facts, judgements(a="PASS")).verdict == "NOT_APPLICABLE"
 

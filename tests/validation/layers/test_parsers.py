@@ -119,7 +119,7 @@ def test_a_fault_in_any_version_is_seen(name: str, old: str, new: str, field: st
         "<nvidia_smi_log><gpu></nvidia_smi_log>",
     ],
 )
-def test_what_is_not_the_xml_of_nvidia_smi_is_refused(text: str) -> None:
+def test_a_text_that_is_not_the_xml_of_nvidia_smi_is_refused(text: str) -> None:
     with pytest.raises(LayerError, match="nvidia-smi: "):
         read_nvidia_smi(text)
 
@@ -149,7 +149,7 @@ def test_xids_and_nothing_else_of_the_kernels_log() -> None:
         ("NVRM: GPU at 0000:01:00.0 has fallen off the bus.", "off the bus", "0000:01:00.0"),
     ],
 )
-def test_what_the_driver_says_without_an_xid(line: str, name: str, bus_id: str) -> None:
+def test_messages_of_the_driver_without_an_xid(line: str, name: str, bus_id: str) -> None:
     (error,) = read_xids(f"[  6.0] {line}\n[  6.1] {line.replace('Fatal', 'Non-fatal')}\n")[:1]
     assert (error.name, error.bus_id) == (name, bus_id)
     assert len(read_xids(line.replace("Fatal", "Non-fatal"))) == (0 if "SXid" in line else 1)
@@ -377,7 +377,7 @@ def test_mounts_and_those_below_them() -> None:
         read_mounts("findmnt: unknown option")
 
 
-def test_what_hosts_wrote() -> None:
+def test_files_of_hosts() -> None:
     assert read_written("/mnt/a b n1\n/mnt/a b n2\n") == {"/mnt/a b": ["n1", "n2"]}
     with pytest.raises(LayerError, match="no directory and host"):
         read_written("dd: failed to open")

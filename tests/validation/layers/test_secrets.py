@@ -33,7 +33,7 @@ def test_a_secret_is_concealed(text: str, concealed: str) -> None:
 
 
 @pytest.mark.parametrize("tool", outputs(NAMES[0]))
-def test_what_verdicts_follow_from_stays(tool: str) -> None:
+def test_lines_that_verdicts_follow_from_are_kept(tool: str) -> None:
     text = outputs(NAMES[0])[tool].text
     assert conceal(text) == text
 

@@ -44,7 +44,7 @@ def test_two_runs_of_one_tree_do_not_differ(good: Path, tmp_path: Path) -> None:
     assert (done.exit_code, done.output) == (0, "")
 
 
-def test_what_differs_is_named_by_its_path_with_both_values(good: Path, bad: Path) -> None:
+def test_differences_are_named_by_their_path_with_both_values(good: Path, bad: Path) -> None:
     done = run("diff", good, bad)
     assert done.exit_code == 1
     assert 'verdict: "PASS" and "FAIL"' in done.output.splitlines()
@@ -55,7 +55,7 @@ def test_what_differs_is_named_by_its_path_with_both_values(good: Path, bad: Pat
     assert "volatile" not in done.output
 
 
-def test_the_terminal_has_the_answer_and_what_stands_in_its_way(good: Path, bad: Path) -> None:
+def test_the_terminal_has_the_answer_and_its_obstacles(good: Path, bad: Path) -> None:
     assert run("show", good).output.startswith("PASS of 2 of 91 requirements: gangs, victims\n")
     words = run("show", bad).output
     assert "  FAIL  muster-gang/invariant/gpu-capacity: " in words
@@ -151,7 +151,7 @@ class ShowsMembers(FakeTarget):
         return rows
 
 
-def test_a_redacted_list_names_nobody_and_its_keys_stay(tmp_path: Path) -> None:
+def test_a_redacted_list_names_no_person_and_its_keys_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.scenario.yaml"
     text = re.sub(r" *errata:.*\n", "", (TR4858 / "section-4.8.scenario.yaml").read_text())
     # like a key of the lists, and like a number in them
@@ -193,7 +193,7 @@ def test_a_redaction_that_would_change_a_verdict_is_refused(
     assert not any((tmp_path / "public").iterdir())
 
 
-def test_what_does_not_verify_is_not_redacted(good: Path, tmp_path: Path) -> None:
+def test_a_report_that_does_not_verify_is_not_redacted(good: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(good, tmp_path / "copy"))
     (copy / "report.md").write_text("another")
     done = run("redact", copy, "--out", tmp_path / "redacted")

@@ -154,7 +154,7 @@ def test_the_certificate_of_eight_hosts_with_waivers_is_one_page(tmp_path: Path)
     ],
     ids=["wide", "over", "cut off", "small"],
 )
-def test_what_is_wrong_with_a_page_is_noticed(
+def test_an_error_of_a_page_is_noticed(
     page: str, flaw: str, place: tuple[str, str], width: int, tmp_path: Path
 ) -> None:
     assert place[0] in page

@@ -107,7 +107,7 @@ def test_a_record_in_another_form_is_refused(copy: Path) -> None:
         record.read(copy)
 
 
-def test_two_runs_differ_in_what_is_volatile_alone(bundle: Path, tmp_path: Path) -> None:
+def test_two_runs_differ_in_volatile_values_alone(bundle: Path, tmp_path: Path) -> None:
     run_command([GANG, VICTIM], settings(tmp_path / "r", parts=["gangs", "victims"]))
 
     def stable(value: Any) -> Any:
@@ -148,7 +148,7 @@ def test_every_flipped_byte_is_noticed_and_the_file_named(copy: Path) -> None:
     assert manifest.problems(copy) == []
 
 
-def test_what_is_missing_or_was_added_is_named(copy: Path) -> None:
+def test_missing_or_added_files_are_named(copy: Path) -> None:
     (copy / "report.md").unlink()
     (copy / "more.txt").touch()
     assert verify_directory(copy) == ["report.md: is missing", "more.txt: is not of this report"]
@@ -234,7 +234,7 @@ def test_a_statement_is_of_one_report_and_not_a_byte_of_it_changes(copy: Path, t
     assert verify_directory(copy, public) == ["statement.json: was made for another report"]
 
 
-def test_what_does_not_verify_is_not_signed(copy: Path, tmp_path: Path) -> None:
+def test_a_report_that_does_not_verify_is_not_signed(copy: Path, tmp_path: Path) -> None:
     private, _ = keys(tmp_path, "supplier")
     edited(copy, make_pass, sealed=True)
     done = CliRunner().invoke(report, ["sign", str(copy), "--key", str(private)])
@@ -247,7 +247,7 @@ def test_what_does_not_verify_is_not_signed(copy: Path, tmp_path: Path) -> None:
         statement.sign(copy, record.read(copy), tmp_path / "no.key")
 
 
-def test_the_command_says_what_it_checked(copy: Path, tmp_path: Path) -> None:
+def test_the_command_names_its_checks(copy: Path, tmp_path: Path) -> None:
     private, public = keys(tmp_path, "supplier")
     run = CliRunner().invoke
     assert run(report, ["rejudge", str(copy)]).output == "PASS of 2 of 91 requirements: gangs, victims\n"
@@ -401,7 +401,7 @@ def test_a_record_that_asks_for_less_than_the_documents_is_refused(
     assert words in done.output
 
 
-def test_what_this_installation_has_another_version_of_is_said(copy: Path) -> None:
+def test_other_versions_in_this_installation_are_named(copy: Path) -> None:
     def change(content: dict[str, Any]) -> None:
         content["tool"]["version"] = "99.0.0"
         content["scope"]["catalogueSha256"] = content["scenarios"][0]["sha256"] = "0" * 64

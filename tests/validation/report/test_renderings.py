@@ -149,7 +149,7 @@ def test_of_many_invariants_of_a_scenario_a_requirement_shows_their_number() -> 
     assert check_lines(many[:3]) == many[:3]
 
 
-def test_what_was_not_reached_was_not_held(report: Report) -> None:
+def test_an_unreached_state_was_not_held(report: Report) -> None:
     """The step that failed says no time, not how long it should have lasted."""
     page = html.render(report)
     assert page.count("held 3.0 s") == 1
@@ -197,7 +197,7 @@ def test_junit_has_a_test_per_step_and_counts_that_agree(report: Report) -> None
     ("verdict", "tag"),
     [("BLOCKED", "error"), ("INCONCLUSIVE", "error"), ("ERROR", "error"), ("NOT_APPLICABLE", "skipped")],
 )
-def test_what_did_not_run_is_no_success_in_junit(report: Report, verdict: str, tag: str) -> None:
+def test_an_unrun_check_is_no_success_in_junit(report: Report, verdict: str, tag: str) -> None:
     report.steps = [step("x", verdict, reason="why\x00 not")]
     assert (
         next(ElementTree.fromstring(junit.render(report)).iter(tag)).get("message") == f"{verdict}: why not"

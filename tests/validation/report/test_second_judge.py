@@ -152,7 +152,7 @@ class NamesAGpuThatIsNotThere(FakeTarget):
         return self.tell(bound, devices=(0, 1, 2, 8)) if pod.uid == "uid-1" else bound
 
 
-def test_what_is_wrong_fails_in_every_scenario_that_it_lasts_into(tmp_path: Path) -> None:
+def test_a_wrong_state_fails_in_every_scenario_that_it_lasts_into(tmp_path: Path) -> None:
     run_command([SHIPPED / "muster"], settings(tmp_path / "r", NamesAGpuThatIsNotThere), "muster-projects*")
     verdicts = {step.id: step.verdict for step in read(tmp_path / "r").steps}
     for name in ("projects", "projects-changed", "projects-deleted"):
@@ -188,7 +188,7 @@ def test_two_judges_agree_on_runs_on_hosts_that_were_cut(
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_two_judges_agree_whatever_hosts_print(seed: int, whole_hosts: Path, tmp_path: Path) -> None:
+def test_two_judges_agree_for_any_output_of_hosts(seed: int, whole_hosts: Path, tmp_path: Path) -> None:
     entries = [json.loads(line) for line in (whole_hosts / log.NAME).read_text().splitlines()]
     observed = [entry["event"] for entry in entries if entry["entry"] == "observed"]
     altered_hosts.alter(random.Random(seed), entries[0]["report"]["scope"]["hosts"], observed)  # noqa: S311

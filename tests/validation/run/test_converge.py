@@ -51,7 +51,7 @@ async def test_an_expectation_must_hold_in_time_and_then_last(
         assert reached.stable_ms >= (first_ms or 0) + 300
 
 
-def test_what_cannot_hold_any_more_is_not_waited_for() -> None:
+def test_an_expectation_that_can_no_longer_last_is_not_waited_for() -> None:
     reached = Settling(within_ms=60_000, hold_ms=0).note(5, holds=False, ruled_out=True)
     assert reached is not None
     assert reached.result == "RULED_OUT"

@@ -105,7 +105,7 @@ def validated(path: Path, out: Path, target: Any = FakeTarget, **more: Any) -> R
 
 
 @pytest.mark.parametrize("path", [DRAINED, RESTARTED], ids=["drained", "restarted"])
-def test_who_keeps_to_the_rules_passes(path: Path, tmp_path: Path) -> None:
+def test_an_operator_that_keeps_the_rules_passes(path: Path, tmp_path: Path) -> None:
     report = validated(path, tmp_path / "r")
     verdicts = {step.id: step.verdict for step in report.steps if step.required}
     assert set(verdicts.values()) == {"PASS"}, verdicts
@@ -145,7 +145,7 @@ def test_who_keeps_to_the_rules_passes(path: Path, tmp_path: Path) -> None:
         (RESTARTED, DiesLate, ("reclaim", "INCONCLUSIVE", "the operator was killed too late")),
     ],
 )
-def test_who_does_not_is_not_green(
+def test_an_operator_that_breaks_the_rules_is_not_green(
     path: Path, target: Any, expected: tuple[str, str, str], tmp_path: Path
 ) -> None:
     check, verdict, reason = expected
@@ -154,7 +154,7 @@ def test_who_does_not_is_not_green(
     assert (step.verdict, reason in "; ".join(step.reasons)) == (verdict, True), step.reasons
 
 
-def test_nodes_are_opened_again_whatever_became_of_the_step(tmp_path: Path) -> None:
+def test_nodes_are_opened_again_after_any_result_of_the_step(tmp_path: Path) -> None:
     cluster = Existing()
     report = validated(DRAINED, tmp_path / "r", lambda: cluster, patience_percent=10)
     assert report.verdict == "FAIL"
@@ -164,7 +164,7 @@ def test_nodes_are_opened_again_whatever_became_of_the_step(tmp_path: Path) -> N
     assert cluster.recorder.state.cordoned == set()
 
 
-def test_the_planner_divides_what_is_left_and_is_not_asked_about_an_operator(tmp_path: Path) -> None:
+def test_the_planner_divides_the_rest_and_is_not_asked_about_an_operator(tmp_path: Path) -> None:
     chosen = Settings(out=tmp_path / "r", target="planner")
     _, report = run_command([DRAINED, RESTARTED], chosen)
     assert report is not None

@@ -166,7 +166,7 @@ def test_the_shipped_scenarios_are_a_chain_of_the_paper_one_of_projects_and_isol
     assert len(groups) == 25
 
 
-def test_every_shipped_expectation_is_what_quotas_alone_lead_to() -> None:
+def test_every_shipped_expectation_follows_from_quotas_alone() -> None:
     for scenario in load(find()):
         for step in scenario.steps:
             assert contradictions(step.expectation, step.division) == [], f"{scenario.id}/{step.id}"
@@ -305,7 +305,7 @@ steps:
 """
 
 
-def test_a_job_that_had_its_time_asks_for_nothing_and_stays_until_it_is_deleted(tmp_path: Path) -> None:
+def test_a_job_that_had_its_time_requests_nothing_and_exists_until_it_is_deleted(tmp_path: Path) -> None:
     (scenario,) = load([written(tmp_path, LIMITED)])
     project = scenario.projects["p"]
     assert project.options == (
@@ -332,7 +332,7 @@ def test_a_job_that_had_its_time_asks_for_nothing_and_stays_until_it_is_deleted(
         ("muster delete a -p p", "a refused command must be `muster project update NAME -g QUOTA`"),
     ],
 )
-def test_what_is_refused_is_a_quota_of_a_project_that_there_is(
+def test_a_refused_command_sets_a_quota_of_an_existing_project(
     tmp_path: Path, line: str, message: str
 ) -> None:
     path = written(tmp_path, GOOD.replace("  run:\n", f"  refused: [{line}]\n  run:\n", 1))
@@ -345,7 +345,7 @@ def test_what_is_refused_is_a_quota_of_a_project_that_there_is(
     assert message in str(error.value)
 
 
-def test_a_weight_goes_to_the_command_and_to_the_oracle(tmp_path: Path) -> None:
+def test_a_weight_is_given_to_the_command_and_to_the_oracle(tmp_path: Path) -> None:
     (scenario,) = load([written(tmp_path, GOOD.replace("{quota: 4}", "{quota: 4, weight: 1.5}"))])
     assert {name: project.options for name, project in scenario.projects.items()} == {
         "p": "-g 0.3",
@@ -374,7 +374,7 @@ def test_the_first_scenario_deletes_nothing(tmp_path: Path) -> None:
         ("uncordon: true\n  restartOperator: true", "one of `drain`, `uncordon` and `restartOperator`"),
     ],
 )
-def test_what_an_administrator_cannot_do_is_refused(tmp_path: Path, more: str, message: str) -> None:
+def test_impossible_work_of_an_administrator_is_refused(tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises(ScenarioError, match=r"scenario\.yaml:\d+: ") as error:
         load([written(tmp_path, GOOD.replace("  expect:", f"  {more}\n  expect:"))])
     assert message in str(error.value)
@@ -397,7 +397,7 @@ def test_a_second_step_of_an_administrator_is_checked_by_the_first(
     assert message in str(error.value)
 
 
-def test_the_oracle_has_what_stays_and_then_all_again(tmp_path: Path) -> None:
+def test_the_oracle_has_the_remaining_nodes_and_then_all_again(tmp_path: Path) -> None:
     drained = GOOD.replace("  expect:", "  drain: {nodesOf: [a], gpus: 1}\n  expect:")
     second = (
         "- id: second\n  title: Second\n  source: here\n  uncordon: true\n  expect: {allocated: {p: 0.3}}\n"

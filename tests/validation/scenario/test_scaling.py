@@ -83,13 +83,13 @@ def test_the_plan_to_sign_says_the_size() -> None:
         (Size(1, 1), "cannot be scaled to 1x1 GPUs: .* no whole GPUs, nor thousandths"),
     ],
 )
-def test_what_cannot_be_scaled_is_refused_with_the_file(size: Size, words: str) -> None:
+def test_a_scenario_that_cannot_be_scaled_is_refused_with_the_file(size: Size, words: str) -> None:
     with pytest.raises(ScenarioError, match=words):
         load(find([TR4858]), size)
 
 
 @pytest.mark.parametrize("text", ["8", "x8", "8x", "0x8", "8x-1", "8 x 8", ""])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_a_text_that_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size such as 8x8"):
         parse_size(text)
 

@@ -88,7 +88,7 @@ def test_sixteen_busy_gpus_pass_and_one_that_is_held_and_idle_fails() -> None:
     assert idle[:2] == (Verdict.FAIL, "held, and idle for 39.0 s or more: dgx1-1/15")
 
 
-def test_who_holds_a_gpu_is_the_kubelets_word() -> None:
+def test_the_kubelet_reports_the_holders_of_a_gpu() -> None:
     agent = Agent([[97], [97]])
     watched = Watched(agent)
     del agent.held[0]
@@ -108,7 +108,7 @@ def test_an_agent_that_stands_still_leaves_a_gap() -> None:
     assert watched.verdict(1, 41)[:2] == (Verdict.INCONCLUSIVE, "nothing is known of dgx1-1/0 for 14.0 s")
 
 
-def test_an_agent_that_was_restarted_goes_on() -> None:
+def test_a_restarted_agent_continues() -> None:
     agent = Agent([[97]])
     watched = Watched(agent, 20)
     agent.figures.samples = 0
@@ -127,7 +127,7 @@ def test_a_driver_that_does_not_answer_leaves_a_gap_with_its_reason() -> None:
 
 
 @pytest.mark.parametrize("value", ["2.5", "-1", "nan", "inf", "much"])
-def test_what_makes_no_sense_is_refused(value: str) -> None:
+def test_a_senseless_page_is_refused(value: str) -> None:
     text = f'muster_agent_samples_total 1\nmuster_gpu_utilization_ratio{{gpu="0",uuid="u"}} {value}\n'
     with pytest.raises(TargetError, match="GPU 0 is used at"):
         AgentPages("n").read(text, 0)

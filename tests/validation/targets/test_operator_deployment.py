@@ -17,7 +17,7 @@ def archive(directory: Path, name: str) -> Path:
     return directory / "image.tar"
 
 
-def test_an_image_of_another_version_is_not_what_the_deployment_names(tmp_path: Path) -> None:
+def test_an_image_of_another_version_is_not_the_one_of_the_deployment(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has .*/muster:0.0.1, not .*: build it with `make image`"):
         find_image(archive(tmp_path, "docker.io/library/muster:0.0.1"))
 

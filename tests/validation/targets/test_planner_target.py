@@ -64,7 +64,7 @@ def run_on(target: PlannerTarget, directory: Path, *paths: Path) -> Report:
     return report
 
 
-def test_the_command_proves_what_the_planner_alone_can_be_asked_for(tmp_path: Path) -> None:
+def test_the_command_proves_the_requirements_of_the_planner_alone(tmp_path: Path) -> None:
     done = command(tmp_path / "r")
     assert "PASS of 20 of 91 requirements: all that apply to the profile planner" in done.stdout, done.stderr
     assert done.returncode == 0
@@ -126,7 +126,7 @@ def restless(snapshot: Snapshot) -> Plan:
     return dataclasses.replace(plan(snapshot), evictions=tuple(evictions))
 
 
-def test_a_planner_that_binds_nobody_fails(tmp_path: Path) -> None:
+def test_a_planner_that_binds_no_pod_fails(tmp_path: Path) -> None:
     report = run_on(PlannerTarget(idle), tmp_path, VICTIM)
     assert (report.verdict, report.steps[0].verdict) == ("FAIL", "FAIL")
     assert "the expected state was not reached within" in report.steps[0].reason

@@ -13,7 +13,7 @@ def test_all_that_a_command_printed_is_kept_for_the_judge(tmp_path: Path) -> Non
     assert for_the_record(whole).stdout == whole.stdout[:20_000] + "\n… (cut)"
 
 
-def test_what_stands_behind_three_signs_is_typed_in(tmp_path: Path) -> None:
+def test_text_after_three_signs_is_typed_in(tmp_path: Path) -> None:
     line = "muster project create --help <<< 'cat /etc/hostname'"
     done = asyncio.run(run_command(line, tmp_path / "none", started_ms=0))
     assert (done.line, done.exit_code) == (line, 0)

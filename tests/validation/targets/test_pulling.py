@@ -86,7 +86,7 @@ def pod(state: dict[str, Any], image_id: str = "", phase: str = "Pending") -> di
         (pod({"running": {}}, "", "Running"), True, ""),
     ],
 )
-def test_what_a_pod_says_of_its_image(pod: dict[str, Any], on_node: bool, reason: str) -> None:
+def test_the_image_of_a_pod(pod: dict[str, Any], on_node: bool, reason: str) -> None:
     assert (is_on_node(pod), failure_of(pod)[0]) == (on_node, reason)
     assert digest_of(pod) in {"", DIGEST}
 

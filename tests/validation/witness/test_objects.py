@@ -61,7 +61,7 @@ def test_a_bound_pod_of_a_gang() -> None:
 
 
 @pytest.mark.parametrize("fraction", ["NaN", "-1", "1e999999", "Infinity", "much"])
-def test_what_is_no_part_of_a_gpu_holds_nothing_and_ends_no_recording(fraction: str) -> None:
+def test_a_text_that_is_no_gpu_fraction_holds_nothing_and_ends_no_recording(fraction: str) -> None:
     assert seen(annotations={"muster.dev/gpu-fraction": fraction})["gpu_milli"] == 0
 
 
@@ -79,7 +79,7 @@ def test_a_fraction_is_exact(fraction: str, milli: int) -> None:
         ("train", "false", False),
     ],
 )
-def test_what_cannot_be_preempted(kind: str, annotation: str | None, preemptible: bool) -> None:
+def test_non_preemptible_pods(kind: str, annotation: str | None, preemptible: bool) -> None:
     annotations = {} if annotation is None else {"muster.dev/preemptible": annotation}
     assert seen(labels={"muster.dev/type": kind}, annotations=annotations)["preemptible"] is preemptible
 
@@ -116,7 +116,7 @@ def test_the_api_server_s_own_time_is_that_of_the_last_write() -> None:
     assert server_time({"metadata": {}}) == ""
 
 
-def test_what_kubelet_and_driver_say_is_taken_from_the_agent_s_object() -> None:
+def test_reports_of_kubelet_and_driver_are_taken_from_the_agent_s_object() -> None:
     holder = {"namespace": "muster-p", "pod": "a-0", "container": "a"}
     users = [{"podUid": "u1", "memoryMib": 5}, {"memoryMib": 1}]
     spec = {

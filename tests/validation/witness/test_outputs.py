@@ -46,7 +46,7 @@ async def test_the_last_line_is_read_with_the_user_s_access(tmp_path: Path, endi
     assert await last_line(tmp_path, printed(ending)) == ending.line
 
 
-async def test_bytes_that_are_no_text_are_kept_apart_from_what_was_not_read(tmp_path: Path) -> None:
+async def test_bytes_that_are_no_text_are_kept_apart_from_unread_ones(tmp_path: Path) -> None:
     assert await last_line(tmp_path, Answer(b"\xff\xfe broken\n")) == "\ufffd\ufffd broken"
 
 

@@ -54,7 +54,7 @@ def test_the_files_of_the_analytics_are_read(site: Site) -> None:
     assert all(isinstance(row["at"], int) and float(row["GPUs ALLOCATED"]) >= 0 for row in of_a)
 
 
-def test_what_users_write_is_no_part_of_the_page(site: Site) -> None:
+def test_text_of_users_is_no_part_of_the_page(site: Site) -> None:
     browser = Browser(site.port)
     browser.sign_in("token-of-sue")
     rows = overview_rows(browser.open("/")[1])
@@ -63,7 +63,7 @@ def test_what_users_write_is_no_part_of_the_page(site: Site) -> None:
     assert json.dumps(rows)
 
 
-def test_nobody_is_signed_in_with_a_token_that_the_api_server_does_not_know(site: Site) -> None:
+def test_no_person_is_signed_in_with_a_token_that_the_api_server_does_not_know(site: Site) -> None:
     with pytest.raises(ReadFailed, match="signing in is answered with"):
         Browser(site.port).sign_in("token-of-nobody")
 

@@ -105,7 +105,7 @@ async def test_every_change_is_handed_on_once_with_the_user_s_access(tmp_path: P
         assert server.requests[0].headers["Authorization"] == "Bearer secret"
 
 
-async def test_a_watch_that_the_server_ends_goes_on_from_its_last_version_without_a_gap(
+async def test_a_watch_that_the_server_ends_continues_from_its_last_version_without_a_gap(
     tmp_path: Path,
 ) -> None:
     async with serving() as server:
@@ -132,7 +132,7 @@ async def test_a_connection_that_is_cut_is_said_and_resumed(
         assert [line.split()[0] for line in lines] == ["added", "listed", "lost", "resumed", "added"]
 
 
-async def test_a_version_that_is_gone_is_a_relist_that_finds_what_was_missed(tmp_path: Path) -> None:
+async def test_an_expired_version_is_a_relist_that_finds_the_missed_changes(tmp_path: Path) -> None:
     async with serving() as server:
         server.on("GET", PODS.path, page(pod("a"), pod("b")), page(pod("b"), pod("c")))
         server.on("WATCH", PODS.path, Watch(event("ERROR", status(410, "Expired", "too old")), END))
@@ -143,7 +143,7 @@ async def test_a_version_that_is_gone_is_a_relist_that_finds_what_was_missed(tmp
         assert lines[5].startswith("relisted")
 
 
-async def test_what_is_forbidden_ends_the_run_and_what_there_is_not_does_not(tmp_path: Path) -> None:
+async def test_a_forbidden_kind_ends_the_run_and_a_missing_one_does_not(tmp_path: Path) -> None:
     async with serving() as server:
         server.on("GET", PODS.path, Answer(status(403, "Forbidden", "no"), 403))
         server.on("GET", OPTIONAL.path, Answer(status(404, "NotFound", "no"), 404))

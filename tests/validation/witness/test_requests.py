@@ -37,7 +37,7 @@ async def test_a_request_is_sent_once_with_the_user_s_access(tmp_path: Path) -> 
     assert (status, json.loads(text)) == (201, {"kind": "Namespace"})
 
 
-async def test_what_stands_behind_a_question_mark_is_the_query(tmp_path: Path) -> None:
+async def test_text_after_a_question_mark_is_the_query(tmp_path: Path) -> None:
     request, _, _ = await send(tmp_path, "GET", f"{PATH}?labelSelector=a.b/c=d", "", Answer({}))
     assert (request.path, request.query, request.body) == (PATH, {"labelSelector": "a.b/c=d"}, None)
 
@@ -50,12 +50,12 @@ async def test_every_status_is_an_answer(status: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"\xff\xfe", b"[1]", b"[" * 100_000, b'{"items": 3}', b'{"metadata": []}']
 )
-async def test_what_is_no_object_is_handed_on(content: bytes, tmp_path: Path) -> None:
+async def test_a_text_that_is_no_object_is_handed_on(content: bytes, tmp_path: Path) -> None:
     _, status, text = await send(tmp_path, "GET", PATH, "", Answer(content))
     assert (status, text.replace(" ", "")) == (200, content.decode(errors="replace").replace(" ", ""))
 
 
-async def test_who_wrote_which_field_is_left_out(tmp_path: Path) -> None:
+async def test_managed_fields_are_left_out(tmp_path: Path) -> None:
     entry = {"metadata": {"name": "a", "managedFields": [{"manager": "kubectl"}]}}
     _, _, text = await send(tmp_path, "GET", PATH, "", Answer({**entry, "items": [entry, 3]}))
     assert json.loads(text) == {"metadata": {"name": "a"}, "items": [{"metadata": {"name": "a"}}, 3]}
@@ -68,6 +68,6 @@ async def test_no_answer_and_one_without_an_end_are_not_read(tmp_path: Path) -> 
         await send(tmp_path, "GET", PATH, "", Answer(b"x" * (requests.MAX_BYTES + 1)))
 
 
-async def test_the_recorder_says_so_where_nobody_watches() -> None:
+async def test_the_recorder_says_so_if_the_cluster_is_not_watched() -> None:
     answered = await Recorder().request("version", "GET", "/version")
     assert (answered.status, answered.problem) == (0, "the cluster is not watched")

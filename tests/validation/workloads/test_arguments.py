@@ -61,7 +61,7 @@ def test_without_a_directory_the_images_are_synthetic_and_on_a_cpu_numbers_have_
         ("--num_batches=many", "invalid int value: 'many'"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_2(
+def test_senseless_options_are_refused_with_2(
     line: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit_code:

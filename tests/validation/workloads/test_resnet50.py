@@ -79,7 +79,7 @@ def run_script(script: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_tensorflow_reads_what_the_generator_wrote_and_writes_the_same_bytes(mounts: Path) -> None:
+def test_tensorflow_reads_the_generated_files_and_writes_the_same_bytes(mounts: Path) -> None:
     script = """
         import json, sys
         import tensorflow as tf
@@ -168,7 +168,7 @@ def test_a_loss_that_is_no_number_ends_it() -> None:
     assert (run.ended, run.windows[-1].loss) == (Ended.DIVERGED, None)
 
 
-def test_sigterm_leaves_a_checkpoint_and_the_next_run_goes_on_from_it(tmp_path: Path) -> None:
+def test_sigterm_leaves_a_checkpoint_and_the_next_run_continues_from_it(tmp_path: Path) -> None:
     arguments = [f"--checkpoint_dir={tmp_path / 'c'}", f"--result={tmp_path / 'r.json'}", "--num_batches=12"]
     process = subprocess.Popen(command(*arguments), env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

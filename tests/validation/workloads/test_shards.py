@@ -26,7 +26,7 @@ def data_set(directory: Path, total: int = 4) -> Path:
     return directory
 
 
-def test_the_shards_are_read_over_the_mounts_in_turn(tmp_path: Path) -> None:
+def test_the_shards_are_read_alternately_over_the_mounts(tmp_path: Path) -> None:
     one, two = data_set(tmp_path / "0"), data_set(tmp_path / "1")
     shards = find_shards([one, two])
     assert [(shard.path.parent.name, shard.path.name[6:11], shard.mount) for shard in shards] == [
@@ -45,7 +45,7 @@ def test_workers_share_the_shards_and_each_reads_over_all_mounts(tmp_path: Path)
         find_shards(directories, worker=2, workers=3)
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_missing_shards_are_named(tmp_path: Path) -> None:
     one, two = data_set(tmp_path / "0"), data_set(tmp_path / "1")
     (two / "train-00002-of-00004").write_bytes(b"longer")
     with pytest.raises(DataFault, match=r"does not show the data of .*train-00002-of-00004 differs"):
@@ -79,7 +79,7 @@ def test_the_mount_of_a_directory(path: str, mount: tuple[str, str, str]) -> Non
     assert mount_of(Path(path), MOUNTINFO) == mount
 
 
-def test_what_was_read_over_each_mount() -> None:
+def test_the_shards_and_images_of_each_mount() -> None:
     directories = [Path("/mnt/mount_0/d"), Path("/mnt/mount_1/d")]
     first, second = describe_mounts(directories, [], [5, 7], MOUNTINFO)
     assert (first.mount_point, first.images, second.source, second.images) == (

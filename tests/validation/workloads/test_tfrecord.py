@@ -30,7 +30,7 @@ def test_crc32c(data: bytes, crc: int) -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.binary(max_size=80), st.lists(st.binary(max_size=80), max_size=4))
-def test_the_checksum_of_pieces_is_that_of_the_whole(head: bytes, parts: list[bytes]) -> None:
+def test_the_checksum_of_segments_is_that_of_the_whole(head: bytes, parts: list[bytes]) -> None:
     written = b"".join(record(head, [Segment(part) for part in parts]))
     assert written == b"".join(record(head + b"".join(parts)))
 

@@ -24,7 +24,7 @@ def test_every_requirement_of_the_part_has_a_judgement() -> None:
     assert sorted(judge(result(), load_thresholds())) == sorted(ids)
 
 
-def test_what_ran_passes_and_the_rate_of_the_papers_gpus_does_not_apply(
+def test_a_finished_run_passes_and_the_rate_of_the_papers_gpus_does_not_apply(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = written(tmp_path / "r.json", result())
@@ -60,7 +60,7 @@ def test_a_run_that_did_not_end_well_is_never_green(ended: Ended, tmp_path: Path
         assert main([written(tmp_path / "r.json", result(ended=ended)), "--profile", profile]) == 1
 
 
-def test_what_is_no_such_document_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_document_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "r.json").write_text('{"kind": "TrainingResult"}')
     assert main([str(tmp_path / "r.json")]) != 0
     assert main([str(tmp_path / "none.json")]) != 0

@@ -74,7 +74,7 @@ def test_an_honest_one_passes_and_each_request_that_is_not_sent_is_missed(name: 
 
 @pytest.mark.parametrize("name", API_CHECKS)
 @given(data=st.data())
-def test_there_is_a_verdict_whatever_is_answered(name: str, data: st.DataObject) -> None:
+def test_there_is_a_verdict_for_any_answer(name: str, data: st.DataObject) -> None:
     events = answers(name)
     objects = [number for number, event in enumerate(events) if "/log?" not in event.path]
     number = data.draw(st.sampled_from(objects))

@@ -82,7 +82,7 @@ def test_a_log_is_the_kubelet_s(before: str, text: str, after: str, expected: st
     assert verdict(LOG, kubelet(before), printed(text), kubelet(after)) == expected
 
 
-def test_a_log_that_nobody_else_read_proves_nothing() -> None:
+def test_a_log_without_a_second_reader_proves_nothing() -> None:
     assert verdict(LOG, printed("a\n"), kubelet("a\n")) == "INCONCLUSIVE"
     assert verdict(LOG, kubelet("a\n"), printed("a\n")) == "INCONCLUSIVE"
     assert verdict(LOG, kubelet("", "502 Bad Gateway"), printed("a\n"), kubelet("a\n")) == "ERROR"
@@ -180,7 +180,7 @@ GONE = pod("train-0", change="deleted")
         (AGAIN, "other-0\n", [GONE], "FAIL"),
     ],
 )
-def test_what_was_written_is_read_where_and_when_it_must_be(
+def test_written_content_is_read_where_and_when_it_must_be(
     view: str, text: str, more: list[Event], expected: str
 ) -> None:
     assert of_volume(view, text, *more) == expected
@@ -190,7 +190,7 @@ def test_a_job_on_the_node_of_the_one_that_wrote_proves_nothing() -> None:
     assert of_volume(READS, "train-0\nother-0\n", node="n1") == "FAIL"
 
 
-def test_what_no_pod_of_the_writer_wrote_is_no_proof() -> None:
+def test_a_text_that_no_pod_of_the_writer_wrote_is_no_proof() -> None:
     assert of_volume(AGAIN, "ghost\nother-0\n", GONE, writer="ghost") == "FAIL"
     assert of_volume(READS, "other-0\nother-0\n", writer="other-0") == "FAIL"
 

@@ -51,7 +51,7 @@ def test_a_deleted_workload_is_not_waited_for() -> None:
     assert not wrong(expect(), SUBMIT, delete(3, "a"))
 
 
-def test_evictions_nobody_expects_are_a_difference() -> None:
+def test_unexpected_evictions_are_a_difference() -> None:
     assert wrong(expect(), evicted=("a",)) == ["evicted but should not be: a"]
     assert wrong(expect(evicted=("a", "b")), evicted=("a",)) == ["not evicted but should be: b"]
 

@@ -98,7 +98,7 @@ def member(t_ms: int, number: int, **given: object) -> Event:
     return pod(t_ms, "gang", pod=f"gang-{number}", devices=(number,), min_member=3, **given)
 
 
-def test_a_gang_that_stays_in_part_is_seen() -> None:
+def test_a_gang_that_remains_incomplete_is_seen() -> None:
     assert violations("gang-all-or-none", member(1, 0), member(2, 1), end_ms=6000)
     assert not violations("gang-all-or-none", member(1, 0), member(2, 1), end_ms=5000)
 
@@ -192,5 +192,5 @@ def test_the_subjects_of_an_invariant_are_counted(name: str, events: list[Event]
     assert subjects(name, *events) == number
 
 
-def test_what_went_before_the_scenario_is_no_subject_of_it() -> None:
+def test_events_before_the_scenario_are_no_subject_of_it() -> None:
     assert subjects("nothing-vanishes", OLD, gone(OLD, 3), since_ms=4) == 0

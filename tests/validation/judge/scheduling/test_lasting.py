@@ -61,20 +61,20 @@ def test_there_is_a_case_for_every_invariant_that_can_last() -> None:
 
 
 @pytest.mark.parametrize("name", LASTING)
-def test_what_lasts_fails_in_the_scenario_that_it_lasts_into(name: str) -> None:
+def test_a_lasting_state_fails_in_the_scenario_that_it_lasts_into(name: str) -> None:
     assert verdict(name, [*LASTING[name], ELSEWHERE], 0) == "FAIL"
     assert verdict(name, [*LASTING[name], ELSEWHERE], 80_000) == "FAIL"
     assert verdict(name, LASTING[name], 80_000) == "FAIL", "also where nothing else happens"
 
 
 @pytest.mark.parametrize("name", LASTING)
-def test_what_ended_before_a_scenario_is_no_violation_in_it(name: str) -> None:
+def test_a_state_that_ended_before_a_scenario_is_no_violation_in_it(name: str) -> None:
     assert verdict(name, [*LASTING[name], ENDS[name], ELSEWHERE], 0) == "FAIL"
     assert verdict(name, [*LASTING[name], ENDS[name], ELSEWHERE], 60_000) == "FAIL"
     assert verdict(name, [*LASTING[name], ENDS[name], ELSEWHERE], 70_001) != "FAIL"
 
 
-def test_what_begins_in_one_scenario_and_is_too_long_in_the_next_fails_there() -> None:
+def test_a_state_that_begins_in_one_scenario_and_is_too_long_in_the_next_fails_there() -> None:
     """It began 3 s before the scenario, and in the one before it was in time."""
     events: list[Event] = [pod(77_000, "gang", min_member=2), ELSEWHERE]
     assert verdict("gang-all-or-none", events, 80_000) == "FAIL"

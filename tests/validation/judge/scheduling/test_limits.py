@@ -45,7 +45,7 @@ def test_interactive_work_that_runs_on_is_seen() -> None:
     ],
     ids=["ends", "succeeds", "goes", "training", "without-a-limit", "never-ran"],
 )
-def test_what_ends_or_has_no_limit_may_run(events: list[Event]) -> None:
+def test_pods_that_end_or_have_no_limit_may_run(events: list[Event]) -> None:
     assert not violations("interactive-time-limit", *events)
 
 
@@ -54,7 +54,7 @@ def test_time_counts_from_when_it_runs_not_from_when_it_has_a_node() -> None:
     assert not violations("interactive-time-limit", LIMITED, pulling, replace(NOTEBOOK, t_ms=30_000))
 
 
-def test_who_had_the_time_is_a_subject() -> None:
+def test_a_pod_that_reached_its_limit_is_a_subject() -> None:
     assert subjects("interactive-time-limit", LIMITED, NOTEBOOK, end_ms=14_999) == 0
     assert subjects("interactive-time-limit", LIMITED, NOTEBOOK, end_ms=15_000) == 1
     ended: list[Event] = [LIMITED, NOTEBOOK, leaving(NOTEBOOK, 16_000), gone(NOTEBOOK, 17_000)]
@@ -126,6 +126,6 @@ def test_a_node_that_changes_its_group_later_and_a_pod_that_waits_are_fine() -> 
     assert subjects("node-affinity", *GROUPS, waits) == 0
 
 
-def test_a_project_that_is_gone_limits_nobody() -> None:
+def test_a_deleted_project_limits_no_job() -> None:
     away: list[Event] = [ProjectDeleted(500, "p"), delete(600, "t"), evicted(TRAINING, 1_000)]
     assert not violations("node-affinity", *GROUPS, *away)

@@ -33,7 +33,7 @@ def test_fair_shares_of_the_four_teams(
     assert [share / 1000 for share in shares.values()] == [Fraction(gpus) for gpus in expected]
 
 
-def test_the_surplus_of_eleven_gpus_is_divided_one_to_four() -> None:
+def test_the_rest_of_eleven_gpus_is_divided_one_to_four() -> None:
     projects = [Project("p", 2000, Fraction(1)), Project("q", 2000, Fraction(4))]
     shares = fair_shares(11_000, projects, {"p": 10_000, "q": 10_000})
     assert shares == {"p": Fraction(3400), "q": Fraction(7600)}
@@ -122,7 +122,7 @@ def test_no_share_exceeds_its_request_nor_all_together_the_capacity(rows: list[t
 
 
 @given(projects_and_requests)
-def test_nobody_gets_less_than_quota_or_request(rows: list[tuple[int, int, int]]) -> None:
+def test_no_project_gets_less_than_quota_or_request(rows: list[tuple[int, int, int]]) -> None:
     _, shares, requested = _shares(rows)
     for index, (quota, _, _) in enumerate(rows):
         assert shares[str(index)] >= min(quota * 500, requested[str(index)])
@@ -137,7 +137,7 @@ def test_shares_conserve_work(rows: list[tuple[int, int, int]]) -> None:
 
 
 @given(projects_and_requests)
-def test_the_surplus_of_two_hungry_projects_is_in_the_ratio_of_their_weights(
+def test_the_rest_of_two_hungry_projects_is_in_the_ratio_of_their_weights(
     rows: list[tuple[int, int, int]],
 ) -> None:
     """P6."""

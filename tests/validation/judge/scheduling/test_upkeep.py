@@ -39,11 +39,11 @@ def test_a_pod_that_is_placed_on_a_cordoned_node_is_seen() -> None:
     ],
     ids=["was-there", "elsewhere", "opened", "seen-open", "waits"],
 )
-def test_what_was_there_stays_and_other_nodes_take_pods(events: list[Event]) -> None:
+def test_present_pods_remain_and_other_nodes_take_pods(events: list[Event]) -> None:
     assert not violations("cordoned-node", *events)
 
 
-def test_who_is_placed_while_a_node_is_cordoned_is_a_subject() -> None:
+def test_a_pod_placed_while_a_node_is_cordoned_is_a_subject() -> None:
     placed: list[Event] = [CORDONED, pod(2_000, "a", node="n2"), NodesOpened(3_000, ("n1",)), pod(4_000, "b")]
     assert subjects("cordoned-node", *placed) == 1
     assert subjects("cordoned-node", *placed, since_ms=2_001) == 0
@@ -68,7 +68,7 @@ def test_a_pod_vanishes_only_if_it_was_not_drained() -> None:
     ],
     ids=["elsewhere", "gone", "again"],
 )
-def test_a_promise_that_is_broken_is_seen(events: list[Event], message: str) -> None:
+def test_a_broken_nomination_is_seen(events: list[Event], message: str) -> None:
     assert violations("nominations-last", WAITS, VICTIM, KILLED, *events) == [message]
 
 
@@ -90,11 +90,11 @@ def test_a_promise_that_is_broken_is_seen(events: list[Event], message: str) -> 
     ],
     ids=["fulfilled", "before", "deleted", "the-same", "another-pod-of-it", "another-claim"],
 )
-def test_a_promise_that_is_kept_or_ended_is_none(events: list[Event]) -> None:
+def test_a_kept_or_ended_nomination_is_no_violation(events: list[Event]) -> None:
     assert not violations("nominations-last", *events)
 
 
-def test_who_waits_for_a_promised_place_is_a_subject() -> None:
+def test_a_nominated_pod_is_a_subject() -> None:
     assert subjects("nominations-last", WAITS, VICTIM, KILLED) == 1
     assert subjects("nominations-last", WAITS, VICTIM, KILLED, since_ms=10_001) == 0
     assert subjects("nominations-last", KILLED, WAITS) == 0

@@ -40,7 +40,7 @@ def test_swapped_devices_are_named_with_the_kubelet_that_says_otherwise() -> Non
     )
 
 
-def test_what_is_written_when_the_kubelet_has_chosen_is_in_time_within_seconds() -> None:
+def test_an_annotation_after_the_choice_of_the_kubelet_is_in_time_within_seconds() -> None:
     """A device plugin chooses which GPUs a pod gets, after the scheduler has counted some."""
     corrected = pod(5006, "a", gpu_milli=2000, devices=(6, 7))
     assert judged("kubelet-agrees", A, kubelet(6, a=(6, 7)), corrected) == ([], 1)
@@ -50,7 +50,7 @@ def test_what_is_written_when_the_kubelet_has_chosen_is_in_time_within_seconds()
     assert on_time == ([], 1)
 
 
-def test_a_gpu_that_two_pods_were_counted_on_is_held_by_whom_the_kubelet_gave_it() -> None:
+def test_a_gpu_that_two_pods_were_counted_on_is_held_by_the_pod_of_the_kubelet() -> None:
     b = pod(7, "b", devices=(0,))
     assert judged("gpu-capacity", A, b)[0] == ["GPU 0 of n1 is held 2 times: p/a-0, p/b-0"]
     assert judged("gpu-capacity", kubelet(1), A, kubelet(6, a=(6, 7)), b) == ([], 2)
@@ -85,7 +85,7 @@ def test_a_bound_pod_that_does_not_run_is_named() -> None:
     ],
     ids=["another node", "gone", "terminating", "finished", "no agent any more"],
 )
-def test_who_cannot_be_confirmed_is_no_violation_and_no_subject(events: tuple[Event, ...]) -> None:
+def test_an_unconfirmed_pod_is_no_violation_and_no_subject(events: tuple[Event, ...]) -> None:
     assert judged("kubelet-agrees", A, *events) == ([], 0)
 
 
@@ -95,12 +95,12 @@ def test_parts_of_a_gpu_are_not_the_kubelet_s_to_give() -> None:
     assert judged("kubelet-agrees", part, kubelet(6, f=(3,)))[0] != [], "where it does give them, they count"
 
 
-def test_what_a_kubelet_said_before_is_of_another_pod_of_that_name() -> None:
+def test_earlier_reports_of_a_kubelet_are_of_another_pod_of_that_name() -> None:
     assert judged("kubelet-agrees", kubelet(1, a=(6, 7)), A) == ([], 0)
     assert judged("kubelet-agrees", kubelet(1, a=(6, 7)), A, kubelet(6, a=(0, 1))) == ([], 1)
 
 
-def test_what_was_confirmed_before_the_scenario_is_not_its_subject() -> None:
+def test_confirmations_before_the_scenario_are_not_its_subject() -> None:
     assert judged("kubelet-agrees", A, kubelet(6, a=(0, 1)), since_ms=7) == ([], 0)
 
 

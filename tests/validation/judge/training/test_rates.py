@@ -21,7 +21,7 @@ def test_a_level_rate_is_exact_and_has_no_warm_up() -> None:
     assert rate_of([SECOND] * 20) == Rate(100.0, 100.0, 100.0, 20, 0, 0.0, 0.0)
 
 
-def test_the_warm_up_goes_and_nothing_else() -> None:
+def test_the_warm_up_is_left_out_and_nothing_else() -> None:
     rate = rate_of([5 * SECOND] * 3 + [SECOND] * 27)
     assert rate.is_steady
     assert (rate.mean, rate.warm_up, rate.windows) == (100.0, 10, 20)  # 27 do not divide into ten groups
@@ -33,13 +33,13 @@ def test_more_than_half_is_never_warm_up() -> None:
     assert rate.warm_up == 20
 
 
-def test_what_gets_slower_and_slower_is_not_steady() -> None:
+def test_a_rate_that_falls_and_falls_is_not_steady() -> None:
     rate = rate_of([SECOND + number * SECOND // 100 for number in range(40)])
     assert not rate.is_steady
     assert rate.drift_permille > 20
 
 
-def test_a_jump_in_the_middle_of_what_is_measured_is_not_steady() -> None:
+def test_a_jump_in_the_middle_of_the_measurement_is_not_steady() -> None:
     assert not rate_of([SECOND] * 35 + [SECOND * 112 // 100] * 5).is_steady
 
 

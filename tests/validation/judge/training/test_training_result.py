@@ -28,14 +28,14 @@ def replaced(original: TrainingResult, **changed: object) -> TrainingResult:
     return msgspec.structs.replace(original, **changed)
 
 
-def test_a_run_that_went_well_passes() -> None:
+def test_a_successful_run_passes() -> None:
     run = result()
     assert judge_training(run).verdict == Verdict.PASS
     assert judge_mounts(run, 2).verdict == Verdict.PASS
 
 
 @pytest.mark.parametrize("ended", FAULTS)
-def test_a_fault_fails_with_its_kind_whatever_was_measured_before(ended: Ended) -> None:
+def test_a_fault_fails_with_its_kind_for_any_measurement_before(ended: Ended) -> None:
     run = result(ended=ended, reason="why")
     for judgement in (judge_training(run), judge_mounts(run, 2), judge_rate(run, [V100])):
         assert (judgement.verdict, judgement.reason) == (Verdict.FAIL, f"{ended}: why")

@@ -53,7 +53,7 @@ def full(percent: int = 97, **others: list[tuple[int, int]]) -> Samples:
     return samples | {GPUS[int(name[1:])]: values for name, values in others.items()}
 
 
-def test_the_papers_figure_passes_and_says_what_it_was() -> None:
+def test_the_papers_figure_passes_and_is_in_the_reason() -> None:
     assert verdict(full()) == (Verdict.PASS, "97.00 %, lowest dgx1-1/0 at 97.00 %")
 
 
@@ -62,7 +62,7 @@ def test_94_percent_fail_and_95_pass() -> None:
     assert verdict(full(95))[0] == Verdict.PASS
 
 
-def test_one_idle_gpu_that_is_held_fails_whatever_the_mean_is() -> None:
+def test_one_idle_gpu_that_is_held_fails_for_any_mean() -> None:
     outcome, reason = verdict(full(100, g5=steady(0)))
     assert outcome == Verdict.FAIL
     assert reason == "held, and idle for 60.0 s or more: dgx1-1/5"
@@ -202,7 +202,7 @@ def page(t_ms: int, *holders: tuple[str, ...], node: str = "n1", problem: str = 
     return SamplesSeen(t_ms, node, gpus, problem)
 
 
-def test_who_holds_a_gpu_is_the_kubelets_word_from_page_to_page() -> None:
+def test_the_kubelet_reports_the_holders_of_a_gpu_from_page_to_page() -> None:
     events = [
         page(1000, ("p/one",), ("p/one", "p/half")),
         page(2000, ("p/one",), ("p/half",)),

@@ -96,7 +96,7 @@ def test_a_page_that_is_a_little_late_passes() -> None:
         (without(of="read"), "it is not said when the page was read"),
     ],
 )
-def test_what_was_not_so_is_named(lie: Callable[[Rows], Rows], difference: str) -> None:
+def test_wrong_values_are_named(lie: Callable[[Rows], Rows], difference: str) -> None:
     result = judged(lie(shown()))
     assert result.judgement.verdict == "FAIL"
     assert any(line.startswith(difference) for line in result.differences), result.differences

@@ -188,7 +188,7 @@ LIES = [
 
 
 @pytest.mark.parametrize(("name", "lie", "difference"), LIES, ids=[text for _, _, text in LIES])
-def test_what_is_not_so_is_named(name: str, lie: Callable[[Rows], None], difference: str) -> None:
+def test_wrong_values_are_named(name: str, lie: Callable[[Rows], None], difference: str) -> None:
     rows = shown(name)
     lie(rows)
     result = judged(name, rows)
@@ -198,7 +198,7 @@ def test_what_is_not_so_is_named(name: str, lie: Callable[[Rows], None], differe
 
 
 @pytest.mark.parametrize("output", ["", "[", "{}", "[1]", "null", "[" * 100_000])
-def test_what_is_no_list_fails(output: str) -> None:
+def test_an_output_that_is_no_list_fails(output: str) -> None:
     result = judged(NODES, output)
     assert result.judgement.verdict == Verdict.FAIL
     assert "printed no list of objects" in result.judgement.reason
@@ -254,7 +254,7 @@ def test_of_very_many_differences_the_first_are_said() -> None:
 
 
 @pytest.mark.parametrize("name", OF_NOW)
-def test_what_is_passed_on_has_no_more_than_what_is_judged(name: str) -> None:
+def test_only_the_judged_part_of_an_answer_is_passed_on(name: str) -> None:
     rows = [row | {"commandLine": "muster submit --token secret", "user": "ada"} for row in shown(name)]
     answer = only_judged(AnswerSeen(9, name, VIEWS[name].line, 0, json.dumps(rows)), {"team-a", "team-b"})
     assert "secret" not in answer.output
@@ -375,12 +375,12 @@ def test_a_list_of_very_many_is_judged_in_time() -> None:
     assert judged(JOBS, rows).differences[-1] == "and 9980 more"
 
 
-def test_no_difference_names_what_is_another_in_each_run() -> None:
+def test_no_difference_names_values_that_differ_in_each_run() -> None:
     rows = [row | {"instances": []} for row in shown(JOBS)]
     assert "train-0" not in "".join(judged(JOBS, rows).differences)
 
 
-def test_what_is_passed_on_says_nothing_of_others() -> None:
+def test_a_passed_on_answer_says_nothing_of_others() -> None:
     rows = [*shown(PROJECTS), shown(PROJECTS)[0] | {"name": "secret"}]
     rows[0] |= {"spec": rows[0]["spec"] | {"members": [{"kind": "User", "name": "secret"}]}}
     answer = only_judged(AnswerSeen(9, PROJECTS, "", 0, json.dumps(rows)), {"team-a", "team-b"})
@@ -464,7 +464,7 @@ def test_an_honest_description_of_one_job_passes() -> None:
         ({}, "the answer does not show team-a/train"),
     ],
 )
-def test_what_is_not_so_of_one_job_is_named(row: Any, difference: str) -> None:
+def test_wrong_values_of_one_job_are_named(row: Any, difference: str) -> None:
     result = judged(ONE, row)
     assert result.judgement.verdict == Verdict.FAIL
     assert difference in result.differences
@@ -472,18 +472,18 @@ def test_what_is_not_so_of_one_job_is_named(row: Any, difference: str) -> None:
 
 
 @pytest.mark.parametrize("output", ["", "[]", "[{}]", "null", "1", "[" * 100_000])
-def test_what_is_no_object_fails(output: str) -> None:
+def test_an_output_that_is_no_object_fails(output: str) -> None:
     result = judged(ONE, output)
     assert result.judgement.reason == "`muster get train -p team-a -o json` printed no object"
 
 
-def test_a_job_that_nobody_submitted_is_not_described() -> None:
+def test_a_job_without_a_submission_is_not_described() -> None:
     result = judged("jobs/team-a/ghost", described("train", name="ghost"))
     assert result.differences == ["there is no job team-a/ghost"]
     assert not agreed("jobs/team-a/ghost", described("train", name="ghost"))
 
 
-def test_of_a_description_no_more_is_passed_on_than_what_is_judged() -> None:
+def test_of_a_description_only_the_judged_part_is_passed_on() -> None:
     row = described(commandLine="--token secret", events=[{"message": "secret"}], user="ada")
     answer = only_judged(AnswerSeen(9, ONE, "", 0, json.dumps(row)), {"team-a"})
     assert not any(word in answer.output for word in ("secret", "ada"))

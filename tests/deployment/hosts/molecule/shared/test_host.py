@@ -23,7 +23,7 @@ def test_the_modules_have_the_flavour_of_the_gpus(host: Any) -> None:
     assert host.package("nvidia-headless-580-server-open").is_installed == (not volta)
 
 
-def test_the_four_packages_of_the_toolkit_are_of_the_version_and_stay_there(host: Any) -> None:
+def test_the_four_packages_of_the_toolkit_are_of_the_version_and_are_held(host: Any) -> None:
     wanted = f"{SITE['container_toolkit_version']}-1"
     names = (
         "nvidia-container-toolkit",
