@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 
 SLOW = (29, 32)
 """The lives of these seeds take as long as those of 48 others together."""
+NOT_MENDED = pytest.mark.xfail(strict=True, reason="docs/explanation/guarantees.md, known gaps")
 SEEDS = [
     pytest.param(seed, marks=pytest.mark.rare) if seed in SLOW or seed >= 30 else seed for seed in range(100)
 ]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+LIVES = [*SEEDS[:84], pytest.param(84, marks=(pytest.mark.rare, NOT_MENDED)), *SEEDS[85:]]
+
+
+@pytest.mark.parametrize("seed", LIVES)
 def test_a_life(seed: int) -> None:
     assert lines(live(seed, steps=40).failures) == []
 
