@@ -241,6 +241,9 @@ LOST_GPUS_ANNOTATION: Final = f"{GROUP}/lost-gpus"
 IMAGE_VARIABLE: Final = "MUSTER_IMAGE"
 """Environment variable of the operator with its own image, which the pods that hold GPUs run as well."""
 
+LAST_OBJECT_VARIABLE: Final = "MUSTER_LAST_OBJECT"
+"""Environment variable of the operator with a file that outlives its container: it has the object that is read."""
+
 AGENT_ACCOUNT: Final = "muster-agent"
 """The agent's ServiceAccount and DaemonSet in the agents' namespace."""
 

@@ -11,7 +11,7 @@ from orchestrator.cli.deployment_options import config_of, web_of, with_config_o
 from orchestrator.cli.serving import account_options, log_level_option, log_to_stderr
 from orchestrator.control.operator_config import MemoryLimitsMode, OperatorConfig
 from orchestrator.errors import UsageError
-from orchestrator.names import IMAGE_VARIABLE
+from orchestrator.names import IMAGE_VARIABLE, LAST_OBJECT_VARIABLE
 
 
 @click.command("operator-yaml")
@@ -163,5 +163,6 @@ def operator(
             image=os.environ.get(IMAGE_VARIABLE, ""),
             health_host=host,
             health_port=health_port or 0,
+            last_object=Path(file) if (file := os.environ.get(LAST_OBJECT_VARIABLE)) else None,
         )
     )

@@ -9,16 +9,19 @@ import socket
 import uuid
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 from orchestrator.cluster.discovery import served_version
 from orchestrator.cluster.errors import LeaseLost
 from orchestrator.cluster.kubeconfig import Access
+from orchestrator.cluster.last_object import LastObject
 from orchestrator.cluster.lease import LeaseElection
 from orchestrator.cluster.resources import DRA_VERSIONS, RESOURCE_CLAIMS
 from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS, Limits
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.carry_out.out_of_service import OutOfService
 from orchestrator.control.carry_out.requests import REQUESTS_IN_FLIGHT
+from orchestrator.control.decide.object_guard import ObjectGuard
 from orchestrator.control.decide.observer import Observer
 from orchestrator.control.decide.scheduler import SchedulerLoop
 from orchestrator.control.operator_config import DEFAULT_CONFIG, MemoryLimitsMode, OperatorConfig
@@ -68,19 +71,22 @@ async def operate(
     image: str = "",
     health_host: str = "",
     health_port: int = 0,
+    last_object: Path | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT; after leadership was lost, wait for it again. Raises ClusterError leaves.
 
     `name` is how people recognise this replica in the election; it need not be the only one of that name.
 
     `image` is the operator's own, which the pods that hold GPUs run as well; empty: that of this version.
-    With `health_host` the pages of `health` and the metrics are served there.
+    With `health_host` the pages of `health` and the metrics are served there. `last_object` is a file that outlives
+    the process; without it, an object that ends the process while it is read is not found.
     """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     health, metrics = Health(loop.time), OperatorMetrics()
+    guard = ObjectGuard(LastObject(last_object))
     async with AsyncExitStack() as stack:
         transport = await stack.enter_async_context(Transport(access, "muster-operator", limits=LIMITS))
         if health_host:
@@ -89,7 +95,13 @@ async def operate(
             logger.info("http://%s:%d/healthz, /readyz and /metrics", health_host, port)
         leading = asyncio.create_task(
             _lead_repeatedly(
-                transport, unique_identity(name), config, health, metrics, image=image or default_image()
+                transport,
+                unique_identity(name),
+                config,
+                health,
+                metrics,
+                guard=guard,
+                image=image or default_image(),
             )
         )
         stopping = asyncio.create_task(stopped.wait())
@@ -125,8 +137,10 @@ async def _lead_repeatedly(
     health: Health,
     metrics: OperatorMetrics,
     *,
+    guard: ObjectGuard,
     image: str,
 ) -> None:
+    await guard.recall(transport)  # the other replica, which leads by now, is to know of a death of this one
     while True:
         health.on_standby()
         metrics.on_standby()
@@ -141,7 +155,9 @@ async def _lead_repeatedly(
         )
         logger.info("waiting for the lease %s/%s as %s", SYSTEM_NAMESPACE, LEASE_NAME, identity)
         try:
-            await election.run(lambda: _lead(transport, election, config, health, metrics, image=image))  # noqa: B023 - run awaits it
+            await election.run(
+                lambda: _lead(transport, election, config, health, metrics, guard=guard, image=image)  # noqa: B023 - run awaits it
+            )
         except LeaseLost as error:
             logger.warning("%s; standing by", error)
 
@@ -153,14 +169,17 @@ async def _lead(
     health: Health,
     metrics: OperatorMetrics,
     *,
+    guard: ObjectGuard,
     image: str,
 ) -> None:
     """Decide on caches that were listed after the lease was won: they show all that the leader before did."""
     health.leading()
     freeze_caches()
     dra_version = await served_version(transport, RESOURCE_CLAIMS.group, DRA_VERSIONS)
-    observer = Observer(transport, dra_version=dra_version, with_gpu_nodes=True)
+    await guard.recall(transport)
+    observer = Observer(transport, dra_version=dra_version, with_gpu_nodes=True, guard=guard)
     async with observer.running() as group:
+        await guard.forget_deleted(transport, observer.uids)
         freeze_caches()
         metrics.leading(observer.projects.objects)
         projects = ProjectController(transport, observer, config, is_leader=election.is_leader)
@@ -186,18 +205,13 @@ async def _lead(
             dra_version=dra_version,
         )
         logger.info("leading: %d nodes, %d pods", len(observer.nodes.objects), len(observer.pods.objects))
-        settings = SettingsRecord(transport, config, is_leader=election.is_leader)
-        tasks: dict[str, Task] = {
-            "the controller of projects": projects.run,
-            "the record of the settings": settings.run,
-            **_watches(transport, observer, scheduler, config, is_leader=election.is_leader),
-        }
-        for name, task in tasks.items():
+        tasks = _tasks(transport, observer, scheduler, config, is_leader=election.is_leader)
+        for name, task in {"the controller of projects": projects.run, **tasks}.items():
             group.create_task(repeat(name, task))
         await scheduler.run()
 
 
-def _watches(
+def _tasks(
     transport: Transport,
     observer: Observer,
     scheduler: SchedulerLoop,
@@ -205,7 +219,7 @@ def _watches(
     *,
     is_leader: Callable[[], bool],
 ) -> dict[str, Task]:
-    """Return the watches over jobs and nodes beside the scheduler, by name."""
+    """Return the tasks beside the scheduler and the controller of projects, by name."""
     limits = TimeLimits(
         transport,
         Caches(observer.projects.objects, observer.namespaces.objects, observer.pods.objects),
@@ -220,12 +234,13 @@ def _watches(
         observer.projects.objects,
         is_leader=is_leader,
     )
-    watches: dict[str, Task] = {
+    tasks: dict[str, Task] = {
+        "the record of the settings": SettingsRecord(transport, config, is_leader=is_leader).run,
         "the check of time limits": limits.check,
         "the check for snapshots": success_snapshots.check,
     }
     if config.out_of_service_after_seconds is not None:
-        watches["the check of dead nodes"] = OutOfService(
+        tasks["the check of dead nodes"] = OutOfService(
             transport,
             observer.nodes.objects,
             after_seconds=config.out_of_service_after_seconds,
@@ -234,7 +249,7 @@ def _watches(
             is_leader=is_leader,
         ).check
     if config.gpu_memory_limits is MemoryLimitsMode.ENFORCE:
-        watches["the watch of GPU memory"] = MemoryWatch(
+        tasks["the watch of GPU memory"] = MemoryWatch(
             observer.gpu_nodes,
             observer.pods.objects,
             observer.gpu_nodes_changed,
@@ -243,4 +258,4 @@ def _watches(
             evict=scheduler.evict,
             is_leader=is_leader,
         ).run
-    return watches
+    return tasks

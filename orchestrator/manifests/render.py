@@ -12,6 +12,7 @@ from orchestrator.manifests.templating import fill_in
 from orchestrator.manifests.web import WebDeployment
 from orchestrator.names import (
     IMAGE_VARIABLE,
+    LAST_OBJECT_VARIABLE,
     MEMBERS_BINDING,
     NAMESPACE_PREFIX,
     OBJECTS_QUOTA,
@@ -165,6 +166,7 @@ CONSTANTS: Final[Mapping[str, Any]] = {
     "inline_drivers": INLINE_DRIVERS,
     "ingress_words": INGRESS_WORDS,
     "image_variable": IMAGE_VARIABLE,
+    "last_object_variable": LAST_OBJECT_VARIABLE,
 }
 """Values without a choice."""
 

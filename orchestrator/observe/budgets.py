@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
+from orchestrator.cluster.last_object import LastObject
 from orchestrator.cluster.objects import FINISHED, Pod, PodDisruptionBudget
 from orchestrator.labels import matches_requirement
 from orchestrator.observe.label_selectors import requirements_of
@@ -12,8 +13,8 @@ from orchestrator.planner.model import Budget
 class Budgets:
     """Reads budgets, each by itself; one that cannot be read lets none of the pods of its namespace be evicted."""
 
-    def __init__(self) -> None:
-        self._boundary = Boundary()
+    def __init__(self, last: LastObject | None = None) -> None:
+        self._boundary = Boundary(last)
         self.skipped: tuple[SkippedObject, ...] = ()
 
     def read(
@@ -37,7 +38,11 @@ class Budgets:
             metadata = budget.metadata
             name = f"the disruption budget {metadata.namespace}/{metadata.name}"
             there = bound.get(metadata.namespace, [])
-            reading = self._boundary.read(name, lambda: _read(name, budget, there, evicted))  # noqa: B023 - at once
+            reading = self._boundary.read(
+                budget.resource.kind,
+                metadata,
+                lambda: _read(name, budget, there, evicted),  # noqa: B023 - at once
+            )
             if isinstance(reading, Unreadable):
                 why = f"{reading.why}; no pod of its namespace is evicted"
                 skipped.append(

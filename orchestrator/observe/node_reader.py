@@ -13,7 +13,7 @@ from orchestrator.observe.dict_ops import discard, put
 from orchestrator.observe.health import gives_gpus_twice, refuses_pods
 from orchestrator.observe.request import Held, held_on_node
 from orchestrator.observe.snapshot import planner_node
-from orchestrator.observe.unreadable import Boundary, SkippedObject, Unreadable
+from orchestrator.observe.unreadable import Boundary, SkippedObject, SkippedPod, Unreadable
 from orchestrator.planner import model
 
 TWICE: Final = (
@@ -66,8 +66,7 @@ class NodeReader:
             discard(self._foreign, before, uid)
             self._touched.add(before)
         if node:
-            subject = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
-            held = self._boundary.read(subject, lambda: held_on_node(pod))
+            held = Unreadable(pod.why) if isinstance(pod, SkippedPod) else self._held(pod)
             if isinstance(held, Unreadable):
                 held = replace(_UNKNOWN, problem=held.why)
             self._foreign.setdefault(node, {})[uid] = (pod, held)
@@ -120,4 +119,12 @@ class NodeReader:
         held = [use for _, use in self._foreign.get(name, _NOTHING).values()]
         by_claims = self._claims.foreign_gpus(name, self._is_ours)
         devices = tuple(sorted({*self._devices.foreign_devices(name), *by_claims}))
-        return self._boundary.read(f"node {name}", lambda: planner_node(node, held, devices, published))
+        made = self._boundary.read(
+            "Node", node.metadata, lambda: planner_node(node, held, devices, published)
+        )
+        if any(isinstance(pod, SkippedPod) for pod, _ in self._foreign.get(name, _NOTHING).values()):
+            return made if isinstance(made, Unreadable) else replace(made, schedulable=False)
+        return made
+
+    def _held(self, pod: Pod) -> Held | Unreadable:
+        return self._boundary.read("Pod", pod.metadata, lambda: held_on_node(pod))

@@ -30,7 +30,9 @@ class ProjectReader:
         name = project.metadata.name
         put(self._known, name, project if is_there else None)
         planned = (
-            self._boundary.read(f"project {name}", lambda: planner_project(project)) if is_there else None
+            self._boundary.read("Project", project.metadata, lambda: planner_project(project))
+            if is_there
+            else None
         )
         if planned != self._made.get(name):  # otherwise its status alone has changed
             put(self._made, name, planned)

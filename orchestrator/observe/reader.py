@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from orchestrator.cluster.gpu_nodes import GpuNode, given_gpus
+from orchestrator.cluster.last_object import LastObject
 from orchestrator.cluster.objects import FINISHED, Namespace, Node, Pod, Project
 from orchestrator.cluster.reflector import Change
 from orchestrator.names import SCHEDULER_NAME
@@ -71,6 +72,7 @@ class Reader:
 
     In `pods` and `claims` the executor assumes its requests: snapshots show pods and claims as they will be.
     Kubernetes does not keep when a gang lost a member, so the first reading that shows it sets `stale_since_us`.
+    `last` notes the object that is read.
     """
 
     def __init__(
@@ -78,9 +80,10 @@ class Reader:
         settings: Settings = DEFAULT_SETTINGS,
         *,
         max_checkpoint_grace_seconds: int = MAX_GRACE_SECONDS,
+        last: LastObject | None = None,
     ) -> None:
         self._settings = settings
-        boundary = Boundary()
+        boundary = Boundary(last)
         self.pods = PodCache(self._note_pod, max_checkpoint_grace_seconds=max_checkpoint_grace_seconds)
         self._namespaces = NamespaceOwners()
         self._others: dict[str, Pod] = {}

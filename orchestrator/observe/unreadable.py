@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from orchestrator.cluster.objects import Metadata
+from orchestrator.cluster.last_object import LastObject
+from orchestrator.cluster.objects import Metadata, Pod
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,12 @@ class SkippedObject:
         return f"{self.kind} {path}: {self.why}"
 
 
+class SkippedPod(Pod, frozen=True, kw_only=True):
+    """A bound pod of which only the name and the node are read, and why. Its node gets no other pods."""
+
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class Unreadable:
     """The reason, instead of an unreadable object."""
@@ -48,26 +55,30 @@ class Unreadable:
 
 
 class Boundary:
-    """Reads one object, and keeps its errors from others."""
+    """Reads one object, and keeps its errors from others. `last` notes the object."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: LastObject | None = None) -> None:
+        self._last = last or LastObject()
         self._logged: dict[str, None] = {}
 
-    def read(self, subject: str, read: Callable[[], T]) -> T | Unreadable:
-        """Return the result of `read`, or the reason of its failure. `subject` names the object, as in `pod
-        team-a/job-0`.
+    def read(self, kind: str, metadata: Metadata, read: Callable[[], T]) -> T | Unreadable:
+        """Return the result of `read`, or the reason of its failure.
 
         A ValueError describes an error of the object. Every other exception is a mistake in muster: it is logged with
         its traceback, once for each object and message.
         """
+        self._last.enter(kind, metadata)
         try:
             return read()
         except ValueError as error:
             return Unreadable(str(error))
         except Exception as error:
             why = f"a mistake in muster: {type(error).__name__}: {str(error)[:200]}"
-            self._log(f"{subject}: {why}")
+            path = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+            self._log(f"{kind} {path}: {why}")
             return Unreadable(why)
+        finally:
+            self._last.leave()
 
     def _log(self, message: str) -> None:
         if message not in self._logged:
@@ -86,8 +97,7 @@ class ReadObjects:
 
     def read(self, kind: str, metadata: Metadata, read: Callable[[], T]) -> T | Unreadable:
         """Return the object as `read` returns it, or why it could not."""
-        path = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-        outcome = self._boundary.read(f"{kind} {path}", read)
+        outcome = self._boundary.read(kind, metadata, read)
         self.forget(metadata)
         if isinstance(outcome, Unreadable):
             entry = SkippedObject(kind, metadata.namespace, metadata.name, metadata.uid, outcome.why)

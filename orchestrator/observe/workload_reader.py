@@ -268,7 +268,7 @@ class WorkloadReader:
             if is_borrowed and not is_preemptible(pod) and not pod.spec.node_name:
                 unreadable[pod.metadata.uid] = _MIXED
                 continue
-            planned = self._boundary.read(_path(pod), lambda: self._read_pod(pod, owners.gang))  # noqa: B023 - called at once
+            planned = self._boundary.read("Pod", pod.metadata, lambda: self._read_pod(pod, owners.gang))  # noqa: B023 - called at once
             if isinstance(planned, Unreadable):
                 unreadable[pod.metadata.uid] = planned.why
                 holds_unread = holds_unread or bool(pod.spec.node_name)
@@ -280,7 +280,7 @@ class WorkloadReader:
         elif readable:
             together = self._together(uid, readable, owners, now_us)
             workload = self._boundary.read(
-                _path(readable[0][0]), lambda: planner_workload(together, self._levels)
+                "Pod", readable[0][0].metadata, lambda: planner_workload(together, self._levels)
             )
         if isinstance(workload, Unreadable):
             held = self._held(workload.why, readable, unreadable)
@@ -385,10 +385,6 @@ def _oldest_first(pods: Iterable[Pod]) -> list[Pod]:
 
 def _age(pod: Pod) -> tuple[str, str, str]:
     return pod.metadata.creation_timestamp, pod.metadata.name, pod.metadata.uid
-
-
-def _path(pod: Pod) -> str:
-    return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _different(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:

@@ -259,13 +259,14 @@ def test_a_mistake_in_muster_affects_its_object_alone_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     boundary = Boundary()
+    metadata = pod("b", namespace="a").metadata
 
     def broken() -> None:
         raise TypeError("no such thing")
 
     with caplog.at_level(logging.ERROR):
-        answers = [boundary.read("pod a/b", broken) for _ in range(3)]
+        answers = [boundary.read("Pod", metadata, broken) for _ in range(3)]
     assert answers == [Unreadable("a mistake in muster: TypeError: no such thing")] * 3
     (record,) = caplog.records
     assert record.exc_info is not None
-    assert "pod a/b" in record.message
+    assert "Pod a/b" in record.message

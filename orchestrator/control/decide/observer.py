@@ -7,7 +7,9 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
 
 from orchestrator.cluster.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from orchestrator.cluster.gpu_nodes import GpuNode, given_gpus
@@ -26,7 +28,7 @@ from orchestrator.cluster.objects import (
     RoleBinding,
     StorageClass,
 )
-from orchestrator.cluster.reflector import Change, Reflector
+from orchestrator.cluster.reflector import Change, HasMetadata, Reflector
 from orchestrator.cluster.resources import (
     CLAIMS,
     DEVICE_CLASSES,
@@ -47,6 +49,7 @@ from orchestrator.cluster.resources import (
     STATEFUL_SETS,
     STORAGE_CLASSES,
 )
+from orchestrator.control.decide.object_guard import ObjectGuard
 from orchestrator.control.decide.owner_watches import OwnerWatches
 from orchestrator.names import (
     MEMBERS_BINDING,
@@ -63,7 +66,10 @@ from orchestrator.observe.unreadable import SkippedObject
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from orchestrator.cluster.resources import Resource
     from orchestrator.cluster.transport import Transport
+
+T = TypeVar("T", bound=HasMetadata)
 
 _NOMINATION: Final = (NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION)
 SLICE: Final = 1000
@@ -74,12 +80,19 @@ class Observer:
     """Keeps the caches; `changed` is set whenever something changed that a decision may depend on."""
 
     def __init__(
-        self, transport: "Transport", *, dra_version: str | None = None, with_gpu_nodes: bool = False
+        self,
+        transport: "Transport",
+        *,
+        dra_version: str | None = None,
+        with_gpu_nodes: bool = False,
+        guard: ObjectGuard | None = None,
     ) -> None:
         """`dra_version` is the version of resource.k8s.io that the API server serves, None for none.
 
-        Only `with_gpu_nodes` it has the reports of agents.
+        Only `with_gpu_nodes` it has the reports of agents. `guard` keeps the objects apart that cannot be handled.
         """
+        self.guard = guard or ObjectGuard()
+        self._transport = transport
         self.changed = asyncio.Event()
         self.gpu_nodes_changed = asyncio.Event()
         self._listeners: list[Callable[[Change[Any]], None]] = []
@@ -87,15 +100,13 @@ class Observer:
         self._is_binding: Callable[[str, str], bool] = lambda _uid, _node: False
         self._is_nominating: Callable[[Pod], bool] = lambda _pod: False
         self._is_granting: Callable[[Any], bool] = lambda _object: False
-        self.nodes = Reflector(transport, NODES, Node, on_change=self._node_changed)
-        self.pods = Reflector(transport, PODS, Pod, on_change=self._pod_changed)
-        self.namespaces = Reflector(transport, NAMESPACES, Namespace, on_change=self._namespace_changed)
-        self.projects = Reflector(transport, PROJECTS, Project, on_change=self._project_changed)
-        self.budgets = Reflector(
-            transport, POD_DISRUPTION_BUDGETS, PodDisruptionBudget, on_change=self._budget_changed
-        )
+        self.nodes = self._cache(NODES, Node, self._node_changed)
+        self.pods = self._cache(PODS, Pod, self._pod_changed)
+        self.namespaces = self._cache(NAMESPACES, Namespace, self._namespace_changed)
+        self.projects = self._cache(PROJECTS, Project, self._project_changed)
+        self.budgets = self._cache(POD_DISRUPTION_BUDGETS, PodDisruptionBudget, self._budget_changed)
         self.claims, self.volumes, self.storage_classes = (
-            Reflector(transport, resource, kind, on_change=self._storage_changed)
+            self._cache(resource, kind, self._storage_changed)
             for resource, kind in (
                 (CLAIMS, PersistentVolumeClaim),
                 (PERSISTENT_VOLUMES, PersistentVolume),
@@ -103,9 +114,7 @@ class Observer:
             )
         )
         self.dynamic = tuple(
-            Reflector(
-                transport, replace(resource, version=dra_version), kind, on_change=self._dynamic_changed
-            )
+            self._cache(replace(resource, version=dra_version), kind, self._dynamic_changed)
             for resource, kind in (
                 (DEVICE_CLASSES, DeviceClass),
                 (RESOURCE_SLICES, ResourceSlice),
@@ -114,15 +123,11 @@ class Observer:
             if dra_version is not None
         )
         self.gpu_nodes: dict[str, GpuNode] = {}
-        self._agents = (
-            (Reflector(transport, GPU_NODES, GpuNode, on_change=self._gpu_node_changed),)
-            if with_gpu_nodes
-            else ()
-        )
-        self._protections = tuple(self._protections_of_projects(transport))
+        self._agents = (self._cache(GPU_NODES, GpuNode, self._gpu_node_changed),) if with_gpu_nodes else ()
+        self._protections = tuple(self._protections_of_projects())
         # of these only age and owner count; they wake the loop only for a pod that waits for its owner
         self.jobs, self.stateful_sets, self.replica_sets = owners = tuple(
-            Reflector(transport, resource, Object, metadata_only=True, on_change=self._owner_changed)
+            self._cache(resource, Object, self._owner_changed, metadata_only=True)
             for resource in (JOBS, STATEFUL_SETS, REPLICA_SETS)
         )
         self._owners = OwnerWatches(
@@ -130,9 +135,24 @@ class Observer:
             dict(zip((JOBS, STATEFUL_SETS, REPLICA_SETS), owners, strict=True)),
             tell=self._tell_followers,
             wake=self.changed.set,
+            guard=self.guard,
         )
 
-    def _protections_of_projects(self, transport: "Transport") -> Iterator[Reflector[Any]]:
+    def _cache(
+        self, resource: "Resource", kind: type[T], on_change: Callable[[Change[T]], None], **options: Any
+    ) -> Reflector[T]:
+        """Return a cache whose objects cannot end the process."""
+        decode = msgspec.json.Decoder(kind).decode
+        return Reflector(
+            self._transport,
+            resource,
+            kind,
+            decode=self.guard.decoder(resource.kind, decode),
+            on_change=self.guard.guarded(resource.kind, on_change, self._followers),
+            **options,
+        )
+
+    def _protections_of_projects(self) -> Iterator[Reflector[Any]]:
         """Yield a reflector for each object that the operator restores; no decision depends on them."""
         for resource, kind, name in (
             (ROLE_BINDINGS, RoleBinding, MEMBERS_BINDING),
@@ -140,13 +160,12 @@ class Observer:
             *((NETWORK_POLICIES, NetworkPolicy, name) for name in NETWORK_POLICY_NAMES),
             (RESOURCE_QUOTAS, ResourceQuota, OBJECTS_QUOTA),
         ):
-            yield Reflector(
-                transport,
+            yield self._cache(
                 resource,
                 kind,
+                self._protection_changed,
                 params={"fieldSelector": f"metadata.name={name}"},
                 metadata_only=kind is not ResourceQuota,
-                on_change=self._protection_changed,
             )
 
     def listen(self, listener: Callable[[Change[Any]], None]) -> None:
@@ -164,12 +183,13 @@ class Observer:
         for state in self._owners.states():
             follower(Change("added", state))
         for reflector in list(self._caches()):
+            tell = self.guard.guarded(reflector.kind, follower, [follower])
             for uid in list(reflector.objects):
                 current = reflector.objects.get(
                     uid
                 )  # in its present state: it may have changed since, or be deleted
                 if current is not None:
-                    follower(Change("added", current))
+                    tell(Change("added", current))
                     count += 1
                     if count % SLICE == 0:
                         await asyncio.sleep(0)
@@ -202,15 +222,24 @@ class Observer:
             for task in tasks:
                 task.cancel()
 
-    def undecodable(self) -> list[SkippedObject]:
-        """The objects that are kept as they were before, or are not known at all, because they cannot be decoded."""
-        return [
+    def skipped(self) -> list[SkippedObject]:
+        """The objects that are kept as they were before, or are not known at all, because they cannot be handled."""
+        undecodable = [
             SkippedObject(
-                cache.kind, metadata.namespace, metadata.name, uid, f"it is kept as it was before: {why}"
+                cache.kind,
+                metadata.namespace,
+                metadata.name,
+                uid,
+                why if self.guard.is_excluded(uid) else f"it is kept as it was before: {why}",
             )
             for cache in self._caches()
             for uid, (metadata, why) in cache.undecodable.items()
         ]
+        return [*undecodable, *self.guard.skipped()]
+
+    def uids(self) -> set[str]:
+        """The uids of all objects, of those as well that are not read."""
+        return {uid for cache in self._caches() for uid in (*cache.objects, *cache.undecodable)}
 
     def device_resources(self) -> frozenset[str]:
         """Return the names of the resources by which DeviceClasses give devices to pods that name no claim."""
@@ -242,8 +271,7 @@ class Observer:
 
     def _notify(self, change: Change[Any]) -> None:
         self.changed.set()
-        for listener in self._listeners:
-            listener(change)
+        self._tell_listeners(change)
 
     def _namespace_changed(self, change: Change[Namespace]) -> None:
         self._tell_followers(change)
@@ -257,6 +285,9 @@ class Observer:
 
     def _protection_changed(self, change: Change[Any]) -> None:
         """Hand the change to the listeners; no decision depends on it."""
+        self._tell_listeners(change)
+
+    def _tell_listeners(self, change: Change[Any]) -> None:
         for listener in self._listeners:
             listener(change)
 

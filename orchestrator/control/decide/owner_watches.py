@@ -13,11 +13,14 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from orchestrator.cluster.discovery import discover, probe
 from orchestrator.cluster.errors import ClusterError
 from orchestrator.cluster.objects import FINISHED, Object, Pod
 from orchestrator.cluster.reflector import Change, Reflector
 from orchestrator.cluster.wire import OwnerReference
+from orchestrator.control.decide.object_guard import ObjectGuard
 from orchestrator.names import SCHEDULER_NAME
 from orchestrator.observe.controllers import CONTROLLERS, Controller, ControllerKind, climbs, decode, key_of
 from orchestrator.observe.owners import POD_KIND, KindState, Reading
@@ -44,7 +47,7 @@ class OwnerWatches:
     """Watches kinds of owners as they are referred to; `tell` gets every change, and `KindState` changes before.
 
     `caches` are the kinds that are always watched. `wake` is called when an object was found that a pod waits for.
-    With `namespace` only its objects are watched.
+    With `namespace` only its objects are watched. `guard` keeps the objects apart that cannot be handled.
     """
 
     def __init__(
@@ -56,12 +59,14 @@ class OwnerWatches:
         wake: Callable[[], None],
         namespace: str | None = None,
         retry_seconds: float = RETRY_SECONDS,
+        guard: ObjectGuard | None = None,
     ) -> None:
         self._transport = transport
         self._namespace = namespace
         self._retry_seconds = retry_seconds
         self._tell = tell
         self._wake = wake
+        self._guard = guard or ObjectGuard()
 
         self._caches: dict[Kind, Reflector[Any]] = {
             (resource.group, resource.kind): cache for resource, cache in caches.items()
@@ -210,15 +215,16 @@ class OwnerWatches:
                 Object,
                 namespace=self._namespace,
                 metadata_only=True,
-                on_change=self.see_owner,
+                decode=self._guard.decoder(resource.kind, msgspec.json.Decoder(Object).decode),
+                on_change=self._guard.guarded(resource.kind, self.see_owner, [self._tell]),
             )
         return Reflector(
             self._transport,
             resource,
             Controller,
             namespace=self._namespace,
-            decode=lambda raw: decode(raw, known),
-            on_change=self.see_owner,
+            decode=self._guard.decoder(resource.kind, lambda raw: decode(raw, known)),
+            on_change=self._guard.guarded(resource.kind, self.see_owner, [self._tell]),
         )
 
 

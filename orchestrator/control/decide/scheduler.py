@@ -88,15 +88,15 @@ class SchedulerLoop:
         self._is_leader = is_leader
         self._quarantine = Quarantine(planner, loop.time)
         self._first = FirstDecisions(transport, is_leader=is_leader, clock=loop.time)
-        self._budgets = Budgets()
+        self._budgets = Budgets(observer.guard.last)
         self._skipped = SkippedRecord(transport, is_leader=is_leader)
         self._clock = loop.time
         self._epoch = wall_clock() - loop.time()
         self._health = health or Health(loop.time)
         self._metrics = metrics or OperatorMetrics()
         self._skipped_count = 0
-        grace_seconds = config.max_checkpoint_grace_seconds
-        self._reader = Reader(config.settings, max_checkpoint_grace_seconds=grace_seconds)
+        grace_seconds, last = config.max_checkpoint_grace_seconds, observer.guard.last
+        self._reader = Reader(config.settings, max_checkpoint_grace_seconds=grace_seconds, last=last)
         self._audit = Audit(transport, config)
         self._announcer = Announcer(transport)
         self._lag = WatchLag(loop.time)
@@ -302,7 +302,7 @@ class SchedulerLoop:
         everything = [
             *reading.skipped,
             *self._budgets.skipped,
-            *self._observer.undecodable(),
+            *self._observer.skipped(),
             *quarantined(decided, reading.snapshot, pods),
         ]
         left_over = left_over_names(reading.snapshot, decided.plan.left_over)

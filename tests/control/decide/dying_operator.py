@@ -1,13 +1,19 @@
 """The real operator, whose process is killed when its planner decides on a pending workload named `poison…`.
 
+It is killed as well when it reads a pod named `unreadable…`.
+
 It stands for a fault that no exception handler sees: the memory limit of the container, or a fault of a library.
 """
 
 import os
 import signal
 import sys
+from typing import Any
 
 from orchestrator.cli.main import main
+from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.reflector import Change
+from orchestrator.observe.reader import Reader
 from orchestrator.planner import Planner
 from orchestrator.planner.model import Plan, PodState, Snapshot
 
@@ -23,6 +29,17 @@ def plan(self: Planner, snapshot: Snapshot) -> Plan:
     return _decide(self, snapshot)
 
 
+_note = Reader.note
+
+
+def note(self: Reader, change: Change[Any]) -> None:
+    """Kill this process if it reads such a pod."""
+    if isinstance(change.object, Pod) and change.object.metadata.name.startswith("unreadable"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    _note(self, change)
+
+
 if __name__ == "__main__":
+    Reader.note = note  # type: ignore[method-assign]
     Planner.plan = plan  # type: ignore[method-assign]
     sys.exit(main())

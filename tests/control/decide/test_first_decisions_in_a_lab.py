@@ -17,6 +17,8 @@ from orchestrator.cluster.reflector import Reflector
 from orchestrator.cluster.resources import JOBS, PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.decide.first_decisions import KEY, MAX_DEATHS, PATH
+from orchestrator.control.decide.object_guard import KEY as OBJECTS_KEY
+from orchestrator.names import LAST_OBJECT_VARIABLE
 from tests.cluster.waiting import running, until
 from tests.control.operators import must, prepare
 from tests.trust.objects import job, template
@@ -45,6 +47,7 @@ class Replica:
             "KUBECONFIG": str(kubeconfig),
             "POD_NAME": name,
             "PYTHONPATH": str(ROOT),
+            LAST_OBJECT_VARIABLE: str(log.with_name(f"{name}-last-object")),
         }
         self._log = log
 
@@ -120,3 +123,29 @@ async def test_a_workload_that_kills_the_operator_is_set_aside_and_all_others_ar
         record = json.loads((await transport.get(PATH, ConfigMap)).data[KEY])
         assert len(record["excluded"]) == 1
         assert sum(replica.deaths for replica in replicas) == deaths
+
+
+@pytest.mark.rare
+async def test_a_pod_that_kills_the_operator_while_it_is_read_is_set_aside(
+    own_lab: Lab, tmp_path: Path
+) -> None:
+    account = await prepare(own_lab.kubeconfig, tmp_path / "operator.kubeconfig")
+    replicas = [Replica(account, f"operator-{number}", tmp_path / "operator.log") for number in range(2)]
+    async with watched(own_lab) as (transport, pods), running(replicas[0].run()), running(replicas[1].run()):
+        await asyncio.to_thread(must, own_lab.kubeconfig, "project", "create", "team-a", "-g", "8")
+        await submit(transport, "before")
+        await until(lambda: is_bound(pods, "before"), seconds=60)
+        await submit(transport, "unreadable", "poison", "beside")
+        await until(lambda: is_bound(pods, "beside"), seconds=200)
+        await until(lambda: "is set aside" in reason(pods, "poison"), seconds=120)
+        data = (await transport.get(PATH, ConfigMap)).data
+        (dead,) = json.loads(data[OBJECTS_KEY])
+        assert dead["object"]["name"].startswith("unreadable-")
+        # a replica that starts slowly counts its death after the other one has read the pod
+        assert MAX_DEATHS <= len(dead["deaths"]) <= MAX_DEATHS + 1
+        assert len(json.loads(data[KEY])["excluded"]) == 1, "both records are in one ConfigMap"
+        status = ""
+        async with asyncio.timeout(30):
+            while "unreadable" not in status:
+                status = await asyncio.to_thread(must, own_lab.kubeconfig, "cluster", "status")
+        assert "the operator ended each time it read it" in status
