@@ -109,6 +109,13 @@ class OperatorConfig:
         "--not-ready-grace",
         "Time that a node may be not ready before its preemptible pods are rescheduled.",
     )
+    max_unhealthy_nodes: int | None = _option(
+        DEFAULT_SETTINGS.max_unhealthy_nodes,
+        "--max-unhealthy-nodes",
+        "Maximum number of unhealthy nodes at a time from which pods are rescheduled. If more nodes are unhealthy, for "
+        "example because the network or a driver fails, all pods stay. Default: no maximum.",
+        metavar="N",
+    )
     reservation_after_seconds: int | None = _option(
         DEFAULT_SETTINGS.reservation_after_seconds,
         "--reservation-after",

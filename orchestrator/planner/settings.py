@@ -102,6 +102,7 @@ class Settings:
     - `max_evictions`: maximum number of pods that one decision evicts.
     - `spread`: place pods on the emptiest node, not on the fullest.
     - `not_ready_grace_seconds`: time after which pods are migrated from a node that is not ready.
+    - `max_unhealthy_nodes`: maximum number of unhealthy nodes at a time from which pods are migrated.
     - `reservation_after_seconds`: pending time after which nodes are reserved for a workload. It must request more
       than
       one GPU and be entitled to them. None: never.
@@ -120,6 +121,7 @@ class Settings:
     reservation_after_seconds: int | None = 600
     topology_levels: tuple[str, ...] = ()
     start_timeout_seconds: int | None = 1800
+    max_unhealthy_nodes: int | None = None
     max_work: int | None = MAX_WORK
 
 

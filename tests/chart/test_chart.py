@@ -112,6 +112,7 @@ VALUES = {
     "webOidcScope": st.lists(st.from_regex(OIDC_WORD, fullmatch=True), unique=True),
     "maxEvictions": st.none() | st.integers(0, 2**31 - 1),
     "notReadyGrace": DURATION,
+    "maxUnhealthyNodes": st.none() | st.integers(0, 40),
     "reservationAfter": DURATION_OR_NEVER,
     "startTimeout": DURATION_OR_NEVER,
     "outOfServiceAfter": DURATION_OR_NEVER,

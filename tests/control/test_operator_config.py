@@ -27,7 +27,10 @@ def arguments(*options: str) -> list[str]:
         ((), []),
         (("--max-evictions", "5"), ["--max-evictions=5"]),
         (("--max-evictions", "0"), ["--max-evictions=0"]),
-        (("--not-ready-grace", "1h1m"), ["--not-ready-grace=3660s"]),
+        (
+            ("--not-ready-grace", "1h1m", "--max-unhealthy-nodes", "2"),
+            ["--not-ready-grace=3660s", "--max-unhealthy-nodes=2"],
+        ),
         (("--reservation-after", "1h"), ["--reservation-after=3600s"]),
         (("--reservation-after", "never"), ["--reservation-after=never"]),
         (("--stale-grace", "2m", "--max-moves", "0"), ["--stale-grace=120s", "--max-moves=0"]),

@@ -26,11 +26,14 @@ def move_off_unhealthy(session: Session) -> None:
     """Migrate each workload on unhealthy hardware, or report it as endangered; the oldest of a project first."""
     if not session.ledger.unhealthy:
         return
+    common = _common_cause(session)
     for workload in sorted(
         session.running(), key=lambda workload: (workload.project, *workload_order(workload))
     ):
         struck = list(_struck(session, workload))
-        if struck:
+        if struck and common:
+            session.endangered[workload.id] = f"{_causes(struck)}: {workload.name} stays, as {common}"
+        elif struck:
             _move(session, workload, struck)
 
 
@@ -39,14 +42,39 @@ def problem_of(node: Node, pod: Pod, now_us: int, grace_seconds: int) -> str:
 
     A node counts as unhealthy only after the grace period.
     """
-    if node.unhealthy and (
-        not node.unhealthy_since_us or now_us >= node.unhealthy_since_us + grace_seconds * SECOND_US
-    ):
+    if _is_unhealthy(node, now_us, grace_seconds):
         return f"{node.name} is unhealthy ({node.unhealthy})"
     struck = sorted(set(pod.devices).intersection(node.unhealthy_gpus))
     if struck:
         return f"GPU {', '.join(map(str, struck))} of {node.name} is unhealthy"
     return ""
+
+
+def _is_unhealthy(node: Node, now_us: int, grace_seconds: int) -> bool:
+    """Return whether the whole node is unhealthy, and has been for the grace period."""
+    return bool(node.unhealthy) and (
+        not node.unhealthy_since_us or now_us >= node.unhealthy_since_us + grace_seconds * SECOND_US
+    )
+
+
+def _common_cause(session: Session) -> str:
+    """Return that more nodes are unhealthy than the settings allow, "" if they are not."""
+    snapshot, most = session.snapshot, session.snapshot.settings.max_unhealthy_nodes
+    if most is None:
+        return ""
+    nodes = (session.ledger.by_name[name].node for name in session.ledger.unhealthy)
+    count = sum(
+        bool(node.unhealthy_gpus)
+        or _is_unhealthy(node, snapshot.now_us, snapshot.settings.not_ready_grace_seconds)
+        for node in nodes
+    )
+    return (
+        f"{count} nodes are unhealthy at the same time (--max-unhealthy-nodes {most})" if count > most else ""
+    )
+
+
+def _causes(struck: Sequence[tuple[Pod, str]]) -> str:
+    return "; ".join(dict.fromkeys(cause for _, cause in struck))
 
 
 def _struck(session: Session, workload: Workload) -> Iterator[tuple[Pod, str]]:
@@ -60,7 +88,7 @@ def _struck(session: Session, workload: Workload) -> Iterator[tuple[Pod, str]]:
 
 
 def _move(session: Session, workload: Workload, struck: Sequence[tuple[Pod, str]]) -> None:
-    why = "; ".join(dict.fromkeys(cause for _, cause in struck))
+    why = _causes(struck)
     project = session.tree.projects.get(workload.project)
     if project is None:
         return

@@ -150,6 +150,36 @@ def test_the_cap_on_evictions_holds_for_moves_too() -> None:
     assert len(decision.endangered) == 1
 
 
+@pytest.mark.parametrize(
+    ("most", "others", "moves"),
+    [
+        (None, [sick("node-3")], True),
+        (1, [], True),
+        (2, [node("node-3", unhealthy_gpus=(1,))], True),
+        (1, [node("node-3", unhealthy_gpus=(1,))], False),
+        (1, [sick("node-3")], False),
+        (
+            1,
+            [node("node-3", schedulable=False, unhealthy="not ready", unhealthy_since_us=9 * MINUTE_US)],
+            True,
+        ),
+        (1, [node("node-3", schedulable=False, unhealthy="not ready", unhealthy_since_us=MINUTE_US)], False),
+        (0, [], False),
+    ],
+)
+def test_more_unhealthy_nodes_than_the_settings_allow_keep_their_pods(
+    most: int | None, others: list[Node], moves: bool
+) -> None:
+    job = running(workload("job", "a", 2000), "node-1")
+    nodes = [sick("node-1"), node("node-2"), *others]
+    decision = decide(nodes, [job], settings=Settings(max_unhealthy_nodes=most), now_us=10 * MINUTE_US)
+    assert evicted(decision) == (["job-0"] if moves else [])
+    said = (
+        f"job stays, as {1 + len(others)} nodes are unhealthy at the same time (--max-unhealthy-nodes {most})"
+    )
+    assert (said in decision.endangered.get("job", "")) is not moves
+
+
 def test_unhealthy_gpus_are_no_part_of_the_shares() -> None:
     nodes = [sick("node-1"), node("node-2", unhealthy_gpus=(1,), lost_gpus=2), node("node-3")]
     assert capacity_gpu_milli(nodes) == 13_000
