@@ -122,11 +122,13 @@ class Reader:
         """Whether a namespace belongs to a project."""
         return namespace in self._namespaces.project_of
 
-    def note_failure(self, pod: Pod, node: str, reason: str, kind: model.FailureKind, at_us: int) -> None:
-        """Remember that a start of the pod on the node failed, which no object shows."""
-        uid = pod.metadata.uid
-        workload = self._workloads.workload_of(uid)
-        self._failed.note(model.Rejection(node, workload, uid, reason, kind, at_us))
+    def note_failure(self, failure: model.Rejection) -> None:
+        """Remember a failed start that no object shows."""
+        self._failed.note(failure)
+
+    def workload_of(self, uid: str) -> str:
+        """Return the id of the workload of a pod."""
+        return self._workloads.workload_of(uid)
 
     def miscounted(self) -> Iterator[Miscounted]:
         """Yield the pods on which other GPUs are written than their kubelets gave them, as of the last snapshot."""

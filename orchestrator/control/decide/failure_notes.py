@@ -1,13 +1,30 @@
-"""Failures that only the operator knows: answers of the API server, and evictions of pods that did not start."""
+"""Failures that no pod shows: answers of the API server, and evictions of pods that did not start.
 
-from collections.abc import Callable, Mapping
+A new leader reads the latter from the records of evictions. It learns the former by one more try.
+"""
 
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from orchestrator.cluster.errors import ClusterError, Forbidden
 from orchestrator.cluster.objects import Pod
+from orchestrator.cluster.quantity import time_us
+from orchestrator.cluster.transport import Transport
 from orchestrator.control.decide.intervals import FORBIDDEN_SECONDS
+from orchestrator.control.report.audit import EvictionRecord, newest_evictions
+from orchestrator.names import SCHEDULER_NAME
 from orchestrator.observe.pod_status import start_problem
 from orchestrator.observe.reader import Reader
 from orchestrator.planner.actions.unstarted import RULE as START_TIMEOUT
-from orchestrator.planner.model import Eviction, FailureKind
+from orchestrator.planner.model import Eviction, FailureKind, Rejection
+
+logger = logging.getLogger(__name__)
+
+RECALL_SECONDS: Final = 2.0
+"""Maximum time that a new leader reads records before it decides."""
 
 
 class FailureNotes:
@@ -29,6 +46,30 @@ class FailureNotes:
         self._warn = warn
         self._protected: dict[str, tuple[float, str]] = {}
         self._denied_evictions: dict[str, int] = {}
+
+    async def recall(self, transport: Transport, pods: Iterable[Pod]) -> None:
+        """Read the evictions of pods that did not start, in the namespaces of pending pods."""
+        namespaces = {
+            pod.metadata.namespace
+            for pod in pods
+            if pod.spec.scheduler_name == SCHEDULER_NAME and not pod.spec.node_name
+        }
+        try:
+            async with asyncio.timeout(RECALL_SECONDS):
+                for namespace in sorted(namespaces):
+                    with suppress(Forbidden):  # it is no project's
+                        self._recall_from(await newest_evictions(transport, [namespace]))
+        except (ClusterError, TimeoutError) as error:
+            logger.warning("not all pods are known that were evicted because they did not start: %r", error)
+
+    def _recall_from(self, records: Iterable[EvictionRecord]) -> None:
+        for record in records:
+            if record.rule == START_TIMEOUT:
+                why = record.message.partition(": ")[2] or record.message
+                kind, at_us = FailureKind.NOT_STARTED, time_us(record.at)
+                self._reader.note_failure(
+                    Rejection(record.node, record.workload_id, record.pod_uid, why, kind, at_us)
+                )
 
     def denied(self, pod: Pod, node: str, why: str) -> None:
         """The API server refused the binding, a claim or the nomination of the pod for good."""
@@ -59,4 +100,6 @@ class FailureNotes:
         return {uid: why for uid, (_, why) in self._protected.items()}
 
     def _note(self, pod: Pod, node: str, why: str, kind: FailureKind) -> None:
-        self._reader.note_failure(pod, node, why, kind, self._now_us())
+        uid = pod.metadata.uid
+        workload = self._reader.workload_of(uid)
+        self._reader.note_failure(Rejection(node, workload, uid, why, kind, self._now_us()))

@@ -83,7 +83,7 @@ class SchedulerLoop:
         unready_seconds: float = UNREADY_SECONDS,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._observer = observer
+        self._transport, self._observer = transport, observer
         self._on_plan = on_plan
         self._is_leader = is_leader
         self._quarantine = Quarantine(planner, loop.time)
@@ -194,6 +194,7 @@ class SchedulerLoop:
             for recorded in (self._audit, self._requeue_holds, self._problems):
                 recorded.recall(self._observer.pods.objects.values())
             await self._first.recall()
+            await self._failures.recall(self._transport, self._observer.pods.objects.values())
             for writer in (
                 self._conditions, self._problems, self._audit, self._announcer, self._skipped, self._first,
             ):  # fmt: skip

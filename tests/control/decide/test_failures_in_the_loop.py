@@ -3,7 +3,7 @@
 Refused bindings and nominations, stuck victims, rejecting kubelets, pods that do not start, unbound claims.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from orchestrator.cluster.quantity import time_us
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.decide.observer import Observer
 from orchestrator.control.decide.scheduler import SchedulerLoop
+from orchestrator.control.report.audit import EvictionRecord
 from orchestrator.control.report.metrics import OperatorMetrics
 from tests.cluster.fake_api_server import (
     Answer,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 NOW = "2026-11-27T12:00:00Z"
 DELETED: dict[str, Any] = {"deletionTimestamp": "2026-11-27T11:58:00Z", "deletionGracePeriodSeconds": 30}
+RECORDS = "/apis/muster.dev/v1alpha1/namespaces/muster-team-a/evictionrecords"
 PODS = "/api/v1/namespaces/muster-team-a/pods"
 
 
@@ -72,9 +74,14 @@ class World:
 
 @asynccontextmanager
 async def world(
-    *objects: Object, answers: Callable[[str, str], Answer | None] = lambda _name, _kind: None
+    *objects: Object,
+    answers: Callable[[str, str], Answer | None] = lambda _name, _kind: None,
+    records: Sequence[EvictionRecord] = (),
 ) -> AsyncIterator[World]:
-    """`answers` says what a request for a pod gets: its name, and `binding`, `eviction` or `status`."""
+    """`answers` says what a request for a pod gets: its name, and `binding`, `eviction` or `status`.
+
+    `records` are the evictions on record.
+    """
     lists: dict[str, list[Any]] = {
         "/api/v1/namespaces": [namespace("muster-team-a", "team-a")],
         "/apis/muster.dev/v1alpha1/projects": [project("team-a", quota=2)],
@@ -90,6 +97,11 @@ async def world(
             server.on(
                 "POST", f"/apis/muster.dev/v1alpha1/namespaces/{name}/evictionrecords", Answer(code=201)
             )
+        stored = [
+            {"metadata": {"name": each.pod, "uid": each.pod_uid}, "spec": msgspec.to_builtins(each)}
+            for each in records
+        ]
+        server.on("GET", RECORDS, page(*stored))
         for name in ("muster-first-decisions", "muster-skipped"):
             path = f"/api/v1/namespaces/muster-system/configmaps/{name}"
             server.on("GET", path, error_answer(404, "NotFound"))
@@ -209,6 +221,29 @@ async def test_a_pod_that_does_not_start_gives_its_gpus_back_and_backs_off() -> 
         await until(lambda: any(reading.snapshot.rejections for reading, _ in one.plans), seconds=20)
         (failure,) = one.plans[-1][0].snapshot.rejections
         assert (failure.node, failure.kind.value) == ("n1", "not-started")
+
+
+def evicted(workload: str, rule: str, at: str) -> EvictionRecord:
+    """The record of an eviction of that workload by a leader before."""
+    return EvictionRecord(
+        at=at, project="team-a", workload=workload, workload_id=f"uid-{workload}", pod=f"{workload}-0",
+        pod_uid=f"uid-{workload}-0", gpu_milli=1000, node="n1", rule=rule,
+        message=f"{workload} gives its GPUs back: no container of {workload}-0 started on n1: ErrImagePull",
+    )  # fmt: skip
+
+
+async def test_a_new_leader_knows_the_pods_that_an_earlier_one_evicted_because_they_did_not_start() -> None:
+    names = ("late", "long-ago", "preempted")
+    records = [
+        evicted("late", "start-timeout", "2026-11-27T11:59:00Z"),
+        evicted("long-ago", "start-timeout", "2026-11-27T05:00:00Z"),
+        evicted("preempted", "quota", "2026-11-27T11:59:00Z"),
+    ]
+    async with world(node("n1", 2), *(pod(name, gpus=1) for name in names), records=records) as one:
+        await until(lambda: set(one.posts("binding")) == {"long-ago", "preempted"}, seconds=20)
+        await until(lambda: one.conditions("late"), seconds=20)
+        assert one.conditions("late")[-1]["message"].startswith("BackOff: ")
+        assert "ErrImagePull" in one.conditions("late")[-1]["message"]
 
 
 @pytest.mark.parametrize(("volume", "bound"), [("", []), ("pv-1", ["job"])], ids=["unbound", "bound"])
