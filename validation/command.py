@@ -15,7 +15,7 @@ from orchestrator.progress import printable, terminal_reporter
 from validation.layers.checks import TESTS, describe_tests
 from validation.plan.acceptance import open_acceptance
 from validation.plan.plan_document import document
-from validation.plan.planned_checks import plan
+from validation.planned_checks import plan
 from validation.scenario.images import NO_MAP
 from validation.scenario.loader import find, load, select
 from validation.scenario.scaling import Size, parse_size

@@ -136,8 +136,8 @@ def rejudge(ctx: click.Context, directory: Path) -> None:
     lines = chronology.endless(source)
     if not lines:
         lines = chronology.problems(source)
+        compared = compare(source.opened.report)
         recorded = read_report(directory)
-        compared = compare(recorded)
         lines += [*judge_again(recorded, source), *compared.problems]
         notes = [f"{name}: {note}" for name, note in compared.notes.items()]
         for line in [*lines, *notes, recorded.headline]:

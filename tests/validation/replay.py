@@ -11,12 +11,12 @@ import pytest
 
 from orchestrator.errors import MusterError
 from tests.validation.fake_target import FakeTarget
+from tests.validation.recorder_double import RecorderDouble
 from validation.harness import plugin, pytest_run
 from validation.report.record import Report
 from validation.run.session import Settings, acceptance_of, exit_code
 from validation.scenario.loaded import SHIPPED
 from validation.scenario.loader import find, load, select
-from validation.targets.planner import SimulatedRecorder
 
 GANG = SHIPPED / "muster" / "gang.scenario.yaml"
 VICTIM = SHIPPED / "muster" / "victim.scenario.yaml"
@@ -43,7 +43,7 @@ class Stash:
 
 
 def settings(out: Path, target: Callable[[], Any] = FakeTarget, **more: Any) -> Settings:
-    return Settings(out=out, open_target=target, open_recorder=SimulatedRecorder, **more)
+    return Settings(out=out, open_target=target, open_recorder=RecorderDouble, **more)
 
 
 def run_command(paths: Sequence[Path], chosen: Settings, *patterns: str) -> tuple[int, Report | None]:

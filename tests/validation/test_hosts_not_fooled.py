@@ -83,7 +83,9 @@ def test_easier_figures_are_named_by_verify(tmp_path: Path) -> None:
     entry = json.loads(opened)
     for system in entry["report"]["scope"]["hosts"]["systems"]:
         system["nvlinks"] = 1
-    path.write_text(json.dumps(entry) + "\n" + "".join(rest))
+    path.write_text(
+        json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n" + "".join(rest)
+    )
     write(assemble(log.read_log(tmp_path / "r")), tmp_path / "r")
     assert verify(tmp_path / "r").problems == [
         "report.json: scope.hosts: the figures are not as the file has them"

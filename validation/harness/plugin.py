@@ -17,7 +17,7 @@ from orchestrator.errors import MusterError
 from validation.judge.verdict import ACCEPTABLE, Verdict
 from validation.layers.checks import TESTS
 from validation.plan.plan_document import document
-from validation.plan.planned_checks import Check, plan
+from validation.planned_checks import Check, plan
 from validation.run.session import Settings, ValidationSession, acceptance_of, chosen_size, exit_code
 from validation.scenario.loaded import LoadedScenario
 from validation.scenario.loader import SUFFIX, find, load, with_predecessors

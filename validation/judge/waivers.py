@@ -1,5 +1,6 @@
 """Deviations that a person answers for, accepted before the run: each of one host and one fact, for at most a year."""
 
+import calendar
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -38,7 +39,7 @@ def accepted(
 
     They apply until they expire, and only to a failure. `said` are the sentences by which the check fails.
     """
-    valid = [waiver for waiver in waivers if waiver.id == check_id and _applies(waiver, today)]
+    valid = [waiver for waiver in waivers if waiver.id == check_id and not problem(waiver, today)]
     if verdict != Verdict.FAIL or not said:
         return []
     excusing = [next((waiver for waiver in valid if _excuses(waiver, sentence)), None) for sentence in said]
@@ -64,14 +65,30 @@ def last_day(today: str) -> str:
     return f"{int(today[:4]) + 1:04}{today[4:]}"
 
 
-def _applies(waiver: Waiver, today: str) -> bool:
-    """Whether it could have been accepted that day: owner, reason, fact and host are there, and a year at most."""
-    if not _DAY.fullmatch(today) or not _DAY.fullmatch(waiver.expires):
+def problem(waiver: Waiver, today: str) -> str:
+    """Return why the waiver cannot be accepted on the day `today`; empty if it can.
+
+    A waiver has an owner, a reason, a fact and a day within a year. That of a check of hosts has a host, no other has.
+    """
+    if not waiver.owner.strip() or not waiver.reason.strip():
+        return "has no owner or no reason"
+    if len(waiver.fact.strip()) < LEAST_CHARACTERS:
+        return f"names no fact of at least {LEAST_CHARACTERS} characters"
+    if bool(waiver.host.strip()) != (OF_HOSTS in waiver.id):
+        return "names no host, or is not about a host"
+    if not is_day(today) or not is_day(waiver.expires):
+        return f"expires on {waiver.expires}, which is no day"
+    if not today <= waiver.expires <= last_day(today):
+        return f"expires on {waiver.expires}, before {today} or more than a year after it"
+    return ""
+
+
+def is_day(text: str) -> bool:
+    """Return whether the text is a day of the calendar, such as 2026-12-31."""
+    if not _DAY.fullmatch(text):
         return False
-    has_host = bool(waiver.host) == (OF_HOSTS in waiver.id)
-    has_fact = len(waiver.fact.strip()) >= LEAST_CHARACTERS
-    has_words = bool(waiver.owner.strip() and waiver.reason.strip())
-    return today <= waiver.expires <= last_day(today) and has_words and has_fact and has_host
+    year, month, day = (int(part) for part in text.split("-"))
+    return year > 0 and 0 < month <= 12 and 0 < day <= calendar.monthrange(year, month)[1]
 
 
 def _excuses(waiver: Waiver, sentence: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from validation.catalogue.catalogue import PATH, Catalogue, Profile, Requirement, checks_of, load_catalogue
 from validation.errors import CatalogueError
 from validation.judge.requirements import RequirementFacts
-from validation.plan.planned_checks import plan
+from validation.planned_checks import plan
 from validation.scenario.loaded import LoadedScenario
 from validation.scenario.loader import find, load, with_predecessors
 from validation.targets.kinds import CLUSTER, LAB, PLANNER

@@ -16,7 +16,7 @@ from validation.judge.views.lists import view_of
 from validation.layers.checks import LAYERS, Layer
 from validation.layers.tools import TOOLS
 from validation.plan.acceptance import Acceptance
-from validation.plan.planned_checks import Check
+from validation.planned_checks import Check
 from validation.report.text import expected_lines
 from validation.scenario.images import NO_MAP, ImageMap, images_of
 

@@ -1,19 +1,25 @@
-"""Says in which order the entries of a log can stand: times, versions and bounds of checks rise together."""
+"""Says whether the entries of a log can stand: in their order, with times and bounds that rise together."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from typing import Final
 
 from validation.judge.check_verdict import Window
-from validation.judge.events import ClusterSeen, NodeSeen, PodSeen, WatchSeen
+from validation.judge.events import NodeSeen
+from validation.judge.waivers import problem as problem_of_waiver
 from validation.report import log
-from validation.report.record import Report
+from validation.report.origin import Origin, moment
+from validation.report.record import CheckResult, Report
 
-CLOCKS_APART = timedelta(days=1)
-"""At most so far apart are the clocks of the machine that validates and of the API server."""
-MAX_PODS = 100_000
+MAX_PODS: Final = 100_000
 """A demand of a scenario has fewer, and is divided in a time that can be waited for."""
-_KINDS = {"pods": PodSeen, "nodes": NodeSeen}
+CLOCKS_DIFFER: Final = timedelta(hours=1)
+"""The wall clock and the clock of the events differ by at most this: the wall clock is set, or the machine sleeps."""
+SIMULATED: Final = "planner"
+"""The kind of target whose events have a clock of their own."""
+_RUN_ID: Final = re.compile(r"(\d{8}-\d{6})-([a-z]+)-[0-9a-f]{4}", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -21,24 +27,31 @@ class _Order:
     """The part of a log that was read so far."""
 
     report: Report
+    selected: list[str]
+    origin: Origin
+    results: dict[str, CheckResult]
     now_ms: int = 0
     observed: int = 0
     gpus: dict[str, int] = field(default_factory=dict)
     """By name, how many GPUs each node has."""
-    clusters: set[str] = field(default_factory=set)
-    began: set[str] = field(default_factory=set)
+    began: dict[str, int] = field(default_factory=dict)
+    """By check, when it began."""
     ended: set[str] = field(default_factory=set)
-    versions: dict[tuple[type, str], tuple[int, str]] = field(default_factory=dict)
-    """By kind and object, the version that was seen last, and the API server's time of it."""
+    scenarios: set[str] = field(default_factory=set)
+    """The scenarios that began."""
+    versions: set[str] = field(default_factory=set)
+    """The versions of Kubernetes that were described."""
 
 
 def problems(source: log.Log) -> list[str]:
     """Return a line for the first entry that cannot stand where it does, with its number; none for a log of a run."""
-    order = _Order(source.opened.report)
+    report = source.opened.report
+    results = {result.id: result for result in report.steps}
+    order = _Order(report, source.opened.selected, Origin(report), results)
     closed = next((n for n, entry in enumerate(source.entries) if isinstance(entry, log.Closed)), None)
     if closed is not None and (closed + 1 < len(source.entries) or source.is_cut):
         return [f"{log.NAME}: line {closed + 2} is after the end of the run"]
-    for problem in _opening(order.report):
+    for problem in _opening(order):
         return [f"{log.NAME}: line 1: {problem}"]
     for number, entry in enumerate(source.entries[1:], 2):
         for problem in _entry(order, entry):
@@ -56,17 +69,36 @@ def endless(source: log.Log) -> list[str]:
     ]
 
 
-def _opening(report: Report) -> Iterator[str]:
-    started = _moment(report.volatile.run.started)
-    if started is None:
-        yield f"{report.volatile.run.started} is no time"
-    elif report.scope.today != report.volatile.run.started[:10]:
-        yield f"today is {report.scope.today} in a run that started at {report.volatile.run.started}"
-    ids = [result.id for result in report.steps]
-    if len(set(ids)) < len(ids) or len({entry.id for entry in report.requirements}) < len(
-        report.requirements
-    ):
+def _opening(order: _Order) -> Iterator[str]:
+    report, run = order.report, order.report.volatile.run
+    if moment(run.started) is None:
+        yield f"{run.started} is no time"
+        return
+    if report.scope.today != run.started[:10]:
+        yield f"today is {report.scope.today} in a run that started at {run.started}"
+    named = _RUN_ID.fullmatch(run.id)
+    day, hour = run.started[:10].replace("-", ""), run.started[11:19].replace(":", "")
+    if named is None or named[1] != f"{day}-{hour}" or named[2] != report.target.get("kind"):
+        yield f"the run {run.id} is not one of a {report.target.get('kind')} that started at {run.started}"
+    ids = {entry.id for entry in report.requirements}
+    if len(order.results) < len(report.steps) or len(ids) < len(report.requirements):
         yield "a check or a requirement is there twice"
+    if len(set(order.selected)) < len(order.selected) or not order.results.keys() >= set(order.selected):
+        yield "a check is selected twice, or was not asked for"
+    yield from _waivers(report)
+
+
+def _waivers(report: Report) -> Iterator[str]:
+    checks = {check for entry in report.requirements for check in entry.checks}
+    checks |= {result.id for result in report.steps}
+    waivers = report.scope.waivers
+    for number, waiver in enumerate(waivers):
+        if fault := problem_of_waiver(waiver, report.scope.today):
+            yield f"the waiver of {waiver.id} {fault}"
+        if waiver.id not in checks:
+            yield f"the waiver of {waiver.id} is for a check that does not exist"
+        if any((o.id, o.host, o.fact) == (waiver.id, waiver.host, waiver.fact) for o in waivers[:number]):
+            yield f"{waiver.id} is waived twice"
 
 
 def _entry(order: _Order, entry: log.Entry) -> Iterator[str]:
@@ -79,13 +111,12 @@ def _entry(order: _Order, entry: log.Entry) -> Iterator[str]:
             yield from _described(order, entry)
         case log.ScenarioBegan():
             yield from _pass(order, entry.t_ms)
-            if all(scenario.id != entry.scenario for scenario in order.report.scenarios):
-                yield f"scenario {entry.scenario} was not asked for"
+            known = any(scenario.id == entry.scenario for scenario in order.report.scenarios)
+            if not known or entry.scenario in order.scenarios:
+                yield f"scenario {entry.scenario} begins twice, or was not asked for"
+            order.scenarios.add(entry.scenario)
         case log.CheckBegan():
-            yield from _pass(order, entry.t_ms)
-            if entry.check in order.began or all(result.id != entry.check for result in order.report.steps):
-                yield f"check {entry.check} begins twice, or was not asked for"
-            order.began.add(entry.check)
+            yield from _began(order, entry)
         case log.CheckEnded():
             yield from _ended(order, entry)
         case log.Closed():
@@ -104,36 +135,7 @@ def _observed(order: _Order, entry: log.Observed) -> Iterator[str]:
     order.observed += 1
     if isinstance(event, NodeSeen):
         order.gpus[event.node] = event.gpus
-    if isinstance(event, ClusterSeen):
-        order.clusters.add(event.kube_system_uid)
-        if len(order.clusters) > 1 and order.report.target.get("kind") == "cluster":
-            yield "it is of another cluster than events before it"
-    if isinstance(event, WatchSeen):
-        kind = _KINDS.get(event.kind)
-        for key in [key for key in order.versions if key[0] is kind]:
-            del order.versions[key]
-    if isinstance(event, PodSeen | NodeSeen) and event.uid:
-        yield from _version(order, entry, (type(event), event.uid))
-
-
-def _version(order: _Order, entry: log.Observed, key: tuple[type, str]) -> Iterator[str]:
-    """An object never goes back to an earlier version, nor the API server to an earlier time."""
-    if not entry.resource_version.isdecimal() or len(entry.resource_version) > 20:
-        return
-    version, server_time = int(entry.resource_version), entry.server_time
-    before = order.versions.get(key, (0, ""))
-    order.versions[key] = version, server_time
-    if version < before[0]:
-        yield f"{key[1]} is of version {version}, after {before[0]}"
-    moment = _moment(server_time)
-    if server_time and moment is None:
-        yield f"{server_time} is no time"
-    started = _moment(order.report.volatile.run.started)
-    if moment is not None and started is not None:
-        now = started + timedelta(milliseconds=order.now_ms)
-        early = key[0] is PodSeen and moment < started - CLOCKS_APART
-        if early or moment > now + CLOCKS_APART:
-            yield f"{key[1]} was changed at {server_time} in a run of {order.report.volatile.run.started}"
+    yield from order.origin.observed(entry)
 
 
 def _described(order: _Order, entry: log.Described) -> Iterator[str]:
@@ -141,22 +143,50 @@ def _described(order: _Order, entry: log.Described) -> Iterator[str]:
     if entry.target.get("kind") != kind:
         yield f"the target is a {entry.target.get('kind')}, and a {kind} was asked for"
     seen = {name: gpus for name, gpus in order.gpus.items() if gpus}
-    described = {node["name"]: node["gpus"] for node in entry.cluster.get("nodes", []) if node["gpus"]}
-    if described != seen or entry.cluster.get("gpus", 0) != sum(seen.values()):
+    nodes = entry.cluster.get("nodes", [])
+    described = {node["name"]: node["gpus"] for node in nodes if node["gpus"]}
+    is_whole = len({node["name"] for node in nodes}) == len(nodes)
+    if described != seen or entry.cluster.get("gpus", 0) != sum(seen.values()) or not is_whole:
         yield "the nodes that are described are not those of the events"
+    order.versions.add(entry.cluster.get("kubernetes", ""))
+    if len(order.versions) > 1:
+        yield f"the cluster has another version of Kubernetes than before: {entry.cluster.get('kubernetes', '')}"
+
+
+def _began(order: _Order, entry: log.CheckBegan) -> Iterator[str]:
+    yield from _pass(order, entry.t_ms)
+    result = order.results.get(entry.check)
+    if entry.check in order.began or result is None:
+        yield f"check {entry.check} begins twice, or was not asked for"
+    elif result.kind != "step" and entry.check not in order.selected:
+        yield f"check {entry.check} was not selected"
+    if order.began.keys() != order.ended:
+        yield f"check {entry.check} begins before the check before it ends"
+    order.began[entry.check] = entry.t_ms
 
 
 def _ended(order: _Order, entry: log.CheckEnded) -> Iterator[str]:
-    if entry.check in order.ended or all(result.id != entry.check for result in order.report.steps):
+    if entry.check in order.ended or entry.check not in order.results:
         yield f"check {entry.check} ends twice, or was not asked for"
+        return
+    if entry.check not in order.began:
+        yield f"check {entry.check} ends, and did not begin"
+        return
     order.ended.add(entry.check)
+    if (entry.started_ms is None) != (entry.ended_ms is None):
+        yield f"check {entry.check} has one time of two"
     if entry.ended_ms is not None:
         yield from _pass(order, entry.ended_ms)
-    if entry.started_ms is not None and not 0 <= entry.started_ms <= order.now_ms:
+    if entry.started_ms is not None and not order.began[entry.check] <= entry.started_ms <= order.now_ms:
         yield f"check {entry.check} ends before it begins"
-    window = entry.window
+    window, result = entry.window, order.results[entry.check]
     if window is not None and not _is_window(window, order):
         yield f"check {entry.check} rests on events that were not seen until then"
+    if window is not None and result.kind != "layer" and result.scenario not in order.scenarios:
+        yield f"check {entry.check} rests on the scenario {result.scenario}, which did not begin"
+    for command in entry.commands:
+        if not order.began[entry.check] <= command.started_ms <= order.now_ms or command.duration_ms < 0:
+            yield f"check {entry.check} has a command at {command.started_ms} ms, and did not run then"
 
 
 def _is_window(window: Window, order: _Order) -> bool:
@@ -166,15 +196,22 @@ def _is_window(window: Window, order: _Order) -> bool:
 
 def _closed(order: _Order, entry: log.Closed) -> Iterator[str]:
     yield from _pass(order, entry.duration_ms)
-    started, ended = _moment(order.report.volatile.run.started), _moment(entry.ended)
-    if ended is None or (started is not None and ended < started):
+    started, ended = moment(order.report.volatile.run.started), moment(entry.ended)
+    if started is None or ended is None or ended < started:
         yield f"the run ends at {entry.ended}, and began at {order.report.volatile.run.started}"
+    elif order.report.target.get("kind") != SIMULATED and _set(started, ended, entry) > CLOCKS_DIFFER:
+        yield (
+            f"the run took {entry.duration_ms / 1000:g} s, and {(ended - started).total_seconds():g} s by the "
+            "wall clock: it was set, or the machine slept"
+        )
+    unfinished = [check for check in [*order.began, *order.selected] if check not in order.ended]
+    if unfinished and not entry.interrupted:
+        yield f"check {unfinished[0]} did not end, and nothing interrupted the run"
+    if not order.versions and not entry.interrupted:
+        yield "the target was not described"
+    yield from order.origin.closed()
 
 
-def _moment(text: str) -> datetime | None:
-    """The time with its zone; None if the text is no time."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment.astimezone(UTC) if moment.tzinfo is not None else None
+def _set(started: datetime, ended: datetime, entry: log.Closed) -> timedelta:
+    """By how much the wall clock and the clock of the events differ at the end."""
+    return abs((ended - started) - timedelta(milliseconds=entry.duration_ms))

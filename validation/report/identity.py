@@ -10,15 +10,15 @@ import rfc8785
 from validation.judge.events import ClusterSeen, Event, GpusSeen, NodeSeen, ToolRan
 from validation.report.record import GpuIdentity, Identity, NodeIdentity
 
-_TOKEN = "sha256:"  # noqa: S105 - what a digest begins with
+TOKEN = "sha256:"  # noqa: S105 - what a digest begins with
 _MAX_BYTES = 16 << 20
 
 
 def token(name: str) -> str:
     """Return the digest of a uid or UUID; a digest is returned as it is."""
-    if not name or name.startswith(_TOKEN):
+    if not name or name.startswith(TOKEN):
         return name
-    return _TOKEN + hashlib.sha256(name.encode()).hexdigest()
+    return TOKEN + hashlib.sha256(name.encode()).hexdigest()
 
 
 def identity_of(events: Sequence[Event]) -> Identity | msgspec.UnsetType:

@@ -6,11 +6,12 @@ The record is made from it alone, so that a killed run has a record too, up to i
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,9 @@ from validation.report.record import ClusterRecord, Command, Report
 
 NAME: Final = "events.jsonl"
 MAX_LINE_BYTES: Final = 32 << 20
+MAX_INTEGER: Final = (1 << 53) - 1
+"""The largest that RFC 8785 knows."""
+_MANY_DIGITS: Final = re.compile(rb"\d{16}")
 SYNC_SECONDS = 0.1
 """Maximum time for which an event may be in the kernel's memory alone. Entries that bound a check
 are synced at once.
@@ -80,12 +84,16 @@ class CheckEnded(_Entry, tag="ended"):
 
 
 class Closed(_Entry, tag="closed"):
-    """The end of the run, which a run that was killed has not. `ended` is of the wall clock."""
+    """The end of the run, which a run that was killed has not. `ended` is of the wall clock.
+
+    `files` are the digests of the files beside the log and the record: output of the operator and of the installation.
+    """
 
     ended: str
     duration_ms: int
     timings: dict[str, str]
     interrupted: str = ""
+    files: dict[str, str] = {}
 
 
 Entry = Opened | Observed | Described | ScenarioBegan | CheckBegan | CheckEnded | Closed
@@ -119,7 +127,7 @@ class RunLog:
 
     def append(self, entry: Entry) -> None:
         """Write the entry; it outlives this process, and soon the machine. Raises ReportError."""
-        line = msgspec.json.encode(entry, order="sorted") + b"\n"
+        line = encode(entry)
         try:
             written = os.write(self._handle, line)
             while written < len(line):
@@ -170,17 +178,29 @@ def read_log(directory: Path) -> Log:
     return Log(entries[0], entries, digest.hexdigest(), is_cut=not line.endswith(b"\n"))
 
 
-def repeated_keys(directory: Path) -> list[str]:
-    """A line for each entry in which a key stands twice: not all readers take the same of the two."""
-    lines = []
+def other_forms(directory: Path) -> list[str]:
+    """A line for the first entry in another form than the log is written in: not all readers take the same of it.
+
+    There is one form for one content: all keys, sorted, each once, no spaces, and integers of at most 53 bits.
+    """
     for number, line in enumerate(_lines(directory / NAME), 1):
-        if not line.endswith(b"\n"):
-            break
-        try:
-            json.loads(line, object_pairs_hook=_unique)
-        except _RepeatedKey as error:
-            lines.append(f"{NAME}: line {number} has `{error}` twice")
-    return lines
+        if line.endswith(b"\n") and (encode(_DECODER.decode(line)) != line or _has_large_number(line)):
+            return [f"{NAME}: line {number} is not in canonical form"]
+    return []
+
+
+def encode(entry: Entry) -> bytes:
+    """Return the line of the entry."""
+    return msgspec.json.encode(entry, order="sorted") + b"\n"
+
+
+def _has_large_number(line: bytes) -> bool:
+    """Whether a number has more than 53 bits; digits in a string are none."""
+    if _MANY_DIGITS.search(line) is None:
+        return False
+    numbers: list[int] = []
+    json.loads(line, parse_int=lambda digits: numbers.append(int(digits[:20])))
+    return any(abs(number) > MAX_INTEGER for number in numbers)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -193,17 +213,6 @@ def _lines(path: Path) -> Iterator[bytes]:
                 yield line
         except OSError as error:
             raise ReportError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-class _RepeatedKey(Exception):
-    """A key stands twice in an object."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> None:
-    keys = {key for key, _ in pairs}
-    if len(keys) < len(pairs):
-        names = [key for key, _ in pairs]
-        raise _RepeatedKey(next(key for key in names if names.count(key) > 1))
 
 
 def _sync_directory(directory: Path) -> None:

@@ -63,7 +63,7 @@ def _parse(body: bytes) -> dict[str, str]:
     recorded: dict[str, str] = {}
     for line in lines[:-1]:
         match = _LINE.fullmatch(line)
-        if match is None:
+        if match is None or not match[2].isprintable():
             raise ReportError(f"{NAME}: `{line[:200]}` is no line of a manifest")
         if match[2] in recorded:
             raise ReportError(f"{NAME}: names {match[2]} twice")

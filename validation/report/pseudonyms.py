@@ -1,6 +1,7 @@
 """Compares the entries of a redacted record with their sources: the same but for names, each replaced by one."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,13 @@ class Pseudonyms:
             return bool(recorded == source)
         return self._same(msgspec.to_builtins(recorded), msgspec.to_builtins(source))
 
+    def match_ids(self, recorded: Sequence[str], source: Sequence[str]) -> bool:
+        """Return whether the ids are the same; a word of an id may be a pseudonym where a name can stand."""
+        if self._is_exact:
+            return list(recorded) == list(source)
+        one_by_one = zip(recorded, source, strict=False)
+        return len(recorded) == len(source) and all(_is_same_id(new, old) for new, old in one_by_one)
+
     def _same(self, recorded: Any, source: Any) -> bool:
         if isinstance(recorded, dict) and isinstance(source, dict):
             new, old = (
@@ -46,3 +54,11 @@ class Pseudonyms:
         if new != old and not PSEUDONYM.fullmatch(new):
             return False
         return self._new.setdefault(old, new) == new and self._old.setdefault(new, old) == old
+
+
+def _is_same_id(recorded: str, source: str) -> bool:
+    news, olds = _WORD.findall(recorded), _WORD.findall(source)
+    same_rest = len(news) == len(olds) and _WORD.split(recorded) == _WORD.split(source)
+    return same_rest and all(
+        new == old or PSEUDONYM.fullmatch(new) is not None for new, old in zip(news, olds, strict=True)
+    )

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from validation.judge.events import (
     Event,
     GpusSeen,
     ImagePulled,
+    NodesDrained,
     NodeSeen,
     OutputSeen,
     PodSeen,
@@ -67,7 +68,7 @@ BY_NAME: Final = frozenset({
     "allocatedMilli", "quotasMilli", "weightsMilli", "fairShareGpus", "devices", "away", "nodes", "pods",
 })  # fmt: skip
 """Keys of objects whose keys are names."""
-BY_WORD: Final = frozenset({"timings", "byVerdict", "target", "layers", "gpus"})
+BY_WORD: Final = frozenset({"files", "timings", "byVerdict", "target", "layers", "gpus"})
 """Keys of objects whose keys are words of the format."""
 _FIGURES: Final = {"systems", "thresholds"}
 """Keys of the content of the file of figures."""
@@ -79,6 +80,8 @@ _NAMES: Final = {"project", "name", "node", "nodes"}
 """Keys of lists that are shown, whose values are names."""
 _NODES: Final = {"nodeName", "pool"}
 """Keys of objects of the API server, whose values are names of nodes."""
+_UIDS: Final = {"uid", "volumeName"}
+"""Keys of objects of the API server, whose values are uids, or have one."""
 _PATH: Final = re.compile(r"[~.]?/\S*")
 
 
@@ -92,28 +95,46 @@ def redact(directory: Path, out: Path) -> record.Report:
     entries = log.read_log(directory).entries
     if not isinstance(entries[-1], Closed):
         raise ReportError(f"{directory}: the run was cut: there is no whole report to redact")
-    names = _names(entries)
-    projects = _projects(entries)
-    at_site = _images_at_site(entries)
-    opened, *rest = [_renamed(_only_judged(entry, projects), names) for entry in entries]
+    opened, *rest = _redacted(entries)
     if not isinstance(opened, Opened):
         raise ReportError(f"{directory}: is not a log of a run")
     opened.report.redacted = manifest.digest(directory)
-    opened.report.volatile.run.argv = [_PATH.sub("PATH", word) for word in opened.report.volatile.run.argv]
     journal = log.open_log(out, opened)
     for entry in rest:
-        journal.append(_without_particulars(entry, at_site))
+        journal.append(entry)
     journal.close()
-    report = assemble(log.read_log(out))
-    if lost := _lost(record.read(directory), report):
+    source = log.read_log(out)
+    problems = [*compare(source.opened.report).problems, *clear_words(out)]
+    report = assemble(source)
+    if lost := _lost(record.read(directory), report) or next(iter(problems), ""):
         (out / log.NAME).unlink()
         raise ReportError(f"{out}: is not written: {lost}")
     write(report, out)
     return report
 
 
+def clear_words(directory: Path) -> list[str]:
+    """Return a line for the first entry of a redacted log that redaction would change. Raises ReportError."""
+    with (directory / log.NAME).open("rb") as lines:
+        for number, (line, entry) in enumerate(
+            zip(lines, _redacted(log.read_log(directory).entries), strict=True), 1
+        ):
+            if log.encode(entry) != line:
+                return [f"{log.NAME}: line {number} has names in a record that is called redacted"]
+    return []
+
+
+def _redacted(entries: Sequence[log.Entry]) -> Iterator[log.Entry]:
+    """Yield each entry with other names; the entries that are given are changed."""
+    names = _names(entries)
+    projects = _projects(entries)
+    at_site = _images_at_site(entries)
+    for entry in entries:
+        yield _without_particulars(_renamed(_only_judged(entry, projects), names), at_site)
+
+
 def _lost(before: record.Report, after: record.Report) -> str:
-    """The first verdict or source that other names change; empty if none does."""
+    """The first verdict that other names change; empty if none does."""
     pairs = [
         (f"check {one.id}", (one.verdict, one.required), (other.verdict, other.required))
         for one, other in zip(before.steps, after.steps, strict=True)
@@ -127,7 +148,7 @@ def _lost(before: record.Report, after: record.Report) -> str:
     for subject, old, new in pairs:
         if old != new:
             return f"with other names {subject} would be {new[0]}, and is {old[0]}"
-    return next(iter(compare(after).problems), "")
+    return ""
 
 
 def _without_particulars(entry: log.Entry, at_site: Mapping[str, str]) -> log.Entry:
@@ -139,8 +160,51 @@ def _without_particulars(entry: log.Entry, at_site: Mapping[str, str]) -> log.En
         fault = _with_printed_images(entry.circumstances.fault, at_site)
         entry.circumstances = msgspec.structs.replace(entry.circumstances, fault=fault)
     elif isinstance(entry, log.Observed):
-        entry.event = _without_words(entry.event)
+        entry.event = _without_words(_with_tokens(entry.event))
+    elif isinstance(entry, log.Opened):
+        run = entry.report.volatile.run
+        run.argv = [_PATH.sub("PATH", word) for word in run.argv]
+    elif isinstance(entry, log.Closed):
+        entry.files = {}
     return entry
+
+
+def _with_tokens(event: Event) -> Event:
+    """The event with a token in place of each uid and UUID of the API server."""
+    match event:
+        case ClusterSeen():
+            event = msgspec.structs.replace(event, kube_system_uid=token(event.kube_system_uid))
+        case NodeSeen():
+            event = msgspec.structs.replace(event, uid=token(event.uid), system_uuid=token(event.system_uuid))
+        case PodSeen() | OutputSeen():
+            event = msgspec.structs.replace(event, uid=token(event.uid))
+        case NodesDrained():
+            event = msgspec.structs.replace(event, uids=tuple(map(token, event.uids)))
+        case GpusSeen():
+            gpus = tuple(
+                msgspec.structs.replace(gpu, uuid=token(gpu.uuid), users=tuple(map(token, gpu.users)))
+                for gpu in event.gpus
+            )
+            event = msgspec.structs.replace(event, gpus=gpus)
+        case RequestAnswered():
+            answer, body = (_document_with_tokens(words) for words in (event.answer, event.body))
+            event = msgspec.structs.replace(event, answer=answer, body=body)
+    return event
+
+
+def _document_with_tokens(words: str) -> str:
+    """The object of the API server with tokens; a volume is named by the uid of its claim. Other words stay."""
+    document = document_of(words)
+    changed = _value_with_tokens(document, "")
+    return words if changed == document else json.dumps(changed)
+
+
+def _value_with_tokens(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return {one: _value_with_tokens(it, one) for one, it in value.items()}
+    if isinstance(value, list):
+        return [_value_with_tokens(one, key) for one in value]
+    return token(value) if isinstance(value, str) and key in _UIDS else value
 
 
 def _without_words(event: Event) -> Event:
@@ -153,13 +217,6 @@ def _without_words(event: Event) -> Event:
             event = _without_registry(event)
         case SamplesSeen() if event.problem:
             event = msgspec.structs.replace(event, problem=UNKNOWN)
-        case ClusterSeen():
-            event = msgspec.structs.replace(event, kube_system_uid=token(event.kube_system_uid))
-        case NodeSeen():
-            event = msgspec.structs.replace(event, uid=token(event.uid), system_uuid=token(event.system_uuid))
-        case GpusSeen():
-            gpus = tuple(msgspec.structs.replace(gpu, uuid=token(gpu.uuid)) for gpu in event.gpus)
-            event = msgspec.structs.replace(event, gpus=gpus)
     return event
 
 

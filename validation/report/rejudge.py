@@ -278,7 +278,7 @@ def disagreements(report: record.Report, again: record.Report) -> list[str]:
 
 
 def _short(value: object) -> str:
-    text = msgspec.json.encode(value).decode()
+    text = "nothing" if value is msgspec.UNSET else msgspec.json.encode(value).decode()
     return text if len(text) <= 120 else text[:119] + "\N{HORIZONTAL ELLIPSIS}"
 
 

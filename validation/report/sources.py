@@ -3,6 +3,7 @@
 A record can be judged from itself alone. Only the sources can show whether it has all requirements of the documents.
 """
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -12,20 +13,23 @@ from orchestrator.distribution import installed_version
 from validation.catalogue.catalogue import Catalogue, Profile, Requirement, load_catalogue
 from validation.catalogue.thresholds import figures_sha256, load_thresholds
 from validation.errors import CatalogueError, ScenarioError
+from validation.judge.verdict import Verdict
+from validation.planned_checks import Check, plan
 from validation.report import manifest, record
+from validation.report.opening import errata_of, mutants_of
 from validation.report.pseudonyms import Pseudonyms
-from validation.report.rejudge import empty_result
+from validation.report.rejudge import coverage, empty_result
 from validation.scenario.loaded import LoadedScenario
 from validation.scenario.loader import find, load
 from validation.scenario.projects import weights_of
 from validation.scenario.scaling import parse_size
 
-_OF_THE_FILE = (
-    "kind", "source", "least", "within_ms", "hold_ms", "expected", "oracle", "oracle_differences", "job", "utilization",
-    "errata", "excused",
-)  # fmt: skip
 _WITH_NAMES = {"expected", "oracle", "oracle_differences", "job"}
-"""Those in which a redacted record has pseudonyms."""
+"""Fields of a check in which a redacted record has pseudonyms."""
+_JUDGED = ("verdict", "required", "reason", "circumstances", "actual", "differences", "volatile")
+"""Fields of a check that a run leads to."""
+_OF_PROGRAM = ("title", "requirements")
+"""Fields of a check that are not in the file of its scenario: another version has others."""
 REDACTED = "redacted"
 """The name of the note that a record has other names than its run."""
 
@@ -47,7 +51,7 @@ class Comparison:
 
 
 def compare(report: record.Report) -> Comparison:
-    """Compare the record with the sources of this installation.
+    """Compare the record as it was before the run with the sources of this installation.
 
     A record of this version of muster has its catalogue, scenarios and figures, or it was made by hand.
     """
@@ -61,6 +65,8 @@ def compare(report: record.Report) -> Comparison:
         result.notes["version"] = (
             f"muster {report.tool.version} made the record, this is {installed_version()}"
         )
+    if not _is_unjudged(report):
+        result.problems.append("it has results before the run")
     _compare_catalogue(report, result, is_ours=ours)
     _compare_figures(report, result, is_ours=ours)
     _compare_scenarios(report, result, is_ours=ours)
@@ -106,6 +112,8 @@ def _compare_scenarios(report: record.Report, result: Comparison, *, is_ours: bo
         result.problems.append(f"scenarios cannot be of the size that they have: {error}")
         return
     names = Pseudonyms(is_exact=not report.redacted)
+    loaded = [shipped[entry.id] for entry in report.scenarios if entry.shipped and entry.id in shipped]
+    checks = plan(loaded)
     for entry in report.scenarios:
         scenario = shipped.get(entry.id)
         if not entry.shipped:
@@ -116,7 +124,54 @@ def _compare_scenarios(report: record.Report, result: Comparison, *, is_ours: bo
         elif scenario is None or entry.sha256 != scenario.sha256:
             _differs(result, f"scenario:{entry.id}", f"scenario {entry.id}", is_ours=is_ours)
         else:
-            result.problems += _steps(report, scenario, entry, names)
+            result.problems += _scenario(scenario, entry, names)
+            of_scenario = [check for check in checks if check.scenario.id == entry.id]
+            result.problems += _steps(report, of_scenario, names, () if is_ours else _OF_PROGRAM)
+    result.problems += _documents(report, checks, loaded) if is_ours else []
+
+
+def _is_unjudged(report: record.Report) -> bool:
+    """Whether nothing is in it that only a run can lead to."""
+    blank = record.CheckResult(id="", scenario="", kind="", title="", source="", verdict=Verdict.INCONCLUSIVE)
+    found = [getattr(result, name) == getattr(blank, name) for result in report.steps for name in _JUDGED]
+    found += [(entry.verdict, entry.reason) == (Verdict.INCONCLUSIVE, "") for entry in report.requirements]
+    trace, run = report.volatile, report.volatile.run
+    words = (report.headline, report.summary, report.interrupted, run.ended, trace.events.sha256)
+    lists = (
+        trace.evictions,
+        trace.series,
+        trace.images,
+        report.identity,
+        report.hosts,
+        report.cluster,
+        run.timings,
+    )
+    first = (report.verdict, report.acceptance, report.coverage, run.duration_ms, trace.events.events)
+    is_new = first == (Verdict.INCONCLUSIVE, Verdict.INCONCLUSIVE, coverage([]), 0, 0)
+    is_new = is_new and all(entry.volatile == record.ScenarioTrace() for entry in report.scenarios)
+    return is_new and all(found) and not any(words) and not any(lists) and report.target.keys() == {"kind"}
+
+
+def _documents(report: record.Report, checks: Sequence[Check], loaded: Sequence[LoadedScenario]) -> list[str]:
+    """Compare the checks, the errata and the defects as a whole; a scenario that did not ship has its own."""
+    lines = []
+    names = Pseudonyms(is_exact=not report.redacted)
+    of_scenarios = {scenario.id for scenario in loaded}
+    ids = [result.id for result in report.steps if result.scenario in of_scenarios]
+    if not names.match_ids(ids, [check.id for check in checks]):
+        lines.append("the checks are not those of the scenarios")
+    if len(of_scenarios) == len(report.scenarios) and not names.matches(report.errata, errata_of(loaded)):
+        lines.append("the errata are not those of the scenarios")
+    mutants = mutants_of(check.id for check in checks)
+    if not (
+        [(mutant.name, mutant.defect) for mutant in report.mutants] == [(m.name, m.defect) for m in mutants]
+        and all(
+            names.match_ids(mutant.killers, right.killers)
+            for mutant, right in zip(report.mutants, mutants, strict=True)
+        )
+    ):
+        lines.append("the defects are not those that the checks were shown to notice")
+    return lines
 
 
 def _requirements(report: record.Report, catalogue: Catalogue) -> list[str]:
@@ -163,28 +218,47 @@ def _is_same(recorded: object, source: object, names: Pseudonyms | None) -> bool
     return recorded == source if names is None else names.matches(recorded, source)
 
 
-def _steps(
-    report: record.Report, scenario: LoadedScenario, entry: record.ScenarioRecord, names: Pseudonyms
-) -> list[str]:
+def _scenario(scenario: LoadedScenario, entry: record.ScenarioRecord, names: Pseudonyms) -> list[str]:
     lines = []
+    metadata = scenario.scenario.metadata
+    texts = {
+        "title": metadata.title,
+        "source": metadata.source,
+        "file": "/".join(scenario.path.parts[-2:]),
+        "description": metadata.description,
+        "continues": scenario.scenario.continues,
+    }
     if entry.size != (scenario.size or msgspec.UNSET):
         lines.append(f"scenario {scenario.id}: size is not that of the others")
+    lines += [
+        f"scenario {scenario.id}: {name} is not as the file has it"
+        for name, right in texts.items()
+        if getattr(entry, name) != right
+    ]
     if not names.matches(entry.quotas_milli, scenario.quotas_milli):
         lines.append(f"scenario {scenario.id}: quotas_milli is not as the file has it")
     if not names.matches(entry.weights_milli, weights_of(scenario.projects) or msgspec.UNSET):
         lines.append(f"scenario {scenario.id}: weights_milli is not as the file has it")
-    for result in report.steps:
-        if result.scenario != scenario.id:
-            continue
-        step = next((s for s in scenario.steps if f"{scenario.id}/{s.id}" == result.id), None)
-        if step is None and result.kind == "step":
-            lines.append(f"check {result.id}: is not in the file")
-            continue
-        right = empty_result(result.id, scenario, step, result.title, report.scope.patience_percent)
+    return lines
+
+
+def _steps(
+    report: record.Report, checks: Sequence[Check], names: Pseudonyms, beside: Collection[str]
+) -> list[str]:
+    """Compare each check of a scenario with its file, but for the fields `beside`."""
+    results = [result for result in report.steps if result.scenario == checks[0].scenario.id]
+    lines = [f"check {result.id}: is not in the file" for result in results[len(checks) :]]
+    catalogue = load_catalogue()
+    for result, check in zip(results, checks, strict=False):
+        right = empty_result(
+            result.id, check.scenario, check.step, check.title, report.scope.patience_percent
+        )
+        right.requirements = catalogue.proven_by(check.id)
         lines += [
             f"check {result.id}: {name} is not as the file has it"
-            for name in _OF_THE_FILE
-            if not _is_same(
+            for name in result.__struct_fields__
+            if name not in {*_JUDGED, *beside}
+            and not _is_same(
                 getattr(result, name), getattr(right, name), names if name in _WITH_NAMES else None
             )
         ]

@@ -8,6 +8,7 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from orchestrator.signing_keys import MAKE_KEY, KeyFileError, read_private_key, read_public_key
 from validation.errors import ReportError
 from validation.report import certificate, files, manifest, record
+from validation.report.sources import REDACTED
 
 NAME: Final = "statement.json"
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -28,6 +30,8 @@ STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "https://muster.dev/acceptance/v1"
 _SUBJECTS: Final = (manifest.NAME, "report.json")
 _MAX_BYTES: Final = 1 << 20
+_KEYID: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_SIGNATURE_BYTES: Final = 64
 
 
 class Signature(msgspec.Struct, forbid_unknown_fields=True):
@@ -88,7 +92,7 @@ def problems(directory: Path, report: record.Report, key: Path | None) -> list[s
         signatures = {signature.keyid: _decode(signature.sig) for signature in envelope.signatures}
     except ReportError as error:
         return [str(error)]
-    lines = []
+    lines = _wrong_signatures(envelope, signatures) + _wrong_notes(report, _accepted(payload))
     if rfc8785.dumps(json.loads(msgspec.json.encode(envelope))) != files.read(path, _MAX_BYTES):
         lines.append(f"{NAME}: is not in canonical form")
     expected = rfc8785.dumps(_statement(directory, report, _accepted(payload)))
@@ -97,6 +101,27 @@ def problems(directory: Path, report: record.Report, key: Path | None) -> list[s
     if key is not None and not _signed(_public_key(key), payload, signatures):
         lines.append(f"{NAME}: has no signature of {key}")
     return lines
+
+
+def _wrong_signatures(envelope: Envelope, signatures: Mapping[str, bytes]) -> list[str]:
+    """A line if there is no signature, if a key signs twice, or if one cannot be of Ed25519."""
+    are_whole = all(
+        _KEYID.fullmatch(keyid) and len(signature) == _SIGNATURE_BYTES
+        for keyid, signature in signatures.items()
+    )
+    if not signatures or len(signatures) < len(envelope.signatures) or not are_whole:
+        return [f"{NAME}: has no signature, two of one key, or another form"]
+    return []
+
+
+def _wrong_notes(report: record.Report, notes: Sequence[str]) -> list[str]:
+    """A line if the notes are not names of notes, each once and sorted; a redacted record has the note `redacted`."""
+    known = {"version", "catalogue", "figures", REDACTED}
+    known |= {f"scenario:{scenario.id}" for scenario in report.scenarios}
+    is_list = sorted(set(notes)) == list(notes) and known >= set(notes)
+    if not is_list or (REDACTED in notes) != bool(report.redacted):
+        return [f"{NAME}: has other notes than a record can have"]
+    return []
 
 
 def signers(directory: Path) -> list[str]:

@@ -5,7 +5,17 @@ from pathlib import Path
 
 from orchestrator.errors import MusterError
 from validation.errors import ReportError
-from validation.report import chronology, log, manifest, record, renderings, sources, statement
+from validation.report import (
+    beside,
+    chronology,
+    log,
+    manifest,
+    record,
+    redact,
+    renderings,
+    sources,
+    statement,
+)
 from validation.report.assemble import CUT, rejudge
 from validation.report.files import untrusted
 
@@ -44,8 +54,10 @@ def _verify_content(directory: Path, key: Path | None) -> Verification:
     source = log.read_log(directory)
     if lines := chronology.endless(source):
         return Verification(lines)
-    lines = [*log.repeated_keys(directory), *chronology.problems(source)]
-    compared = sources.compare(report)
+    lines = [*log.other_forms(directory), *chronology.problems(source), *beside.problems(directory, source)]
+    compared = sources.compare(source.opened.report)
+    if report.redacted:
+        lines += redact.clear_words(directory)
     lines += [f"report.json: {line}" for line in [*_rejudge(report, source), *compared.problems]]
     if not lines and compared.is_whole:  # another version may render a record in another way
         lines += renderings.differing(directory, report)

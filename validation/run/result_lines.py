@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from orchestrator.progress import Reporter
 from validation.judge.units import seconds
 from validation.judge.verdict import Verdict
-from validation.plan.planned_checks import Check
+from validation.planned_checks import Check
 from validation.report import record
 
 

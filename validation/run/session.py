@@ -9,19 +9,20 @@ import secrets
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.progress import Reporter
 from validation.catalogue.catalogue import PATH as CATALOGUE
 from validation.catalogue.waivers import load_waivers
-from validation.errors import HostError
+from validation.errors import HostError, ReportError
 from validation.judge.hosts.host_layer import HostSite
 from validation.judge.verdict import ACCEPTABLE_RUNS
 from validation.plan.acceptance import Acceptance, open_acceptance
-from validation.plan.planned_checks import Check, plan
+from validation.planned_checks import Check, plan
 from validation.report.assemble import assemble
+from validation.report.beside import digests
 from validation.report.log import Closed, open_log, read_log
 from validation.report.record import CheckResult, Report, Run
 from validation.report.write import withdraw, write
@@ -36,7 +37,7 @@ from validation.targets.lab import LabOperator, LabTarget
 from validation.targets.operator_deployment import OperatorDeployment, OperatorImage
 from validation.targets.operator_process import OperatorProcess, changed_operator
 from validation.targets.planner import PlannerTarget, SimulatedRecorder
-from validation.targets.recorder import Recorder
+from validation.targets.recorder import Recorder, wall_clock
 
 if TYPE_CHECKING:
     from validation.judge.waivers import Waiver
@@ -52,9 +53,10 @@ def exit_code(report: Report) -> int:
     return 0 if report.verdict in ACCEPTABLE_RUNS else 1
 
 
-def run_id(target: str) -> str:
-    """A name for a run that sorts by time."""
-    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{target}-{secrets.token_hex(2)}"
+def run_id(target: str, started: str) -> str:
+    """A name for a run that sorts by the time at which it started."""
+    day, _, hour = started.removesuffix("Z").partition("T")
+    return f"{day.replace('-', '')}-{hour.replace(':', '')}-{target}-{secrets.token_hex(2)}"
 
 
 @dataclass(slots=True)
@@ -134,14 +136,14 @@ class ValidationSession:
     """One run. Use `run` for each check, then `close`, which writes the report."""
 
     def __init__(self, settings: Settings, scenarios: list[LoadedScenario]) -> None:
-        self.id = run_id(settings.target)
+        self._started = wall_clock()
+        self.id = run_id(settings.target, self._started)
         self.directory = settings.out or Path("reports") / self.id
         self.checks = plan(scenarios)
         self.selected = list(self.checks)
         self.acceptance = acceptance_of(settings)
         self.report: Report | None = None
         self._settings = settings
-        self._started = _now()
         self._target_timings: dict[str, str] = {}
         self._loop = asyncio.Runner()
         self._target = self._make_target()
@@ -187,13 +189,28 @@ class ValidationSession:
             self.interrupt("interrupted while cleaning up")
         finally:
             self._loop.close()
-            self._run.recorder.append(
-                Closed(_now(), self._run.recorder.now_ms(), self._target_timings, self._run.interrupted)
+            recorder = self._run.recorder
+            ended = recorder.wall_clock()
+            recorder.append(
+                Closed(
+                    ended,
+                    recorder.now_ms(),
+                    self._target_timings,
+                    self._run.interrupted,
+                    self._files_beside(),
+                )
             )
-            self._run.recorder.close_log()
+            recorder.close_log()
             self.report = assemble(read_log(self.directory))
             write(self.report, self.directory)
         return self.report
+
+    def _files_beside(self) -> dict[str, str]:
+        """The digests of the files of this run that are not of the report; none if the report cannot have them."""
+        try:
+            return digests(self.directory)
+        except ReportError:
+            return {}  # the report cannot be written either, and says why
 
     def _open_log(self) -> None:
         """Begin the log, unless it has begun. Remove the files of an earlier run in the directory first."""
@@ -257,10 +274,9 @@ class ValidationSession:
         except KeyboardInterrupt:
             self.interrupt("interrupted by SIGINT")
             raise
+        except Exception as error:
+            self.interrupt(f"a mistake in muster: {type(error).__name__}: {error}")
+            raise
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _now() -> str:
-    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -6,12 +6,12 @@ from importlib.metadata import PackageNotFoundError
 import msgspec
 
 from orchestrator.distribution import installed_version
-from validation.catalogue.kill_matrix import load_mutants
 from validation.judge.verdict import Verdict
 from validation.plan.acceptance import Acceptance, foreign
-from validation.plan.planned_checks import Check
+from validation.planned_checks import Check
 from validation.report import record
 from validation.report.log import NAME, Opened
+from validation.report.opening import errata_of, mutants_of
 from validation.report.rejudge import coverage
 from validation.run.validation_run import ValidationRun
 from validation.scenario.loaded import LoadedScenario
@@ -34,8 +34,8 @@ def opening(run: ValidationRun, selected: list[Check], started: record.Run, devi
         scenarios=[_scenario(scenario) for scenario in scenarios],
         steps=[run.empty(check) for check in run.checks],
         coverage=coverage([]),
-        errata=list({erratum.id: erratum for scenario in scenarios for erratum in scenario.errata}.values()),
-        mutants=_mutants([check.id for check in run.checks if check.scenario.shipped]),
+        errata=errata_of(scenarios),
+        mutants=mutants_of(check.id for check in run.checks if check.scenario.shipped),
         volatile=record.Trace(started, record.EventFile(NAME, "", 0), evictions=[], series=[]),
     )
     return Opened(report, [check.id for check in selected])
@@ -72,12 +72,6 @@ def _requirements(acceptance: Acceptance) -> list[record.RequirementResult]:
         )
         for requirement, facts in zip(acceptance.catalogue.requirements, acceptance.facts, strict=True)
     ]
-
-
-def _mutants(check_ids: list[str]) -> list[record.MutantRecord]:
-    """The defects that the checks were shown to notice."""
-    mutants = [record.MutantRecord(m.name, m.defect, m.killers(check_ids)) for m in load_mutants()]
-    return [mutant for mutant in mutants if mutant.killers]
 
 
 def _scenario(scenario: LoadedScenario) -> record.ScenarioRecord:

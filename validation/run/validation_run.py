@@ -28,7 +28,7 @@ from validation.judge.views.lists import is_page
 from validation.judge.waivers import Waiver
 from validation.layers.checks import AFTER, LAYERS
 from validation.plan.acceptance import Acceptance
-from validation.plan.planned_checks import Check
+from validation.planned_checks import Check
 from validation.report import log, record
 from validation.report.rejudge import empty_result, judge_result, step_check
 from validation.run.converge import converge

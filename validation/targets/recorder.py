@@ -9,6 +9,7 @@ import contextlib
 import functools
 import time
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,10 @@ class Recorder:
     def now_ms(self) -> int:
         """Milliseconds since the run began."""
         return int((self._clock() - self._started) * 1000)
+
+    def wall_clock(self) -> str:
+        """The time of the wall clock at which the run ends."""
+        return wall_clock()
 
     @contextlib.asynccontextmanager
     async def watching(self, kubeconfig: Path | None) -> AsyncIterator[None]:
@@ -404,6 +409,11 @@ class Recorder:
 
     def _record_object(self, event: Event, entry: Json) -> None:
         self.record(event, entry["metadata"].get("resourceVersion", ""), objects.server_time(entry))
+
+
+def wall_clock() -> str:
+    """The time of the wall clock, UTC, to the second."""
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _without_times(event: NodeSeen | GpusSeen) -> NodeSeen | GpusSeen:

@@ -1,15 +1,12 @@
 // Command verify checks the directories of acceptance records without muster and without Python.
+// It is written from docs/reference/record.md, record-origin.md and record-forms.md. It checks the files, the form and
+// the order of the log, makes the record anew from the log and from the verdicts on checks, and checks the statement.
+// It judges no events and renders no page: `muster report verify` does.
 //
-// It is written from docs/record.md alone. It checks the digest of every file, the form and the order of the log, that
-// the record repeats what the log says, that the verdicts on requirements and on the run follow from those on checks,
-// and the signature. It does not judge events: `muster report verify` does.
-//
-// Usage: verify [-key customer.pub] DIRECTORY...
-// It prints a line for each directory. The exit code is 1 if one is refused.
+// Usage: verify [-key customer.pub] DIRECTORY... The exit code is 1 if one is refused.
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"crypto/ed25519"
@@ -21,480 +18,482 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
+	"unicode"
 )
 
-const (
-	maxBytes  = 1 << 30
-	maxRecord = 32 << 20
-	maxFiles  = 10000
-	maxDepth  = 64 // of JSON
-	ownLine   = "# sha256 of the lines above: "
-)
+// allForms has a word for each object, then its keys: the form `s` is left out, `~` may be absent, `?` may be null.
+const allForms = `
+entry=opened entry report:Report selected:[]s Report verdict acceptance headline summary scope:Scope requirements:[]RequirementResult tool:Tool target:{}s cluster:ClusterRecord scenarios:[]ScenarioRecord steps:[]CheckResult coverage:Coverage errata:[]Erratum volatile:Trace mutants:[]MutantRecord interrupted identity~:Identity hosts~:[]HostRow redacted schemaVersion:i Scope catalogueSha256 profile profileTitle parts:[]s today patiencePercent:i failFast:b deviations:[]s waivers:[]Waiver hosts~:HostScope Waiver id owner reason expires fact host HostScope site:HostSite systems:[]System thresholds:[]Threshold figuresSha256 HostSite hosts:[]DeclaredHost away:{}s driver mtu:i networks:[]s servers:[]s otherVlans:[]s mounts:[]s mountOptions:[]s golden tests:[]s nonce name DeclaredHost name model gpus:i System model gpu gpus:i fabric nvlinks:i pcieGeneration:i pcieWidth:i source date confidence products:[]s memoryMib:i powerLimitWatts:i nvlinkMbytesPerSecond:i adapters:i adapterGbits:i Threshold metric gpu gpus:i fabric atLeast:f unit source date confidence sizeBytes:i RequirementResult id section claim number source verdict reason inPart:b notApplicable checks:[]s Tool name version python platform ClusterRecord gpus~:i kubernetes~ nodes~:[]NodeRecord NodeRecord gpus:i name product ScenarioRecord id title source file sha256 shipped:b description continues quotasMilli:{}i weightsMilli~:{}i size~ volatile:ScenarioTrace ScenarioTrace startedMs:i? endedMs:i? CheckResult id scenario kind title source verdict required:b reason requirements:[]s circumstances:Circumstances least:Evidence withinMs:i holdMs:i expected:Expectation? oracle:Oracle? oracleDifferences:[]s actual:Actual? job:TrainingJob? utilization~:Standard differences:[]s errata:[]s excused:[]s volatile:CheckTrace Circumstances notApplicable blockedBy fault failure unfinished targetProblem Evidence nodes:i gpus:i pods:i events:i samples~:i Expectation allocatedMilli:{}i totalMilli:i running:i pending:[]s evicted:[]s sameGpu:[][]s gpusInUse:i? ended~:[]s Oracle capacityMilli:i demands:[]Demand fairShareGpus:{}s allocatedMilli:{}i pending:[]s running:i Demand project name gpuMilli:i preemptible:b priority:i pods:i minMember:i Actual allocatedMilli:{}i totalMilli:i pending:[]s running:i evicted:[]s gpusInUse:i devices:{}[]s unsettled:[]s others:[]s TrainingJob project workload device devices:i mounts:i Standard windowMs:i warmUpMs:i leastPercent:i leastPercentOfAGpu:i allHeld:b CheckTrace startedMs:i? endedMs:i? commands:[]Command window:Window? convergence:Convergence? evidence:Evidence subjects:i violations:[]Violation causes~:[]s utilization~:Utilization Command line exitCode:i startedMs:i durationMs:i stdout stderr Window fromEvent:i startEvent:i untilEvent:i startedMs:i endedMs:i Convergence result withinMs:i holdMs:i firstMs:i? stableMs:i? flaps:i Violation tMs:i message Utilization fromMs:i untilMs:i gpusTotal:i centiPercent:i? median:i? low:i? gpus:[]GpuUse nodes:{}i pods:{}i GpuUse node gpu:i
+pods:[]s heldMs:i knownMs:i samples:i centiPercent:i? maxGapMs:i maxIdleMs:i Coverage steps:i required:i executed:i byVerdict:{}i Erratum id section says contradicted_by asserted why excuses:[]s Trace run:Run events:EventFile evictions:[]EvictionRecord series:[]Point images~:[]ImageRecord Run id argv:[]s started ended durationMs:i timings:{}s EventFile file sha256 events:i EvictionRecord tMs:i step project workload pod node devices:[]i gpuMilli:i reason message Point tMs:i allocatedMilli:{}i ImageRecord node name image digest tookMs:i problem MutantRecord name defect killers:[]s Identity sha256 kubeSystemUid caSha256 nodes:[]NodeIdentity NodeIdentity node uid systemUuid gpus:[]GpuIdentity GpuIdentity uuid serial HostRow host model driver layers:{}HostCell gpus:[]{}s HostCell verdict words required:b entry=observed entry event:Event resourceVersion serverTime event=node event tMs:i node gpus:i ready:b nodeType cordoned:b uid systemUuid event=cluster event tMs:i kubeSystemUid caSha256 event=project event tMs:i project quotaMilli:i interactiveLimitMs:i trainNodeTypes:[]s interactiveNodeTypes:[]s event=projectDeleted event tMs:i project event=command event tMs:i action project workloads:[]s event=nodesDrained event tMs:i nodes:[]s uids:[]s event=nodesOpened event tMs:i nodes:[]s event=operatorKilled event tMs:i event=image event tMs:i node name image digest tookMs:i message problem event=pod event tMs:i change uid namespace project workload pod phase node devices:[]i gpuMilli:i preemptible:b priority:i submittedUs:i minMember:i terminating:b eviction:Eviction? cause:Cause? nominatedNode Eviction reason message Cause source reason message event=gpus event tMs:i node observedAt gpus:[]GpuSeen GpuSeen index:i holders:[]s users:[]s uuid event=watch event tMs:i kind change resourceVersion event=output event tMs:i uid project workload pod node exitCode:i ranMs:i image line problem container event=tool event tMs:i host tool command exitCode:i output errorOutput problem bootId ranMs:i event=answer event tMs:i view line exitCode:i output problem event=request event tMs:i check method path status:i answer body problem event=samples event tMs:i node gpus:[]GpuSampled problem GpuSampled index:i percent:i? holders:[]s entry=described entry target:{}s cluster:ClusterRecord entry=scenario entry scenario tMs:i entry=began entry check tMs:i entry=ended entry check circumstances:Circumstances startedMs:i? endedMs:i? commands:[]Command window:Window? entry=closed entry ended durationMs:i timings:{}s interrupted files:{}s Envelope payload payloadType signatures:[]Signature Signature keyid sig
+`
 
 type object = map[string]any
-type refusal string
 
 var (
-	manifestLine = regexp.MustCompile(`^([0-9a-f]{64})  (\S.*)$`)
-	gravest      = []string{"ERROR", "FAIL", "INCONCLUSIVE", "BLOCKED", "WAIVED", "PASS"}
+	forms             = readForms()
+	integer, decimal  = regexp.MustCompile(`^(0|-?[1-9][0-9]{0,15})$`), regexp.MustCompile(`^(0|[1-9][0-9]*)\.[0-9]+$`)
+	utc, digest       = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$`), regexp.MustCompile(`^[0-9a-f]{64}$`)
+	tokens, pseudonym = regexp.MustCompile(`^(sha256:[0-9a-f]{64})?$`), regexp.MustCompile(`^((project|host)-\d+)?$`)
+	listed, version   = regexp.MustCompile(`^([0-9a-f]{64})  (\S.*)\n$`), regexp.MustCompile(`^[1-9][0-9]{0,17}$`)
+	unescape          = strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&", `\u2028`, "\u2028", `\u2029`, "\u2029")
+	gravest           = []any{"ERROR", "FAIL", "INCONCLUSIVE", "BLOCKED", "WAIVED", "PASS"}
+	ofObjects         = []string{"node", "cluster", "pod", "gpus", "output"}
+	ofReport          = []string{"report.json", "events.jsonl", "report.html", "report.md", "junit.xml"}
 )
 
 func main() {
-	file := flag.String("key", "", "public key of a required signature (Ed25519, PEM)")
+	key, code := flag.String("key", "", "public key of a required signature (Ed25519, PEM)"), 0
 	flag.Parse()
-	code, required := 0, ed25519.PublicKey(nil)
-	if *file != "" {
-		required = readKey(*file)
-	}
-	for _, directory := range flag.Args() {
-		why := verify(directory, required)
-		if why != "" {
-			code = 1
-		}
-		fmt.Printf("%q: %s\n", directory, cmp.Or(why, "accepted"))
-	}
+	each(flag.Args(), func(directory string) {
+		why := verify(directory, *key)
+		code = max(code, number(why != "accepted"))
+		fmt.Printf("%q: %s\n", directory, why)
+	})
 	os.Exit(code)
 }
-
-// verify returns why the directory is refused, nothing if it is accepted.
-func verify(directory string, required ed25519.PublicKey) (why string) {
+func verify(directory, key string) (why string) {
 	defer func() {
-		switch found := recover().(type) {
-		case nil:
-		case refusal:
-			why = fmt.Sprintf("refused: %q", string(found))
-		default:
-			why = fmt.Sprintf("refused: no record: %q", fmt.Sprint(found))
-		}
+		found := recover()
+		why = pick(found == nil, "accepted", fmt.Sprintf("refused: %q", fmt.Sprint(found)))
 	}()
-	checkManifest(directory)
-	content := read(filepath.Join(directory, "report.json"), maxRecord)
-	report := parse(content)
-	require(canonical(report) == string(content), "report.json: not canonical")
-	require(number(report["schemaVersion"]) == 3, "report.json: another version")
-	checkStatement(directory, report, required)
-	checkLog(directory, report)
-	checkVerdicts(report)
+	files, report := readManifest(directory), parse(read(filepath.Join(directory, "report.json"), 32<<20), "Report")
+	made, beside := readLog(read(filepath.Join(directory, "events.jsonl"), 1<<30)).assemble(report)
+	maps.DeleteFunc(files, func(name string, _ any) bool { return slices.Contains(ofReport, name) })
+	require(same(files, beside), "the files beside the log are not those that it names")
+	each(keys(made), func(key string) { require(same(made[key], report[key]), "report.json: ", key, " does not follow") })
+	require(len(made) == len(report) && num(report, "schemaVersion") == 3, "report.json: more, or of another version")
+	checkStatement(directory, key, report)
 	return ""
 }
-
-func require(holds bool, format string, words ...any) {
-	if !holds {
-		panic(refusal(fmt.Sprintf(format, words...)))
-	}
+func require(holds bool, words ...any) {
+	pick(holds, func() {}, func() { panic(fmt.Sprint(words...)) })()
 }
-
-func readKey(path string) ed25519.PublicKey {
-	block, _ := pem.Decode(read(path, 1<<20))
-	require(block != nil, "%s: no PEM", path)
-	parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
-	public, is := parsed.(ed25519.PublicKey)
-	require(err == nil && is, "%s: no Ed25519 key", path)
-	return public
-}
-
-func open(path string, most int64) *os.File {
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	require(err == nil, "%s: cannot be read", path)
-	status, err := file.Stat()
-	require(err == nil && status.Mode().IsRegular() && status.Size() <= most, "%s: no plain file, or too large", path)
-	return file
-}
-
 func read(path string, most int64) []byte {
-	file := open(path, most)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	require(err == nil, path, ": cannot be read")
 	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, most))
-	require(err == nil, "%s: cannot be read", path)
+	status, err := file.Stat()
+	require(err == nil && status.Mode().IsRegular() && status.Size() <= most, path, ": no plain file, or too large")
+	content, _ := io.ReadAll(io.LimitReader(file, most))
 	return content
 }
+func digestOf(content []byte) string { return fmt.Sprintf("%x", sha256.Sum256(content)) }
 
-func digestFile(path string) string {
-	file := open(path, maxBytes)
-	defer file.Close()
-	hash := sha256.New()
-	_, err := io.Copy(hash, io.LimitReader(file, maxBytes))
-	require(err == nil, "%s: cannot be read", path)
-	return fmt.Sprintf("%x", hash.Sum(nil))
-}
-
-func digestOf(content []byte) string {
-	return fmt.Sprintf("%x", sha256.Sum256(content))
-}
-
-func checkManifest(directory string) {
-	present, listed, total := map[string]bool{}, map[string]bool{}, int64(0)
-	err := filepath.WalkDir(directory, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
+// readManifest returns the digest of each file but the manifest and the statement.
+func readManifest(directory string) object {
+	present, found, total := map[string]bool{}, object{}, int64(0)
+	err := fs.WalkDir(os.DirFS(directory), ".", func(name string, entry fs.DirEntry, err error) error {
+		require(err == nil && strings.Count(name, "/") <= 8, name, ": cannot be read, or is too deep")
+		if status, err := entry.Info(); !entry.IsDir() {
+			require(err == nil && status.Mode().IsRegular(), name, ": no plain file")
+			present[name], total = true, total+status.Size()
 		}
-		name, _ := filepath.Rel(directory, path)
-		status, err := entry.Info()
-		require(err == nil && status.Mode().IsRegular(), "%s: no plain file", name)
-		present[name] = true
-		total += status.Size()
-		require(total <= maxBytes && len(present) <= maxFiles, "too many or too large files")
+		require(total <= 1<<30 && len(present) <= 10000, "too many or too large files")
 		return nil
 	})
-	require(err == nil, "%v", err)
 	content := read(filepath.Join(directory, "manifest.sha256"), 4<<20)
-	end := bytes.LastIndex(content, []byte(ownLine))
-	require(end >= 0 && utf8.Valid(content), "manifest.sha256: no manifest")
-	require(string(content[end:]) == ownLine+digestOf(content[:end])+"\n", "manifest.sha256: changed")
-	delete(present, "manifest.sha256")
-	for _, line := range strings.SplitAfter(string(content[:end]), "\n") {
-		if line == "" {
-			continue
-		}
-		match := manifestLine.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
-		require(match != nil && strings.HasSuffix(line, "\n"), "manifest.sha256: %s: is no line", line)
-		require(present[match[2]] && !listed[match[2]], "%s: is missing, or is listed twice", match[2])
-		require(digestFile(filepath.Join(directory, match[2])) == match[1], "%s: changed", match[2])
-		listed[match[2]] = true
+	own := "# sha256 of the lines above: "
+	end := max(0, bytes.LastIndex(content, []byte(own)))
+	require(err == nil && string(content[end:]) == own+digestOf(content[:end])+"\n", "manifest.sha256: none, or changed")
+	for line := range strings.Lines(string(content[:end])) {
+		match := append(listed.FindStringSubmatch(line), "", "", "")
+		unprintable := strings.ContainsFunc(match[2], func(letter rune) bool { return !unicode.IsPrint(letter) || letter == unicode.ReplacementChar })
+		require(present[match[2]] && found[match[2]] == nil && !unprintable, match[2], ": missing, or listed twice")
+		found[match[2]] = digestOf(read(filepath.Join(directory, match[2]), 1<<30))
+		require(found[match[2]] == match[1], match[2], ": changed")
 	}
-	for name := range present {
-		require(listed[name] || name == "statement.json", "%s: not of this report", name)
-	}
-	require(listed["report.json"] && listed["events.jsonl"], "the record or its log is missing")
-}
-
-func parse(content []byte) object {
-	require(utf8.Valid(content), "not UTF-8")
-	decoder := json.NewDecoder(bytes.NewReader(content))
-	decoder.UseNumber()
-	found, is := parseValue(decoder, 0).(object)
-	_, err := decoder.Token()
-	require(is && err == io.EOF, "not one object")
+	delete(present, "statement.json")
+	require(len(present) == len(found)+1, "a file is not of this report")
+	each(ofReport, func(name string) { require(found[name] != nil, name, ": missing") })
 	return found
 }
 
-func parseValue(decoder *json.Decoder, depth int) any {
-	token, err := decoder.Token()
-	require(err == nil && depth <= maxDepth, "no JSON, or nested too deeply")
-	if token != json.Delim('{') && token != json.Delim('[') {
-		return token
-	}
-	members, elements := object{}, []any{}
-	for decoder.More() {
-		name := ""
-		if token == json.Delim('{') {
-			key, err := decoder.Token()
-			require(err == nil, "no JSON")
-			name = key.(string)
-			_, is := members[name]
-			require(!is, "`%s` is there twice", name)
+// parse reads one object in canonical form (RFC 8785): numbers are as the forms allow, and keys are of ASCII.
+func parse(content []byte, form string) (found object) {
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.UseNumber()
+	require(decoder.Decode(&found) == nil && fits(found, form), "no ", form, ", or in another form")
+	require(canonical(found) == string(content), "a ", form, " is not canonical")
+	return found
+}
+func canonical(v any) string { text, _ := json.Marshal(v); return unescape.Replace(string(text)) }
+func readForms() map[string]map[string]string {
+	result, name := map[string]map[string]string{}, ""
+	for _, word := range strings.Fields(allForms) {
+		if key, form, _ := strings.Cut(word, ":"); unicode.IsUpper(rune(word[0])) || strings.Contains(word, "=") {
+			name, result[word] = word, map[string]string{}
+		} else {
+			result[name][key] = cmp.Or(form, "s")
 		}
-		members[name] = parseValue(decoder, depth+1)
-		elements = append(elements, members[name])
 	}
-	_, err = decoder.Token()
-	require(err == nil, "no JSON")
-	if token == json.Delim('{') {
-		return members
-	}
-	return elements
+	return result
 }
 
-// canonical writes a value as RFC 8785 does: records have no numbers but integers, and no keys beyond ASCII.
-func canonical(value any) string {
-	var buffer strings.Builder
-	encoder := json.NewEncoder(&buffer)
-	encoder.SetEscapeHTML(false)
-	require(encoder.Encode(value) == nil, "no JSON")
-	unescape := strings.NewReplacer(`\\`, `\\`, `\u2028`, "\u2028", `\u2029`, "\u2029")
-	return unescape.Replace(strings.TrimSuffix(buffer.String(), "\n"))
+// fits says whether a value has this form.
+func fits(value any, form string) bool {
+	inner, nullable := strings.CutSuffix(form, "?")
+	switch found := value.(type) {
+	case nil, string, bool:
+		return map[string]bool{"<nil>": nullable, "string": inner == "s", "bool": inner == "b"}[fmt.Sprintf("%T", found)]
+	case json.Number:
+		whole := integer.MatchString(string(found)) && num(object{"": found}, "")>>53 <= 0
+		return whole && (inner == "i" || inner == "f") || inner == "f" && decimal.MatchString(string(found))
+	case []any:
+		one, is := strings.CutPrefix(inner, "[]")
+		return is && !slices.ContainsFunc(found, func(element any) bool { return !fits(element, one) })
+	}
+	found, fitting := value.(object), 0
+	one, isMap := strings.CutPrefix(inner, "{}")
+	inner = cmp.Or(map[string]string{"Entry": "entry=" + str(found, "entry"), "Event": "event=" + str(found, "event")}[inner], inner)
+	for key, member := range found {
+		its := cmp.Or(forms[inner][key], forms[inner][key+"~"])
+		fitting += number(isMap && fits(member, one) || its != "" && fits(member, its))
+	}
+	each(keys(forms[inner]), func(key string) { _, is := found[key]; fitting -= number(!is && !strings.HasSuffix(key, "~")) })
+	return fitting == len(found) && (isMap || forms[inner] != nil)
 }
-
-func at(value any, path ...string) any {
-	for _, key := range path {
+func get(value any, path string) any {
+	for key := range strings.SplitSeq(path, ".") {
 		found, _ := value.(object)
 		value = found[key]
 	}
 	return value
 }
-
-func text(value any) string    { found, _ := value.(string); return found }
-func list(value any) []any     { found, _ := value.([]any); return found }
-func same(one, other any) bool { return reflect.DeepEqual(one, other) }
-
-func number(value any) int64 {
-	found, _ := value.(json.Number)
-	result, err := found.Int64()
-	if err != nil {
-		return -1
+func str(value any, path string) string    { found, _ := get(value, path).(string); return found }
+func arr(value any, path string) []any     { found, _ := get(value, path).([]any); return found }
+func same(one, other any) bool             { return canonical(one) == canonical(other) }
+func digits[N int | int64](value N) any    { return json.Number(fmt.Sprint(value)) }
+func rising(values ...int64) bool          { return slices.IsSorted(values) }
+func clone(value any) object               { return maps.Clone(value.(object)) }
+func number(holds bool) int                { return map[bool]int{true: 1}[holds] }
+func num(v any, path string) int64         { n, _ := get(v, path).(json.Number); i, _ := n.Int64(); return i }
+func text(value any) string                { found, _ := value.(string); return found }
+func keys[T any](of map[string]T) []string { return slices.Sorted(maps.Keys(of)) }
+func pick[T any](holds bool, yes, no T) T {
+	if holds {
+		return yes
 	}
-	return result
+	return no
+}
+func each[T any](list []T, do func(T)) {
+	for _, one := range list {
+		do(one)
+	}
+}
+func index(list []any, key string) object {
+	found := object{}
+	each(list, func(one any) { found[str(one, key)] = one })
+	require(len(found) == len(list), key, ": there twice")
+	return found
+}
+func moment(value any, path string) time.Time {
+	found, err := time.Parse(time.RFC3339, str(value, path))
+	require(err == nil && utc.MatchString(str(value, path)), str(value, path), ": no time")
+	return found
 }
 
-func checkStatement(directory string, report object, required ed25519.PublicKey) {
-	path := filepath.Join(directory, "statement.json")
-	if _, err := os.Lstat(path); os.IsNotExist(err) {
-		require(required == nil, "statement.json: missing")
-		return
-	}
-	content := read(path, 1<<20)
-	envelope := parse(content)
-	payload, err := base64.StdEncoding.Strict().DecodeString(text(envelope["payload"]))
-	require(err == nil, "statement.json: no base64")
-	statement := parse(payload)
-	require(canonical(envelope) == string(content) && canonical(statement) == string(payload), "statement.json: not canonical")
-	kind := text(envelope["payloadType"])
-	known := kind == "application/vnd.in-toto+json" && statement["_type"] == "https://in-toto.io/Statement/v1"
-	require(known && statement["predicateType"] == "https://muster.dev/acceptance/v1", "statement.json: another kind")
-	subjects := object{}
-	for _, subject := range list(statement["subject"]) {
-		subjects[text(at(subject, "name"))] = at(subject, "digest", "sha256")
-	}
-	record, files := digestFile(filepath.Join(directory, "report.json")), digestFile(filepath.Join(directory, "manifest.sha256"))
-	ours := object{"report.json": record, "manifest.sha256": files}
-	require(same(subjects, ours), "statement.json: of another report")
-	checkPredicate(statement["predicate"], report)
-	if required == nil {
-		return
-	}
-	der, _ := x509.MarshalPKIXPublicKey(required)
-	covered := fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(payload), payload)
-	signed := false
-	for _, one := range list(envelope["signatures"]) {
-		signature, err := base64.StdEncoding.Strict().DecodeString(text(at(one, "sig")))
-		signed = signed || err == nil && at(one, "keyid") == digestOf(der) && ed25519.Verify(required, covered, signature)
-	}
-	require(signed, "statement.json: no signature of the key")
+// journal is the part of a log that was read; maps are by check, scenario, node, or kind and uid.
+type journal struct {
+	opened, described, closed, report, asked, known, began, ended, scenarios, gpus, names, nodes, versions, listed object
+	kind, uid, authority, running, sha256                                                                          string
+	now, events                                                                                                    int64
+	hasObjects, hasTools, isRedacted                                                                               bool
 }
 
-func checkPredicate(predicate any, report object) {
-	scope, run, cluster := report["scope"], at(report, "volatile", "run"), report["identity"]
-	for name, value := range (object{
-		"verdict": report["verdict"], "acceptance": report["acceptance"], "headline": report["headline"],
-		"summary": report["summary"], "interrupted": report["interrupted"], "redacted": report["redacted"],
-		"profile": at(scope, "profile"), "profileTitle": at(scope, "profileTitle"), "parts": at(scope, "parts"),
-		"catalogueSha256": at(scope, "catalogueSha256"), "day": at(scope, "today"),
-		"waivers": at(scope, "waivers"), "deviations": at(scope, "deviations"), "run": at(run, "id"),
-		"started": at(run, "started"), "ended": at(run, "ended"), "target": at(report, "target", "kind"),
-		"kubernetes": at(report, "cluster", "kubernetes"), "gpus": at(report, "cluster", "gpus"),
-		"muster": at(report, "tool", "version"), "checksExecuted": at(report, "coverage", "executed"),
-		"identitySha256": text(at(cluster, "sha256")), "kubeSystemUid": text(at(cluster, "kubeSystemUid")),
-		"caSha256": text(at(cluster, "caSha256")), "checksRequired": at(report, "coverage", "required"),
-	}) {
-		require(same(at(predicate, name), value), "statement.json: %s is not that of the record", name)
+func readLog(content []byte) *journal {
+	log := &journal{began: object{}, ended: object{}, scenarios: object{}, gpus: object{}, nodes: object{}, listed: object{}}
+	log.names, log.versions, log.sha256 = object{}, object{}, digestOf(content)
+	for line := range bytes.Lines(content) {
+		require(bytes.HasSuffix(line, []byte("\n")) && len(line) <= 32<<20, "events.jsonl: a line is cut, or too long")
+		entry := parse(line[:len(line)-1], "Entry")
+		log.take(str(entry, "entry"), str(entry, "check"), entry)
 	}
-	require(cluster == nil || identity(cluster), "report.json: the identity of the cluster has another digest")
+	require(log.closed != nil, "events.jsonl: not of a whole run")
+	return log
+}
+func (log *journal) take(kind, check string, entry object) {
+	require((log.opened == nil) == (kind == "opened") && log.closed == nil, "events.jsonl: entries before or after the run")
+	when := cmp.Or(map[string]string{"observed": "event.tMs", "ended": "endedMs", "closed": "durationMs"}[kind], "tMs")
+	require(get(entry, when) == nil || num(entry, when) >= log.now, "events.jsonl: its times go back")
+	log.now = max(log.now, num(entry, when))
+	id, selected := str(entry, "scenario"), slices.Contains(arr(log.opened, "selected"), any(check))
+	map[string]func(){
+		"opened":    func() { log.open(entry) },
+		"observed":  func() { log.events++; log.observe(entry, entry["event"].(object), str(entry, "event.event")) },
+		"described": func() { log.describe(entry) },
+		"scenario": func() {
+			require(log.known[id] != nil && log.scenarios[id] == nil, "events.jsonl: scenario ", id, " cannot begin")
+			log.scenarios[id] = object{"startedMs": entry["tMs"], "endedMs": entry["tMs"]}
+		},
+		"began": func() {
+			right := log.asked[check] != nil && (selected || str(log.asked[check], "kind") == "step")
+			require(right && log.began[check] == nil && log.running == "", "events.jsonl: check ", check, " cannot begin")
+			log.began[check], log.running = entry["tMs"], check
+		},
+		"ended":  func() { log.end(check, log.asked[check], entry) },
+		"closed": func() { log.close(entry) },
+	}[kind]()
+}
+func (log *journal) open(entry object) {
+	log.opened, log.report = entry, entry["report"].(object)
+	log.kind, log.isRedacted = str(log.report, "target.kind"), str(log.report, "redacted") != ""
+	started, id := moment(log.report, "volatile.run.started"), str(log.report, "volatile.run.id")
+	right := regexp.MustCompile("^" + started.Format("20060102-150405-") + regexp.QuoteMeta(log.kind) + "-[0-9a-f]{4}$")
+	its := right.MatchString(id) && (!log.isRedacted || digest.MatchString(str(log.report, "redacted")))
+	its = its && started.Format(time.DateOnly) == str(log.report, "scope.today")
+	log.asked, log.known = index(arr(log.report, "steps"), "id"), index(arr(log.report, "scenarios"), "id")
+	each(arr(entry, "selected"), func(one any) { its = its && log.asked[text(one)] != nil })
+	require(its && index(arr(log.report, "requirements"), "id") != nil, "events.jsonl: another id, day, digest or check")
+}
+func (log *journal) observe(entry, event object, kind string) {
+	isObject, name, uid := slices.Contains(ofObjects, kind) && log.kind != "planner", str(event, "node"), str(event, "uid")
+	key, written, uids := kind+" "+uid, str(entry, "resourceVersion"), arr(event, "uids")
+	require(isObject || written == "" && entry["serverTime"] == "", "events.jsonl: a version of no object")
+	if isObject {
+		seen := object{"version": json.Number(written)}
+		rises := version.MatchString(written) && (uid == "" || num(seen, "version") >= num(log.versions[key], "version"))
+		require(rises, "events.jsonl: ", uid, " cannot have the version ", written)
+		log.versions[key], log.hasObjects = seen, log.hasObjects || kind == "pod" || kind == "node"
+		passed := moment(entry, "serverTime").Sub(moment(log.report, "volatile.run.started"))
+		late := (kind == "pod" || kind == "output") && passed < -24*time.Hour || passed-time.Duration(num(event, "tMs"))*time.Millisecond > 24*time.Hour
+		right := !late && (uid != "" || kind == "cluster" || kind == "gpus")
+		require(right, "events.jsonl: ", uid, " was changed in another run, or has no uid")
+	}
+	log.hasTools, log.listed[str(event, "kind")] = log.hasTools || event["tool"] == "nvidia-smi", true
+	switch kind {
+	case "cluster":
+		another := log.uid != "" && log.uid != event["kubeSystemUid"]
+		right := event["kubeSystemUid"] != "" && digest.MatchString(str(event, "caSha256"))
+		require(right && log.kind != "planner" && !(another && log.kind == "cluster"), "events.jsonl: another cluster")
+		log.versions, log.names = pick(another, object{}, log.versions), pick(another, object{}, log.names)
+		log.uid, log.authority = str(event, "kubeSystemUid"), str(event, "caSha256")
+	case "node":
+		require(!isObject || cmp.Or(str(log.names, uid), name) == name, "events.jsonl: a node with the uid of another")
+		log.gpus[name], log.nodes[name], log.names[uid] = event["gpus"], event, name
+	}
+	each(arr(event, "gpus"), func(gpu any) { uids = append(append(uids, get(gpu, "uuid")), arr(gpu, "users")...) })
+	each(append(uids, event["uid"], event["systemUuid"], event["kubeSystemUid"]), func(one any) {
+		right := pick(log.isRedacted, tokens.MatchString(text(one)), !strings.HasPrefix(text(one), "sha256:"))
+		require(right, "events.jsonl: ", one, " is a uid in a redacted record, or a token in another")
+	})
+	for _, one := range append(arr(event, "nodes"), name, event["project"], event["host"]) {
+		require(!log.isRedacted || pseudonym.MatchString(text(one)), "events.jsonl: a name in a redacted record")
+	}
+}
+func (log *journal) describe(entry object) {
+	described, total, right := index(arr(entry, "cluster.nodes"), "name"), num(entry, "cluster.gpus"), str(entry, "target.kind") == log.kind
+	each(keys(log.gpus), func(name string) { total -= num(log.gpus, name) })
+	for _, name := range append(keys(log.gpus), keys(described)...) {
+		right = right && num(described[name], "gpus") == num(log.gpus, name)
+	}
+	again := log.described == nil || str(log.described, "cluster.kubernetes") == str(entry, "cluster.kubernetes")
+	require(right && again && total == 0, "events.jsonl: another target is described than was seen")
+	log.described = entry
+}
+func (log *journal) end(check string, asked any, entry object) {
+	start, began, window, scenario := entry["startedMs"], num(log.began, check), entry["window"], log.scenarios[str(asked, "scenario")]
+	right := log.running == check && (start == nil) == (entry["endedMs"] == nil)
+	require(right && (start == nil || rising(began, num(entry, "startedMs"), log.now)), "events.jsonl: ", check, " cannot end")
+	events := rising(0, num(window, "fromEvent"), num(window, "startEvent"), num(window, "untilEvent"), log.events)
+	seen := events && rising(0, num(window, "startedMs"), num(window, "endedMs"), log.now)
+	seen = seen && (str(asked, "kind") == "layer" || scenario != nil)
+	require(window == nil || seen, "events.jsonl: ", check, " rests on events that were not seen")
+	log.ended[check], log.running = entry, ""
+	maps.Copy(pick(scenario != nil && start != nil, scenario, any(object{})).(object), object{"endedMs": entry["endedMs"]})
+}
+func (log *journal) close(entry object) {
+	log.closed = entry
+	took := moment(entry, "ended").Sub(moment(log.report, "volatile.run.started"))
+	agrees := (took-time.Duration(log.now)*time.Millisecond).Abs() <= time.Hour || log.kind == "planner"
+	require(took >= 0 && agrees, "events.jsonl: the clocks do not agree")
+	whole := log.described != nil && log.running == ""
+	each(arr(log.opened, "selected"), func(one any) { whole = whole && log.ended[one.(string)] != nil })
+	require(whole || entry["interrupted"] != "", "events.jsonl: a check did not end, and nothing interrupted the run")
+	require(!log.hasObjects || log.uid != "" && log.listed["nodes"] == true && log.listed["pods"] == true, "events.jsonl: no cluster")
 }
 
-// identity says whether the digest of a cluster is that of its parts.
-func identity(cluster any) bool {
-	nodes := [][]string{}
-	for _, node := range list(at(cluster, "nodes")) {
-		words := []string{token(at(node, "uid")), token(at(node, "systemUuid"))}
-		for _, gpu := range list(at(node, "gpus")) {
-			words = append(words, token(at(gpu, "uuid"))+" "+text(at(gpu, "serial")))
-		}
-		nodes = append(nodes, words)
+// assemble makes the record from the log, and from what only a judge of events can say, which it takes from the record.
+func (log *journal) assemble(recorded object) (made, beside object) {
+	made, trace, run := clone(log.report), clone(recorded["volatile"]), clone(get(log.report, "volatile.run"))
+	each([]string{"durationMs", "ended", "timings"}, func(key string) { run[key] = log.closed[key] })
+	trace["run"], trace["events"] = run, object{"file": "events.jsonl", "sha256": log.sha256, "events": digits(log.events)}
+	made["volatile"], made["interrupted"], made["summary"] = trace, log.closed["interrupted"], recorded["summary"]
+	maps.Copy(made, pick(log.described != nil, object{"target": log.described["target"], "cluster": log.described["cluster"]}, nil))
+	maps.Copy(made, pick(get(made, "scope.hosts") != nil, object{"hosts": recorded["hosts"]}, nil))
+	if log.uid != "" || log.hasTools {
+		made["identity"] = log.identify(recorded["identity"])
 	}
-	slices.SortFunc(nodes, slices.Compare)
-	content := object{"caSha256": at(cluster, "caSha256"), "kubeSystemUid": token(at(cluster, "kubeSystemUid")), "nodes": nodes}
-	return digestOf([]byte(canonical(content))) == at(cluster, "sha256")
-}
-
-func token(value any) string {
-	if name := text(value); name != "" && !strings.HasPrefix(name, "sha256:") {
-		return "sha256:" + digestOf([]byte(name))
-	}
-	return text(value)
-}
-
-func checkLog(directory string, report object) {
-	file := open(filepath.Join(directory, "events.jsonl"), maxBytes)
-	defer file.Close()
-	hash, lines := sha256.New(), bufio.NewReaderSize(file, maxRecord)
-	parts, ended, gpus, now, events := map[string]object{}, map[string]object{}, object{}, int64(0), int64(0)
-	for {
-		line, err := lines.ReadSlice('\n')
-		if err == io.EOF && len(line) == 0 {
-			break
-		}
-		require(err == nil, "events.jsonl: a line is cut, or too long")
-		hash.Write(line)
-		entry := parse(line)
-		kind, time, name := text(entry["entry"]), entry["tMs"], text(entry["check"])
-		first := parts["opened"] == nil
-		require(first == (kind == "opened") && parts["closed"] == nil, "events.jsonl: entries before or after the run")
-		switch kind {
-		case "observed":
-			events++
-			time = at(entry, "event", "tMs")
-			if at(entry, "event", "event") == "node" {
-				gpus[text(at(entry, "event", "node"))] = at(entry, "event", "gpus")
-			}
-		case "described":
-			require(describes(gpus, entry["cluster"]), "events.jsonl: other nodes are described than were seen")
-		case "ended":
-			time = entry["endedMs"]
-			require(ended[name] == nil && isWindow(entry["window"], events), "events.jsonl: %s cannot end there", name)
-			ended[name] = entry
-		case "closed":
-			time = entry["durationMs"]
-		default:
-			require(kind == "opened" || kind == "began" || kind == "scenario", "events.jsonl: %s is no entry", kind)
-		}
-		parts[kind] = entry
-		require(time == nil || number(time) >= now, "events.jsonl: its times go back")
-		now = max(now, number(time))
-	}
-	its := at(report, "volatile", "events", "sha256") == fmt.Sprintf("%x", hash.Sum(nil))
-	require(its && number(at(report, "volatile", "events", "events")) == events, "events.jsonl: of another record")
-	require(parts["closed"] != nil && parts["described"] != nil, "events.jsonl: not of a whole run")
-	checkRepeats(report, parts, ended)
-}
-
-func describes(gpus object, cluster any) bool {
-	total, described := int64(0), object{}
-	for _, node := range list(at(cluster, "nodes")) {
-		described[text(at(node, "name"))] = at(node, "gpus")
-	}
-	for name, its := range gpus {
-		total += number(its)
-		if number(its) != 0 && !same(described[name], its) {
-			return false
-		}
-	}
-	return number(at(cluster, "gpus")) == total
-}
-
-func isWindow(window any, events int64) bool {
-	from, start, until := at(window, "fromEvent"), at(window, "startEvent"), at(window, "untilEvent")
-	rising := []int64{0, number(from), number(start), number(until), events}
-	return window == nil || slices.IsSorted(rising)
-}
-
-// checkRepeats compares the record with what the log says before, during and after the run.
-func checkRepeats(report object, parts, ended map[string]object) {
-	opened := parts["opened"]["report"]
-	run, before, described, closed := at(report, "volatile", "run"), at(opened, "volatile", "run"), parts["described"], parts["closed"]
-	started, err := time.Parse(time.RFC3339, text(at(run, "started")))
-	over, wrong := time.Parse(time.RFC3339, text(closed["ended"]))
-	day := started.UTC().Format(time.DateOnly) == at(report, "scope", "today")
-	require(err == nil && wrong == nil && day && !over.Before(started), "report.json: its times do not agree")
-	for name, pair := range map[string][2]any{
-		"scope": {report["scope"], at(opened, "scope")}, "tool": {report["tool"], at(opened, "tool")},
-		"errata": {report["errata"], at(opened, "errata")}, "mutants": {report["mutants"], at(opened, "mutants")},
-		"redacted": {report["redacted"], at(opened, "redacted")}, "target": {report["target"], described["target"]},
-		"cluster": {report["cluster"], described["cluster"]}, "interrupted": {report["interrupted"], closed["interrupted"]},
-		"ended": {at(run, "ended"), closed["ended"]}, "durationMs": {at(run, "durationMs"), closed["durationMs"]},
-		"id": {at(run, "id"), at(before, "id")}, "argv": {at(run, "argv"), at(before, "argv")},
-		"started": {at(run, "started"), at(before, "started")}, "kind": {at(opened, "target", "kind"), at(report, "target", "kind")},
-	} {
-		require(same(pair[0], pair[1]), "report.json: %s is not that of the log", name)
-	}
-	for part, follows := range map[string]string{
-		"requirements": " verdict reason ", "scenarios": " volatile ",
-		"steps": " verdict reason required circumstances actual differences oracle oracleDifferences volatile ",
-	} {
-		asked := object{}
-		for _, one := range list(at(opened, part)) {
-			asked[text(at(one, "id"))] = one
-		}
-		require(part == "steps" || len(asked) == len(list(report[part])), "report.json: not all %s are there", part)
-		for _, one := range list(report[part]) {
-			for name, value := range one.(object) {
-				was := at(asked[text(at(one, "id"))], name)
-				require(strings.Contains(follows, " "+name+" ") || same(value, was), "report.json: %s: another %s was asked for", at(one, "id"), name)
-			}
+	steps, scenarios := []any{}, []any{}
+	for _, step := range arr(log.report, "steps") {
+		if id := str(step, "id"); log.began[id] != nil || slices.Contains(arr(log.opened, "selected"), any(id)) {
+			steps = append(steps, log.judged(clone(step), arr(recorded, "steps")[len(steps)], id))
 		}
 	}
-	for _, step := range list(report["steps"]) {
-		end := ended[text(at(step, "id"))]
-		for _, name := range []string{"startedMs", "endedMs", "commands", "window"} {
-			require(end == nil || same(at(step, "volatile", name), end[name]), "report.json: %s: %s is not that of the log", at(step, "id"), name)
-		}
-		require(end == nil || same(at(step, "circumstances"), end["circumstances"]), "report.json: %s: other circumstances", at(step, "id"))
-	}
+	each(arr(log.report, "scenarios"), func(one any) {
+		times := log.scenarios[str(one, "id")]
+		scenarios = append(scenarios, clone(one))
+		scenarios[len(scenarios)-1].(object)["volatile"] = pick(times != nil, times, get(one, "volatile"))
+	})
+	made["steps"], made["scenarios"] = steps, scenarios
+	conclude(made, recorded)
+	return made, clone(log.closed["files"])
 }
-
-func checkVerdicts(report object) {
-	verdicts, counts, required, proven := map[string]string{}, map[string]int64{}, int64(0), map[string]bool{}
-	for _, step := range list(report["steps"]) {
-		id, verdict := text(at(step, "id")), text(at(step, "verdict"))
-		wrong := len(list(at(step, "differences"))) + len(list(at(step, "volatile", "violations")))
-		require(verdict != "PASS" || wrong == 0, "report.json: %s passes with differences", id)
-		verdicts[id] = ""
-		if at(step, "required") == true {
-			verdicts[id] = verdict
-			counts[verdict]++
-			required++
-		}
+func (log *journal) judged(made object, recorded any, id string) object {
+	trace, end := clone(get(recorded, "volatile")), log.ended[id]
+	each([]string{"verdict", "reason", "required", "actual", "differences"}, func(key string) { made[key] = get(recorded, key) })
+	made["volatile"], made["circumstances"] = trace, get(pick(end != nil, end, recorded), "circumstances")
+	times := []string{"startedMs", "endedMs", "commands", "window"}
+	each(times, func(key string) { trace[key] = pick(end != nil, get(end, key), trace[key]) })
+	wrong := len(arr(made, "differences")) + len(arr(trace, "violations")) + len(arr(made, "oracleDifferences")) + number(end == nil)
+	each(keys(made["circumstances"].(object)), func(key string) { wrong += number(get(made, "circumstances."+key) != "") })
+	require(made["verdict"] != "PASS" || wrong == 0, "report.json: ", id, " passes with differences")
+	return made
+}
+func (log *journal) identify(recorded any) object {
+	lines, nodes := [][]string{}, index(arr(recorded, "nodes"), "node")
+	each(keys(log.gpus), func(name string) { require(num(log.gpus, name) == 0 || nodes[name] != nil, "identity: no ", name) })
+	for name, node := range nodes {
+		right := get(node, "uid") == str(log.nodes[name], "uid") && get(node, "systemUuid") == str(log.nodes[name], "systemUuid")
+		require(right && (num(log.gpus, name) > 0 || len(arr(node, "gpus")) > 0), "report.json: identity: another node")
+		line := []string{token(str(node, "uid")), token(str(node, "systemUuid"))}
+		each(arr(node, "gpus"), func(gpu any) { line = append(line, token(str(gpu, "uuid"))+" "+str(gpu, "serial")) })
+		lines = append(lines, line)
 	}
-	var part, applying, grave []string
-	passed := 0
-	for _, entry := range list(report["requirements"]) {
-		var its []string
-		for _, check := range list(at(entry, "checks")) {
-			if _, ran := verdicts[text(check)]; !ran {
-				verdicts[text(check)] = "INCONCLUSIVE"
-			}
+	slices.SortFunc(lines, slices.Compare)
+	content := canonical(object{"caSha256": log.authority, "kubeSystemUid": token(log.uid), "nodes": lines})
+	sum := digestOf([]byte(content))
+	return object{"sha256": sum, "nodes": get(recorded, "nodes"), "caSha256": log.authority, "kubeSystemUid": log.uid}
+}
+func token(id string) string { return pick(tokens.MatchString(id), id, "sha256:"+digestOf([]byte(id))) }
+
+// conclude writes the verdicts on requirements and on the run, which follow from those on checks.
+func conclude(made, recorded object) {
+	ran, counts, proven, entries := index(arr(made, "steps"), "id"), object{}, object{}, []any{}
+	isRequired := func(one any) bool { return get(one, "required") == true }
+	counted := slices.DeleteFunc(slices.Clone(arr(made, "steps")), func(one any) bool { return !isRequired(one) })
+	each(counted, func(one any) { counts[str(one, "verdict")] = digits(num(counts, str(one, "verdict")) + 1) })
+	executed := num(counts, "PASS") + num(counts, "FAIL") + num(counts, "WAIVED")
+	made["coverage"] = object{"steps": digits(len(ran)), "required": digits(len(counted)), "executed": digits(executed), "byVerdict": counts}
+	var part, applying, grave []any
+	for _, one := range arr(made, "requirements") {
+		entry, its, why := clone(one), []any{}, get(one, "notApplicable")
+		for _, check := range arr(one, "checks") {
+			step := ran[text(check)]
 			proven[text(check)] = true
-			its = append(its, verdicts[text(check)])
+			its = append(its, pick(step == nil, any("INCONCLUSIVE"), pick(isRequired(step), get(step, "verdict"), nil)))
 		}
-		verdict := worst(its)
-		if at(entry, "notApplicable") != "" {
-			verdict = "NOT_APPLICABLE"
-		} else if applying = append(applying, verdict); at(entry, "inPart") == true {
-			part = append(part, verdict)
-			if verdict == "PASS" {
-				passed++
-			}
-		}
-		require(at(entry, "verdict") == verdict, "report.json: %s is %s by its checks", at(entry, "id"), verdict)
+		entry["verdict"] = pick(why == "", worst(its...), "NOT_APPLICABLE")
+		entry["reason"] = pick(why == "", get(arr(recorded, "requirements")[len(entries)], "reason"), why)
+		applying = append(applying, pick(why == "", entry["verdict"], nil))
+		part = append(part, pick(entry["inPart"] == true, applying[len(entries)], nil))
+		entries = append(entries, entry)
 	}
-	every := slices.Clone(applying)
-	for id, verdict := range verdicts {
-		if !proven[id] {
-			every = append(every, verdict)
-		}
+	each(counted, func(one any) { grave = append(grave, pick(proven[str(one, "id")] == nil, get(one, "verdict"), nil)) })
+	grave = slices.DeleteFunc(append(grave, applying...), func(one any) bool { return one != "ERROR" && one != "FAIL" })
+	grave = append(grave, pick(len(arr(made, "scope.deviations")) > 0 || made["interrupted"] != "", any("INCONCLUSIVE"), nil))
+	part = slices.DeleteFunc(part, func(one any) bool { return one == nil })
+	verdict, passed, waived, about := ofRun(part, grave), 0, 0, []string{}
+	each(part, func(one any) { passed, waived = passed+number(one == "PASS"), waived+number(one == "WAIVED") })
+	each(arr(made, "scope.parts"), func(one any) { about = append(about, one.(string)) })
+	of := cmp.Or(strings.Join(about, ", "), "all that apply to the profile "+str(made, "scope.profile"))
+	whole := fmt.Sprintf("PASS of %d of %d requirements: %s", passed, len(entries), of)
+	less := fmt.Sprintf("%s: %d of the %d requirements asked for passed%s (%s)", verdict, passed, len(part), pick(waived > 0, fmt.Sprintf(", %d WAIVED", waived), ""), of)
+	made["verdict"], made["acceptance"], made["requirements"] = verdict, ofRun(applying, grave), entries
+	made["headline"] = pick(verdict == "PASS", whole, less)
+}
+func worst(verdicts ...any) any {
+	absent := func(one any) bool { return !slices.Contains(verdicts, one) }
+	return append(slices.DeleteFunc(slices.Clone(gravest), absent), "INCONCLUSIVE")[0]
+}
+func ofRun(verdicts, grave []any) any {
+	unproven := pick(slices.Contains(verdicts, any("PASS")), []any{}, []any{"INCONCLUSIVE"})
+	return worst(slices.Concat(verdicts, grave, unproven)...)
+}
+func checkStatement(directory, file string, report object) {
+	path := filepath.Join(directory, "statement.json")
+	if _, err := os.Lstat(path); os.IsNotExist(err) && file == "" {
+		return
 	}
-	for _, verdict := range every {
-		if verdict == "ERROR" || verdict == "FAIL" {
-			grave = append(grave, verdict)
-		}
+	envelope := parse(read(path, 1<<20), "Envelope")
+	payload, kind := base64Of(envelope["payload"]), str(envelope, "payloadType")
+	var statement any
+	require(json.Unmarshal(payload, &statement) == nil, "statement.json: no statement")
+	notes, known := arr(statement, "predicate.notes"), []any{"catalogue", "figures", "redacted", "version"}
+	each(arr(report, "scenarios"), func(one any) { known = append(known, "scenario:"+str(one, "id")) })
+	each(notes, func(note any) { require(slices.Contains(known, note), "statement.json: no note: ", note) })
+	right := slices.Contains(notes, any("redacted")) == (report["redacted"] != "")
+	expected := object{"_type": "https://in-toto.io/Statement/v1", "predicateType": "https://muster.dev/acceptance/v1"}
+	predicate, subjects := certificate(report, arr(statement, "predicate.hosts")), []any{}
+	each([]string{"manifest.sha256", "report.json"}, func(name string) {
+		its := digestOf(read(filepath.Join(directory, name), 1<<30))
+		subjects = append(subjects, object{"name": name, "digest": object{"sha256": its}})
+	})
+	predicate["notes"], expected["predicate"], expected["subject"] = append([]any{}, notes...), predicate, subjects
+	right = right && kind == "application/vnd.in-toto+json" && canonical(expected) == string(payload)
+	require(right, "statement.json: of another report")
+	covered, signatures := fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(payload), payload), map[string][]byte{}
+	for id, one := range index(arr(envelope, "signatures"), "keyid") {
+		signatures[id] = base64Of(get(one, "sig"))
+		require(digest.MatchString(id) && len(signatures[id]) == ed25519.SignatureSize, "statement.json: no signature")
 	}
-	if len(list(at(report, "scope", "deviations"))) > 0 || report["interrupted"] != "" {
-		grave = append(grave, "INCONCLUSIVE")
+	require(len(signatures) > 0, "statement.json: has no signature")
+	if file != "" {
+		block, _ := pem.Decode(read(file, 1<<20))
+		parsed, _ := x509.ParsePKIXPublicKey(block.Bytes)
+		der, _ := x509.MarshalPKIXPublicKey(parsed)
+		signed := ed25519.Verify(parsed.(ed25519.PublicKey), covered, signatures[digestOf(der)])
+		require(signed, "statement.json: no signature of the key")
 	}
-	follows := report["verdict"] == ofRun(part, grave) && report["acceptance"] == ofRun(applying, grave)
-	require(follows, "report.json: the verdict is not that of the requirements")
-	headline := strings.HasPrefix(text(report["headline"]), text(report["verdict"]))
-	headline = headline && strings.Contains(text(report["headline"]), fmt.Sprintf(" %d of ", passed))
-	require(headline, "report.json: the headline is not that of the verdict")
-	coverage := at(report, "coverage")
-	executed := counts["PASS"] + counts["FAIL"] + counts["WAIVED"]
-	numbers := number(at(coverage, "required")) == required && number(at(coverage, "executed")) == executed
-	for verdict, count := range counts {
-		numbers = numbers && number(at(coverage, "byVerdict", verdict)) == count
-	}
-	require(numbers, "report.json: other counts of verdicts")
+}
+func base64Of(value any) []byte {
+	content, err := base64.StdEncoding.DecodeString(value.(string))
+	require(err == nil && base64.StdEncoding.EncodeToString(content) == value, "statement.json: no base64")
+	return content
 }
 
-func worst(verdicts []string) string {
-	for _, verdict := range gravest {
-		if slices.Contains(verdicts, verdict) {
-			return verdict
-		}
+// certificate returns the statements of the first page, which are signed.
+func certificate(report object, stated []any) object {
+	made, layers, limits, byName := object{"hosts": hostsOf(report, stated)}, []any{}, []any{}, map[string]object{}
+	for _, pair := range strings.Fields(`acceptance=acceptance verdict=verdict headline=headline summary=summary interrupted=interrupted redacted=redacted profile=scope.profile profileTitle=scope.profileTitle parts=scope.parts catalogueSha256=scope.catalogueSha256
+		waivers=scope.waivers deviations=scope.deviations day=scope.today site=scope.hosts.site.name target=target.kind kubernetes=cluster.kubernetes gpus=cluster.gpus muster=tool.version run=volatile.run.id started=volatile.run.started
+		ended=volatile.run.ended identitySha256=identity.sha256 kubeSystemUid=identity.kubeSystemUid caSha256=identity.caSha256 checksExecuted=coverage.executed checksRequired=coverage.required`) {
+		key, path, _ := strings.Cut(pair, "=")
+		none := map[string]any{"target": "unknown", "kubernetes": "unknown", "gpus": digits(0)}[key]
+		made[key] = pick(get(report, path) != nil, get(report, path), pick(none != nil, none, any("")))
 	}
-	return "INCONCLUSIVE"
+	for _, one := range arr(report, "requirements") {
+		part, _, _ := strings.Cut(str(one, "id"), ".")
+		why, verdict := str(one, "notApplicable"), str(one, "verdict")
+		layer := object{"layer": part, "inPart": false, "counts": object{}, "verdict": "NOT_APPLICABLE"}
+		layers = append(layers, pick(byName["layer "+part] == nil, []any{layer}, nil)...)
+		limit := object{"reason": why, "requirements": []any{}}
+		limits = append(limits, pick(why != "" && byName["limit "+why] == nil, []any{limit}, nil)...)
+		layer, limit = pick(byName["layer "+part] == nil, layer, byName["layer "+part]), pick(byName["limit "+why] == nil, limit, byName["limit "+why])
+		byName["layer "+part], byName["limit "+why] = layer, limit
+		layer["counts"].(object)[verdict] = digits(num(layer["counts"], verdict) + 1)
+		layer["inPart"] = layer["inPart"] == true || get(one, "inPart") == true
+		limit["requirements"] = append(arr(limit, "requirements"), get(one, "id"))
+		layer["verdict"] = pick(why == "", worst(layer["verdict"], verdict), layer["verdict"])
+	}
+	made["limits"], made["layers"] = limits, layers
+	return made
 }
-
-func ofRun(verdicts, grave []string) string {
-	if !slices.Contains(verdicts, "PASS") {
-		grave = append(slices.Clone(grave), "INCONCLUSIVE")
+func hostsOf(report object, stated []any) []any {
+	hosts := []any{}
+	for number, node := range arr(report, "identity.nodes") {
+		gpus, words := []any{}, append(stated, object{})[min(number, len(stated))]
+		each(arr(node, "gpus"), func(gpu any) { gpus = append(gpus, cmp.Or(str(gpu, "serial"), str(gpu, "uuid"))) })
+		host := object{"name": get(node, "node"), "uid": get(node, "uid"), "systemUuid": get(node, "systemUuid"), "gpus": gpus}
+		host["driver"], host["gpuModel"], hosts = str(words, "driver"), str(words, "gpuModel"), append(hosts, host)
 	}
-	return worst(slices.Concat(verdicts, grave))
+	return append(hosts, stated[min(len(hosts), len(stated)):]...)
 }

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import urllib3.exceptions
 
@@ -89,11 +90,11 @@ def connect(kubeconfig: Path | None) -> kubernetes.client.ApiClient:
 def ca_sha256(client: kubernetes.client.ApiClient) -> str:
     """The SHA-256 of the certificate by which the client trusts its API server, of several that of their digests.
 
-    Empty where the client trusts those of the system, or none.
+    If the kubeconfig has none, that of the certificate which the API server presents. Empty if it presents none.
     """
     path = client.configuration.ssl_ca_cert
     try:
-        text = Path(path).read_text(encoding="ascii") if path else ""
+        text = Path(path).read_text(encoding="ascii") if path else _presented(client.configuration.host)
         blocks = re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", text, re.DOTALL)
         digests = sorted({hashlib.sha256(ssl.PEM_cert_to_DER_cert(block)).hexdigest() for block in blocks})
     except (OSError, ValueError):
@@ -101,6 +102,14 @@ def ca_sha256(client: kubernetes.client.ApiClient) -> str:
     if len(digests) < 2:
         return "".join(digests)
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+
+def _presented(address: str) -> str:
+    """The certificate (PEM) that the server at the address presents; empty without TLS. Raises OSError."""
+    url = urlsplit(address)
+    if url.scheme != "https" or url.hostname is None:
+        return ""
+    return ssl.get_server_certificate((url.hostname, url.port or 443), timeout=_CONNECT_SECONDS)
 
 
 class Reader:

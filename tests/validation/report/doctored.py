@@ -1,5 +1,7 @@
 """Makes doctored records of honest ones: each is one change that a person could make who knows the format."""
 
+import base64
+import hashlib
 import json
 import os
 import random
@@ -148,12 +150,132 @@ def another_version(entries: Entries, chance: random.Random) -> None:
     entries[0]["report"]["tool"]["version"] = f"{chance.randrange(1, 99)}.0.0"
 
 
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Each container of a value with each key or index of it, at any depth."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
+    found = [(value, key) for key in keys]
+    for key in keys:
+        found += places(value[key])
+    return found
+
+
+def place(entries: Any, chance: random.Random) -> tuple[Any, Any]:
+    """A place of an entry, so that the first entry, which is large, is not the only one that is changed."""
+    part = chance.choice(entries) if isinstance(entries, list) else entries
+    return chance.choice(places(part))
+
+
+def drop_anything(entries: Any, chance: random.Random) -> None:
+    container, key = place(entries, chance)
+    del container[key]
+
+
+def duplicate_anything(entries: Any, chance: random.Random) -> None:
+    lists = [one for one in places(chance.choice(entries)) if isinstance(one[0], list)]
+    container, key = chance.choice(lists)
+    container.insert(key, json.loads(json.dumps(container[key])))
+
+
+def swap_anything(entries: Any, chance: random.Random) -> None:
+    (one, key), (other, its) = place(entries, chance), place(entries, chance)
+    one[key], other[its] = json.loads(json.dumps([other[its], one[key]]))
+
+
+def alter_anything(entries: Any, chance: random.Random) -> None:
+    container, key = place(entries, chance)
+    container[key] = altered(container[key], chance)
+
+
+def altered(value: Any, chance: random.Random) -> Any:
+    """Another value, of the same kind or of another."""
+    if chance.random() < 0.2:
+        return chance.choice([None, "", 0, -1, True, [], {}, "x", 1 << 60, "\u202e", 0.5])
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + chance.choice([-1000, -1, 1, 1000])
+    if isinstance(value, str):
+        return chance.choice([value + " ", value[:-1], value.swapcase(), f"{value}\n", value[::-1], "x"])
+    return chance.choice([[], {}, [value], {"x": value}, None])
+
+
+def add_a_key(entries: Any, chance: random.Random) -> None:
+    objects = [one for one, _ in places(chance.choice(entries)) if isinstance(one, dict)]
+    container = chance.choice(objects)
+    container[chance.choice(["zzz", "uid", "verdict", *container])] = chance.choice(["", "PASS", 0, None])
+
+
+def blank_a_version(entries: Entries, chance: random.Random) -> None:
+    _event(entries, chance, chance.choice(["pod", "node"]))
+    observed = [entry for entry in entries if entry.get("resourceVersion")]
+    chance.choice(observed)[chance.choice(["resourceVersion", "serverTime"])] = chance.choice(
+        ["", "1", "0", "x"]
+    )
+
+
+def list_again(entries: Entries, chance: random.Random) -> None:
+    entry = _event(entries, chance)
+    watch = {"event": "watch", "kind": "pods", "change": "listed", "resourceVersion": "1"}
+    watch |= {"tMs": entry["event"]["tMs"]}
+    entries.insert(
+        entries.index(entry), {"entry": "observed", "event": watch, "resourceVersion": "", "serverTime": ""}
+    )
+
+
+def another_identity(entries: Entries, chance: random.Random) -> None:
+    event = _event(entries, chance, chance.choice(["cluster", "node"]))["event"]
+    key = chance.choice([key for key in ("kubeSystemUid", "caSha256", "uid", "systemUuid") if key in event])
+    event[key] = chance.choice(["", "x", "sha256:" + "0" * 64, "uid-n1"])
+
+
+def another_clock(entries: Entries, chance: random.Random) -> None:
+    run = entries[0]["report"]["volatile"]["run"]
+    which = chance.randrange(4)
+    if which == 0:
+        run["id"] = "20200101-000000-lab-beef"
+    elif which == 1:
+        run["started"] = run["started"].replace("T", " ")
+    elif which == 2:
+        entries[-1]["durationMs"] += 86_400_000
+    else:
+        entries[-1]["ended"] = run["started"].replace("T", " ")
+
+
+def other_words(entries: Entries, chance: random.Random) -> None:
+    report = entries[0]["report"]
+    which = chance.randrange(4)
+    if which == 0:
+        report["mutants"] = []
+    elif which == 1:
+        report["errata"] = [{}]
+    else:
+        chance.choice([report["steps"][0], report["scenarios"][0]])["title"] = "x"
+
+
+def without_a_kind(entries: Entries, chance: random.Random) -> None:
+    kind = chance.choice(["began", "scenario", "described", "ended"])
+    entries[:] = [entry for entry in entries if entry["entry"] != kind]
+
+
+def describe_again(entries: Entries, chance: random.Random) -> None:
+    described = json.loads(json.dumps(next(entry for entry in entries if entry["entry"] == "described")))
+    described["cluster"]["kubernetes"] += "x"
+    entries.insert(-1, described)
+
+
 CHANGES: Sequence[Callable[[Entries, random.Random], None]] = (
     drop_an_entry, drop_a_check, drop_a_requirement, swap_entries, swap_jobs, swap_expectations, replay_an_entry,
     replay_an_earlier_state, tell_of_another_cluster, rename_a_node, add_an_identity, another_day, another_start,
     another_time, a_slower_clock, call_it_redacted, rename_a_project, ease_a_step, excuse_a_check, add_a_waiver,
-    another_version,
+    another_version, drop_anything, duplicate_anything, swap_anything, alter_anything, add_a_key, blank_a_version,
+    list_again, another_identity, another_clock, other_words, without_a_kind, describe_again,
 )  # fmt: skip
+ANYTHING: Sequence[Callable[[Any, random.Random], None]] = (
+    drop_anything, duplicate_anything, swap_anything, alter_anything, add_a_key,
+)  # fmt: skip
+"""Changes of any value at any depth."""
+KEYLESS = "new manifest, no signature"
+"""How a record is sealed that is refused without a key, too."""
 
 
 def flip_a_bit(directory: Path, others: Sequence[Path], chance: random.Random) -> str:
@@ -199,8 +321,64 @@ def change_the_record(directory: Path, others: Sequence[Path], chance: random.Ra
     return f"another {what} in the record"
 
 
+def change_anything_in_the_record(directory: Path, others: Sequence[Path], chance: random.Random) -> str:
+    """Any value of the record, with a new manifest and without a signature."""
+    report = [json.loads((directory / "report.json").read_bytes())]
+    change = _any_change(report, chance)
+    content = json.dumps(report[0], separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    _replace(directory / "report.json", content.encode())
+    return f"{change} in the record"
+
+
+def change_the_envelope(directory: Path, others: Sequence[Path], chance: random.Random) -> str:
+    envelope = [json.loads((directory / STATEMENT).read_bytes())]
+    change = _any_change(envelope, chance)
+    _replace(directory / STATEMENT, rfc8785.dumps(envelope[0]))
+    return f"{change} in the statement"
+
+
+def change_the_predicate(directory: Path, others: Sequence[Path], chance: random.Random) -> str:
+    envelope = json.loads((directory / STATEMENT).read_bytes())
+    payload = [json.loads(base64.b64decode(envelope["payload"]))]
+    change = _any_change(payload, chance)
+    content = json.dumps(payload[0], separators=(",", ":"), sort_keys=True)
+    envelope["payload"] = base64.b64encode(content.encode()).decode()
+    _replace(directory / STATEMENT, rfc8785.dumps(envelope))
+    return f"{change} in the predicate"
+
+
+def add_a_file(directory: Path, others: Sequence[Path], chance: random.Random) -> str:
+    name = chance.choice(["NOTE.txt", "operator.log", "install/journal.jsonl", "a\u202eb", ".hidden"])
+    (directory / name).parent.mkdir(exist_ok=True)
+    (directory / name).write_text("all PASS\n")
+    return f"{name!r} beside the log"
+
+
+def change_a_page(directory: Path, others: Sequence[Path], chance: random.Random) -> str:
+    name = chance.choice(["report.html", "report.md", "junit.xml"])
+    if chance.random() < 0.3:
+        (directory / name).unlink()
+    else:
+        _replace(directory / name, (directory / name).read_bytes().replace(b"FAIL", b"PASS") + b" ")
+    return f"another {name}"
+
+
+def _any_change(whole: list[Any], chance: random.Random) -> str:
+    while True:
+        change = chance.choice(ANYTHING)
+        try:
+            change(whole, chance)
+        except (IndexError, ValueError, TypeError, AttributeError):
+            continue
+        return change.__name__
+
+
+SEALED: Sequence[Callable[[Path, Sequence[Path], random.Random], str]] = (
+    change_anything_in_the_record, add_a_file, change_a_page,
+)  # fmt: skip
+"""Changes of one part with a new manifest and no signature: muster refuses them without a key, too."""
 FILES: Sequence[Callable[[Path, Sequence[Path], random.Random], str]] = (
-    flip_a_bit, take_a_file_of_another, drop_a_file, change_the_record,
+    flip_a_bit, take_a_file_of_another, drop_a_file, change_the_record, change_the_envelope, change_the_predicate,
 )  # fmt: skip
 
 
@@ -212,8 +390,14 @@ def doctored(honest: Sequence[Path], out: Path, number: int, seed: int) -> Itera
         source = chance.choice(honest)
         directory = out / f"{source.name}-{made}"
         shutil.copytree(source, directory, copy_function=os.link)
-        if chance.random() < 0.3:
+        which = chance.random()
+        if which < 0.3:
             change, seal = chance.choice(FILES)(directory, honest, chance), "as it was"
+        elif which < 0.5:
+            change, seal = chance.choice(SEALED)(directory, honest, chance), KEYLESS
+            (directory / STATEMENT).unlink()
+            (directory / manifest.NAME).unlink()
+            _replace(directory / manifest.NAME, _rendered(directory))
         else:
             change, seal = _change_the_log(directory, chance)
         if _differs(source, directory):
@@ -231,7 +415,7 @@ def _change_the_log(directory: Path, chance: random.Random) -> tuple[str, str]:
     text = "".join(
         json.dumps(e, separators=(",", ":"), sort_keys=True, ensure_ascii=False) + "\n" for e in entries
     )
-    _replace(path, text.encode())
+    _replace(path, text.encode("utf-8", "surrogatepass"))
     statement = (directory / STATEMENT).read_bytes()
     seal = chance.choice(["none", "manifest", "record"])
     if seal == "record":
@@ -255,7 +439,7 @@ def _change(entries: Entries, chance: random.Random) -> Callable[[Entries, rando
         change = chance.choice(CHANGES)
         try:
             change(entries, chance)
-        except (IndexError, ValueError):
+        except (IndexError, ValueError, KeyError, TypeError, AttributeError):
             continue
         return change
 
@@ -270,6 +454,15 @@ def _manifest(directory: Path) -> bytes:
     return rendered
 
 
+def _rendered(directory: Path) -> bytes:
+    """A manifest of the files that are there, whatever their names are."""
+    names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+    body = "".join(
+        f"{hashlib.sha256((directory / name).read_bytes()).hexdigest()}  {name}\n" for name in names
+    )
+    return f"{body}# sha256 of the lines above: {hashlib.sha256(body.encode()).hexdigest()}\n".encode()
+
+
 def _replace(path: Path, content: bytes) -> None:
     """Write a file of a copy, whose other files are links to those of the honest record."""
     path.unlink(missing_ok=True)
@@ -277,7 +470,8 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _differs(one: Path, other: Path) -> bool:
-    names = {path.name for directory in (one, other) for path in directory.iterdir()}
+    names = {str(path.relative_to(d)) for d in (one, other) for path in d.rglob("*") if path.is_file()}
+    names -= {STATEMENT, manifest.NAME} if not (other / STATEMENT).exists() else set()
     for name in names:
         paths = (one / name, other / name)
         if not all(path.exists() for path in paths) or paths[0].read_bytes() != paths[1].read_bytes():

@@ -1,6 +1,5 @@
 """Doctored records: neither of two verifiers accepts one, and both accept every honest redaction."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -10,7 +9,8 @@ import pytest
 
 from tests.validation.fake_target import FakeTarget
 from tests.validation.replay import GANG, VICTIM, run_command, settings
-from tests.validation.report.doctored import CHANGES, doctored
+from tests.validation.report.conftest import SOURCE
+from tests.validation.report.doctored import CHANGES, KEYLESS, doctored
 from tests.validation.report.test_record import EvictsTheWrongOne, HoldsTwice, keys
 from tests.validation.test_not_fooled import LosesAGang, NeverBinds, NothingThere
 from validation.errors import ReportError
@@ -18,20 +18,8 @@ from validation.report import record, statement
 from validation.report.redact import redact
 from validation.report.verify import verify
 
-SOURCE = Path(__file__).parents[3] / "validation" / "verifier" / "verify.go"
 TARGETS = (FakeTarget, HoldsTwice, NeverBinds, LosesAGang, NothingThere, EvictsTheWrongOne)
 BATCH = 100
-
-
-@pytest.fixture(scope="session")
-def second_verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, built by Go with its own cache."""
-    if not shutil.which("go"):
-        pytest.skip("there is no Go on this machine")
-    program = tmp_path_factory.mktemp("verifier") / "verify"
-    environment = os.environ | {"GO111MODULE": "off", "CGO_ENABLED": "0"}
-    subprocess.run(["go", "build", "-o", program, SOURCE], check=True, env=environment)
-    return program
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +42,7 @@ def honest(directory: Path, runs: Sequence[tuple[type[FakeTarget], list[Path]]])
     return records, public
 
 
-def refused_by_muster(directory: Path, key: Path) -> list[str]:
+def refused_by_muster(directory: Path, key: Path | None) -> list[str]:
     try:
         return verify(directory, key).problems
     except ReportError as error:
@@ -76,7 +64,7 @@ def count_accepted(
     """What either verifier accepted of so many doctored records."""
     accepted, batch = [], []
     for one in doctored(records[0], out, number, seed):
-        if not refused_by_muster(one.directory, records[1]):
+        if not refused_by_muster(one.directory, None if one.seal == KEYLESS else records[1]):
             accepted.append(f"muster: {one}")
         batch.append(one)
         if len(batch) == BATCH:
@@ -121,5 +109,5 @@ def test_of_ten_thousand_doctored_records_none_is_accepted(second_verifier: Path
 
 
 def test_each_kind_of_change_is_made(signed: tuple[list[Path], Path], tmp_path: Path) -> None:
-    made = {one.change for one in doctored(signed[0], tmp_path, 150, seed=3)}
+    made = {one.change for one in doctored(signed[0], tmp_path, 350, seed=3)}
     assert {change.__name__ for change in CHANGES} <= made

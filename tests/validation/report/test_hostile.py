@@ -31,6 +31,17 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.fixture(scope="module")
+def with_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A record with output of its operator and its installation."""
+    directory = tmp_path_factory.mktemp("files") / "r"
+    (directory / "install").mkdir(parents=True)
+    for name in ("operator.log", "install/journal.jsonl"):
+        (directory / name).write_text(f"{name}\n")
+    run_command([GANG], settings(directory, parts=["gangs"]))
+    return directory
+
+
 @pytest.fixture
 def copy(honest: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(honest, tmp_path / "r"))
@@ -175,6 +186,33 @@ def test_a_rendering_that_says_something_else_is_refused(name: str, copy: Path) 
     sealed(copy)
     (line,) = verify(copy).problems
     assert f"{name}: cannot be read: No such file" in line
+
+
+def extra(directory: Path) -> None:
+    (directory / "NOTE.txt").write_text("all PASS\n")
+
+
+def another(directory: Path) -> None:
+    (directory / "operator.log").write_text("nothing happened\n")
+
+
+def without(directory: Path) -> None:
+    (directory / "install" / "journal.jsonl").unlink()
+
+
+def elsewhere(directory: Path) -> None:
+    (directory / "operator.log").rename(directory / "install" / "operator.log")
+
+
+@pytest.mark.parametrize("change", [extra, another, without, elsewhere])
+def test_a_file_that_the_log_does_not_name_is_refused(
+    change: Callable[[Path], None], with_files: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(with_files, tmp_path / "r"))
+    assert verify(copy).problems == []
+    change(copy)
+    sealed(copy)
+    assert verify(copy).problems
 
 
 def test_a_log_that_was_changed_names_the_line(copy: Path) -> None:

@@ -24,9 +24,10 @@ from tests.validation.replay import GANG, VICTIM, run_command, settings
 from tests.validation.test_not_fooled import Interrupted, LosesAGang, NeverBinds, NothingThere, waivers
 from validation.catalogue.catalogue import PATH
 from validation.errors import ReportError
+from validation.forms import PAGE, VERIFIER, page, with_table
 from validation.judge.events import PodSeen
 from validation.report import log, manifest, record, statement
-from validation.report.assemble import rejudge
+from validation.report.assemble import assemble, rejudge
 from validation.report.verify import verify
 from validation.report.write import write
 from validation.report_command import report
@@ -55,11 +56,10 @@ class HoldsTwice(FakeTarget):
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("bundle") / "r"
+    (directory / "install").mkdir(parents=True)
+    (directory / "install" / "journal.jsonl").write_text('{"stage": "preflight"}\n')
     code, _ = run_command([GANG, VICTIM], settings(directory, parts=["gangs", "victims"]))
     assert code == 0
-    (directory / "install").mkdir()
-    (directory / "install" / "journal.jsonl").write_text('{"stage": "preflight"}\n')
-    write(record.read(directory), directory)
     return directory
 
 
@@ -98,6 +98,12 @@ def test_the_catalogue_is_by_its_schema() -> None:
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
 def test_the_published_schemas_are_current(path: Path) -> None:
     assert path.read_text() == schema(*SCHEMAS[path]), "run `make docs`"
+
+
+def test_the_forms_of_the_page_and_of_the_second_verifier_are_current() -> None:
+    assert PAGE.read_text() == page(), "run `make docs`"
+    program = VERIFIER.read_text()
+    assert program == with_table(program), "run `make docs`"
 
 
 def test_a_record_in_another_form_is_refused(copy: Path) -> None:
@@ -160,14 +166,35 @@ def test_a_link_in_a_report_is_refused(copy: Path, tmp_path: Path) -> None:
     assert verify_directory(copy) == ["report.md: is no plain file, so its target can change"]
 
 
-def test_a_key_that_stands_twice_in_the_log_is_refused(copy: Path) -> None:
+FORMS = {
+    "a key twice": (b'"phase":"Running"', b'"phase":"Pending","phase":"Running"'),
+    "a key of no event": (b'"phase":"Running"', b'"phase":"Running","phases":""'),
+    "a key less": (b',"serverTime":', b',"ServerTime":'),
+    "a space": (b'"phase":"Running"', b'"phase": "Running"'),
+    "another order": (b'{"entry":"observed",', b'{"entry":"observed"  ,'),
+    "a space at the end": (b"}\n", b"} \n"),
+    "a carriage return": (b"}\n", b"}\r\n"),
+    "minus zero": (b'"priority":50', b'"priority":-0'),
+    "a fraction": (b'"priority":50', b'"priority":50.0'),
+    "an exponent": (b'"priority":50', b'"priority":5e1'),
+    "a number of more than 53 bits": (b'"priority":50', b'"priority":9007199254740993'),
+    "an escape": (b'"phase":"Running"', b'"phase":"\\u0052unning"'),
+    "half a character": (b'"phase":"Running"', b'"phase":"\\ud800"'),
+    "nothing": (b'"phase":"Running"', b'"phase":null'),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_line_of_the_log_in_another_form_is_refused(name: str, copy: Path) -> None:
+    old, new = FORMS[name]
     path = copy / log.NAME
     lines = path.read_bytes().splitlines(keepends=True)
-    number, line = next((n, line) for n, line in enumerate(lines) if b'"phase":"Running"' in line)
-    lines[number] = line.replace(b'"phase":"Running"', b'"phase":"Pending","phase":"Running"')
+    number = next(n for n, line in enumerate(lines) if b'"phase":"Running"' in line and old in line)
+    lines[number] = lines[number].replace(old, new)
     path.write_bytes(b"".join(lines))
     edited(copy, lambda _: None, sealed=True)
-    assert f"events.jsonl: line {number + 1} has `phase` twice" in verify_directory(copy)
+    problems = verify_directory(copy)
+    assert any("is not in canonical form" in line or "is not a log of a run" in line for line in problems)
 
 
 def keys(directory: Path, name: str) -> tuple[Path, Path]:
@@ -394,7 +421,11 @@ def leave_a_requirement_out(content: dict[str, Any]) -> None:
 def test_a_record_that_asks_for_less_than_the_documents_is_refused(
     copy: Path, change: Callable[[dict[str, Any]], None], words: str
 ) -> None:
-    edited(copy, change, sealed=True)
+    first, _, rest = (copy / log.NAME).read_bytes().partition(b"\n")
+    opened = json.loads(first)
+    change(opened["report"])
+    (copy / log.NAME).write_bytes(rfc8785.dumps(opened) + b"\n" + rest)
+    write(assemble(log.read_log(copy)), copy)
     assert any(words in line for line in verify_directory(copy))
     done = CliRunner().invoke(report, ["rejudge", str(copy)])
     assert done.exit_code == 1
@@ -410,7 +441,7 @@ def test_other_versions_in_this_installation_are_named(copy: Path) -> None:
     first, _, rest = (copy / log.NAME).read_text().partition("\n")
     opened = json.loads(first)
     change(opened["report"])
-    (copy / log.NAME).write_text(json.dumps(opened) + "\n" + rest)
+    (copy / log.NAME).write_text(rfc8785.dumps(opened).decode() + "\n" + rest)
 
     def name_the_log(content: dict[str, Any]) -> None:
         content["volatile"]["events"]["sha256"] = hashlib.sha256((copy / log.NAME).read_bytes()).hexdigest()

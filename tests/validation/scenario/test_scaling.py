@@ -10,7 +10,7 @@ from tests.validation.replay import TR4858, VICTIM, run_command, settings
 from validation.errors import ScenarioError
 from validation.judge.scheduling.expectation import contradictions
 from validation.plan.plan_document import document
-from validation.plan.planned_checks import plan
+from validation.planned_checks import plan
 from validation.report import record
 from validation.report.sources import compare
 from validation.report.verify import verify

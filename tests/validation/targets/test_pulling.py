@@ -18,7 +18,7 @@ from validation.errors import HostError
 from validation.judge.events import ImagePulled
 from validation.plan.acceptance import open_acceptance
 from validation.plan.plan_document import document
-from validation.plan.planned_checks import plan
+from validation.planned_checks import plan
 from validation.report import log
 from validation.report.record import ImageRecord
 from validation.report.redact import UNKNOWN_PULL, redact
@@ -149,6 +149,7 @@ def test_the_site_file_says_where_images_are(tmp_path: Path) -> None:
 def test_every_node_pulls_before_the_first_command_and_it_is_in_the_record(tmp_path: Path) -> None:
     target = Pulls()
     chosen = settings(tmp_path / "r", lambda: target, profile="current", open_hosts=hosts)
+    chosen.target = "cluster"
     _, report = run_command([VICTIM], chosen)
     assert report is not None
     assert {step.verdict for step in report.steps if step.required} == {"PASS"}

@@ -1,0 +1,20 @@
+"""The parts of the record before a run that follow from the scenarios and the kill matrix of an installation."""
+
+from collections.abc import Iterable
+
+from validation.catalogue.kill_matrix import load_mutants
+from validation.report.record import MutantRecord
+from validation.scenario.loaded import LoadedScenario
+from validation.scenario.schema import Erratum
+
+
+def mutants_of(check_ids: Iterable[str]) -> list[MutantRecord]:
+    """Return the defects that these checks were shown to notice."""
+    ids = list(check_ids)
+    mutants = [MutantRecord(mutant.name, mutant.defect, mutant.killers(ids)) for mutant in load_mutants()]
+    return [mutant for mutant in mutants if mutant.killers]
+
+
+def errata_of(scenarios: Iterable[LoadedScenario]) -> list[Erratum]:
+    """Return the errata of the scenarios, each once."""
+    return list({erratum.id: erratum for scenario in scenarios for erratum in scenario.errata}.values())
