@@ -160,7 +160,10 @@ class Derivation:
         own = self._role("driver")
         row, model = own["__driver_table"][host["os"]], own["__driver_models"][host["model"]]
         names = (
-            row["packages"] + (row["nvswitch"] if model["nvswitch"] else []) + own["driver_extra_packages"]
+            row["packages"]
+            + (row["nvswitch"] if model["nvswitch"] else [])
+            + (["nvlsm"] if model.get("nvlink_5") else [])
+            + own["driver_extra_packages"]
         )
         suffixes = {"open": ["-open"], "proprietary": [""]}.get(
             str(own["driver_kernel_modules"]), ["", "-open"]

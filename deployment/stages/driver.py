@@ -54,14 +54,13 @@ class Driver(StageDefinition):
         linked = [name for name, host in hosts.items() if host["model"] in _NVLINK_5]
         if unknown and "fabricmanager" not in more:
             yield (
-                f"{', '.join(unknown)}: model generic does not say whether the board has NVSwitch, and the host gets "
-                "no fabric manager. On a board with NVSwitch (HGX) CUDA fails without it: name its package in "
-                "driver.extra_packages there"
+                f"{', '.join(unknown)}: model generic does not say whether the board has NVSwitch. The PCI bus of the "
+                "host decides whether it gets a fabric manager; HGX boards need one for CUDA"
             )
         if linked and "nvlsm" not in more:
             yield (
-                f"{', '.join(linked)}: the fabric manager of NVLink 5 needs nvlsm beside it, and the stage does not "
-                "install it: name nvlsm in driver.extra_packages"
+                f"{', '.join(linked)}: the fabric manager of NVLink 5 needs nvlsm beside it, and the stage installs "
+                "it. The archive of Ubuntu does not have nvlsm: the hosts, or the mirror, need NVIDIA's repository"
             )
 
     def variables(self, site: Site) -> Variables:

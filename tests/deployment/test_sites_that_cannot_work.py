@@ -169,7 +169,7 @@ OF_README = {
     "image-latest": image("registry.example.com/muster:latest", "the tag latest moves", refused=False),
     "dra-explicit-135": Case("dra: auto", 'dra: "0.5.0"', "jobs with -g wait for ever"),
     "b200-dgxos7": model("dgx-os-7", "dgx-b200", "needs nvlsm beside it"),
-    "hgx-generic-ubuntu": model("ubuntu-24.04", "generic", "gets no fabric manager"),
+    "hgx-generic-ubuntu": model("ubuntu-24.04", "generic", "does not say whether the board has NVSwitch"),
     "hgx-b200-ubuntu": model("ubuntu-24.04", "hgx-b200", "needs nvlsm beside it"),
     "hgx-h100-ubuntu": model("ubuntu-24.04", "hgx-h100"),
     "hgx-h200-rhel": model("rhel-9", "hgx-h200"),

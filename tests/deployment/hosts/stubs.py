@@ -300,6 +300,7 @@ def drivers() -> list[Package]:
     packages = [
         Package("nvidia-modprobe", "580.95.05-1", postinst=WAIT_AT_THE_GATE),
         Package("nv-persistence-mode", "22.04-1"),
+        Package(f"linux-headers-{kernel}", "1.0-1"),
     ]
     units = {f"lib/systemd/system/{PERSISTENCE_UNIT}": PERSISTENCE}
     for branch, version in DRIVERS.items():
