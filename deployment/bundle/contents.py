@@ -22,7 +22,8 @@ from deployment.bundle.packages import PackageSet, Source, source
 from deployment.content import Content
 from deployment.errors import BundleError
 from deployment.site import Site
-from deployment.stages import dra, orchestrator, trident
+from deployment.stages import deepops, dra, orchestrator, trident
+from deployment.stages.runtime import container_runtime
 
 
 @dataclass(frozen=True)
@@ -219,15 +220,33 @@ class Derivation:
         contents.checkouts.append(
             Checkout("deepops", url, self.site.versions["deepops"], commit, "deepops_repository")
         )
-        contents.gaps.append(
-            "the downloads of kubespray (kubeadm, kubelet, etcd, CNI plugins, their images): create them "
-            "with kubespray's contrib/offline and name them under bundle.files and bundle.images"
-        )
+        self._kubespray(contents)
         if not dra.comes(self.site):
             contents.gaps.append(
                 "the downloads of DeepOps' device plugin playbooks on the first control plane host (charts "
                 "of NVIDIA, the Python package openshift): they have no mirror. Use the DRA driver instead"
             )
+
+    def _kubespray(self, contents: Contents) -> None:
+        """Add the files and images that kubespray fetches, or the gap where the matrix does not list them."""
+        chosen = {
+            "deepops": self.site.versions["deepops"],
+            "kubernetes": self.site.versions["kubernetes"],
+            "runtime": container_runtime(self.site),
+            "network_plugin": deepops.STAGE.value(self.site, "deepops_network_plugin"),
+        }
+        rows = [row for row in matrix.tables()["downloads"] if chosen.items() <= row.items()]
+        if not rows:
+            known = ", ".join(row["kubernetes"] for row in matrix.tables()["downloads"])
+            contents.gaps.append(
+                "the downloads of kubespray (kubeadm, kubelet, etcd, CNI plugins, their images): the matrix lists them "
+                f"for Kubernetes {known} with containerd and Calico. Create others with kubespray's contrib/offline, "
+                "and name them under bundle.files and bundle.images"
+            )
+        for row in rows:
+            files = (entry.partition("#sha256=") for entry in row["files"])
+            contents.files += [Download(url, sha256=digest) for url, _, digest in files]
+            contents.images += row["images"]
 
     def _trident(self, contents: Contents) -> None:
         if "trident" not in self._stages:

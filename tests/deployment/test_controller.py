@@ -71,7 +71,7 @@ def test_an_ansible_that_is_not_there_is_refused_before_the_run(site: SiteUnderT
 
 
 def test_a_new_site_has_a_name_of_its_own_and_can_be_planned(site: SiteUnderTest, tmp_path: Path) -> None:
-    for like in ("example", "current", "tr4858"):
+    for like in ("example", "current", "tr4858", "dgx-h100", "dgx-b200"):
         site.directory = tmp_path / "sites" / f"after-{like}"
         assert main(["new-site", str(site.directory), "--like", like]) == 0
         assert f"\nname: after-{like}\n" in site.file.read_text()
@@ -87,7 +87,7 @@ def test_a_new_site_has_a_name_of_its_own_and_can_be_planned(site: SiteUnderTest
         (["Here"], "a site cannot be called Here"),
         (
             ["other", "--like", "none"],
-            "--like none: there is no such site; there are current, example, lab, lab-real-nodes, tr4858",
+            "--like none: there is no such site; there are current, dgx-b200, dgx-h100, example, lab, lab-real-nodes,",
         ),
         (["full/other"], "cannot be written: Not a directory"),
     ],

@@ -8,6 +8,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
 
@@ -56,6 +57,7 @@ CHOICES = [
     for choice in SCHEMA["properties"]["kubernetes"]["properties"][key]["enum"]
 ]
 SYSTEMS = role_file("preflight", "vars/main.yml")["preflight_systems"]
+KUBEADM_IMAGES = ("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler")
 MINORS = {
     minor: [f"{minor}.{patch}" for patch in range(int(first), int(last) + 1)]
     for minor, first, last in (
@@ -133,6 +135,36 @@ def test_the_software_that_kubespray_brings_has_these_releases(
 ) -> None:
     for minor in kubespray["resolved"].values():
         assert f"/v{release}/" in minor[software]["url"]
+
+
+IN_USE = {
+    "kube_network_plugin": "calico", "container_manager": "containerd", "calico_datastore": "kdd",
+    "dns_mode": "coredns", "enable_network_policy": True, "enable_nodelocaldns": True,
+    "enable_dns_autoscaler": True, "helm_enabled": True,
+    "loadbalancer_apiserver_localhost": True, "loadbalancer_apiserver_type": "nginx",
+}  # fmt: skip
+"""The settings of kubespray for a site of muster with containerd and Calico; all others are off."""
+
+
+@pytest.mark.parametrize("row", tables()["downloads"], ids=lambda row: str(row["kubernetes"]))
+def test_the_listed_downloads_are_all_that_kubespray_fetches(kubespray: Facts, row: dict[str, Any]) -> None:
+    resolved = kubespray["resolved"][row["kubernetes"]]
+    files, images = set(), {f"registry.k8s.io/{name}:v{row['kubernetes']}" for name in KUBEADM_IMAGES}
+    for name, download in kubespray["downloads"].items():
+        condition = str(download["enabled"]).strip("{} ")
+        if not jinja2.Environment().compile_expression(condition)(**IN_USE):  # noqa: S701 - no page is made
+            continue
+        if name == "etcd":
+            checksums = kubespray["checksums"]["etcd_binary_checksums"]["amd64"]
+            release = resolved[name]["image"].partition(":v")[2]
+            file = f"etcd-io/etcd/releases/download/v{release}/etcd-v{release}-linux-amd64.tar.gz"
+            files.add(f"https://github.com/{file}#{checksums[release].replace(':', '=')}")
+        elif "image" in resolved[name]:
+            images.add(resolved[name]["image"])
+        else:
+            files.add(f"{resolved[name]['url']}#{resolved[name]['checksum'].replace(':', '=')}")
+    assert set(row["files"]) == files
+    assert set(row["images"]) == images
 
 
 def test_no_minor_release_of_kubernetes_is_left_out(kubespray: Facts) -> None:

@@ -123,7 +123,7 @@ def test_the_orchestrator_is_supported_where_every_kind_of_its_manifests_is_serv
     assert row["kubernetes"] == f">={max(since.values(), key=number)}"
 
 
-@pytest.mark.parametrize("name", ["current", "example", "tr4858"])
+@pytest.mark.parametrize("name", ["current", "dgx-b200", "dgx-h100", "example", "tr4858"])
 def test_an_image_of_the_orchestrator_that_no_registry_has_is_missed(site: SiteUnderTest, name: str) -> None:
     """A name without a registry would be one of docker.io/library, and nobody publishes it there."""
     site.directory = ROOT / "inventories" / name

@@ -196,7 +196,7 @@ def test_a_driver_of_the_site_file_exists(trident: Facts, driver: str) -> None:
     assert options["trident_backends"]["options"]["driver"]["choices"] == DRIVERS
 
 
-@pytest.mark.parametrize("name", ["current", "tr4858", "example"])
+@pytest.mark.parametrize("name", ["current", "dgx-b200", "dgx-h100", "tr4858", "example"])
 def test_a_backend_of_a_site_has_a_driver_that_exists(trident: Facts, name: str) -> None:
     site = site_file.load(ROOT / "inventories" / name)
     constants = _sources(trident)["constants"]

@@ -16,6 +16,7 @@ import yaml
 
 from deployment import content, site_file
 from deployment.bundle.contents import Contents, Derivation
+from deployment.matrix import tables
 from tests.deployment.bundle import servers
 from tests.deployment.bundle.servers import Internet
 from tests.deployment.conftest import MUSTER
@@ -412,6 +413,26 @@ def test_the_sites_that_come_with_muster_name_their_needs() -> None:
     assert {"nfs-common"} <= {
         name for package_set in contents.packages for choice in package_set.choices for name in choice
     }
+
+
+def test_a_site_without_internet_names_every_file_and_image_of_kubespray(tmp_path: Path) -> None:
+    where = content.find()
+    site = site_file.load(ROOT / "inventories" / "dgx-h100")
+    contents = Derivation(site, where, where.lock).contents()
+    assert [gap for gap in contents.gaps if "kubespray" in gap] == []
+    assert [gap.partition(" on the first")[0] for gap in contents.gaps] == [
+        "the downloads of DeepOps' device plugin playbooks"
+    ]
+    (row,) = (row for row in tables()["downloads"] if row["kubernetes"] == site.versions["kubernetes"])
+    assert {f"{each.url}#sha256={each.sha256}" for each in contents.files} >= set(row["files"])
+    assert set(contents.images) >= set(row["images"])
+    choices = [choice for each in contents.packages if each.system == "dgx-os-7" for choice in each.choices]
+    assert {"nvidia-fabricmanager", "nvidia-driver-580-open"} <= {
+        name for choice in choices for name in choice
+    }
+    (tmp_path / "site.yml").write_text(site.document.path.read_text().replace('"1.35.4"', '"1.34.7"'))
+    older = Derivation(site_file.load(tmp_path), where, where.lock).contents()
+    assert any("the matrix lists them for Kubernetes 1.35.4" in gap for gap in older.gaps)
 
 
 def _pins(contents: Contents) -> Iterator[tuple[str, str]]:
