@@ -39,7 +39,7 @@ def _planner_result(arguments: Sequence[str], reporter: Reporter) -> Iterator[No
         try:
             yield
         finally:
-            process.terminate()  # the result of the lab comes next and says more
+            process.kill()  # the result of the lab comes next and says more; SIGTERM would give an unfinished result
             reading.join()
             process.wait()
 

@@ -2,7 +2,10 @@
 
 import os
 import subprocess
+import sys
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +47,24 @@ def test_the_planner_result_comes_before_a_long_build_has_ended(tmp_path: Path) 
     assert output == ""
     assert "syntax error" in errors
     assert not (tmp_path / "reports").exists()
+
+
+def test_an_unfinished_result_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs come when the planner target has run some of its steps, and has not ended."""
+    lines: list[str] = []
+    started = threading.Event()
+
+    class Planner(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str], **options: Any) -> None:
+            answer = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(print('{}'))); time.sleep(60)"
+            super().__init__([sys.executable, "-c", answer], **options)
+            started.set()
+
+    monkeypatch.setattr(binaries, "at_hand", lambda: False)
+    monkeypatch.setattr(binaries, "find", lambda _reporter: started.wait(10))
+    monkeypatch.setattr(subprocess, "Popen", Planner)
+    first_result.prepare_lab((), Reporter(lines.append))
+    assert lines == []
 
 
 def test_nothing_is_shown_if_the_programs_are_there_or_come_at_once(
