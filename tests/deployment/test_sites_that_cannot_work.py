@@ -170,14 +170,6 @@ OF_README = {
     "dra-explicit-135": Case("dra: auto", 'dra: "0.5.0"', "jobs with -g wait for ever"),
     "b200-dgxos7": model("dgx-os-7", "dgx-b200", "needs nvlsm beside it"),
     "hgx-generic-ubuntu": model("ubuntu-24.04", "generic", "does not say whether the board has NVSwitch"),
-    "hgx-b200-ubuntu": model("ubuntu-24.04", "hgx-b200", "needs nvlsm beside it"),
-    "hgx-h100-ubuntu": model("ubuntu-24.04", "hgx-h100"),
-    "hgx-h200-rhel": model("rhel-9", "hgx-h200"),
-    "gb200": Case(
-        "dgx-os-7, model: dgx-h100", "ubuntu-24.04, model: gb200", "does not install the driver of gb200", "dgx02:"),
-    "gb200-validated": Case(
-        "dgx-os-7, model: dgx-h100, roles: [gpu]}\n", "ubuntu-24.04, model: gb200, roles: [gpu]}\n"
-        "not_applicable: {driver: the vendor installs it}\n"),
     "node-ip": node("connection_vars: {ip: 10.61.2.32}", "hosts.dgx02.node_address"),
     "h200-ubuntu": model("ubuntu-24.04", "dgx-h200"),
     "docker-runtime": Case("container_runtime: containerd", "container_runtime: docker"),
@@ -194,6 +186,14 @@ OF_README = {
         "it has a user or a password", "proxy:"),
 }  # fmt: skip
 OWN = {
+    "hgx-b200-ubuntu": model("ubuntu-24.04", "hgx-b200", "needs nvlsm beside it"),
+    "hgx-h100-ubuntu": model("ubuntu-24.04", "hgx-h100"),
+    "hgx-h200-rhel": model("rhel-9", "hgx-h200"),
+    "gb200": Case(
+        "dgx-os-7, model: dgx-h100", "ubuntu-24.04, model: gb200", "does not install the driver of gb200", "dgx02:"),
+    "gb200-validated": Case(
+        "dgx-os-7, model: dgx-h100, roles: [gpu]}\n", "ubuntu-24.04, model: gb200, roles: [gpu]}\n"
+        "not_applicable: {driver: the vendor installs it}\n"),
     "services in IPv6": services("'fd85::/112'", "the network of the services (fd85::/112) is IPv6"),
     "a node in IPv6": node("node_address: 'fd00::1'", "has the IPv6 address fd00::1"),
     "the stack of IPv6 for kubespray": extra("ipv6_stack: true", "muster sets up IPv4 alone"),
