@@ -43,7 +43,7 @@ def preflight(folder: Path, tag: str) -> Result:
         "preflight_warned": vulnerabilities.rows("warned"),
         "preflight_installed": ["container_toolkit"],
     }
-    groups = {"control_plane": {"hosts": {}}}
+    groups: dict[str, object] = {"control_plane": {"hosts": {}}}
     inventory.write_text(yaml.safe_dump({"all": {"hosts": hosts, "vars": values, "children": groups}}))
     return play(playbook, folder, "-i", str(inventory), "--tags", tag)
 
