@@ -1,7 +1,7 @@
 """Which fields of Kubernetes' types the scheduler reads, which do not matter to it, and which it refuses by name. Pure.
 
 A rule for an object names its fields. A field without a rule is not implemented. A field that is not set (null, empty,
-0 or false) is as if it were absent.
+0 or false) is as if it were absent. The check of a number applies to 0 too.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,17 +22,19 @@ class Only:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """The rule for each entry of a list."""
+    """The rule for each entry of a list. With `key`, no two entries have the same value of that field."""
 
     entry: "Rule"
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """The rule for an object, and the fields that it has to have."""
+    """The rule for an object, the fields that it has to have, and a check of the whole object."""
 
-    fields: "Rule"
-    required: tuple[str, ...]
+    fields: "Mapping[str, Rule]"
+    required: tuple[str, ...] = ()
+    whole: Callable[[Any, Place], Iterator[tuple[Place, str]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,19 @@ def problems(value: Any, rule: Rule, place: Place = ()) -> Iterator[tuple[Place,
         if isinstance(value, str) and value not in rule.values:
             yield place, f"{place[-1]}: {shortened(value)} is not implemented: {' or '.join(rule.values)} is"
     elif isinstance(rule, Each):
+        seen: set[str] = set()
         for index, entry in enumerate(value if isinstance(value, list) else ()):
             yield from problems(entry, rule.entry, (*place, index))
+            name = entry.get(rule.key) if rule.key and isinstance(entry, dict) else None
+            if isinstance(name, str) and name in seen:
+                yield (*place, index, rule.key), f"{rule.key}: {shortened(name)} is there twice"
+            elif isinstance(name, str):
+                seen.add(name)
     elif isinstance(rule, Complete) and isinstance(value, dict):
-        yield from ((place, f"{name} is missing") for name in rule.required if not value.get(name))
+        yield from ((place, f"{name} is missing") for name in rule.required if value.get(name) in _ABSENT)
         yield from problems(value, rule.fields, place)
+        if rule.whole is not None:
+            yield from rule.whole(value, place)
     elif isinstance(rule, Checked):
         yield from rule.problems(value, place)
     elif isinstance(rule, Mapping) and isinstance(value, dict):
@@ -88,7 +98,8 @@ def _problems_of_fields(
     fields: Mapping[str, Any], rules: Mapping[str, Rule], place: Place
 ) -> Iterator[tuple[Place, str]]:
     for name, part in fields.items():
-        if part and name in rules:
+        # A number is checked if it is 0 too: Kubernetes tells 0 from an absent number.
+        if name in rules and (part or part == 0):
             yield from problems(part, rules[name], (*place, name))
         elif part:
             yield (*place, name), f"{name} is not implemented"
@@ -119,5 +130,6 @@ def quantities(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
             yield where, f"{name}: {shortened(str(quantity))} is no whole number of things"
 
 
+_ABSENT: Final[tuple[Any, ...]] = (None, "", {}, [])
 READ: Final = Read()
 QUANTITIES: Final = Checked(quantities)

@@ -18,6 +18,18 @@ from orchestrator.names import (
     GROUP,
     SCHEDULER_NAME,
 )
+from orchestrator.observe.field_checks import (
+    ADDRESS,
+    INT32,
+    LABEL_KEY,
+    TIME,
+    between,
+    expression,
+    label_keys,
+    labels,
+    namespaces,
+    one_of,
+)
 from orchestrator.observe.field_rules import (
     QUANTITIES,
     READ,
@@ -51,9 +63,15 @@ def _muster_keys(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
             yield (*place, key), f"{key} is not implemented in a template"
 
 
+def _labels(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    yield from _muster_keys(value, place)
+    yield from labels(value, place)
+
+
 def _priority(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
     if not isinstance(value, int):
         yield place, f"priority: {shortened(str(value))} is no whole number"
+    yield from between(-INT32 - 1).problems(value, place)
 
 
 METADATA: Final[Rule] = {
@@ -61,14 +79,16 @@ METADATA: Final[Rule] = {
     "generateName": _IDENTITY,
     "namespace": _IDENTITY,
     "uid": _IDENTITY,
-    "creationTimestamp": _IDENTITY,
+    "creationTimestamp": TIME,
     "resourceVersion": _IDENTITY,
     "generation": _IDENTITY,
     "managedFields": _IDENTITY,
     "finalizers": _DURATION,
-    "labels": Checked(_muster_keys),
+    "labels": Checked(_labels),
     "annotations": Checked(_muster_keys),
 }
+
+_MAX_PORT: Final = 65535
 
 RESOURCES: Final[Mapping[str, Rule]] = {"requests": QUANTITIES, "limits": QUANTITIES}
 
@@ -86,26 +106,26 @@ CONTAINER: Final[Mapping[str, Rule]] = {
     "ports": Each(
         {
             "name": _NETWORK,
-            "containerPort": _NETWORK,
+            "containerPort": between(1, _MAX_PORT),
             "protocol": Only(("TCP", "UDP", "SCTP")),
-            "hostIP": READ,
-            "hostPort": READ,
+            "hostIP": ADDRESS,
+            "hostPort": between(0, _MAX_PORT),
         }
     ),
     **dict.fromkeys(_INSIDE_A_CONTAINER, _INSIDE),
 }
 
-_REQUIREMENTS: Final = Each(
-    {
-        "key": READ,
-        "operator": Only(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")),
-        "values": READ,
-    }
-)
+
+def _expressions(operators: tuple[str, ...]) -> Rule:
+    fields: Mapping[str, Rule] = {"key": READ, "operator": Only(operators), "values": READ}
+    return Each(Complete(fields, ("key", "operator"), expression))
+
+
+_REQUIREMENTS: Final = _expressions(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"))
 
 _LABEL_SELECTOR: Final[Rule] = {
-    "matchLabels": READ,
-    "matchExpressions": Each({"key": READ, "operator": Only(POD_OPERATORS), "values": READ}),
+    "matchLabels": Checked(labels),
+    "matchExpressions": _expressions(POD_OPERATORS),
 }
 
 
@@ -117,26 +137,25 @@ def _namespaces(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
         yield place, f"{place[-1]}: {error}"
 
 
-def _positive(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
-    if isinstance(value, int) and value < 1:
-        yield place, f"{place[-1]}: {value} is not implemented: 1 or more is"
-
+_WEIGHT: Final = between(1, 100)
+_POSITIVE: Final = between(1)
 
 _POD_TERM: Final = Complete(
     {
         "labelSelector": _LABEL_SELECTOR,
-        "topologyKey": READ,
-        "namespaces": READ,
+        "topologyKey": LABEL_KEY,
+        "namespaces": Checked(namespaces),
         "namespaceSelector": Checked(_namespaces),
         "matchLabelKeys": READ,
         "mismatchLabelKeys": READ,
     },
     ("topologyKey",),
+    label_keys,
 )
 _POD_TERMS: Final = {
     "requiredDuringSchedulingIgnoredDuringExecution": Each(_POD_TERM),
     "preferredDuringSchedulingIgnoredDuringExecution": Each(
-        Complete({"weight": READ, "podAffinityTerm": _POD_TERM}, ("weight", "podAffinityTerm"))
+        Complete({"weight": _WEIGHT, "podAffinityTerm": _POD_TERM}, ("weight", "podAffinityTerm"))
     ),
 }
 _NODE_TERM: Final = {"matchExpressions": _REQUIREMENTS, "matchFields": _REQUIREMENTS}
@@ -145,7 +164,7 @@ AFFINITY: Final[Rule] = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": Each(_NODE_TERM)},
         "preferredDuringSchedulingIgnoredDuringExecution": Each(
-            Complete({"weight": READ, "preference": _NODE_TERM}, ("weight",))
+            Complete({"weight": _WEIGHT, "preference": _NODE_TERM}, ("weight",))
         ),
     },
     "podAffinity": _POD_TERMS,
@@ -154,18 +173,26 @@ AFFINITY: Final[Rule] = {
 
 _POLICY: Final = Only(("Honor", "Ignore"))
 
+
+def _whole_spread(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    yield from label_keys(value, place)
+    if value.get("minDomains") and value.get("whenUnsatisfiable") == "ScheduleAnyway":
+        yield (*place, "minDomains"), "minDomains: it goes with whenUnsatisfiable DoNotSchedule"
+
+
 SPREAD: Final = Complete(
     {
-        "maxSkew": Checked(_positive),
-        "topologyKey": READ,
+        "maxSkew": _POSITIVE,
+        "topologyKey": LABEL_KEY,
         "whenUnsatisfiable": Only(("DoNotSchedule", "ScheduleAnyway")),
         "labelSelector": _LABEL_SELECTOR,
         "matchLabelKeys": READ,
-        "minDomains": Checked(_positive),
+        "minDomains": _POSITIVE,
         "nodeAffinityPolicy": _POLICY,
         "nodeTaintsPolicy": _POLICY,
     },
     ("maxSkew", "topologyKey", "whenUnsatisfiable"),
+    _whole_spread,
 )
 
 VOLUME: Final[Mapping[str, Rule]] = {
@@ -176,12 +203,12 @@ VOLUME: Final[Mapping[str, Rule]] = {
 }
 
 POD_SPEC: Final[Mapping[str, Rule]] = {
-    "containers": Each(CONTAINER),
-    "initContainers": Each(CONTAINER),
+    "containers": Each(CONTAINER, "name"),
+    "initContainers": Each(CONTAINER, "name"),
     "ephemeralContainers": Irrelevant("they have no resources"),
     "resources": RESOURCES,
     "overhead": QUANTITIES,
-    "nodeSelector": READ,
+    "nodeSelector": Checked(labels),
     "affinity": AFFINITY,
     "topologySpreadConstraints": Each(SPREAD),
     "tolerations": Each(
@@ -196,7 +223,7 @@ POD_SPEC: Final[Mapping[str, Rule]] = {
     "priority": Checked(_priority),
     "preemptionPolicy": Only(("PreemptLowerPriority",)),
     "schedulerName": Only((SCHEDULER_NAME,)),
-    "activeDeadlineSeconds": READ,
+    "activeDeadlineSeconds": _POSITIVE,
     "terminationGracePeriodSeconds": _DURATION,
     "volumes": Each(VOLUME),
     "runtimeClassName": _ADMITTED,
@@ -208,23 +235,55 @@ POD_SPEC: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("hostnameOverride", "setHostnameAsFQDN", "subdomain"), _NETWORK),
 }
 
-POD_TEMPLATE: Final[Rule] = {"metadata": METADATA, "spec": POD_SPEC}
 
-_STATE: Final[Rule] = {
-    "waiting": {"reason": READ, "message": _REPORT},
-    "running": {"startedAt": READ},
-    "terminated": {
-        "exitCode": READ,
-        "reason": READ,
-        **dict.fromkeys(("message", "startedAt", "finishedAt", "signal", "containerID"), _REPORT),
+def _host_ports(value: Any, place: Place) -> Iterator[tuple[Place, str]]:
+    """Check that no two containers take the same port of the node, and that each port of the host network is named."""
+    taken: set[str] = set()
+    for where, port in _ports(value, place):
+        number = port.get("hostPort")
+        if value.get("hostNetwork") and not number:
+            yield where, "hostPort is missing: with hostNetwork it is the containerPort"
+        own = (number, port.get("protocol") or "TCP", port.get("hostIP") or "")
+        if number and str(own) in taken:
+            yield (*where, "hostPort"), f"hostPort: {number} is there twice"
+        taken.add(str(own))
+
+
+def _ports(spec: Mapping[str, Any], place: Place) -> Iterator[tuple[Place, Mapping[str, Any]]]:
+    """Yield the ports of all containers but init containers, which run one after the other."""
+    for number, container in _objects(spec.get("containers")):
+        for index, port in _objects(container.get("ports")):
+            yield (*place, "containers", number, "ports", index), port
+
+
+def _objects(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    return (
+        (i, each) for i, each in enumerate(value if isinstance(value, list) else ()) if isinstance(each, dict)
+    )
+
+
+POD_TEMPLATE: Final[Rule] = {"metadata": METADATA, "spec": Complete(POD_SPEC, whole=_host_ports)}
+
+_STATE: Final = Complete(
+    {
+        "waiting": {"reason": READ, "message": _REPORT},
+        "running": {"startedAt": TIME},
+        "terminated": {
+            "exitCode": between(-INT32 - 1),
+            "reason": READ,
+            "startedAt": TIME,
+            "finishedAt": TIME,
+            **dict.fromkeys(("message", "signal", "containerID"), _REPORT),
+        },
     },
-}
+    whole=one_of,
+)
 
 _CONTAINER_STATUS: Final[Rule] = {
     "name": READ,
     "state": _STATE,
     "lastState": _STATE,
-    "restartCount": READ,
+    "restartCount": between(0),
     "resources": RESOURCES,
     "allocatedResources": QUANTITIES,
     **dict.fromkeys(("ready", "started", "image", "imageID", "containerID"), _REPORT),
@@ -244,14 +303,15 @@ POD_STATUS: Final[Rule] = {
             "type": Only(_CONDITIONS),
             "status": Only(("True", "False", "Unknown")),
             "reason": READ,
-            **dict.fromkeys(
-                ("message", "lastProbeTime", "lastTransitionTime", "observedGeneration"), _REPORT
-            ),
-        }
+            "lastProbeTime": TIME,
+            "lastTransitionTime": TIME,
+            **dict.fromkeys(("message", "observedGeneration"), _REPORT),
+        },
+        "type",
     ),
-    "containerStatuses": Each(_CONTAINER_STATUS),
-    "initContainerStatuses": Each(_CONTAINER_STATUS),
-    "startTime": READ,
+    "containerStatuses": Each(_CONTAINER_STATUS, "name"),
+    "initContainerStatuses": Each(_CONTAINER_STATUS, "name"),
+    "startTime": TIME,
     "resources": RESOURCES,
     "allocatedResources": QUANTITIES,
     **dict.fromkeys(("message", "hostIP", "hostIPs", "podIP", "podIPs", "qosClass"), _REPORT),

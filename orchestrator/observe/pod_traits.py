@@ -73,8 +73,10 @@ def bound_traits(pod: Pod) -> PodTraits:
     An anti-affinity that cannot be read keeps more pods away than it says, never fewer.
     """
     _, apart = _affinity_terms(pod)
-    listed = [term for term in apart[:MAX_TERMS] if term.label_selector is not None]
-    return _shared(replace(_traits(pod), anti_affinity=tuple(_widest_term(pod, term) for term in listed)))
+    selecting = [term for term in apart if term.label_selector is not None]
+    terms = [_widest_term(pod, term) for term in selecting[:MAX_TERMS]]
+    terms += _all_pods_apart(term.topology_key for term in selecting[MAX_TERMS:])
+    return _shared(replace(_traits(pod), anti_affinity=tuple(terms)))
 
 
 def in_order(traits: Iterable[PodTraits]) -> tuple[PodTraits, ...]:
@@ -166,7 +168,12 @@ def _widest_term(pod: Pod, term: PodAffinityTerm) -> PodTerm:
     try:
         return _term(pod, term)
     except ValueError:
-        return PodTerm(PodSelector(None), term.topology_key)
+        return _all_pods_apart([term.topology_key])[0]
+
+
+def _all_pods_apart(topology_keys: Iterable[str]) -> list[PodTerm]:
+    """Return one term for each key that keeps every pod out of the domain."""
+    return [PodTerm(PodSelector(None), key) for key in dict.fromkeys(topology_keys)]
 
 
 def _equal_labels(pod: Pod, keys: Iterable[str]) -> Iterable[LabelRequirement]:

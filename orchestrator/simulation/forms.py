@@ -64,7 +64,7 @@ class TaintForm(Form, frozen=True, kw_only=True):
 
     key: str
     value: str = ""
-    effect: str = "NoSchedule"
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
 
 
 class TolerationForm(Form, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class TolerationForm(Form, frozen=True, kw_only=True):
     key: str = ""
     operator: Literal["Equal", "Exists"] = "Equal"
     value: str = ""
-    effect: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
 
 
 class RequirementForm(Form, frozen=True, kw_only=True):

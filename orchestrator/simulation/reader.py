@@ -23,11 +23,19 @@ from orchestrator.planner import model
 from orchestrator.planner.traits import PodTraits
 from orchestrator.simulation import forms
 from orchestrator.simulation.devices import Devices
-from orchestrator.simulation.extra_fields import from_file, uncovered
+from orchestrator.simulation.extra_fields import camel, from_file, uncovered
 from orchestrator.simulation.templates import Templates, has_succeeded, namespace_of, of_status
+from orchestrator.simulation.values import problems
 
 Place = tuple[str | int, ...]
 T = TypeVar("T")
+_TERMINATING: Final = (model.PodState.RELEASING,)
+_ON_A_NODE: Final = (model.PodState.ALLOCATED, model.PodState.RELEASING)
+ONLY_IN_STATES: Final[Mapping[str, tuple[model.PodState, ...]]] = {
+    **dict.fromkeys(("stuck", "replaced"), _TERMINATING),
+    **dict.fromkeys(("never_started", "bound_at_us", "start_problem", "cannot_start"), _ON_A_NODE),
+}
+"""Fields that say something of pods in these states only."""
 MAX_PODS: Final = 100_000
 """Pods of one workload of a file. Kubernetes is made for 150,000 pods in a cluster."""
 _OWN: Final[Mapping[str, tuple[str, Callable[[str], int], int, int | str]]] = {
@@ -42,7 +50,11 @@ _OWN: Final[Mapping[str, tuple[str, Callable[[str], int], int, int | str]]] = {
 def load(path: Path) -> model.Snapshot:
     """Read a snapshot file. Raises UsageError that names file and line."""
     document = Document(path)
-    return _Reader(document, document.convert(forms.file_form())).snapshot()
+    form = document.convert(forms.file_form())
+    first = next(problems(form), None)
+    if first is not None:
+        raise document.error(first[0], f"{first[1]} (at {'.'.join(map(str, first[0]))})")
+    return _Reader(document, form).snapshot()
 
 
 class _Reader:
@@ -183,6 +195,8 @@ class _Reader:
             if form.on is not None or form.devices is not None:
                 key = "devices" if form.on is None else "on"
                 raise self._error((*place, key), f"`{key}` goes with a number of pods: write it for each pod")
+            if not form.pods:
+                raise self._error((*place, "pods"), "0 pods are no workload: give 1 or more")
             return [(pod, (*place, "pods", number)) for number, pod in enumerate(form.pods)]
         if form.pods < 1:
             raise self._error((*place, "pods"), f"{form.pods} pods are no workload: give 1 or more")
@@ -219,6 +233,13 @@ class _Reader:
             raise self._error(
                 place, f"a pod that is {state.value} must {'not ' * (pod.on is not None)}be `on` a node"
             )
+        for name, states in ONLY_IN_STATES.items():
+            if extra.get(name) and state not in states:
+                needed = " or ".join(each.value for each in states)
+                raise self._error(
+                    (*place, camel(name)),
+                    f"`{camel(name)}` goes with a pod that is {needed}, not {state.value}",
+                )
         return model.Pod(
             id=pod_id,
             name=f"{form.name}-{number}" if pod.name is None else pod.name,

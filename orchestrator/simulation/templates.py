@@ -3,7 +3,7 @@
 The code that reads the objects of a cluster reads them too.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -33,8 +33,12 @@ _REPLACED: Final = (
         for kind in (model.Request, model.Constraints)
         for field in uncovered(kind, forms.COVERED[kind])
     ),
+    "traits",
+    "max_runtime_seconds",
 )
 """The fields of a workload or pod that a template replaces."""
+_OF_STATUS: Final = ("never_started", "bound_at_us", "start_problem", "cannot_start", "ends_by_us")
+"""The fields of a pod that its status replaces."""
 
 
 class Templates:
@@ -53,8 +57,12 @@ class Templates:
             return None
         template = PodTemplate() if form.template is UNSET else self._template(form, _workload(place))
         if form.template is not UNSET:
-            self._refuse_replaced(pod, place)
+            self._refuse_replaced(pod, place, _REPLACED, "template")
+        if pod.status is not UNSET:
+            self._refuse_replaced(pod, place, _OF_STATUS, "status")
         status = PodStatus() if pod.status is UNSET else self._status(place)
+        if form.template is not UNSET:
+            self._check_containers(template, status, place)
         if status.phase == "Running" and pod.on is None:
             raise self._document.error(
                 (*place, "status", "phase"), "phase: a pod that runs must be `on` a node"
@@ -98,9 +106,10 @@ class Templates:
     def _template(self, form: forms.WorkloadForm, place: Place) -> PodTemplate:
         where = (*place, "template")
         if where not in self._read:
-            self._refuse_replaced(form, place)
+            self._refuse_replaced(form, place, _REPLACED, "template")
             self._check(POD_TEMPLATE, where)
             template = self._document.convert(PodTemplate, where)
+            self._check_namespace(form, template, where)
             if not template.spec.containers:
                 raise self._document.error(where, "template.spec.containers: there is no container")
             self._read[where] = template
@@ -117,10 +126,32 @@ class Templates:
             at = ".".join(map(str, first[0]))
             raise self._document.error(first[0], f"{first[1]} (at {at})")
 
-    def _refuse_replaced(self, form: forms.RequestForm, place: Place) -> None:
-        for name in _set_fields(form):
-            key = camel(name)
-            raise self._document.error((*place, key), f"`{key}` goes with no `template`, which replaces it")
+    def _check_namespace(self, form: forms.WorkloadForm, template: PodTemplate, where: Place) -> None:
+        named, own = template.metadata.namespace, namespace_of(form)
+        if named not in ("", own):
+            raise self._document.error(
+                (*where, "metadata", "namespace"), f"namespace: {named} is not that of the project: {own} is"
+            )
+
+    def _check_containers(self, template: PodTemplate, status: PodStatus, place: Place) -> None:
+        """Raise UsageError if the status names a container that the template has not."""
+        for key, listed, known in (
+            ("containerStatuses", status.container_statuses, template.spec.containers),
+            ("initContainerStatuses", status.init_container_statuses, template.spec.init_containers),
+        ):
+            names = {container.name for container in known}
+            for index, container in enumerate(listed):
+                if container.name not in names:
+                    raise self._document.error(
+                        (*place, "status", key, index, "name"),
+                        f"name: the template has no container `{container.name}`",
+                    )
+
+    def _refuse_replaced(self, form: forms.RequestForm, place: Place, names: Sequence[str], by: str) -> None:
+        for name in names:
+            if getattr(form, name, UNSET) is not UNSET:
+                key = camel(name)
+                raise self._document.error((*place, key), f"`{key}` goes with no `{by}`, which replaces it")
 
 
 def namespace_of(form: forms.WorkloadForm) -> str:
@@ -145,7 +176,3 @@ def has_succeeded(form: forms.PodForm) -> bool:
 def _workload(place: Place) -> Place:
     """The path of the workload that a pod at this path belongs to."""
     return place[:2]
-
-
-def _set_fields(form: forms.RequestForm) -> Iterator[str]:
-    return (name for name in _REPLACED if getattr(form, name, UNSET) is not UNSET)

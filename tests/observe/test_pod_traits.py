@@ -121,6 +121,22 @@ def test_a_constraint_that_is_not_implemented_is_refused_and_widens_for_a_pod_th
         assert term.selector.namespaces is None or name == "at most 32"
 
 
+def test_no_anti_affinity_of_a_running_pod_is_dropped() -> None:
+    """Terms beyond the limit keep every pod out of their domains."""
+
+    def term(number: int) -> dict[str, Any]:
+        return {"topologyKey": f"zone-{number % 40}", "labelSelector": {"matchLabels": {"n": str(number)}}}
+
+    affinity = {"podAntiAffinity": {REQUIRED: [term(number) for number in range(50)]}}
+    terms = bound_traits(pod("many", spec={"affinity": affinity})).anti_affinity
+    read = {(f"zone-{number % 40}", number) for number in range(32)}
+    exact = {(term.topology_key, int(term.selector.requirements[0].values[0])) for term in terms[:32]}
+    assert exact == read
+    assert [(term.topology_key, term.selector) for term in terms[32:]] == [
+        (f"zone-{number % 40}", PodSelector(None)) for number in range(32, 50)
+    ]
+
+
 def decide(*pods: Pod) -> dict[str, str]:
     """The nodes that pending pods get, by name, in a cluster of two nodes."""
     snapshot = read(

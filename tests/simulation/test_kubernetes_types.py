@@ -86,6 +86,10 @@ EXPECTED: Final[dict[str, tuple[list[str], dict[str, tuple[Waiting, str]]]]] = {
             )
         },
     ),
+    "03-first-of-a-group-is-the-older": (
+        ["older/0 on n0"],
+        {"a/younger": (Waiting.POD_CONSTRAINTS, "its required pod affinity (kubernetes.io/hostname)")},
+    ),
     "06-sidecar-peak": ([], {"a/sidecar-peak": (Waiting.TOO_LARGE, "100 CPUs")}),
     "06-sidecar-after": (["sidecar-after/0 on n1"], {}),
     "05-rejected-twice": (["other/0 on n2", "reject/2 on n2"], {}),
@@ -353,7 +357,7 @@ ENDED: Final = [{"name": "c", "state": {"terminated": {"exitCode": 1, "reason": 
         ({"phase": "Pending", "containerStatuses": [{**WAITING[0], "lastState": ENDED[0]["state"]}]}, False),
         ({"phase": "Running", "containerStatuses": [{**CANNOT_RUN[0], "restartCount": 3}]}, False),
         ({"phase": "Running", "containerStatuses": [CRASH_LOOP]}, True),
-        ({"phase": "Running", "containerStatuses": [CRASH_LOOP, RUNNING[0]]}, False),
+        ({"phase": "Running", "containerStatuses": [CRASH_LOOP, {**RUNNING[0], "name": "d"}]}, False),
         ({"phase": "Running"}, False),
         ({"phase": "Running", "containerStatuses": RUNNING}, False),
     ],
@@ -431,7 +435,7 @@ def test_an_amount_that_a_node_cannot_have_is_refused(
             "maxSkew",
             {
                 "topologySpreadConstraints": [
-                    {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 0}
+                    {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "maxSkew": None}
                 ]
             },
         ),

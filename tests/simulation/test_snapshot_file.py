@@ -18,7 +18,7 @@ from orchestrator.labels import LabelRequirement, Operator
 from orchestrator.planner import model
 from orchestrator.simulation import forms
 from orchestrator.simulation.extra_fields import uncovered
-from orchestrator.simulation.reader import load
+from orchestrator.simulation.reader import ONLY_IN_STATES, load
 from orchestrator.simulation.writer import dump
 
 if TYPE_CHECKING:
@@ -323,6 +323,22 @@ OF_CLAIMS: dict[tuple[type, str], list[Any]] = {
 }
 
 
+def possible(value: Any, name: str = "") -> Any:
+    """The value as a cluster can have it: numbers in their bounds, expressions with the values that they need."""
+    if isinstance(value, LabelRequirement):
+        count = {"In": 2, "NotIn": 1, "Gt": 1, "Lt": 1}.get(value.operator, 0)
+        return LabelRequirement("zone", value.operator, ("17", "a")[:count])
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and name != "dynamic":
+        own = dataclasses.fields(value)
+        fields = {each.name: possible(getattr(value, each.name), each.name) for each in own}
+        return dataclasses.replace(value, **fields)
+    if isinstance(value, tuple):
+        return tuple(possible(each, name) for each in value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return max(int(name in {"min_member", "max_skew", "min_domains", "port"}), min(abs(value), 100))
+    return value
+
+
 NAMES = st.text("abc-.0123456789", min_size=1, max_size=5)
 TEXTS = st.text(max_size=4)
 OPERATORS = st.sampled_from(["Equal", "Exists"])
@@ -330,7 +346,12 @@ GPUS: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.fixed_dictionaries({"gpu_count": st.integers(0, 16)}),
     st.fixed_dictionaries({"gpu_portion_milli": st.integers(1, 999)}),
 )
-LABELS = st.dictionaries(TEXTS, TEXTS, max_size=2)
+EFFECTS = st.sampled_from(["NoSchedule", "PreferNoSchedule", "NoExecute"])
+LABELS = st.dictionaries(
+    st.from_regex(r"([a-z][-a-z]{0,2}[a-z]/)?[A-Z]([-_.a-z0-9]{0,3}[a-z0-9])?", fullmatch=True),
+    st.from_regex(r"([0-9A-Z]([-_.a-z]{0,3}[a-z0-9])?)?", fullmatch=True),
+    max_size=2,
+)
 
 
 @st.composite
@@ -356,7 +377,7 @@ def constraints(draw: st.DrawFn) -> model.Constraints:
         node_selector=tuple(sorted(draw(LABELS).items())),
         node_terms=draw(st.lists(term, max_size=2).map(tuple)),
         tolerations=draw(
-            st.lists(st.builds(model.Toleration, TEXTS, OPERATORS, TEXTS, TEXTS), max_size=2).map(tuple)
+            st.lists(st.builds(model.Toleration, TEXTS, OPERATORS, TEXTS, EFFECTS), max_size=2).map(tuple)
         ),
         **{name: draw(each) for name, each in rest(model.Constraints).items()},
     )
@@ -367,17 +388,22 @@ def pods(draw: st.DrawFn, pod_id: str) -> model.Pod:
     node, nominated = draw(st.none() | NAMES), draw(st.none() | NAMES)
     indices = st.lists(st.integers(0, 15), max_size=3).map(tuple)
     running = st.sampled_from([model.PodState.ALLOCATED, model.PodState.RELEASING])
+    state = model.PodState.PENDING if node is None else draw(running)
+    others = {name: draw(each) for name, each in rest(model.Pod).items()}
+    for name, states in ONLY_IN_STATES.items():
+        if state not in states:
+            del others[name]
     return model.Pod(
         id=pod_id,
         name=draw(NAMES),
         request=draw(requests()),
         constraints=draw(constraints()),
-        state=model.PodState.PENDING if node is None else draw(running),
+        state=state,
         node=node,
         devices=() if node is None else draw(indices),
         nominated_node=nominated,
         nominated_devices=() if nominated is None else draw(indices),
-        **{name: draw(each) for name, each in rest(model.Pod).items()},
+        **others,
     )
 
 
@@ -409,7 +435,7 @@ def snapshots(draw: st.DrawFn) -> model.Snapshot:
             memory_bytes=draw(amounts()),
             pod_slots=draw(st.integers(0, 500)),
             labels=draw(LABELS),
-            taints=tuple(draw(st.lists(st.builds(model.Taint, TEXTS, TEXTS, TEXTS), max_size=2))),
+            taints=tuple(draw(st.lists(st.builds(model.Taint, TEXTS, TEXTS, EFFECTS), max_size=2))),
             schedulable=draw(st.booleans()),
             node_type=draw(TEXTS),
             foreign=draw(requests()),
@@ -435,12 +461,15 @@ def snapshots(draw: st.DrawFn) -> model.Snapshot:
         )
         for name in teams
     )
-    return model.Snapshot(
-        nodes=nodes,
-        projects=projects,
-        workloads=tuple(draw(workloads(number)) for number in range(draw(st.integers(0, 3)))),
-        **{key: draw(each) for key, each in rest(model.Snapshot).items()},
+    snapshot: model.Snapshot = possible(
+        model.Snapshot(
+            nodes=nodes,
+            projects=projects,
+            workloads=tuple(draw(workloads(number)) for number in range(draw(st.integers(0, 3)))),
+            **{key: draw(each) for key, each in rest(model.Snapshot).items()},
+        )
     )
+    return snapshot
 
 
 @settings(

@@ -96,7 +96,8 @@ def arrange(
     for order in ([new, *parts], largest):
         mark = session.ledger.checkpoint()
         found = _place(session, order, only_now=only_now)
-        if found is not None:
+        # The first pod of a group needs no pod beside it. A younger pod must not be placed first for that.
+        if found is not None and session.meets_constraints([entry for each in found for entry in each]):
             placed = {id(part): where for part, where in zip(order, found, strict=True)}
             return placed[id(new)], [(part[0], placed[id(part)]) for part in parts]
         session.ledger.rollback(mark)

@@ -1,0 +1,89 @@
+"""Checks of every value in a snapshot file, by walking its form: amounts, expressions on labels, and names of objects.
+
+The form checks types. A number that is negative or too large, or a name without an object, would change a decision
+silently.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from orchestrator.observe.field_checks import INT32, expression, labels
+from orchestrator.simulation import forms
+from orchestrator.simulation.extra_fields import camel
+
+Place = tuple[str | int, ...]
+Problem = tuple[Place, str]
+
+_INT64: Final = (1 << 63) - 1
+_BOUNDS: Final[dict[str, tuple[int, int]]] = {
+    "priority": (-INT32 - 1, INT32),
+    "weight": (-100, 100),  # of a preference; an anti-affinity has the negative one
+    "stale_grace_seconds": (-INT32 - 1, INT32),  # negative: the grace never ends
+    "min_member": (1, INT32),
+    "max_skew": (1, INT32),
+    "min_domains": (1, INT32),
+    "port": (1, 65535),
+}
+"""The least and the most of a whole number by the name of its field; all others are not negative."""
+_READ_ELSEWHERE: Final = frozenset({"cpu", "memory", "requests", "allocatable", "gpus", "template", "status"})
+"""Quantities and Kubernetes' types. The reader checks them, and the number of pods of a node or workload."""
+_EXPRESSION: Final = frozenset({"key", "operator", "values"})
+
+
+def problems(form: forms.SnapshotForm) -> Iterator[Problem]:
+    """Yield the path and the description of each value that is not possible."""
+    yield from _values(form, "", ())
+    if form.workloads and all(workload.id is None for workload in form.workloads):
+        # A file that was written from a cluster may name objects that do not exist any more.
+        yield from _unknown_names(form)
+
+
+def _values(value: Any, name: str, place: Place) -> Iterator[Problem]:
+    if isinstance(value, msgspec.Struct):
+        yield from _fields(value, place)
+    elif isinstance(value, dict):
+        if name in {"labels", "node_selector"}:
+            yield from labels(value, place)
+        for key, part in value.items():
+            yield from _values(part, name, (*place, key))
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            yield from _values(part, name, (*place, index))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        least, most = _BOUNDS.get(name, (0, _INT64))
+        if not least <= value <= most:
+            yield place, f"{camel(name)}: {_short(value)} is not between {least} and {most}"
+
+
+def _fields(value: msgspec.Struct, place: Place) -> Iterator[Problem]:
+    names = value.__struct_fields__
+    if _EXPRESSION.issuperset(names):
+        yield from expression(msgspec.to_builtins(value), place)
+    for name in names:
+        part = getattr(value, name)
+        is_number_of_pods = name == "pods" and "name" in names and isinstance(part, int)
+        if part is not UNSET and name not in _READ_ELSEWHERE and not is_number_of_pods:
+            yield from _values(part, name, (*place, camel(name)))
+
+
+def _short(value: int) -> str:
+    text = str(value)
+    return text if len(text) <= 24 else f"{text[:20]}..."
+
+
+def _unknown_names(form: Any) -> Iterator[Problem]:
+    nodes = {node.name for node in form.nodes}
+    workloads = {f"{workload.project}/{workload.name}" for workload in form.workloads}
+    rejections = () if form.rejections is UNSET else form.rejections
+    for index, rejection in enumerate(rejections):
+        place: Place = ("rejections", index)
+        if rejection.node not in nodes:
+            yield (*place, "node"), f"there is no node `{rejection.node}`"
+        if rejection.workload not in workloads:
+            yield (*place, "workload"), f"there is no workload `{rejection.workload}`: write PROJECT/NAME"
+    for index, name in enumerate(() if form.left_over is UNSET else form.left_over):
+        if name not in workloads:
+            yield ("leftOver", index), f"there is no workload `{name}`: write PROJECT/NAME"
