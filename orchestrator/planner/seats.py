@@ -53,10 +53,12 @@ class Seats:
     """The seats that pods get in this decision, and `evictions` by the id of the pod that leaves its node.
 
     `rollback` of the ledger undoes changes of the record too. `start` has the workloads of the snapshot by id.
+    `nomination_changes` counts by project the changes of nominations.
     """
 
     def __init__(self, ledger: Ledger, start: Mapping[str, Workload]) -> None:
         self.evictions: dict[str, Eviction] = {}
+        self.nomination_changes: dict[str, int] = {}
         self._ledger = ledger
         self._start = start
         self._seats: dict[str, Seat] = {}
@@ -219,10 +221,11 @@ class Seats:
             self._seats[pod] = new
             by_workload = self._held[new.state].setdefault(new.workload.project, {})
             by_workload.setdefault(new.workload.id, {})[pod] = new
-            if new.state is SeatState.NOMINATED:
-                self._current[new.workload.id] = None
-        if old is not None and old.state is SeatState.NOMINATED:
-            self._current[old.workload.id] = None
+        for seat in (old, new):
+            if seat is not None and seat.state is SeatState.NOMINATED:
+                self._current[seat.workload.id] = None
+                project = seat.workload.project
+                self.nomination_changes[project] = self.nomination_changes.get(project, 0) + 1
 
     def _set_eviction(self, pod: str, eviction: Eviction | None) -> None:
         before = self.evictions.get(pod)

@@ -233,6 +233,10 @@ class Session:
             return self.seats.running(self._state.running)
         return self.seats.running(self._running_by_project.get(project, {}), project)
 
+    def running_at_start(self, project: str) -> list[Workload]:
+        """The project's workloads that held something when the decision began, as they were."""
+        return [self._state.workloads[name] for name in self._running_by_project.get(project, {})]
+
     @cached_property
     def _running_by_project(self) -> dict[str, dict[str, None]]:
         """The ids of the workloads that had running pods at the start, by project."""

@@ -211,7 +211,7 @@ FILES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }
 
 
-def refusal(path: Path, workload: dict[str, Any], **top: Any) -> str:
+def message_of(path: Path, workload: dict[str, Any], **top: Any) -> str:
     file = {
         "nodes": [{"name": "n1", "gpus": 2, "labels": {"zone": "e"}}],
         "projects": {"a": {"quota": 2}, "b": {"quota": 0}},
@@ -229,7 +229,7 @@ def test_a_value_of_a_workload_that_no_cluster_has_is_refused_with_its_line(
     name: str, tmp_path: Path
 ) -> None:
     words, workload = WORKLOADS[name]
-    message = refusal(tmp_path / "file.yaml", workload)
+    message = message_of(tmp_path / "file.yaml", workload)
     assert words in message
     assert int(message.split(":")[1]) > 10  # of the workload, after nodes and projects
 
@@ -237,7 +237,7 @@ def test_a_value_of_a_workload_that_no_cluster_has_is_refused_with_its_line(
 @pytest.mark.parametrize("name", FILES)
 def test_a_value_outside_of_workloads_that_no_cluster_has_is_refused(name: str, tmp_path: Path) -> None:
     words, top = FILES[name]
-    assert words in refusal(tmp_path / "file.yaml", {"gpus": 1}, **top)
+    assert words in message_of(tmp_path / "file.yaml", {"gpus": 1}, **top)
 
 
 def test_a_file_written_from_a_cluster_may_name_deleted_objects(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def coverage(
         )
         if fits or not workload.preemptible:
             covered.append(candidate)
-            if model_of is not None and id(candidate) not in firm and workload.preemptible:
+            if model_left and model_of and id(candidate) not in firm and workload.preemptible:
                 models = sorted({model_of(pod) for pod in candidate.pods} & model_left.keys())
                 other_model += [replace(candidate, model=model) for model in models]
             continue

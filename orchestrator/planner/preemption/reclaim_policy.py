@@ -22,13 +22,7 @@ from orchestrator.planner.accounting.amounts import (
     minus,
     plus,
 )
-from orchestrator.planner.accounting.coverage import (
-    Coverage,
-    Victim,
-    coverage,
-    filling_order,
-    in_filling_order,
-)
+from orchestrator.planner.accounting.coverage import Victim
 from orchestrator.planner.accounting.quota import reclaim_min_runtime
 from orchestrator.planner.accounting.quota_checks import keeps_limits
 from orchestrator.planner.gangs import Chunk, chunk_amounts
@@ -46,6 +40,7 @@ from orchestrator.planner.preemption.victims import (
     needed_pods,
     restores_quota,
 )
+from orchestrator.planner.preemption.within_quota import WithinQuota
 from orchestrator.planner.session import Session
 
 SideKey = tuple[bool, int, int, int, str]
@@ -64,8 +59,7 @@ class ReclaimPolicy:
         self._parting: dict[tuple[str, str], tuple[str | None, str | None]] = {}
         self._promising: dict[tuple[str, str], bool] = {}
         self._side_keys: dict[str, tuple[tuple[int, ...], SideKey]] = {}
-        self._covered: dict[tuple[str, str | None], frozenset[str]] = {}
-        self._coverage_version = -1
+        self._within_quota = session.once(WithinQuota)
         self._claimed_model: str | None = None
         self._claimed: Amounts = (0, 0, 0)
         self._has_protection = bool(session.snapshot.now_us) and any(
@@ -87,12 +81,12 @@ class ReclaimPolicy:
         self._claimed_model = model if model in self._tree.models_with_quota else None
 
     def may_go(self, workload: Workload, candidate: Candidate) -> bool:
-        """Return whether the candidate has run for the minimum runtime of its project.
+        """Return whether some quota may not cover the candidate, and it has run for the minimum runtime of its project.
 
         Without minimum runtimes, candidates of the preemptor's own project pass too: `is_closed` excludes them. So
         the answer is the same for all preemptors, and the ranking of one preemptor serves the next.
         """
-        if candidate.is_move:
+        if candidate.is_move or self._within_quota.is_firm(candidate):
             return False
         if not self._has_protection or not candidate.is_core:
             return True
@@ -151,7 +145,7 @@ class ReclaimPolicy:
         for name, pods in victims.items():
             loser = self._session.workload(name)
             for pod in {pod.id: pod for pod in pods}.values():
-                amounts, model = pod.request.amounts, self._model_of(pod)
+                amounts, model = pod.request.amounts, self._within_quota.model_of(pod)
                 for side in self._lineage_below(workload.project, loser.project):
                     sums = lost_amounts.setdefault(side, [0, 0, 0])
                     for resource in self._tree.resources:
@@ -201,7 +195,7 @@ class ReclaimPolicy:
         for gang, survivors in self._session.stale_gangs():
             lineage = () if gang.id in victims else self._tree.lineage.get(gang.project, ())
             for pod, side in product(survivors, lineage):
-                amounts, key = pod.request.amounts, (side, self._model_of(pod))
+                amounts, key = pod.request.amounts, (side, self._within_quota.model_of(pod))
                 if side in lost_amounts:
                     lost_amounts[side][:] = map(add, lost_amounts[side], amounts)
                 if key in lost_of_model:
@@ -216,7 +210,7 @@ class ReclaimPolicy:
             return False
         if self._holds_needed_cpus(workload, victim):
             return True
-        covered = self._covered_of(theirs)
+        covered = self._within_quota.pods(theirs, self._claimed_model)
         return not any(pod.id in covered for pod in victim.pods)
 
     def eviction_reason(
@@ -391,56 +385,6 @@ class ReclaimPolicy:
         )
         self._side_keys[side] = (held, key)
         return key
-
-    def _covered_of(self, side: str) -> frozenset[str]:
-        """Return the ids of the side's pods within quota, less those that another model would serve as well."""
-        if self._coverage_version != len(self._session.seats.evictions):
-            self._covered.clear()
-            self._coverage_version = len(self._session.seats.evictions)
-        key = (side, self._claimed_model)
-        covered = self._covered.get(key)
-        if covered is None:
-            whole = self._coverage(side)
-            other_model = {
-                pod.id for part in whole.other_model if part.model == self._claimed_model for pod in part.pods
-            }
-            pods = (pod.id for part in whole.covered for pod in part.pods)
-            covered = self._covered[key] = frozenset(pods) - other_model
-        return covered
-
-    def _coverage(self, side: str) -> Coverage:
-        children = self._tree.children.get(side, ())
-        own = filling_order(self._session.running(side))
-        if children:
-            parts = [(child, self._coverage(child)) for child in children]
-            inside = in_filling_order(candidate for _, part in parts for candidate in part.covered)
-            # A workload that took GPUs of a sibling by its fair share is not evicted before the pods that
-            # the sibling borrows.
-            fair = [candidate for child, part in parts for candidate in self._within_share(child, part)]
-            known = set(map(id, fair))
-            beyond = (
-                candidate for _, part in parts for candidate in part.borrowed if id(candidate) not in known
-            )
-            candidates = [*inside, *in_filling_order(fair), *in_filling_order([*own, *beyond])]
-        else:
-            candidates = own
-        models = {model: self._tree.model_quota[side, model] for model in self._tree.models_with_quota}
-        return coverage(candidates, self._tree.quota[side], self._tree.resources, models, self._model_of)
-
-    def _within_share(self, name: str, part: Coverage) -> Sequence[Victim]:
-        """Return the pods of the project beyond its quota that are within its fair share of GPUs."""
-        figures = self._figures(name)
-        entitled_milli = entitled_amounts(figures)[0]
-        if not part.borrowed or entitled_milli <= figures.quota[0]:
-            return ()
-        bounds = (entitled_milli, UNLIMITED, UNLIMITED)
-        within = coverage([*part.covered, *part.borrowed], bounds, resources=(0,)).covered
-        borrowed = set(map(id, part.borrowed))
-        return [candidate for candidate in within if id(candidate) in borrowed]
-
-    def _model_of(self, pod: Pod) -> str:
-        account = self._ledger.by_name.get(pod.node or "")
-        return "" if account is None else account.model
 
     def _exceeded(self, held: Amounts, bounds: Amounts, victim: Amounts | None) -> int | None:
         """Return the first resource with more in `held` than in `bounds`; with `victim`, one that it uses. None: no

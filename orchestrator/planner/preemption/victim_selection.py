@@ -137,7 +137,7 @@ class VictimSelector:
         nodes = self._ledger.nodes
         exact = len(nodes) <= _FEW_NODES
         for position, option in self._ranking(workload, pod, exact=exact).in_order(closed, order, scope):
-            if not all(self.policy.is_borrowed(workload, candidate) for candidate in option.candidates):
+            if not self._are_borrowed(workload, option):
                 continue
             if self.policy.falls_below_quota(workload, option.candidates):
                 below.append((nodes[position], option))
@@ -150,11 +150,15 @@ class VictimSelector:
         closed = _Closed(self.policy, workload, requested)
         harms: dict[int, Harm] = {}
         for position, option in self._ranking(workload, pod).options():
+            if any(map(closed, option.projects, option.freed_milli)):
+                continue
             harm = self.policy.harm(option)
-            is_closed = any(map(closed, option.projects, option.freed_milli))
-            if not is_closed and harm <= harms.get(position, harm):
+            if harm < harms.get(position, (*harm, 0)) and self._are_borrowed(workload, option):
                 harms[position] = harm
         return harms
+
+    def _are_borrowed(self, workload: Workload, option: Option) -> bool:
+        return all(self.policy.is_borrowed(workload, candidate) for candidate in option.candidates)
 
     def retry(self, account: NodeAccount, workload: Workload, pod: Pod, requested: Amounts) -> Option | None:
         """Return the best set on the node of which each candidate may be evicted after the others, or None.

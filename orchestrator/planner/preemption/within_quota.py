@@ -1,0 +1,111 @@
+"""The pods that the quotas of projects and departments cover in one decision.
+
+A pod within the quota when the decision begins stays so until its end. A sibling that starts meanwhile does not change
+that. Pods that are nominated within the quota count too.
+"""
+
+from collections.abc import Callable, Sequence
+
+from orchestrator.planner.accounting.amounts import entitled_amounts
+from orchestrator.planner.accounting.coverage import (
+    Coverage,
+    Victim,
+    coverage,
+    filling_order,
+    in_filling_order,
+)
+from orchestrator.planner.model import UNLIMITED, Pod, Workload
+from orchestrator.planner.session import Session
+
+_Running = Callable[[str], list[Workload]]
+
+
+class WithinQuota:
+    """The pods within quota by project and department, each computed when it is first used."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._tree = session.tree
+        self._models = frozenset(self._tree.models_with_quota)
+        self._at_start: dict[tuple[str, str | None], frozenset[str]] = {}
+        self._now: dict[tuple[str, str | None], tuple[int, frozenset[str]]] = {}
+
+    def pods(self, side: str, model: str | None) -> frozenset[str]:
+        """Return the ids of the side's pods within quota.
+
+        Pods that another GPU model would serve as well are left out if `model` is claimed.
+        """
+        changes = self._changes(side)
+        at_start = self._pods_at_start(side, model)
+        known = self._now.get((side, model))
+        # The eviction of a borrowed pod leaves the others as they are.
+        if known is None:
+            known = self._now[side, model] = (0, at_start)
+        if known[0] != changes or not known[1].isdisjoint(self._session.seats.evictions):
+            covered = at_start | self._covered(side, model, self._session.running)
+            evicted = self._session.seats.evictions.keys()
+            known = self._now[side, model] = (changes, covered - evicted)
+        return known[1]
+
+    def is_firm(self, victim: Victim) -> bool:
+        """Whether no claim on GPUs can reach the victim in this decision: all quotas above it cover it."""
+        if self._models or not victim.pods[0].request.gpu_milli:
+            return False
+        return all(
+            pod.id in self._pods_at_start(side, None)
+            for side in self._tree.lineage[victim.workload.project]
+            for pod in victim.pods
+        )
+
+    def model_of(self, pod: Pod) -> str:
+        """The GPU model of the pod's node; empty if it is not known."""
+        account = self._session.ledger.by_name.get(pod.node or "")
+        return "" if account is None else account.model
+
+    def _changes(self, side: str) -> int:
+        """How often nominations of the project, or of one below it, changed."""
+        children = self._tree.children.get(side, ())
+        own = self._session.seats.nomination_changes.get(side, 0)
+        return own + sum(map(self._changes, children)) if children else own
+
+    def _pods_at_start(self, side: str, model: str | None) -> frozenset[str]:
+        covered = self._at_start.get((side, model))
+        if covered is None:
+            covered = self._covered(side, model, self._session.running_at_start)
+            self._at_start[side, model] = covered
+        return covered
+
+    def _covered(self, side: str, model: str | None, running: _Running) -> frozenset[str]:
+        whole = self._coverage(side, running)
+        other_model = {pod.id for part in whole.other_model if part.model == model for pod in part.pods}
+        return frozenset([pod.id for part in whole.covered for pod in part.pods]) - other_model
+
+    def _coverage(self, side: str, running: _Running) -> Coverage:
+        children = self._tree.children.get(side, ())
+        own = filling_order(running(side))
+        if children:
+            parts = [(child, self._coverage(child, running)) for child in children]
+            inside = in_filling_order(candidate for _, part in parts for candidate in part.covered)
+            # A workload that took GPUs of a sibling by its fair share is not evicted before the pods that
+            # the sibling borrows.
+            fair = [candidate for child, part in parts for candidate in self._within_share(child, part)]
+            known = set(map(id, fair))
+            beyond = (
+                candidate for _, part in parts for candidate in part.borrowed if id(candidate) not in known
+            )
+            candidates = [*inside, *in_filling_order(fair), *in_filling_order([*own, *beyond])]
+        else:
+            candidates = own
+        models = {model: self._tree.model_quota[side, model] for model in self._models}
+        return coverage(candidates, self._tree.quota[side], self._tree.resources, models, self.model_of)
+
+    def _within_share(self, name: str, part: Coverage) -> Sequence[Victim]:
+        """Return the pods of the project beyond its quota that are within its fair share of GPUs."""
+        figures = self._session.ledger.figures(name, self._session.shares)
+        entitled_milli = entitled_amounts(figures)[0]
+        if not part.borrowed or entitled_milli <= figures.quota[0]:
+            return ()
+        bounds = (entitled_milli, UNLIMITED, UNLIMITED)
+        within = coverage([*part.covered, *part.borrowed], bounds, resources=(0,)).covered
+        borrowed = set(map(id, part.borrowed))
+        return [candidate for candidate in within if id(candidate) in borrowed]
