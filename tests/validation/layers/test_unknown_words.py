@@ -88,7 +88,7 @@ def test_a_line_that_is_not_known_is_not_passed(words: str, tool: str, place: in
     words=LINES,
 )  # fmt: skip
 def test_a_line_of_hardware_with_the_word_of_a_fault_is_not_passed(word: str, who: str, words: str) -> None:
-    found = judge(("faults",), "kernel-log", f"[ 0.0] Linux\n[ 7.0] {who}{words} {word}\n")
+    found = judge(("faults",), "kernel-log", f"[ 0.0] Linux version 6.8\n[ 7.0] {who}{words} {word}\n")
     assert not passes(found)
 
 
