@@ -26,12 +26,18 @@ def inert(text: str) -> str:
 
 
 def seconds_or_dash(milliseconds: int | None) -> str:
-    """`12.3 s`, or a dash for None."""
+    """`12.3 s`, or a dash for None.
+
+    Example: `seconds_or_dash(12_300)` returns `'12.3 s'`.
+    """
     return DASH if milliseconds is None else seconds(milliseconds)
 
 
 def clock(milliseconds: int) -> str:
-    """Time since the start of the run as `m:ss.s`."""
+    """Time since the start of the run as `m:ss.s`.
+
+    Example: `clock(83_500)` returns `'1:23.5'`.
+    """
     minutes, rest = divmod(milliseconds, 60_000)
     return f"{minutes}:{rest / 1000:04.1f}"
 
@@ -119,7 +125,10 @@ def check_lines(checks: Sequence[str]) -> list[str]:
 
 
 def _scenario_of_invariant(check: str) -> str:
-    """The scenario of the check if it is an invariant, else nothing."""
+    """The scenario of the check if it is an invariant, else nothing.
+
+    Example: `_scenario_of_invariant("muster-gang/invariant/gpu-capacity")` returns `'muster-gang'`.
+    """
     scenario, invariant, _ = check.partition("/invariant/")
     return scenario if invariant else ""
 

@@ -36,7 +36,10 @@ NO_MAP = ImageMap()
 
 
 def whole_name(name: str) -> str:
-    """The name of an image with the registry and the tag that are meant where it has none."""
+    """The name of an image with the registry and the tag that are meant where it has none.
+
+    Example: `whole_name("busybox")` returns `'docker.io/library/busybox:latest'`.
+    """
     path, at, digest = name.partition("@")
     host, slash, _ = path.partition("/")
     if not slash:

@@ -45,7 +45,10 @@ class Size:
 
 
 def parse_size(text: str) -> Size:
-    """The size that is written `8x8`: nodes, then GPUs of each. Raises ValueError."""
+    """The size that is written `8x8`: nodes, then GPUs of each. Raises ValueError.
+
+    Example: `str(parse_size("8x16"))` returns `'8x16'`.
+    """
     match = _SIZE.fullmatch(text)
     if match is None:
         raise ValueError(f"`{text}` is not a size such as 8x8: nodes, and GPUs of each")

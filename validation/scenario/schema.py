@@ -180,7 +180,10 @@ class Erratum(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def duration_ms(text: str) -> int:
-    """Milliseconds of `500ms`, `30s` or `2m`. Raises ValueError."""
+    """Milliseconds of `500ms`, `30s` or `2m`. Raises ValueError.
+
+    Example: `duration_ms("30s")` returns `30000`.
+    """
     match = _DURATION.match(text)
     if match is None:
         raise ValueError(f"`{text}` is not a duration such as 500ms, 30s or 2m")

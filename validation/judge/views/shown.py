@@ -102,7 +102,10 @@ def short(value: object) -> str:
 
 
 def scalar(value: object) -> object:
-    """The value if it is a text or a whole number, else None."""
+    """The value if it is a text or a whole number, else None.
+
+    Example: `scalar(["a"])` returns `None`.
+    """
     return value if isinstance(value, str | int) else None
 
 
