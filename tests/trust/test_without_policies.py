@@ -28,7 +28,7 @@ from orchestrator.cluster.resources import (
 )
 from orchestrator.cluster.transport import Transport
 from tests.cluster.waiting import DEADLINE_SECONDS, running, until
-from tests.control.operators import must, must_all, operator, prepare
+from tests.control.operators import must, must_all, muster, operator, prepare
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -195,8 +195,9 @@ async def test_a_pod_bound_by_hand_is_charged_and_evicted_for_a_quota(cluster: C
         assert evictions[0]["graceSeconds"] <= 600
         await cluster.clear()
     assert "another scheduler bound it" in await cluster.warned(A)
-    status = await asyncio.to_thread(must, cluster.kubeconfig, "cluster", "status")
-    assert status.startswith("The policies are NOT in force: ")
+    status = await asyncio.to_thread(muster, cluster.kubeconfig, "cluster", "status")
+    assert status.returncode == 1
+    assert status.stdout.startswith("The policies are NOT in force: ")
 
 
 async def test_no_more_is_counted_than_the_node_has_and_forged_devices_are_nobodys(cluster: Cluster) -> None:
