@@ -9,7 +9,10 @@ from tests.validation.host_doubles import FakeHosts, Output
 NAMES: Final = ("n1", "n2")
 """As the nodes of the double of a cluster are called."""
 SICK: Final = "n2"
-XID: Final = "[   12.3] NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.\n"
+XID: Final = (
+    "[    0.000000] Linux version 5.15.0\n"
+    "[   12.300000] NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.\n"
+)
 
 
 def without_a_gpu() -> str:

@@ -134,7 +134,7 @@ NO_CLAIM: dict[str, Any] = {"claims": []}
         ({CLAIMED: (200, allocated(device(), device(device="gpu-4")))}, "FAIL", "2 devices were allocated"),
         ({CLAIMED: (200, claim("gpu-claim"))}, "FAIL", "0 devices were allocated to gpu-claim while pod1"),
         ({CLAIMED: (200, allocated(device(driver="gpu.example.com")))}, "FAIL", "is no device of gpu.nvidia.com"),
-        ({CLAIMED: (200, allocated(device(pool="n2")))}, "FAIL", "is not of the node of pod1"),
+        ({CLAIMED: (200, allocated(device(pool="n2")))}, "FAIL", "is not on the node of pod1"),
         ({CLAIMED: (200, allocated(reservedFor=[{"resource": "pods", "name": "pod1", "uid": "of-another"}]))},
          "FAIL", "gpu-claim was not reserved for pod1 alone"),
         ({RUNS: (403, {"message": "not here"})}, "ERROR", "is answered with 403: not here"),

@@ -294,7 +294,7 @@ def test_every_host_writes_into_every_mount_and_reads_the_files_of_the_others(
     site.validate(tmp_path / "s", *arguments)
     verdict, reason = steps(tmp_path / "s")["written"]
     assert verdict == "FAIL"
-    assert f"dgx1-2 does not read in {shared} what dgx1-1 wrote" in reason
+    assert f"dgx1-2 does not read the file of dgx1-1 in {shared}" in reason
 
 
 def test_a_redacted_record_has_other_names_and_the_same_verdicts(site: Site, tmp_path: Path) -> None:

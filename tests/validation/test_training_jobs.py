@@ -94,7 +94,7 @@ def test_an_edited_result_is_refused(tmp_path: Path) -> None:
 def test_another_device_than_the_scenario_names_is_refused(tmp_path: Path) -> None:
     """Else a job on a processor would pass for one on a GPU, if log and record were changed together."""
     run_command(FILES, settings(tmp_path / "r", TrainsElsewhere, profile="current", parts=["training"]))
-    report = record.read(tmp_path / "r")
+    report = log.read_log(tmp_path / "r").opened.report
     step = next(step for step in report.steps if step.id == GPU)
     assert step.job is not None
     step.job = msgspec.structs.replace(step.job, device="cpu")

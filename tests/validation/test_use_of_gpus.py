@@ -138,8 +138,9 @@ def test_two_runs_do_not_differ_and_an_easier_standard_is_refused(tmp_path: Path
     run(Uses, tmp_path / "again")
     report = record.read(tmp_path / "r")
     assert differences(report, record.read(tmp_path / "again")) == []
-    use_of(report).utilization = Standard(least_percent=50)
-    assert compare(report).problems == [f"check {CHECK}: utilization is not as the file has it"]
+    opened = log.read_log(tmp_path / "r").opened.report
+    use_of(opened).utilization = Standard(least_percent=50)
+    assert compare(opened).problems == [f"check {CHECK}: utilization is not as the file has it"]
 
 
 def test_an_edited_sample_is_refused(tmp_path: Path) -> None:
