@@ -325,15 +325,19 @@ def change_anything_in_the_record(directory: Path, others: Sequence[Path], chanc
     """Any value of the record, with a new manifest and without a signature."""
     report = [json.loads((directory / "report.json").read_bytes())]
     change = _any_change(report, chance)
-    content = json.dumps(report[0], separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-    _replace(directory / "report.json", content.encode())
+    _replace(directory / "report.json", _written(report[0]))
     return f"{change} in the record"
+
+
+def _written(value: Any) -> bytes:
+    """Return JSON in the canonical order, also of numbers that RFC 8785 has no form for, for example 2**60."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
 def change_the_envelope(directory: Path, others: Sequence[Path], chance: random.Random) -> str:
     envelope = [json.loads((directory / STATEMENT).read_bytes())]
     change = _any_change(envelope, chance)
-    _replace(directory / STATEMENT, rfc8785.dumps(envelope[0]))
+    _replace(directory / STATEMENT, _written(envelope[0]))
     return f"{change} in the statement"
 
 
