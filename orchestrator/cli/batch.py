@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +32,7 @@ SHOWN_NAMES: Final = 5
 def _jobs(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument and the options that name jobs; the function gets them as `wanted`."""
 
+    @wraps(function)
     def call(
         *,
         names: tuple[str, ...],
@@ -42,8 +44,6 @@ def _jobs(function: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         return function(wanted=_Wanted(names, bool(every), bool(all_users), bool(yes), choice), **values)
 
-    call.__doc__ = function.__doc__
-    call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     call = selecting(call)
     for option in (
         click.option("-y", "--yes", is_flag=True, default=None, help="Do not ask before several jobs are changed."),

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -47,6 +48,7 @@ class Choice:
 def selecting(function: Function) -> Function:
     """Add the options; the function gets them as `choice`."""
 
+    @wraps(function)
     def call(
         *,
         status: tuple[str, ...],
@@ -58,8 +60,6 @@ def selecting(function: Function) -> Function:
     ) -> Any:
         return function(choice=Choice(status, selector, user, node, since), **values)
 
-    call.__doc__ = function.__doc__
-    call.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
     for option in (
         click.option("--since", metavar="DURATION", help="Only jobs submitted within this time (5m, 3h)."),
         click.option(

@@ -178,7 +178,7 @@ class WorkloadClient:
     async def workload(self, scope: Scope, name: str) -> tuple[WorkloadView, list[Event]]:
         """Return one workload and the events about it and its pods, oldest first. Raises NoSuchWorkload."""
         if not is_object_name(name):
-            raise _missing(name, scope)
+            raise missing_job(name, scope)
         listing, events = await asyncio.gather(
             self._listing({scope.namespace: scope.project}, scope.namespace),
             self._transport.list(EVENTS.path(scope.namespace), Event),
@@ -190,7 +190,7 @@ class WorkloadClient:
                 return replace(view, around=replace(view.around, events=happened, nodes=nodes)), events_of(
                     view, happened
                 )
-        raise _missing(name, scope)
+        raise missing_job(name, scope)
 
     async def delete(self, scope: Scope, name: str) -> None:
         """Delete the Job, StatefulSet or bare pod of that name; its other objects follow.
@@ -198,14 +198,14 @@ class WorkloadClient:
         Raises NoSuchWorkload, and NotPossible for a workload of another controller.
         """
         if not is_object_name(name):
-            raise _missing(name, scope)
+            raise missing_job(name, scope)
         objects: list[Object] = [*await self._owners(scope.namespace, name)]
         if not objects:
             pod = await self._find(PODS, Pod, scope.namespace, name)
             if pod is None:
                 await self._refuse_others(scope, name, "deleted")
             if pod is None or pod.metadata.controller or pod.spec.scheduler_name != names.SCHEDULER_NAME:
-                raise _missing(name, scope)
+                raise missing_job(name, scope)
             objects = [pod]
         await asyncio.gather(*(self._delete(obsolete.resource, obsolete) for obsolete in objects))
 
@@ -239,13 +239,13 @@ class WorkloadClient:
 
     async def _suspendable(self, scope: Scope, name: str, done: str) -> list[Job | StatefulSet]:
         if not is_object_name(name):
-            raise _missing(name, scope)
+            raise missing_job(name, scope)
         owners = await self._owners(scope.namespace, name)
         if not owners:
             if await self._find(PODS, Pod, scope.namespace, name) is not None:
                 raise NotPossible(f"{name} is a pod without an owner, which cannot be {done}: delete it")
             await self._refuse_others(scope, name, done)
-            raise _missing(name, scope)
+            raise missing_job(name, scope)
         for owner in owners:
             conditions = owner.status.conditions
             if isinstance(owner, Job) and any(
@@ -382,7 +382,8 @@ def _duplicate(name: str) -> DuplicateName:
     return DuplicateName(f"The job {name} already exists, please delete it first. use 'muster delete {name}'")
 
 
-def _missing(name: str, scope: Scope) -> NoSuchWorkload:
+def missing_job(name: str, scope: Scope) -> NoSuchWorkload:
+    """Return the error for a job that the project does not have."""
     return NoSuchWorkload(
         f"The job {name} does not exist in project {scope.project}. "
         "If the job exists in a different project, use -p <project name>."

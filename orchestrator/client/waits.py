@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.client.jobs import NoSuchWorkload
+from orchestrator.client.jobs import missing_job
 from orchestrator.client.watching import watch_jobs
 from orchestrator.errors import MusterError, UsageError
 from orchestrator.views.status import RUNNING, SUCCEEDED
@@ -74,10 +74,7 @@ def _check_existence(
     """Raise the error for the first job that does not exist, or is another one than before."""
     for name in names:
         if name not in found and name not in last:
-            raise NoSuchWorkload(
-                f"The job {name} does not exist in project {scope.project}. "
-                "If the job exists in a different project, use -p <project name>."
-            )
+            raise missing_job(name, scope)
         if name not in found or (name in last and found[name].uid != last[name].uid):
             raise NotReached(f"{name} was deleted while it was waited for")
 

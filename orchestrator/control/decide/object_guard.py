@@ -20,9 +20,10 @@ from orchestrator.cluster.errors import ClusterError, NotFound
 from orchestrator.cluster.last_object import Envelope, Identity, LastObject
 from orchestrator.cluster.objects import ConfigMap, Pod, PodSpec, PodStatus
 from orchestrator.cluster.reflector import Change, HasMetadata
-from orchestrator.cluster.resources import CONFIG_MAPS, PODS
+from orchestrator.cluster.resources import PODS
 from orchestrator.cluster.transport import Transport
 from orchestrator.cluster.wire import Wire
+from orchestrator.control.decide.first_decisions import MAX_DEATHS, PATH
 from orchestrator.control.report.record import write_record
 from orchestrator.names import FIRST_DECISIONS_CONFIG_MAP, SYSTEM_NAMESPACE
 from orchestrator.observe.unreadable import SkippedObject, SkippedPod
@@ -33,10 +34,7 @@ T = TypeVar("T")
 Seen = TypeVar("Seen", bound=HasMetadata)
 
 FIELD_MANAGER: Final = "muster-set-aside"
-PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, FIRST_DECISIONS_CONFIG_MAP)
 KEY: Final = "objects.json"
-MAX_DEATHS: Final = 2
-"""An object with which the process ended this number of times is set aside."""
 MAX_LISTED: Final = 1000
 WRITE_SECONDS: Final = 2.0
 """Maximum time that a new leader waits for the record."""

@@ -13,7 +13,8 @@ from orchestrator.cluster.last_object import LastObject
 from orchestrator.cluster.objects import Metadata, Pod
 from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.transport import Transport
-from orchestrator.control.decide.object_guard import KEY, MAX_DEATHS, PATH, ObjectGuard
+from orchestrator.control.decide.first_decisions import MAX_DEATHS, PATH
+from orchestrator.control.decide.object_guard import KEY, ObjectGuard
 from orchestrator.control.report.skipped import KEY as SKIPPED_KEY
 from orchestrator.control.report.skipped import PATH as SKIPPED
 from orchestrator.observe.reader import Reader
