@@ -48,32 +48,36 @@ def row(view: "WorkloadView", now_us: int, *, wide: bool = False, devices: str =
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of a list of jobs. `columns`: names of WIDE_HEADER with commas between them; None: the usual ones."""
+    """The form of a list of jobs: the format, and the names of the columns of its table."""
 
-    output: str | None = None
-    no_headers: bool | None = None
-    columns: str | None = None
+    output: str | None
+    no_headers: bool | None
+    header: Sequence[str]
 
     @property
     def has_devices(self) -> bool:
         """Whether it shows the devices of the GPUs, for which the cluster is asked once more."""
-        return self.output in ("wide", "json", "yaml") or "GPU DEVICES" in self.header()
-
-    def header(self) -> Sequence[str]:
-        """Return the names of the columns. Raises UsageError for a column that there is not."""
-        if self.columns is None:
-            return WIDE_HEADER if self.output == "wide" else HEADER
-        if self.output not in (None, "wide"):
-            raise UsageError(f"--columns goes with a table, not with -o {self.output}")
-        by_name = {name.lower(): name for name in WIDE_HEADER}
-        wanted = [name.strip() for name in self.columns.split(",")]
-        if unknown := [name for name in wanted if name.lower() not in by_name]:
-            raise UsageError(f"--columns {unknown[0]!r} is no column; they are {', '.join(WIDE_HEADER)}")
-        return [by_name[name.lower()] for name in wanted]
+        return self.output in ("wide", "json", "yaml") or "GPU DEVICES" in self.header
 
     def row(self, view: "WorkloadView", now_us: int, *, devices: str = "") -> Sequence[str]:
         """Return the cells of one job under the header."""
-        if self.columns is None:
-            return row(view, now_us, wide=self.output == "wide", devices=devices)
+        if self.header is HEADER:
+            return row(view, now_us, devices=devices)
         cells = dict(zip(WIDE_HEADER, row(view, now_us, wide=True, devices=devices), strict=True))
-        return [cells[name] for name in self.header()]
+        return [cells[name] for name in self.header]
+
+
+def form_of(output: str | None, no_headers: bool | None, columns: str | None) -> Form:
+    """Return the form with these columns (names of WIDE_HEADER with commas between them), or with the usual ones.
+
+    Raises UsageError for a column that there is not.
+    """
+    if columns is None:
+        return Form(output, no_headers, WIDE_HEADER if output == "wide" else HEADER)
+    if output not in (None, "wide"):
+        raise UsageError(f"--columns goes with a table, not with -o {output}")
+    by_name = {name.lower(): name for name in WIDE_HEADER}
+    wanted = [name.strip() for name in columns.split(",")]
+    if unknown := [name for name in wanted if name.lower() not in by_name]:
+        raise UsageError(f"--columns {unknown[0]!r} is no column; they are {', '.join(WIDE_HEADER)}")
+    return Form(output, no_headers, [by_name[name.lower()] for name in wanted])

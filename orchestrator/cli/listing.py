@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from orchestrator.cli.gpus import devices_text
-from orchestrator.cli.job_table import Form
+from orchestrator.cli.job_table import Form, form_of
 from orchestrator.cli.options import Command
 from orchestrator.cli.output import no_headers_option, output_option, show
 from orchestrator.cli.selecting import selecting
@@ -66,7 +66,7 @@ def list_things(
     """
     kind = KINDS.get(kind, kind)
     if kind == "jobs":
-        form = Form(output, no_headers, columns)
+        form = form_of(output, no_headers, columns)
         if watch:
             if sort or limit:
                 raise UsageError("--sort and --limit go with a list that ends, not with -w/--watch")
@@ -99,10 +99,10 @@ def _list_jobs(
     from orchestrator.cli.session import run
     from orchestrator.views.gpus import gpus_of_job
     from orchestrator.views.jobs import record
-    from orchestrator.views.selection import in_order
+    from orchestrator.views.selection import parse_order
 
     selection = choice.selection()
-    header = form.header()
+    ordered = parse_order(sort) if sort else list
 
     async def read(
         client: "AsyncClient",
@@ -113,14 +113,12 @@ def _list_jobs(
         scope = await client.scope()
         return scope.project, await client.list_jobs(project=scope), gpus
 
-    in_order([], sort or "name")  # a word that is none is refused before the cluster is asked
     project, views, by_node = run(read)
-    views = selection.of(views)
-    views = (in_order(views, sort) if sort else views)[:limit]
+    views = ordered(selection.of(views))[:limit]
     devices = [gpus_of_job(view.pods, by_node) for view in views]
     now_us = time.time_ns() // 1000
     show(
-        header,
+        form.header,
         [
             form.row(view, now_us, devices=devices_text(gpus))
             for view, gpus in zip(views, devices, strict=True)

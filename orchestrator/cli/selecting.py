@@ -32,12 +32,12 @@ class Choice:
     def selection(self) -> "Selection":
         """Return the conditions. Raises UsageError for a value that is none."""
         from orchestrator.durations import parse_duration_seconds
-        from orchestrator.views.selection import Selection, parse_selector
+        from orchestrator.views.selection import Selection, parse_selector, parse_statuses
 
         since_seconds = parse_duration_seconds("--since", self.since)
         now_us = time.time_ns() // 1000
         return Selection(
-            statuses=tuple(word for text in self.status for word in text.split(",")),
+            statuses=parse_statuses(self.status),
             requirements=parse_selector(self.selector) if self.selector is not None else (),
             users=frozenset(self.user),
             nodes=frozenset(self.node),

@@ -42,7 +42,7 @@ class _Printer:
     def __init__(self, form: Form) -> None:
         self._form = form
         self._output = form.output
-        self._header = form.header()
+        self._header = form.header
         self._with_header = not form.no_headers
         self._widths: list[int] = []
         self._shown: dict[str, tuple[Sequence[str], WorkloadView]] = {}

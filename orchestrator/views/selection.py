@@ -1,9 +1,10 @@
 """The choice of jobs for `list` and `delete`: by status, label, user, node and age. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Final
 
 from orchestrator.errors import UsageError
@@ -52,29 +53,24 @@ def _requirement(part: str, text: str) -> Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The jobs that meet every condition; an empty condition is met by all. `since_us`: created then or later."""
+    """The jobs that meet every condition; an empty condition is met by all.
 
-    statuses: tuple[str, ...] = ()
+    `statuses` are in small letters (`parse_statuses`). `since_us`: created then or later.
+    """
+
+    statuses: frozenset[str] = frozenset()
     requirements: tuple[Requirement, ...] = ()
     users: frozenset[str] = frozenset()
     nodes: frozenset[str] = frozenset()
     since_us: int = 0
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether every job meets it."""
-        return self == Selection()
-
     def of(self, views: Iterable[WorkloadView]) -> list[WorkloadView]:
-        """Return the jobs that meet it, in their order. Raises UsageError for a status that is misspelt."""
-        for status in self.statuses:
-            _refuse_misspelt(status)
-        wanted = {status.lower() for status in self.statuses}
-        return [view for view in views if self._takes(view, wanted)]
+        """Return the jobs that meet it, in their order."""
+        return [view for view in views if self._takes(view)]
 
-    def _takes(self, view: WorkloadView, statuses: set[str]) -> bool:
+    def _takes(self, view: WorkloadView) -> bool:
         return (
-            (not statuses or view.status.lower() in statuses)
+            (not self.statuses or view.status.lower() in self.statuses)
             and (not self.users or view.user in self.users)
             and (not self.nodes or not self.nodes.isdisjoint(view.nodes))
             and view.created_us >= self.since_us
@@ -82,20 +78,25 @@ class Selection:
         )
 
 
-def _refuse_misspelt(status: str) -> None:
-    """Raise UsageError for a word that is nearly one of STATUSES. Any other may be a reason of Kubernetes."""
+def parse_statuses(texts: Iterable[str]) -> frozenset[str]:
+    """Return the statuses in small letters; each text has one, or several with commas between them.
+
+    Raises UsageError for a word that is nearly one of STATUSES. Any other may be a reason of Kubernetes.
+    """
     own = {word.lower(): word for word in STATUSES}
-    if status.lower() in own:
-        return
-    if alike := get_close_matches(status.lower(), own, n=1, cutoff=0.75):
-        raise UsageError(f"--status {status!r} is no status: did you mean {own[alike[0]]}?")
+    words = [word for text in texts for word in text.split(",")]
+    for word in words:
+        alike = get_close_matches(word.lower(), own, n=1, cutoff=0.75)
+        if alike and word.lower() not in own:
+            raise UsageError(f"--status {word!r} is no status: did you mean {own[alike[0]]}?")
+    return frozenset(word.lower() for word in words)
 
 
 SORT_KEYS: Final = ("name", "status", "age", "node", "project", "user", "gpus", "priority")
 
 
-def in_order(views: Sequence[WorkloadView], key: str) -> list[WorkloadView]:
-    """Return the jobs by one of SORT_KEYS, the smallest first; with a `-` before the key the largest first.
+def parse_order(key: str) -> Callable[[Iterable[WorkloadView]], list[WorkloadView]]:
+    """Return a function that puts jobs in the order of one of SORT_KEYS, the smallest first; `-KEY`: the largest first.
 
     Jobs that are equal by the key keep their order. `age` is the time since the submission. `gpus` counts memory of
     GPUs as 0. Raises UsageError for another key.
@@ -113,4 +114,4 @@ def in_order(views: Sequence[WorkloadView], key: str) -> list[WorkloadView]:
             return view.gpu_milli, ""
         return 0, view.priority_class if name == "priority" else str(getattr(view, name))
 
-    return sorted(views, key=value, reverse=key != name)
+    return partial(sorted, key=value, reverse=key != name)

@@ -9,7 +9,7 @@ from orchestrator.cluster.objects import Job
 from orchestrator.errors import UsageError
 from orchestrator.names import USER_ANNOTATION
 from orchestrator.views.jobs import Listing, WorkloadView, workload_views
-from orchestrator.views.selection import Selection, in_order, parse_selector
+from orchestrator.views.selection import Selection, parse_order, parse_selector, parse_statuses
 
 
 def view(
@@ -68,13 +68,18 @@ def test_a_selector_that_is_none_is_refused(selector: str) -> None:
     ("selection", "names"),
     [
         (Selection(), ["bert", "gpt", "plain"]),
-        (Selection(statuses=("suspended",)), ["gpt"]),
-        (Selection(statuses=("Pending", "Suspended")), ["bert", "gpt", "plain"]),
-        (Selection(statuses=("ImagePullBackOff",)), []),
+        (Selection(statuses=parse_statuses(["suspended"])), ["gpt"]),
+        (Selection(statuses=parse_statuses(["Pending", "Suspended"])), ["bert", "gpt", "plain"]),
+        (Selection(statuses=parse_statuses(["ImagePullBackOff"])), []),
         (Selection(users=frozenset({"ann"})), ["bert", "plain"]),
         (Selection(nodes=frozenset({"dgx1-1"})), []),
         (Selection(since_us=JOBS[2].created_us), ["gpt", "plain"]),
-        (Selection(statuses=("Pending",), users=frozenset({"ann"}), since_us=JOBS[2].created_us), ["plain"]),
+        (
+            Selection(
+                statuses=parse_statuses(["Pending"]), users=frozenset({"ann"}), since_us=JOBS[2].created_us
+            ),
+            ["plain"],
+        ),
     ],
 )
 def test_every_condition_must_hold(selection: Selection, names: list[str]) -> None:
@@ -86,7 +91,7 @@ def test_every_condition_must_hold(selection: Selection, names: list[str]) -> No
 )
 def test_a_status_that_is_misspelt_is_refused_with_the_one_that_was_meant(word: str, meant: str) -> None:
     with pytest.raises(UsageError, match=f"did you mean {meant}"):
-        Selection(statuses=(word,)).of(JOBS)
+        parse_statuses([word])
 
 
 @pytest.mark.parametrize(
@@ -101,9 +106,9 @@ def test_a_status_that_is_misspelt_is_refused_with_the_one_that_was_meant(word: 
     ],
 )
 def test_jobs_are_put_in_order_and_equal_ones_keep_theirs(key: str, names: list[str]) -> None:
-    assert [each.name for each in in_order(JOBS, key)] == names
+    assert [each.name for each in parse_order(key)(JOBS)] == names
 
 
 def test_an_order_that_there_is_not_is_refused() -> None:
     with pytest.raises(UsageError, match="--sort 'color'"):
-        in_order(JOBS, "color")
+        parse_order("color")
