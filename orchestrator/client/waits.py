@@ -22,11 +22,11 @@ GOALS: Final = ("running", "ended", "succeeded")
 
 
 class WaitTimeout(MusterError):
-    """The time limit of a wait is over, and a job has not come to its goal."""
+    """The time limit of a wait passed before each job had reached the goal."""
 
 
 class NotReached(MusterError):
-    """A job cannot come to the goal any more: it failed, or it was deleted."""
+    """A job can no longer reach the goal: it failed, or it was deleted."""
 
 
 async def wait_for_jobs(
@@ -38,14 +38,14 @@ async def wait_for_jobs(
     timeout_seconds: float | None,
     report: Callable[[str], None],
 ) -> list[WorkloadView]:
-    """Return the jobs, in the order of `names`, as soon as each of them has come to the goal.
+    """Return the jobs, in the order of `names`, as soon as each of them has reached the goal.
 
     `running`: the job runs, or has succeeded. `ended`: it does not run again. `succeeded`: it ended without a failure.
     `report` gets a line for each new status. Raises NoSuchWorkload, WaitTimeout, and NotReached for the first job that
-    cannot come to the goal any more.
+    can no longer reach the goal.
     """
     if goal not in GOALS:
-        raise UsageError(f"{goal!r} is nothing to wait for: give one of {', '.join(GOALS)}")
+        raise UsageError(f"{goal!r} is not a goal of a wait: give one of {', '.join(GOALS)}")
     last: dict[str, WorkloadView] = {}
     try:
         async with asyncio.timeout(timeout_seconds), aclosing(watch_jobs(transport, scope)) as states:
@@ -93,7 +93,7 @@ def _words(view: WorkloadView) -> str:
 
 
 def _has_reached(view: WorkloadView, goal: str) -> bool:
-    """Return whether the job has come to the goal. Raises NotReached if it cannot any more."""
+    """Return whether the job has reached the goal. Raises NotReached if it no longer can."""
     if view.status == SUCCEEDED or (goal == "ended" and view.is_final):
         return True
     if view.is_final:
