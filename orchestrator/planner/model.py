@@ -145,18 +145,15 @@ class Pod:
     """One pod. `node` and `devices` (indices of GPUs on the node) are set unless it is pending.
 
     - `nominated_node`, `nominated_devices`: of a pending pod, the placement that an earlier decision reserved for it
-      until
-      it is bound. Of a terminating pod, the placement that is reserved for its replacement pod.
+      until it is bound. Of a terminating pod, the placement that is reserved for its replacement pod.
     - `replaced`: of a terminating pod, that its replacement pod exists.
     - `stuck`: it should have terminated by now, so its devices are given to no other pod.
     - `max_runtime_seconds`: its declared maximum runtime. `ends_by_us` is the end of that time for a running pod, 0
-      if
-      it declares none.
+      if it declares none.
     - `claims`: the keys of its ResourceClaims.
     - `extended_claim`: the claim to create for its GPUs on a node that publishes them in slices.
     - `never_started`: it is bound, and none of its containers has run yet. `bound_at_us` is the time of the binding,
-      0 if
-      unknown.
+      0 if unknown.
     - `start_problem`: the reason that its kubelet gives. With `cannot_start` it is final.
     - `traits`: its labels and terms for the constraints between pods.
     """
@@ -492,8 +489,7 @@ class Plan:
     """The result of a decision. `shares_gpu_milli` and `allocated_gpu_milli` are by project, departments included.
 
     - `nominations`: all that are valid after this decision, new or not. Each is a placement that waits for
-      terminating
-      pods. It has the id of the pending pod, or of the evicted pod whose replacement gets the placement.
+      terminating pods. It has the id of the pending pod, or of the evicted pod whose replacement gets the placement.
     - `left_over`: the workloads that this decision did not reach within its bound on work.
     - `endangered`: by workload, the reason why it stays on unhealthy hardware.
     - `deallocations`: keys of claims whose devices exclude the only pod that uses them from every node.

@@ -53,7 +53,7 @@ class WorkBound:
         self._current = Allowance(None)
 
     def allow(self, percent: int) -> None:
-        """Give the next action this percentage of the bound. It serves at least _LEAST_TURNS workloads anyway."""
+        """Give the next action this percentage of the bound. It serves at least _LEAST_WORKLOADS workloads anyway."""
         self._switch(self.part(percent))
 
     def part(self, percent: int) -> Allowance:
@@ -104,12 +104,10 @@ class Settings:
     - `not_ready_grace_seconds`: time after which pods are migrated from a node that is not ready.
     - `max_unhealthy_nodes`: maximum number of unhealthy nodes at a time from which pods are migrated.
     - `reservation_after_seconds`: pending time after which nodes are reserved for a workload. It must request more
-      than
-      one GPU and be entitled to them. None: never.
+      than one GPU and be entitled to them. None: never.
     - `start_timeout_seconds`: time after which a pod is evicted whose containers have not started. None: never.
     - `topology_levels`: the node labels of the cluster's topology that workloads may name, from the widest level to
-      the
-      closest.
+      the closest.
     - `max_work`: the bound on the work of one decision, in the unit of this module's docstring. None: no bound.
     """
 
