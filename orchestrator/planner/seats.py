@@ -153,10 +153,6 @@ class Seats:
                 for seats in by_workload.values():
                     yield from seats.values()
 
-    def lost_pods(self) -> set[str]:
-        """Ids of the evicted pods that no seat is kept for."""
-        return self.evictions.keys() - self._seats.keys()
-
     def workload(self, name: str) -> Workload:
         """The workload by its id with its evicted pods as terminating and its nominated pods as running."""
         start = self._start[name]

@@ -81,7 +81,7 @@ def reserve(session: Session) -> None:
             endings = _endings(session) if endings is None else endings
             reservation = _earliest(session, workload, chunk, tier, endings)
             if reservation is not None and limited:
-                reservation = replace(reservation, nodes={}, starts_us=0, missing_milli=0)
+                reservation = replace(reservation, nodes={}, starts_us=0)
             if reservation is not None:
                 session.reservations.add(reservation)
                 if sum(1 for _ in session.reservations) >= _MAX_RESERVATIONS:
@@ -265,9 +265,6 @@ def _earliest(
     awaited = [
         (key, pod) for key, _, pod in endings[:high] if ledger.by_name[pod.node or ""].position in nodes
     ]
-    idle = sum(
-        min(reserved.devices, ledger.nodes[position].idle_devices) for position, reserved in nodes.items()
-    )
     now_us = session.snapshot.now_us
     is_open = any(key[0] for key, _ in awaited)
     return Reservation(
@@ -275,7 +272,6 @@ def _earliest(
         tier=tier,
         nodes=nodes,
         starts_us=0 if is_open else max([pod.ends_by_us for _, pod in awaited], default=now_us),
-        missing_milli=max(0, sum(reserved.devices for reserved in nodes.values()) - idle) * DEVICE_MILLI,
         waited_us=now_us - (workload.waiting_since_us or workload.created_at_us),
         requested=chunk_amounts(chunk),
         yielding=_yielding(session, workload),

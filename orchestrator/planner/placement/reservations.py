@@ -45,7 +45,6 @@ class Reservation:
 
     - `tier`: its entitlement.
     - `starts_us`: the latest time at which it fits, 0 if a pod without a declared end must end first.
-    - `missing_milli`: the reserved GPUs that are still in use, in thousandths.
     - `requested`: the amounts that it needs of its project's limits.
     - `yielding`: the amounts of pods of its project that are evicted when needed.
 
@@ -56,7 +55,6 @@ class Reservation:
     tier: EntitlementTier
     nodes: Mapping[int, ReservedCapacity]
     starts_us: int
-    missing_milli: int
     waited_us: int
     requested: Amounts
     yielding: Amounts
