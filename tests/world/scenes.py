@@ -160,16 +160,7 @@ class Maker:
         if not self.style.trees:
             return tuple(self._siblings("p", None, self.dice.randint(2, 4), gpus))
         departments = self._siblings("d", None, self.dice.randint(2, 3), gpus)
-        children = [
-            child
-            for department in departments
-            for child in self._siblings(
-                f"{department.name}-",
-                department.name,
-                self.dice.randint(1, 3),
-                (department.quota_gpu_milli or 0) // 1000,
-            )
-        ]
+        children = [child for department in departments for child in self._children(department)]
         return (*departments, *children)
 
     def _children(self, department: Project) -> list[Project]:

@@ -26,7 +26,7 @@ class WithinQuota:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._tree = session.tree
-        self._models = frozenset(self._tree.models_with_quota)
+        self._models = self._tree.models_with_quota
         self._at_start: dict[tuple[str, str | None], frozenset[str]] = {}
         self._now: dict[tuple[str, str | None], tuple[int, frozenset[str]]] = {}
 
