@@ -12,7 +12,7 @@ import mmap
 import os
 import struct
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -32,6 +32,15 @@ class Identity(Wire, frozen=True):
     namespace: str
     name: str
     uid: str
+
+    @classmethod
+    def of(cls, kind: str, metadata: Metadata) -> Self:
+        """Return that of the object with the metadata."""
+        return cls(kind, metadata.namespace, metadata.name, metadata.uid)
+
+    def __str__(self) -> str:
+        path = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.kind} {path}"
 
 
 class Envelope(Wire, frozen=True):
@@ -99,4 +108,4 @@ def _identity(kind: str, content: bytes) -> Identity | None:
     except (msgspec.DecodeError, RecursionError) as error:
         logger.warning("the process before ended with an object of kind %s without a name: %s", kind, error)
         return None
-    return Identity(kind, metadata.namespace, metadata.name, metadata.uid)
+    return Identity.of(kind, metadata)

@@ -142,9 +142,8 @@ class DeviceReader:
                 devices = self._devices.get(uid, NO_GPUS)
                 is_plain = _is_as_muster_writes(tenant) and len(devices) == len(devices_of(tenant.pod))
                 if not tenant.is_foreign and not is_plain:
-                    metadata = tenant.pod.metadata
                     why = _why(tenant, devices)
-                    yield SkippedObject("Pod", metadata.namespace, metadata.name, uid, why)
+                    yield SkippedObject.of("Pod", tenant.pod.metadata, why)
 
     def _take_nominations(self) -> None:
         """Remember the devices of nominated pods, and touch the nodes on which they changed."""

@@ -105,10 +105,9 @@ class NodeReader:
             yield SkippedObject("Node", "", name, self._nodes[name].metadata.uid, unreadable.why)
         for pods in self._foreign.values():
             for pod, held in pods.values():
-                metadata = pod.metadata
                 if held.problem:
                     why = f"{held.problem}; as much as its node has counts as held"
-                    yield SkippedObject("Pod", metadata.namespace, metadata.name, metadata.uid, why)
+                    yield SkippedObject.of("Pod", pod.metadata, why)
 
     def _read(self, name: str) -> model.Node | Unreadable | None:
         node = self._nodes.get(name)

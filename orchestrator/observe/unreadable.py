@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from orchestrator.cluster.last_object import LastObject
+from orchestrator.cluster.last_object import Identity, LastObject
 from orchestrator.cluster.objects import Metadata, Pod
 
 logger = logging.getLogger(__name__)
@@ -36,9 +36,13 @@ class SkippedObject:
     uid: str
     why: str
 
+    @classmethod
+    def of(cls, kind: str, metadata: Metadata, why: str) -> "SkippedObject":
+        """Return that of the object with the metadata."""
+        return cls(kind, metadata.namespace, metadata.name, metadata.uid, why)
+
     def __str__(self) -> str:
-        path = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{self.kind} {path}: {self.why}"
+        return f"{Identity(self.kind, self.namespace, self.name, self.uid)}: {self.why}"
 
 
 class SkippedPod(Pod, frozen=True, kw_only=True):
@@ -74,8 +78,7 @@ class Boundary:
             return Unreadable(str(error))
         except Exception as error:
             why = f"a mistake in muster: {type(error).__name__}: {str(error)[:200]}"
-            path = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-            self._log(f"{kind} {path}: {why}")
+            self._log(str(SkippedObject.of(kind, metadata, why)))
             return Unreadable(why)
         finally:
             self._last.leave()
@@ -100,8 +103,7 @@ class ReadObjects:
         outcome = self._boundary.read(kind, metadata, read)
         self.forget(metadata)
         if isinstance(outcome, Unreadable):
-            entry = SkippedObject(kind, metadata.namespace, metadata.name, metadata.uid, outcome.why)
-            self._skipped[metadata.uid] = entry
+            self._skipped[metadata.uid] = SkippedObject.of(kind, metadata, outcome.why)
         return outcome
 
     def forget(self, metadata: Metadata) -> None:

@@ -207,8 +207,7 @@ class WorkloadReader:
             if uid not in self._hints.put_off and uid in self._pods:
                 if self._volumes.unbound(self._pods[uid]):
                     continue
-                metadata = self._pods[uid].metadata
-                yield SkippedObject("Pod", metadata.namespace, metadata.name, uid, why)
+                yield SkippedObject.of("Pod", self._pods[uid].metadata, why)
 
     @property
     def behind(self) -> int:

@@ -90,7 +90,7 @@ class ObjectGuard:
             before = self._dead.pop(ended.uid, Dead(ended, ()))
             deaths = tuple(dict.fromkeys((*before.deaths, self._death)))
             self._dead[ended.uid] = Dead(ended, deaths)
-            logger.error("the process before ended with %s, %d times so far", _name(ended), len(deaths))
+            logger.error("the process before ended with %s, %d times so far", ended, len(deaths))
             if await self._write(transport):
                 self.last.found = None
         self._excluded = {
@@ -153,9 +153,7 @@ class ObjectGuard:
                     try:
                         follower(left_out)
                     except Exception:
-                        logger.exception(
-                            "%s %s/%s: it cannot be left out", kind, metadata.namespace, metadata.name
-                        )
+                        logger.exception("%s: it cannot be left out", Identity.of(kind, metadata))
             finally:
                 leave()
 
@@ -164,10 +162,10 @@ class ObjectGuard:
     def _leave_out(self, kind: str, change: Change[Any], error: Exception) -> Change[Any]:
         """Note that the object raised an error; return the change that leaves it out."""
         changed, metadata, why = change.object, change.object.metadata, _mistake(error)
-        logger.exception("%s %s/%s: %s; it is skipped", kind, metadata.namespace, metadata.name, why)
+        skipped = SkippedObject.of(kind, metadata, why)
+        logger.exception("%s; it is skipped", skipped)
         if change.type == "deleted":
             return change
-        skipped = SkippedObject(kind, metadata.namespace, metadata.name, metadata.uid, why)
         self._mistakes[metadata.uid] = skipped
         if not (isinstance(changed, Pod) and changed.spec.node_name):
             return Change("deleted", changed, changed)
@@ -208,10 +206,6 @@ class ObjectGuard:
             logger.warning("the deaths of the operator are not recorded: %r", error)
             return False
         return True
-
-
-def _name(identity: Identity) -> str:
-    return f"{identity.kind} {identity.namespace}/{identity.name}"
 
 
 def _mistake(error: Exception) -> str:

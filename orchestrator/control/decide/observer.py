@@ -225,11 +225,9 @@ class Observer:
     def skipped(self) -> list[SkippedObject]:
         """The objects that are kept as they were before, or are not known at all, because they cannot be handled."""
         undecodable = [
-            SkippedObject(
+            SkippedObject.of(
                 cache.kind,
-                metadata.namespace,
-                metadata.name,
-                uid,
+                metadata,
                 why if self.guard.is_excluded(uid) else f"it is kept as it was before: {why}",
             )
             for cache in self._caches()

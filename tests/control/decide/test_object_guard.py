@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from orchestrator.cluster.last_object import LastObject
-from orchestrator.cluster.objects import Metadata, Pod
+from orchestrator.cluster.objects import Metadata, Node, Pod
 from orchestrator.cluster.reflector import Change
 from orchestrator.cluster.transport import Transport
 from orchestrator.control.decide.first_decisions import MAX_DEATHS, PATH
@@ -209,6 +209,14 @@ def test_an_object_that_raises_is_left_out_and_closes_its_node_until_it_changes(
     see(Change("modified", renamed, lists["/api/v1/pods"][1]))
     assert all(node.schedulable for node in reader.read().snapshot.nodes)
     assert [each.name for each in guard.skipped()] == ["poison-decoded"]
+
+
+def test_an_object_without_a_namespace_is_logged_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    def tell(_change: Change[Node]) -> None:
+        raise KeyError("a mistake")
+
+    ObjectGuard().guarded("Node", tell, [tell])(Change("added", Node(metadata=Metadata(name="n1", uid="1"))))
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["Node n1", "Node n1"]
 
 
 def test_a_decoder_that_raises_another_error_makes_the_object_undecodable() -> None:
