@@ -23,8 +23,8 @@ def judge_memory_errors(hosts: Mapping[str, HostGpus]) -> Judgement:
         for place, gpu in gpus
         if gpu.uncorrected_errors
     ]
-    for finding, read in _MEMORY_FLAGS.items():
-        wrong += [needs(f"{place}: {finding}", Repair.RESET) for place, gpu in gpus if read(gpu)]
+    for finding, (read, repair) in _MEMORY_FLAGS.items():
+        wrong += [needs(f"{place}: {finding}", repair) for place, gpu in gpus if read(gpu)]
     if wrong:
         return of_faults(wrong)
     off = [place for place, gpu in gpus if not gpu.ecc_enabled]
@@ -53,10 +53,10 @@ _COUNTERS: Final = (
 )
 
 
-_MEMORY_FLAGS: Final[dict[str, Callable[[HostGpu], bool | None]]] = {
-    "pages wait to be retired": lambda gpu: gpu.pages_pending,
-    "a row waits to be remapped": lambda gpu: gpu.rows_pending,
-    "a row could not be remapped": lambda gpu: gpu.rows_failed,
+_MEMORY_FLAGS: Final[dict[str, tuple[Callable[[HostGpu], bool | None], Repair]]] = {
+    "pages wait to be retired": (lambda gpu: gpu.pages_pending, Repair.RESET),
+    "a row waits to be remapped": (lambda gpu: gpu.rows_pending, Repair.RESET),
+    "a row could not be remapped": (lambda gpu: gpu.rows_failed, Repair.REPLACE),
 }
 
 
