@@ -26,12 +26,12 @@ _LINES: Final = 3
 
 def read_log(text: str) -> KernelLog:
     """Return the faults and unknown lines of a whole log. Raises LayerError if this is none."""
-    lines = [(line.strip(), _message(line)) for line in text.splitlines() if line.strip()]
-    is_whole = any(_BEGINS.search(message) for _, message in lines)
-    faults = read_xids(text)
-    if not is_whole and not faults and not any(_STAMP.match(line) for line, _ in lines):
+    lines = [(line.strip(), message, fault) for line, message, fault in _lines(text) if line.strip()]
+    is_whole = any(_BEGINS.search(message) for _, message, _ in lines)
+    faults = [fault for *_, fault in lines if fault is not None]
+    if not is_whole and not faults and not any(_STAMP.match(line) for line, *_ in lines):
         raise LayerError(f"dmesg: this is not the kernel's log, so it says nothing: {text.strip()[:100]!r}")
-    rest = [(line, message) for line, message in lines if _fault(message) is None]
+    rest = [(line, message) for line, message, fault in lines if fault is None]
     down, up = _links([message for _, message in rest])
     notes, unknown = [], []
     corrected = _corrected([message for _, message in rest])
@@ -111,22 +111,25 @@ def _links(messages: Sequence[str]) -> tuple[set[str], set[str]]:
 
 def read_xids(text: str) -> list[Xid]:
     """Return the faults in the log, in order; one that is no Xid has its name for `kind`."""
-    return list(_xids(text))
+    return [fault for *_, fault in _lines(text) if fault is not None]
 
 
-def _xids(text: str) -> Iterator[Xid]:
+def _lines(text: str) -> Iterator[tuple[str, str, Xid | None]]:
+    """Yield each line, its message, and its fault if it has one."""
     place, age = "", 0
     for line in text.splitlines():
         bus_id = _ANY_BUS_ID.search(line)
         place, age = (bus_id[0], 0) if bus_id is not None else (place if age < _LINES else "", age + 1)
-        found = _fault(_message(line))
-        if found is not None:
-            kind, match = found
-            groups = match.groupdict()
-            where = (groups.get("bus_id") or place).rstrip(":.").lower()
-            yield Xid(int(groups.get("code") or 0), where, groups["text"] or "", kind)
+        message = _message(line)
+        yield line, message, _fault(message, place)
 
 
-def _fault(message: str) -> tuple[str, re.Match[str]] | None:
+def _fault(message: str, place: str) -> Xid | None:
+    """Return the fault that the message names; `place` is the last bus id before, for a message without one."""
     matches = ((kind, pattern.search(message)) for kind, pattern in FAULTS)
-    return next(((kind, match) for kind, match in matches if match is not None), None)
+    kind, match = next(((kind, match) for kind, match in matches if match is not None), ("", None))
+    if match is None:
+        return None
+    groups = match.groupdict()
+    where = (groups.get("bus_id") or place).rstrip(":.").lower()
+    return Xid(int(groups.get("code") or 0), where, groups["text"] or "", kind)

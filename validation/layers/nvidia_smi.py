@@ -1,5 +1,6 @@
 """Reads `nvidia-smi -q -x`, of the schemas v11 (driver 515), v12 (535) and v13 (590), which name things differently."""
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Final
@@ -9,6 +10,10 @@ from validation.errors import LayerError
 from validation.judge.hosts.host_facts import HostGpu, HostGpus
 
 MAX_BYTES: Final = 16 << 20
+_KEPT_CHARACTERS: Final = 512 << 10
+"""The longest output whose facts are kept for the next check; eight H100 have 95,000 characters."""
+_KEPT: Final = 64
+"""How many outputs are kept: of 32 hosts, before and after."""
 _SLOWDOWNS: Final = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 _UNCORRECTED: Final = (
     "sram_uncorrectable",
@@ -23,7 +28,14 @@ _DOCUMENT: Final = re.compile(r"(?=<\?xml\b)")
 
 
 def read_nvidia_smi(text: str) -> HostGpus:
-    """Return the GPUs of a host. Raises LayerError if this is not the XML of nvidia-smi."""
+    """Return the GPUs of a host. Raises LayerError if this is not the XML of nvidia-smi.
+
+    Many checks read one output, so its facts are kept, and must not be changed.
+    """
+    return _kept(text) if len(text) <= _KEPT_CHARACTERS else _read(text)
+
+
+def _read(text: str) -> HostGpus:
     if len(text) > MAX_BYTES or "<!ENTITY" in text:
         raise LayerError("nvidia-smi: this is not its XML: too large, or with entities of its own")
     try:
@@ -43,15 +55,18 @@ def read_nvidia_smi(text: str) -> HostGpus:
     )
 
 
+_kept: Final = functools.lru_cache(_KEPT)(_read)
+
+
 def read_samples(text: str) -> list[HostGpus]:
     """Return the readings that were taken one after another. Raises LayerError if none is whole.
 
     The load may end while the last one is printed, so that one may be cut.
     """
     documents = [part for part in _DOCUMENT.split(text) if part.strip()]
-    samples = [read_nvidia_smi(part) for part in documents[:-1]]
+    samples = [_read(part) for part in documents[:-1]]
     try:
-        samples += [read_nvidia_smi(part) for part in documents[-1:]]
+        samples += [_read(part) for part in documents[-1:]]
     except LayerError:
         if not samples:
             raise
