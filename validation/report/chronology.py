@@ -10,15 +10,13 @@ from validation.judge.check_verdict import Window
 from validation.judge.events import NodeSeen
 from validation.judge.waivers import problem as problem_of_waiver
 from validation.report import log
-from validation.report.origin import Origin, moment
+from validation.report.origin import SIMULATED, Origin, moment
 from validation.report.record import CheckResult, Report
 
 MAX_PODS: Final = 100_000
 """A demand of a scenario has fewer, and is divided in a time that can be waited for."""
 CLOCKS_DIFFER: Final = timedelta(hours=1)
 """The wall clock and the clock of the events differ by at most this: the wall clock is set, or the machine sleeps."""
-SIMULATED: Final = "planner"
-"""The kind of target whose events have a clock of their own."""
 _RUN_ID: Final = re.compile(r"(\d{8}-\d{6})-([a-z]+)-[0-9a-f]{4}", re.ASCII)
 
 

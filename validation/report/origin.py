@@ -21,7 +21,8 @@ from validation.report.record import Report
 
 CLOCKS_APART: Final = timedelta(days=1)
 """At most so far apart are the clocks of the machine that validates and of the API server."""
-_SIMULATED: Final = "planner"
+SIMULATED: Final = "planner"
+"""The kind of target without an API server, whose events have a clock of their own."""
 _CLUSTER: Final = "cluster"
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _VERSION: Final = re.compile(r"[1-9]\d{0,17}", re.ASCII)
@@ -62,7 +63,7 @@ class Origin:
     def observed(self, entry: log.Observed) -> Iterator[str]:
         """Yield why the event cannot be of this target."""
         event = entry.event
-        is_object = isinstance(event, _OF_OBJECTS) and self._kind != _SIMULATED
+        is_object = isinstance(event, _OF_OBJECTS) and self._kind != SIMULATED
         if is_object:
             yield from self._version(entry)
         elif entry.resource_version or entry.server_time:
@@ -90,7 +91,7 @@ class Origin:
             yield "pods or nodes were seen, and never listed"
 
     def _cluster_seen(self, event: ClusterSeen) -> Iterator[str]:
-        if self._kind == _SIMULATED:
+        if self._kind == SIMULATED:
             yield "a simulation has no cluster"
         if not event.kube_system_uid or not _DIGEST.fullmatch(event.ca_sha256):
             yield "the cluster has no uid, or its API server no certificate"
@@ -102,7 +103,7 @@ class Origin:
         self._cluster = event.kube_system_uid
 
     def _watch_seen(self, event: WatchSeen) -> Iterator[str]:
-        if self._kind == _SIMULATED or event.change not in _CHANGES:
+        if self._kind == SIMULATED or event.change not in _CHANGES:
             yield f"{event.kind} cannot be {event.change}"
         if event.change in {"listed", "absent"}:
             if self._kind == _CLUSTER and event.kind in self._listed:

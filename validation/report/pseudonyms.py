@@ -1,7 +1,7 @@
 """Compares the entries of a redacted record with their sources: the same but for names, each replaced by one."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -46,9 +46,7 @@ class Pseudonyms:
 
     def _same_words(self, recorded: str, source: str) -> bool:
         """Whether the texts have the same words, or one word for each, and the same between them."""
-        news, olds = _WORD.findall(recorded), _WORD.findall(source)
-        same_rest = len(news) == len(olds) and _WORD.split(recorded) == _WORD.split(source)
-        return same_rest and all(map(self._same_word, news, olds))
+        return _is_same_text(recorded, source, self._same_word)
 
     def _same_word(self, new: str, old: str) -> bool:
         if new != old and not PSEUDONYM.fullmatch(new):
@@ -57,8 +55,13 @@ class Pseudonyms:
 
 
 def _is_same_id(recorded: str, source: str) -> bool:
+    return _is_same_text(
+        recorded, source, lambda new, old: new == old or PSEUDONYM.fullmatch(new) is not None
+    )
+
+
+def _is_same_text(recorded: str, source: str, is_same: Callable[[str, str], bool]) -> bool:
+    """Return whether both have the same between their words, and each word is the same as its counterpart."""
     news, olds = _WORD.findall(recorded), _WORD.findall(source)
     same_rest = len(news) == len(olds) and _WORD.split(recorded) == _WORD.split(source)
-    return same_rest and all(
-        new == old or PSEUDONYM.fullmatch(new) is not None for new, old in zip(news, olds, strict=True)
-    )
+    return same_rest and all(map(is_same, news, olds))

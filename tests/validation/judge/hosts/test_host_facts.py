@@ -133,7 +133,11 @@ def test_all_equal_may_still_differ_from_the_golden_host() -> None:
     [
         ({}, Verdict.PASS, ""),
         ({"uncorrected_errors": 1}, Verdict.FAIL, "dgx1-2 0000:05:00.0 has 1 uncorrected errors"),
-        ({"pages_pending": True}, Verdict.FAIL, "dgx1-2 0000:05:00.0: pages wait to be retired -> reset the GPU"),
+        (
+            {"pages_pending": True},
+            Verdict.FAIL,
+            "dgx1-2 0000:05:00.0: pages wait to be retired -> reset the GPU",
+        ),
         ({"rows_pending": True}, Verdict.FAIL, "a row waits to be remapped -> reset the GPU"),
         ({"rows_failed": True}, Verdict.FAIL, "a row could not be remapped -> replace the GPU"),
         ({"ecc_enabled": False, "uncorrected_errors": None}, Verdict.INCONCLUSIVE, "ECC is off"),
