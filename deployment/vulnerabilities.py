@@ -40,12 +40,14 @@ def rows(table: str) -> list[dict[str, Any]]:
 
 
 def affecting(table: str, software: str, release: str) -> list[dict[str, Any]]:
-    """Return the rows of a table that name a release, as 1.17.7."""
+    """Return the rows of a table that name a release, as 1.17.7. A candidate of a release is before it."""
     version = Version(release)
     return [
         row
         for row in rows(table)
-        if row["software"] == software and Version(row["from"]) <= version < Version(row["below"])
+        if row["software"] == software
+        and Version(row["from"]) <= Version(version.base_version)
+        and version < Version(row["below"])
     ]
 
 

@@ -17,7 +17,7 @@ PROGRAMS = {
     "modinfo": "echo 580.95.05",
     "containerd": 'echo "containerd github.com/containerd/containerd/v2 v2.2.3 9ae2a09"',
     "runc": "exit 127",
-    "kubelet": 'echo "Kubernetes v1.35.4"',
+    "kubelet": 'echo "Kubernetes dev"',
 }
 
 
@@ -55,6 +55,7 @@ def test_a_vulnerable_toolkit_is_left_to_its_stage_and_refused_afterwards(tmp_pa
     assert note == other
     assert "driver 580.95.05 has CVE-2026-24187, CVE-2026-24199: take 580.159.03 or newer" in note
     assert "containerd 2.2.3 has CVE-2026-53489" in note
+    assert "`kubelet --version` has no release in its answer 'Kubernetes dev'" in note
     (failure,) = preflight(tmp_path, "verify").failures
     assert "dgx01: NVIDIA's container toolkit 1.17.7 has CVE-2025-23266" in failure
     assert "take 1.19.1 or newer" in failure

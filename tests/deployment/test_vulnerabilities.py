@@ -123,16 +123,21 @@ def default(role: str, variable: str) -> str:
         ("runc", "runc version 1.3.0-0ubuntu2~24.04.1\nspec: 1.2.1\ngo: go1.24.4\n", "1.3.0"),
         ("driver", "580.126.20\n", "580.126.20"),
         ("kubernetes", "Kubernetes v1.33.1\n", "1.33.1"),
+        ("containerd", "containerd github.com/containerd/containerd/v2 v2.2.5-rc.1 9ae2a09\n", "2.2.5-rc.1"),
+        ("runc", "runc version 1.3.3~rc1+dev\n", "1.3.3-rc1"),
+        ("kubernetes", "Kubernetes v1.33.2-alpha.3.12+9ae2a09\n", "1.33.2-alpha.3"),
         ("driver", "\n", None),
+        ("containerd", "containerd github.com/containerd/containerd/v2 dev\n", None),
     ],
 )
 def test_releases_are_read_from_the_answers_of_programs(
     software: str, answer: str, release: str | None
 ) -> None:
-    result = {"rc": 0, "stdout": answer, "item": {"software": software}}
+    result = {"rc": 0, "stdout": answer, "item": {"software": software, "argv": [software, "--version"]}}
+    absent = [{**result, "rc": 127}, {"item": {"software": software}, "msg": "No such file"}]
     assert plugin().releases_of([result]).get(software) == release
-    assert plugin().releases_of([{**result, "rc": 127}]) == {}
-    assert plugin().releases_of([{"item": {"software": software}, "msg": "No such file"}]) == {}
+    assert plugin().releases_of(absent) == {}
+    assert (plugin().unread([result, *absent]) == []) == (release is not None)
 
 
 @pytest.mark.parametrize("table", ["refused", "warned"])
@@ -144,12 +149,18 @@ def test_the_role_and_the_plan_judge_alike(table: str) -> None:
         for bound in (row["from"], row["below"]):
             head, _, last = bound.rpartition(".")
             below = [f"{head}.{int(last) - 1}"] if head and int(last) else []
-            for release in (bound, f"{bound}.0", f"{bound}.1", *below):
+            for release in (bound, f"{bound}.0", f"{bound}.1", f"{bound}-rc.1", *below):
                 found = vulnerabilities.affecting(table, row["software"], release)
                 expected = [vulnerabilities.sentence(found, release)] if found else []
                 assert plugin().vulnerable({row["software"]: release}, rows) == expected
                 tried += 1
     assert tried > 40
+
+
+def test_a_candidate_of_a_release_is_before_its_fix_and_within_its_branch() -> None:
+    for release in ("2.2.5-rc.1", "2.2.0-rc.1", "2.3.0-beta.0", "2.3.2-rc.0"):
+        assert vulnerabilities.affecting("warned", "containerd", release)
+    assert not vulnerabilities.affecting("warned", "containerd", "2.3.5-rc.1")
 
 
 def test_every_row_names_its_vulnerabilities_and_a_fixed_release() -> None:

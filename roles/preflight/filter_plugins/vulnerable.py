@@ -3,15 +3,9 @@
 import re
 from typing import Any
 
-_RELEASE = re.compile(r"[0-9]+(?:[.][0-9]+)+")
+from packaging.version import Version
 
-
-def _numbers(release: str) -> list[int]:
-    """Return a release as numbers without zeros at the end, so that 2.2 is 2.2.0."""
-    numbers = [int(number) for number in release.split(".")]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return numbers
+_RELEASE = re.compile(r"[0-9]+(?:[.][0-9]+)+(?:[-~](?:alpha|beta|rc)[.]?[0-9]+)?")
 
 
 def releases_of(answers: list[dict[str, Any]]) -> dict[str, str]:
@@ -20,24 +14,36 @@ def releases_of(answers: list[dict[str, Any]]) -> dict[str, str]:
     for answer in answers:
         match = _RELEASE.search(answer.get("stdout", "")) if answer.get("rc") == 0 else None
         if match is not None:
-            found[answer["item"]["software"]] = match[0]
+            found[answer["item"]["software"]] = match[0].replace("~", "-")
     return found
 
 
+def unread(answers: list[dict[str, Any]]) -> list[str]:
+    """Return a sentence for each program that answers without a release, as a build of its own with `dev`."""
+    return [
+        f"`{' '.join(answer['item']['argv'])}` has no release in its answer {answer['stdout'].strip()!r}: "
+        "compare it with `muster matrix`"
+        for answer in answers
+        if answer.get("rc") == 0 and _RELEASE.search(answer["stdout"]) is None
+    ]
+
+
 def vulnerable(releases: dict[str, str], rows: list[dict[str, Any]]) -> list[str]:
-    """Return a sentence for each release that a row names."""
+    """Return a sentence for each release that a row names. A candidate of a release, as 2.2.5-rc.1, is before it."""
     sentences = []
     for software, release in releases.items():
+        version = Version(release)
         naming = [
             row
             for row in rows
             if row["software"] == software
-            and _numbers(row["from"]) <= _numbers(release) < _numbers(row["below"])
+            and Version(row["from"]) <= Version(version.base_version)
+            and version < Version(row["below"])
         ]
         if naming:
             cves = ", ".join(dict.fromkeys(cve for row in naming for cve in row["cve"]))
             sources = "; ".join(dict.fromkeys(row["source"] for row in naming))
-            newest = max(naming, key=lambda row: _numbers(row["below"]))
+            newest = max(naming, key=lambda row: Version(row["below"]))
             sentences.append(f"{newest['name']} {release} has {cves}: take {newest['take']} ({sources})")
     return sentences
 
@@ -47,4 +53,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, Any]:
         """By the name that tasks call them."""
-        return {"releases_of": releases_of, "vulnerable": vulnerable}
+        return {"releases_of": releases_of, "unread": unread, "vulnerable": vulnerable}
