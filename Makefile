@@ -72,7 +72,7 @@ mutants: environment lab-binaries ## break the scheduler on purpose: each defect
 soak: environment ## random worlds, every decision checked: make soak SOAK="--lives 1000 --saturated 30000 --minutes 60"
 	@$(UV) run --frozen python -m tests.world.soak $(SOAK)
 
-lab-binaries: environment ## build the control plane once, what real nodes need if this machine can have any, and their GPUs
+lab-binaries: environment ## fetch or build the control plane once, build what real nodes need if this machine can have any, and their GPUs
 	@$(UV) run --frozen muster lab build $(REAL_NODES) $(GPUS)
 
 environment: $(UV)

@@ -8,6 +8,7 @@ from packaging.version import Version
 
 from deployment import matrix
 from deployment.site import Finding, Site
+from deployment.stages.runtime import container_runtime
 
 NAMES: Final = {
     "container_toolkit": "NVIDIA's container toolkit",
@@ -82,8 +83,7 @@ def chosen(site: Site) -> dict[str, str]:
 
 def brought(site: Site) -> dict[str, str]:
     """Return the releases that DeepOps' kubespray brings to the hosts of a site."""
+    if container_runtime(site) == "docker":
+        return {}  # Docker has its own containerd and runc
     row = matrix.deepops_row(site.versions.get("deepops", "")) or {}
-    releases: dict[str, str] = dict(row.get("brings", {}))
-    if site.get("kubernetes", "container_runtime") == "docker":
-        releases.pop("containerd", None)  # Docker has its own
-    return releases
+    return dict(row.get("brings", {}))

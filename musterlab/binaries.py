@@ -2,7 +2,7 @@
 
 A source counts only if it has all of them: programs of different origin have different versions. The programs of real
 nodes are found apart from those of the control plane, and only when they are needed. Programs that only a build has
-(`Recipe.only_built`) are first for in the cache alone.
+(`Recipe.only_built`) are looked for in the cache alone.
 """
 
 import os
