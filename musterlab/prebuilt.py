@@ -1,9 +1,14 @@
 """Takes published programs of the control plane from their archives, each proved by the digest in `prebuilt.yaml`."""
 
 import hashlib
+import http.client
 import os
 import platform
 import shutil
+import ssl
+import tarfile
+import urllib.error
+import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -104,11 +109,6 @@ def fetch(target: Path, wanted: Sequence[Archive], reporter: Reporter) -> None:
 
 def _take(archive: Archive, partial: Path, reporter: Reporter) -> None:
     """Fetch one archive, compare its digest, and unpack its programs."""
-    # most commands of a lab fetch nothing
-    import http.client
-    import ssl
-    import urllib.error
-
     fetched = partial / archive.file
     algorithm, _, expected = archive.digest.partition(":")
     try:
@@ -137,8 +137,6 @@ def _take(archive: Archive, partial: Path, reporter: Reporter) -> None:
 
 def _download(archive: Archive, path: Path, algorithm: str, reporter: Reporter) -> str:
     """Write the file and return its digest."""
-    import urllib.request
-
     digest, done = hashlib.new(algorithm), 0
     address = archive.address()
     with urllib.request.urlopen(address, timeout=_TIMEOUT_SECONDS) as response, path.open("wb") as file:  # noqa: S310
@@ -154,8 +152,6 @@ def _download(archive: Archive, path: Path, algorithm: str, reporter: Reporter) 
 
 def _unpack(archive: Archive, fetched: Path, directory: Path) -> None:
     """Write the programs of an archive; their folders in it do not matter."""
-    import tarfile
-
     missing = set(archive.programs)
     try:
         with tarfile.open(fetched) as content:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from deployment.matrix import tables
 from musterlab.programs import PROGRAMS, Program
 from tests.upstream.names import found
 
@@ -44,7 +45,7 @@ def test_a_program_was_tried_in_a_version_of_the_facts(
 def test_an_image_of_these_projects_is_one_of_theirs(
     images: dict[str, list[str] | None], trident: Facts
 ) -> None:
-    """Wherever the product names one; images of containers that run in the lab are not of these projects."""
+    """Wherever the product names one; the test of the listed downloads has those that kubespray fetches."""
     ((_, sources),) = trident["sources"].items()
     constants = sources["constants"]
     sidecars = {
@@ -56,4 +57,5 @@ def test_an_image_of_these_projects_is_one_of_theirs(
     assert named
     # the chart is beside the image
     charts = {name for name in named if "/charts/" in name}
-    assert named.keys() - charts <= sidecars | images.keys()
+    fetched = {image.rpartition(":")[0] for row in tables()["downloads"] for image in row["images"]}
+    assert named.keys() - charts - fetched <= sidecars | images.keys()
