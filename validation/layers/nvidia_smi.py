@@ -10,9 +10,9 @@ from validation.errors import LayerError
 from validation.judge.hosts.host_facts import HostGpu, HostGpus
 
 MAX_BYTES: Final = 16 << 20
-_KEPT_CHARACTERS: Final = 512 << 10
+_CACHED_CHARACTERS: Final = 512 << 10
 """The longest output whose facts are kept for the next check; eight H100 have 95,000 characters."""
-_KEPT: Final = 64
+_CACHED_OUTPUTS: Final = 64
 """How many outputs are kept: of 32 hosts, before and after."""
 _SLOWDOWNS: Final = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
 _UNCORRECTED: Final = (
@@ -30,9 +30,9 @@ _DOCUMENT: Final = re.compile(r"(?=<\?xml\b)")
 def read_nvidia_smi(text: str) -> HostGpus:
     """Return the GPUs of a host. Raises LayerError if this is not the XML of nvidia-smi.
 
-    Many checks read one output, so its facts are kept, and must not be changed.
+    Many checks read one output, so its facts are cached, and must not be changed.
     """
-    return _kept(text) if len(text) <= _KEPT_CHARACTERS else _read(text)
+    return _cached_read(text) if len(text) <= _CACHED_CHARACTERS else _read(text)
 
 
 def _read(text: str) -> HostGpus:
@@ -55,7 +55,7 @@ def _read(text: str) -> HostGpus:
     )
 
 
-_kept: Final = functools.lru_cache(_KEPT)(_read)
+_cached_read: Final = functools.lru_cache(_CACHED_OUTPUTS)(_read)
 
 
 def read_samples(text: str) -> list[HostGpus]:
