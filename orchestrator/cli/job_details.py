@@ -14,12 +14,11 @@ from orchestrator.cluster.objects import Event, Pod
 from orchestrator.cluster.quantity import time_us
 from orchestrator.views.containers import last_exit, not_scheduled, restarts
 from orchestrator.views.gpus import GpuView, gpus_of_job
-from orchestrator.views.gpus import record as gpu_record
+from orchestrator.views.job_record import job_record
 from orchestrator.views.jobs import (
     WorkloadView,
     duration_seconds,
     event_time_us,
-    record,
 )
 from orchestrator.views.status import pod_status
 
@@ -41,13 +40,8 @@ def show_job(name: str, *, output: str | None) -> None:
     view, events, gpus = run(read)
     now_us = time.time_ns() // 1000
     if output in ("json", "yaml"):
-        details = record(view, now_us)
-        details["gpuDetails"] = [gpu_record(gpu) for gpu in gpus]
-        details["events"] = [
-            dict(zip(("source", "type", "age", "message"), event, strict=True))
-            for event in event_rows(view, events, now_us)
-        ]
-        click.echo(document(details, output))
+        happened = event_rows(view, events, now_us)
+        click.echo(document(job_record(view, now_us, gpus=gpus, events=happened), output))
     elif output == "name":
         click.echo(view.name)
     elif output == "wide":

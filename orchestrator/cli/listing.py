@@ -98,7 +98,7 @@ def _list_jobs(
 ) -> None:
     from orchestrator.cli.session import run
     from orchestrator.views.gpus import gpus_of_job
-    from orchestrator.views.jobs import record
+    from orchestrator.views.job_record import job_record
     from orchestrator.views.selection import parse_order
 
     selection = choice.selection()
@@ -126,8 +126,7 @@ def _list_jobs(
         output=form.output,
         no_headers=form.no_headers,
         records=lambda: [
-            {**record(view, now_us), "gpuDevices": [gpu.uuid for gpu in gpus]}
-            for view, gpus in zip(views, devices, strict=True)
+            job_record(view, now_us, gpus=gpus) for view, gpus in zip(views, devices, strict=True)
         ],
         names=[view.name for view in views],
         title=f"Showing jobs for project {project}" if project else "",

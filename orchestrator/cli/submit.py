@@ -101,8 +101,14 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
                 _print(_manifests(submission, scope, ingress), options.output or "yaml", submission.name)
                 return 0
             submission, submitted = await _create(client, request, filled, scope, options)
-            if options.dry_run or options.output:
+            if options.dry_run:
                 _print(submitted.objects, options.output or "yaml", submission.name)
+            elif options.output == "name":
+                click.echo(submission.name)
+            elif options.output:
+                from orchestrator.views.job_record import job_record
+
+                click.echo(document(job_record(submitted.view, time.time_ns() // 1000), options.output))
             else:
                 click.echo(f"The job '{submission.name}' has been submitted successfully")
                 click.echo(

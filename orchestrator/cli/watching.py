@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from orchestrator.cli.job_table import WIDE_HEADER, Form, row
 from orchestrator.cli.output import cells, column_widths, document, line
-from orchestrator.views.jobs import record
+from orchestrator.views.job_record import job_record
 
 if TYPE_CHECKING:
     from orchestrator.client.aio import AsyncClient
@@ -63,11 +63,11 @@ class _Printer:
             self._shown[view.uid] = facts, view
         if self._output in ("json", "yaml"):
             for view in changed:
-                job_record = record(view, now_us)
+                content = job_record(view, now_us)
                 self.say(
-                    json.dumps(job_record, ensure_ascii=False)
+                    json.dumps(content, ensure_ascii=False)
                     if self._output == "json"
-                    else f"---\n{document(job_record, 'yaml')}"
+                    else f"---\n{document(content, 'yaml')}"
                 )
         elif self._output == "name":
             for view in changed:

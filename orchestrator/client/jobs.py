@@ -12,7 +12,7 @@ import asyncio
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from orchestrator.submit.network import IngressSettings
     from orchestrator.submit.submission import Submission
 
+_Made = TypeVar("_Made", bound=Object)
 _OWNERS: Final[Mapping[Resource, type[Job | StatefulSet]]] = {JOBS: Job, STATEFUL_SETS: StatefulSet}
 
 
@@ -89,6 +90,17 @@ class Submitted(Scope):
     def name(self) -> str:
         """The name of the workload."""
         return str(self.objects[0]["metadata"]["name"])
+
+    @property
+    def view(self) -> WorkloadView:
+        """The workload as it was created, without pods."""
+
+        def of(kind: type[_Made]) -> list[_Made]:
+            return [msgspec.convert(made, kind) for made in self.objects if made["kind"] == kind.__name__]
+
+        projects = {self.namespace: self.project}
+        (view,) = workload_views(Listing(projects, of(Job), of(StatefulSet), (), of(Service), of(Ingress)))
+        return view
 
 
 class WorkloadClient:
@@ -135,6 +147,10 @@ class WorkloadClient:
             for dependent, body in manifest.dependent_manifests(submission, placement, owner, used_paths):
                 objects.append(await self._create_or_replace_stale(dependent, body, params))
             undo.pop_all()
+        for made in objects:
+            made["metadata"].pop(
+                "managedFields", None
+            )  # half of the text of an object, and of no use to a reader
         return objects
 
     async def free_name(self, scope: Scope, prefix: str) -> str:

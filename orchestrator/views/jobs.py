@@ -8,7 +8,7 @@ microseconds since the epoch.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from orchestrator import names
 from orchestrator.cluster.gpu_fraction import DEVICE_MILLI, format_gpu, gpu_milli
@@ -29,7 +29,7 @@ from orchestrator.cluster.quantity import time_us, whole_count
 from orchestrator.cluster.wire import has_condition
 from orchestrator.observe.owners import Chain, Owners
 from orchestrator.views.containers import NOTHING_READ, Surroundings, waits_because
-from orchestrator.views.status import FINAL, pod_status, workload_status
+from orchestrator.views.status import FINAL, workload_status
 
 PENDING_ADDRESS: Final = "<pending>"
 SEVERAL_NODES: Final = "<multiple>"
@@ -187,47 +187,6 @@ def event_time_us(event: Event) -> int:
         event.metadata.creation_timestamp,
     )
     return next((time_us(stamp) for stamp in stamps if stamp), 0)
-
-
-def record(view: WorkloadView, now_us: int) -> dict[str, Any]:
-    """Return the workload for `-o json` and `-o yaml`."""
-    return {
-        "name": view.name,
-        "namespace": view.namespace,
-        "project": view.project,
-        "type": view.type,
-        "trainer": view.kind,
-        "status": view.status,
-        "waitsBecause": view.waits_because,
-        "gpus": format_gpu(view.gpu_milli),
-        "gpusAllocated": format_gpu(view.held_gpu_milli),
-        "gpuMemory": view.gpu_memory,
-        "gpuMemoryAllocated": view.held_gpus if view.gpu_memory else "",
-        "node": view.node,
-        "nodes": list(view.nodes),
-        "image": view.image,
-        "user": view.user,
-        "priority": view.priority_class,
-        "ageSeconds": max(0, now_us - view.created_us) // 1_000_000,
-        "durationSeconds": duration_seconds(view, now_us),
-        "createdByCli": view.created_by_cli,
-        "serviceUrls": list(view.urls),
-        "commandLine": view.command_line,
-        "snapshots": list(view.snapshots),
-        "chiefName": view.pods[-1].metadata.name if view.pods else "",
-        "instances": [
-            {
-                "name": pod.metadata.name,
-                "status": pod_status(pod),
-                "waitsBecause": waits_because([pod], view.around),
-                "node": pod.spec.node_name,
-                "gpuDevices": pod.metadata.annotations.get(names.GPU_DEVICES_ANNOTATION, ""),
-                "ageSeconds": max(0, now_us - time_us(pod.metadata.creation_timestamp)) // 1_000_000,
-                "chief": pod is view.pods[-1],
-            }
-            for pod in view.pods
-        ],
-    }
 
 
 def duration_seconds(view: WorkloadView, now_us: int) -> int:

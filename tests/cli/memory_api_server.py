@@ -194,6 +194,7 @@ class MemoryApiServer:
             return _failure(409, "AlreadyExists", f'{resource.plural} "{name}" already exists')
         if resource.kind == "Project":
             body["metadata"]["uid"] = f"uid-of-{name}"
+        body["metadata"]["managedFields"] = [{"manager": "muster", "operation": "Update"}]
         self._keep(resource, namespace, body)
         if resource.kind == "Project" and self.operator_runs:
             self.add(namespace_of(name))

@@ -412,7 +412,8 @@ def test_a_job_and_a_node_are_shown_with_the_uuids_of_their_gpus(
     assert "GPU-6" in node
     (line,) = [line for line in muster("list", "-o", "wide").lines if line.startswith("pair ")]
     assert "dgx1-1:3,5" in line
-    listed = {job["name"]: job["gpuDevices"] for job in muster("list", "-o", "json").json}
+    jobs = muster("list", "-o", "json").json
+    listed = {job["name"]: [gpu["uuid"] for gpu in job["gpuDetails"]] for job in jobs}
     assert listed == {"pair": ["GPU-3", "GPU-5"], "half": ["GPU-6"]}
 
 

@@ -255,12 +255,6 @@ def test_a_dry_run_prints_the_objects_to_create(
     assert server.writes() == []
 
 
-def test_created_objects_can_be_printed_as_json(muster: Muster, server: MemoryApiServer) -> None:
-    outcome = muster("submit", "x", *IMAGE, "-o", "json")
-    (made,) = json.loads(outcome.out)["items"]
-    assert made["metadata"]["uid"] == server.all("jobs")[0]["metadata"]["uid"]
-
-
 def test_the_short_path_of_an_ingress_belongs_to_its_first_job(
     muster: Muster, server: MemoryApiServer
 ) -> None:
