@@ -1,23 +1,13 @@
 """The checks of a run in the order in which they run: the acceptance test plan."""
 
-import inspect
 from dataclasses import dataclass
 
+from validation.check_titles import UTILIZATION, title_of
 from validation.errors import ScenarioError
-from validation.judge.api.api_checks import API_CHECKS
 from validation.judge.scheduling.invariants import INVARIANTS
-from validation.judge.training.training_job import MOUNTS, RESNET50
-from validation.judge.views.lists import view_of
 from validation.layers.checks import LAYERS
 from validation.scenario.loaded import LoadedScenario, LoadedStep
 from validation.scenario.loader import chains
-
-TRAINING_TITLES = {
-    RESNET50: "ResNet-50 is trained to the end, and its loss falls",
-    MOUNTS: "The images come over every mount, over each a fair part of them",
-}
-UTILIZATION = "utilization"
-UTILIZATION_TITLE = "All GPUs are held, and used to the full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +58,7 @@ class Check:
     @property
     def title(self) -> str:
         """The checked condition, in a sentence."""
-        if self.step is not None:
-            return self.step.title
-        if self.api or self.view:
-            return API_CHECKS[self.api].title if self.api else view_of(self.view).title
-        if self.training:
-            return TRAINING_TITLES[self.training]
-        if self.layer:
-            return LAYERS[self.layer].title
-        if self.utilization:
-            return UTILIZATION_TITLE
-        summary, _, _ = (inspect.getdoc(INVARIANTS[self.invariant]) or "").partition("\n\n")
-        return " ".join(summary.split())
+        return self.step.title if self.step is not None else title_of(self.name)
 
 
 def plan(scenarios: list[LoadedScenario]) -> list[Check]:

@@ -75,8 +75,8 @@ def _verified(result: "Verification") -> str:
     if result.is_compared:
         return "every file is as it was written, and every verdict follows from the record"
     return (
-        "NOT COMPARED: every verdict follows from the record, but this installation has other sources than "
-        "the record names"
+        "NOT COMPARED: every verdict follows from the record, but this installation has other sources or titles "
+        "than the record"
     )
 
 
@@ -156,9 +156,10 @@ def show(directory: Path) -> None:
     """Print the verdict, the requirements by part, and every check that did not pass. Nothing is verified."""
     require_extra("validation")
     from validation.report.assemble import read_report
+    from validation.report.sources import with_own_titles
     from validation.report.terminal import render as render_text
 
-    click.echo(render_text(read_report(directory)), nl=False)
+    click.echo(render_text(with_own_titles(read_report(directory))), nl=False)
 
 
 @report.command()
@@ -168,9 +169,10 @@ def render(directory: Path, out: Path) -> None:
     """Write HTML, Markdown and JUnit XML again, from the record alone; of a run that was cut, too."""
     require_extra("validation")
     from validation.report.assemble import read_report
+    from validation.report.sources import with_own_titles
     from validation.report.write import render_into
 
-    render_into(read_report(directory), out)
+    render_into(with_own_titles(read_report(directory)), out)
     click.echo(f"{out / 'report.html'}")
 
 

@@ -119,6 +119,11 @@ class CheckResult(_Record):
     volatile: CheckTrace = msgspec.field(default_factory=CheckTrace)
 
     @property
+    def name(self) -> str:
+        """The id without the scenario."""
+        return self.id.removeprefix(f"{self.scenario}/")
+
+    @property
     def said(self) -> list[str]:
         """The sentences by which it fails, beside its reason."""
         return [*self.differences, *(violation.message for violation in self.volatile.violations)]

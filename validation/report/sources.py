@@ -12,6 +12,7 @@ import msgspec
 from orchestrator.distribution import installed_version
 from validation.catalogue.catalogue import Catalogue, Profile, Requirement, load_catalogue
 from validation.catalogue.thresholds import figures_sha256, load_thresholds
+from validation.check_titles import title_of
 from validation.errors import CatalogueError, ScenarioError
 from validation.judge.verdict import Verdict
 from validation.planned_checks import Check, plan
@@ -28,10 +29,12 @@ _WITH_NAMES = {"expected", "oracle", "oracle_differences", "job"}
 """Fields of a check in which a redacted record has pseudonyms."""
 _JUDGED = ("verdict", "required", "reason", "circumstances", "actual", "differences", "volatile")
 """Fields of a check that a run leads to."""
-_OF_PROGRAM = ("title", "requirements")
+_OF_PROGRAM = ("requirements",)
 """Fields of a check that are not in the file of its scenario: another version has others."""
 REDACTED = "redacted"
 """The name of the note that a record has other names than its run."""
+TITLES = "titles"
+"""The name of the note that checks have other titles here than in the record."""
 
 
 @dataclass(slots=True)
@@ -70,7 +73,26 @@ def compare(report: record.Report) -> Comparison:
     _compare_catalogue(report, result, is_ours=ours)
     _compare_figures(report, result, is_ours=ours)
     _compare_scenarios(report, result, is_ours=ours)
+    if titles := _other_titles(report):
+        result.notes[TITLES] = f"the record has other titles than this installation: {'; '.join(titles)}"
     return result
+
+
+def _other_titles(report: record.Report) -> list[str]:
+    """Return a line for each check but steps, whose titles are those of the scenario, with both titles."""
+    return [
+        f"{result.id} is `{result.title}`, here `{title_of(result.name) or 'unknown'}`"
+        for result in report.steps
+        if result.kind != "step" and result.title != title_of(result.name)
+    ]
+
+
+def with_own_titles(report: record.Report) -> record.Report:
+    """Return the record with the titles of this installation, for display; a check unknown here keeps its title."""
+    for result in report.steps:
+        if result.kind != "step":
+            result.title = title_of(result.name) or result.title
+    return report
 
 
 def _differs(result: Comparison, name: str, source: str, *, is_ours: bool) -> None:
@@ -257,7 +279,7 @@ def _steps(
         lines += [
             f"check {result.id}: {name} is not as the file has it"
             for name in result.__struct_fields__
-            if name not in {*_JUDGED, *beside}
+            if name not in {*_JUDGED, *beside, *(() if result.kind == "step" else ("title",))}
             and not _is_same(
                 getattr(result, name), getattr(right, name), names if name in _WITH_NAMES else None
             )

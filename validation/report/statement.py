@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from orchestrator.signing_keys import MAKE_KEY, KeyFileError, read_private_key, read_public_key
 from validation.errors import ReportError
 from validation.report import certificate, files, manifest, record
-from validation.report.sources import REDACTED
+from validation.report.sources import REDACTED, TITLES
 
 NAME: Final = "statement.json"
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -116,7 +116,7 @@ def _wrong_signatures(envelope: Envelope, signatures: Mapping[str, bytes]) -> li
 
 def _wrong_notes(report: record.Report, notes: Sequence[str]) -> list[str]:
     """A line if the notes are not names of notes, each once and sorted; a redacted record has the note `redacted`."""
-    known = {"version", "catalogue", "figures", REDACTED}
+    known = {"version", "catalogue", "figures", REDACTED, TITLES}
     known |= {f"scenario:{scenario.id}" for scenario in report.scenarios}
     is_list = sorted(set(notes)) == list(notes) and known >= set(notes)
     if not is_list or (REDACTED in notes) != bool(report.redacted):

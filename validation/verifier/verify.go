@@ -427,7 +427,7 @@ func checkStatement(directory, file string, report object) {
 	payload, kind := base64Of(envelope["payload"]), str(envelope, "payloadType")
 	var statement any
 	require(json.Unmarshal(payload, &statement) == nil, "statement.json: no statement")
-	notes, known := arr(statement, "predicate.notes"), []any{"catalogue", "figures", "redacted", "version"}
+	notes, known := arr(statement, "predicate.notes"), []any{"catalogue", "figures", "redacted", "titles", "version"}
 	each(arr(report, "scenarios"), func(one any) { known = append(known, "scenario:"+str(one, "id")) })
 	each(notes, func(note any) { require(slices.Contains(known, note), "statement.json: no note: ", note) })
 	right := slices.Contains(notes, any("redacted")) == (report["redacted"] != "")

@@ -495,6 +495,57 @@ def test_a_record_of_another_version_is_not_compared_and_signed_by_name_only(
     assert "signed with the notes catalogue, version accepted" in done.output
 
 
+def retitled(*kinds: str, version: str = "") -> Change:
+    """A change that gives the checks of these kinds the title `All is well`, in every place of the log."""
+
+    def change(entries: list[Json]) -> None:
+        report = entries[0]["report"]
+        report["tool"]["version"] = version or report["tool"]["version"]
+        for step in report["steps"]:
+            if step["kind"] in kinds:
+                step["title"] = "All is well"
+
+    return change
+
+
+@pytest.mark.parametrize("version", ["", "99.0.0"])
+def test_a_reworded_title_is_named_and_not_shown_and_signed_by_name_only(
+    version: str, runs: dict[str, Path], tmp_path: Path, second_verifier: Path
+) -> None:
+    private, public = keys(tmp_path, "customer")
+    made = build(runs["good"], tmp_path / "r", retitled("invariant", version=version))
+    run = CliRunner().invoke
+    done = run(report, ["verify", str(made)])
+    own = "No node ever holds more GPUs than it has."
+    words = f"muster-gang/invariant/node-capacity is `All is well`, here `{own}`"
+    assert (done.exit_code, words in done.output) == (NOT_COMPARED, True), done.output
+    for command, shown in (("render", tmp_path / "pages" / "report.html"), ("show", None)):
+        done = run(report, [command, str(made), *(["--out", str(tmp_path / "pages")] if shown else [])])
+        text = shown.read_text() if shown else done.output
+        assert (done.exit_code, "All is well" in text) == (0, False)
+    assert own in (tmp_path / "pages" / "report.html").read_text()
+    names = ["titles", *(["version"] if version else [])]
+    options = [word for name in names for word in ("--accept", name)]
+    assert run(report, ["sign", str(made), "--key", str(private), *options[2:]]).exit_code == 1
+    assert run(report, ["sign", str(made), "--key", str(private), *options]).exit_code == 0
+    assert statement.accepted(made) == names
+    assert run(report, ["verify", str(made), "--key", str(public)]).exit_code == NOT_COMPARED
+    done = subprocess.run(
+        [second_verifier, "-key", public, made], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("version", ["", "99.0.0"])
+def test_a_reworded_title_of_a_step_is_refused_while_its_scenario_is_the_same(
+    version: str, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    made = build(runs["good"], tmp_path / "r", retitled("step", "invariant", version=version))
+    problems = verify(made).problems
+    assert problems
+    assert all("title is not as the file has it" in line and "/invariant/" not in line for line in problems)
+
+
 def test_a_redacted_record_is_compared_with_the_scenarios_but_for_names(
     runs: dict[str, Path], tmp_path: Path
 ) -> None:
