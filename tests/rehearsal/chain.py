@@ -30,7 +30,7 @@ MUSTER: Final = (
     *(sys.executable, "-P", "-c"),
     "import sys; from orchestrator.cli.main import main; sys.exit(main())",
 )
-SIZE: Final = f"1x{gpus.COUNT}"
+SIZE: Final = f"{len(site.WORKERS)}x{gpus.COUNT}"
 GPU_SECONDS: Final = 120
 STORAGE_SECONDS: Final = 60
 
@@ -261,16 +261,17 @@ def install(chain: Chain) -> None:
 
 
 def announce_gpus(chain: Chain) -> None:
-    """Install NVIDIA's device plugin, and label the worker as feature discovery does. Show processors for the jobs."""
+    """Install NVIDIA's device plugin, and label the workers as feature discovery does. Show processors for the jobs."""
     for machine in machines.load(chain.folder / "hosts"):
         machine.show_processors()
     labels = (f"{name}={value}" for name, value in gpus.labels().items())
-    chain.kubectl("label", "node", site.WORKER, "--overwrite", *labels)
+    chain.kubectl("label", "node", *site.WORKERS, "--overwrite", *labels)
     manifest = chain.folder / "device-plugin.json"
     manifest.write_text(json.dumps(gpus.plugin()))
     chain.kubectl("apply", "-f", str(manifest))
     there = f"jsonpath={{.status.allocatable.nvidia\\.com/gpu}}={gpus.COUNT}"
-    chain.kubectl("wait", f"node/{site.WORKER}", f"--for={there}", f"--timeout={GPU_SECONDS}s")
+    nodes = (f"node/{name}" for name in site.WORKERS)
+    chain.kubectl("wait", *nodes, f"--for={there}", f"--timeout={GPU_SECONDS}s")
 
 
 def serve_storage(chain: Chain) -> None:

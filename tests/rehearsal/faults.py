@@ -34,8 +34,7 @@ class Fault:
 
 
 def _worker(chain: Chain) -> Machine:
-    (worker,) = (machine for machine in machines.load(chain.folder / "hosts") if machine.gpus)
-    return worker
+    return next(machine for machine in machines.load(chain.folder / "hosts") if machine.gpus)
 
 
 def _lose_gpu(chain: Chain) -> None:
@@ -91,7 +90,7 @@ def _configure_dns(chain: Chain, corefile: str) -> None:
 def _stop_worker(chain: Chain) -> None:
     _worker(chain).kill()
     chain.kubectl(
-        "wait", f"node/{site.WORKER}", "--for=jsonpath={.status.conditions[?(@.type=='Ready')].status}=Unknown",
+        "wait", f"node/{site.WORKERS[0]}", "--for=jsonpath={.status.conditions[?(@.type=='Ready')].status}=Unknown",
         "--timeout=180s",
     )  # fmt: skip
 
@@ -100,7 +99,7 @@ def _start_worker(chain: Chain) -> None:
     worker = _worker(chain)
     worker.start(chain.folder / "packages", chain.folder / storage.VOLUMES)
     worker.show_processors()
-    chain.kubectl("wait", f"node/{site.WORKER}", "--for=condition=Ready", "--timeout=180s")
+    chain.kubectl("wait", f"node/{site.WORKERS[0]}", "--for=condition=Ready", "--timeout=180s")
 
 
 FAULTS: Final = (
@@ -131,7 +130,7 @@ FAULTS: Final = (
         ("kube-system: Deployment coredns", "plugin/loop"),
         _mend_dns,
     ),
-    Fault("a host without power", _stop_worker, (f"{site.WORKER}",), _start_worker),
+    Fault("a host without power", _stop_worker, (f"{site.WORKERS[0]}",), _start_worker),
 )
 
 
@@ -166,7 +165,7 @@ def stop_registry(chain: Chain) -> None:
     finally:
         chain.start("servers", servers.__name__, chain.folder / "files", chain.folder / "images")
     report = (chain.folder / "without-registry" / "report.json").read_text()
-    if not all(word in report for word in ("python", site.WORKER, "connection refused")):
+    if not all(word in report for word in ("python", site.WORKERS[0], "connection refused")):
         raise StepFailed(f"the validation does not name the image that no registry serves: {said[-600:]}")
 
 

@@ -13,7 +13,8 @@ from typing import Any, Final
 from musterlab.gpus import built, shown
 from musterlab.gpus.models import RESOURCE, Gpus
 
-COUNT: Final = 8
+COUNT: Final = 4
+"""GPUs of each worker. Two workers have those of one DGX H100."""
 GPUS: Final = Gpus("h100", COUNT, "device-plugin")
 PLUGIN_IMAGE: Final = "nvcr.io/nvidia/k8s-device-plugin:v0.19.0"
 """NVIDIA's name of it. The rehearsal's has the same program, of the same release of its Go module, over Ubuntu."""
@@ -32,12 +33,12 @@ def addresses() -> tuple[str, ...]:
     return tuple(gpu["bus_id"].lower() for gpu in GPUS.of_node(1))
 
 
-def furnish(disk: Path, library: Path) -> None:
-    """Put the double of NVML and the state of its GPUs on the disk of a host."""
+def furnish(disk: Path, library: Path, node_number: int) -> None:
+    """Put the double of NVML and the state of its GPUs on the disk of a host; no two hosts have a GPU in common."""
     folder = disk / "srv/nvidia"
     folder.mkdir(parents=True)
     shutil.copy(library, folder / "libnvidia-ml.so.1")
-    shown.create(state(disk), GPUS, 1)
+    shown.create(state(disk), GPUS, node_number)
 
 
 def state(disk: Path) -> Path:

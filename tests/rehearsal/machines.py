@@ -128,6 +128,7 @@ class Machine:
     folder: Path
     gpus: tuple[str, ...] = ()
     product: str = ""
+    number: int = 0
     monitor: int = 0
 
     @property
@@ -190,7 +191,7 @@ class Machine:
         resolver.symlink_to("../run/systemd/resolve/stub-resolv.conf")
         if self.gpus:
             give_hardware(self.disk, self.gpus, self.product, gpus.addresses(), gpus.SWITCHES)
-            gpus.furnish(self.disk, library)
+            gpus.furnish(self.disk, library, self.number)
         else:
             give_hardware(self.disk, (), self.product)
 

@@ -1,4 +1,4 @@
-"""The site of the rehearsal: two hosts, and a sentence for everything that stands in for hardware or a download."""
+"""The site of the rehearsal: three hosts, and a sentence for everything that stands in for hardware or a download."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from tests.rehearsal import gpus, namespace, recipes
 from tests.rehearsal.machines import Machine
 
 IMAGE: Final = "docker.io/library/muster"
-WORKER: Final = "gpu01"
+WORKERS: Final = ("gpu01", "gpu02")
 GPU_DEVICE: Final = "2330"
 """PCI device number of an H100 SXM, as `lspci` lists it."""
 
@@ -22,7 +22,7 @@ STAND_INS: Final = {
     "driver": "packages with the names of NVIDIA's, whose nvidia-smi prints the GPUs of a faked PCI bus; no libcuda",
     "fabric manager": "a program with the name of NVIDIA's, and four NVSwitches on the faked PCI bus",
     "container_toolkit": "packages with the names of NVIDIA's, whose runtime is runc",
-    "gpus": f"{gpus.COUNT} GPUs of muster's double of NVML, which compute nothing; NVIDIA's plugin announces them",
+    "gpus": f"muster's double of NVML; {gpus.COUNT} GPUs a worker compute nothing; NVIDIA's plugin announces them",
     "feature discovery": "labels that the rehearsal sets",
     "images of the scenarios": "busybox under the names of TR-4858, without TensorFlow and CUDA",
     "kubernetes": "kubeadm, kubelet, containerd, etcd, CNI plugins, flannel and CoreDNS built from their Go modules, "
@@ -36,10 +36,13 @@ STAND_INS: Final = {
 
 
 def hosts(folder: Path) -> list[Machine]:
-    """Return the hosts: a control plane, and a worker that its firmware and its PCI bus call a server with GPUs."""
+    """Return the hosts: a control plane, and workers that firmware and PCI bus call servers with GPUs."""
     return [
         Machine("cp01", "10.90.0.11", folder),
-        Machine(WORKER, "10.90.0.12", folder, gpus=(GPU_DEVICE,) * gpus.COUNT),
+        *(
+            Machine(name, f"10.90.0.{20 + number}", folder, gpus=(GPU_DEVICE,) * gpus.COUNT, number=number)
+            for number, name in enumerate(WORKERS, start=1)
+        ),
     ]
 
 
@@ -52,7 +55,7 @@ def write(
     known = directory / "known_hosts"
     known.write_text("".join(machine.host_key for machine in machines))
     key = hashlib.sha256((packages / "toolkit" / "gpgkey").read_bytes()).hexdigest()
-    roles = {"cp01": ["control_plane", "etcd"], WORKER: ["gpu"]}
+    roles = {"cp01": ["control_plane", "etcd"], **{name: ["gpu"] for name in WORKERS}}
     document = {
         "schema": 1,
         "name": "rehearsal",
@@ -95,7 +98,7 @@ def write(
             "preflight_free_gib": 1,
             "preflight_control_plane_memory_gib": 1,
             "verify_storage": True,
-            "verify_gpus_by_host": {WORKER: gpus.COUNT},
+            "verify_gpus_by_host": dict.fromkeys(WORKERS, gpus.COUNT),
             "deepops_extra_variables": dict(extra),
         },
     }
