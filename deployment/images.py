@@ -40,7 +40,7 @@ _MOVING: Final = frozenset(
 
 def problems(site: Site) -> Iterator[Finding]:
     """Yield images whose text is no reference."""
-    for place, text in _images(site):
+    for place, text in named(site):
         why = _why_none(text)
         if why:
             where = ".".join(map(str, place))
@@ -52,7 +52,7 @@ def problems(site: Site) -> Iterator[Finding]:
 
 def notes(site: Site) -> Iterator[str]:
     """Yield the images that a registry may replace: without a digest, and with a tag that moves or without any."""
-    for place, text in _images(site):
+    for place, text in named(site):
         match = _REFERENCE.fullmatch(text)
         if match is None or match["digest"] or (match["tag"] or "latest").lower() not in _MOVING:
             continue
@@ -63,7 +63,7 @@ def notes(site: Site) -> Iterator[str]:
         )
 
 
-def _images(site: Site) -> Iterator[tuple[Place, str]]:
+def named(site: Site) -> Iterator[tuple[Place, str]]:
     """Yield each image that the file names; a name of vault.yml is none."""
     orchestrator = site.get("orchestrator", "image")
     if orchestrator is not None:

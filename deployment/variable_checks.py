@@ -23,6 +23,7 @@ _KEYS: Final = {
     "deepops_pod_subnet": "kubernetes.pod_subnet",
     "deepops_release": "versions.deepops",
     "deepops_runtime": "kubernetes.container_runtime",
+    "deepops_served": "bundle.files_url and bundle.registry",
     "deepops_service_subnet": "kubernetes.service_subnet",
     "deepops_upstream_dns": "kubernetes.upstream_dns",
     "dra_version": "versions.dra",

@@ -160,7 +160,8 @@ class Fetcher:
             if resumed:
                 return await self._whole(url, target, sha256, headers)
             raise FetchFailed(
-                f"{_display_url(url, self.mirrors)}: sha256 is {digest}, it should be {sha256}: nothing was kept"
+                f"{_display_url(url, self.mirrors)}: sha256 is {digest}, it should be {sha256}: nothing was kept. "
+                "Name another source under mirrors, or correct the SHA-256 if the file is right"
             )
         part.replace(target)
         return None

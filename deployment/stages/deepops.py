@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from deployment import addresses, matrix, proxy
 from deployment.effects import effects
 from deployment.site import Finding, Site
-from deployment.stages import container_toolkit, dra, networks
+from deployment.stages import container_toolkit, dra, networks, served
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.runtime import container_runtime
 from deployment.stages.steps import Step, version_of
@@ -43,6 +43,7 @@ class Deepops(StageDefinition):
                 )
         if not any(addresses.malformed(site)):
             yield from networks.problems(site, str(self.value(site, "deepops_network_plugin")))
+        yield from served.problems(site)
         if site.get("deepops", "gpu_operator") and site.get("deepops", "device_plugin"):
             yield Finding(
                 ("deepops", "device_plugin"),
@@ -83,6 +84,7 @@ class Deepops(StageDefinition):
             "deepops_http_proxy": through.get("http_proxy"),
             "deepops_https_proxy": through.get("https_proxy"),
             "deepops_no_proxy": through.get("no_proxy"),
+            "deepops_served": served.variables(site) or None,
             "deepops_gpu_operator_enabled": operator,
             "deepops_device_plugin": deepops.get(
                 "device_plugin", gpus and not operator and not dra.comes(site)
@@ -105,7 +107,7 @@ class Deepops(StageDefinition):
         kubernetes = f"Kubernetes {site.versions['kubernetes']} with {container_runtime(site)} and {plugin}"
         return (
             f"the kubespray of DeepOps {site.versions['deepops']}, in an environment of its own, installs {kubernetes} "
-            f"on {count(len(site.hosts), 'host')}; {devices}. ON EACH HOST: "
+            f"on {count(len(site.hosts), 'host')}{served.words(site)}; {devices}. ON EACH HOST: "
             f"{', '.join(effect.summary for effect in effects())}"
         )
 

@@ -118,6 +118,10 @@ def extra(text: str, says: str = "", *, refused: bool = True) -> Case:
     return Case("", f"vars:\n  deepops_extra_variables:\n    {text}\n", says, text if refused else "")
 
 
+def registry(text: str, says: str = "", more: str = "") -> Case:
+    return Case("", f"bundle:\n  registry: {text}\n{more}", says, f"registry: {text}" if says else "")
+
+
 def backend(driver: str) -> Case:
     return Case(
         "driver: ontap-nas, data_lif: 192.168.11.11",
@@ -244,6 +248,24 @@ OWN = {
     "another deployment of etcd": extra("etcd_deployment_type: kubeadm", "muster sets it"),
     "a virtual address": extra("kube_vip_enabled: true", refused=False),
     "mirrors of containerd": extra("containerd_registries_mirrors: []", refused=False),
+    "mirrors of containerd beside a registry of the bundle": Case(
+        "", "bundle: {registry: r.example.com}\n"
+        "vars:\n  deepops_extra_variables:\n    containerd_registries_mirrors: []\n",
+        "bundle.registry sets it: remove one", "containerd_registries_mirrors: []"),
+    "a proxy of GitHub": extra("github_url: https://proxy.example.com", refused=False),
+    "a proxy of GitHub beside a server of the bundle": Case(
+        "", "bundle: {files_url: 'http://f.example.com/'}\nvars:\n  deepops_extra_variables:\n    github_url: http://f\n",
+        "bundle.files_url sets it: remove one", "github_url: http://f"),
+    "a registry of the bundle": registry("registry.example.com:5000/dgx"),
+    "a registry of the bundle without TLS": registry("http://10.61.1.9:5000"),
+    "a registry of the bundle in capitals": registry("Registry.example.com", "does not have the form"),
+    "a registry of the bundle with a tag": registry("r.example.com/dgx:1", "does not have the form"),
+    "a registry of the bundle for Docker": Case(
+        "containerd\n  network_plugin: calico\n",
+        "docker\n  network_plugin: calico\nbundle: {registry: r.example.com}\n",
+        "Docker takes a mirror of docker.io alone", "registry: r.example.com"),
+    "a server of the bundle without a scheme": Case(
+        "", "bundle: {files_url: files.example.com}\n", "does not have the form", "files_url: files"),
     "a name of kubespray in capitals": extra("Kube_Vip_Enabled: true", "neither kubespray nor DeepOps"),
     "a number as a name": extra("1: true", "neither kubespray nor DeepOps"),
     "extra variables that are a list": variable(

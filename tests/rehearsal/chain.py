@@ -234,10 +234,14 @@ def boot_hosts(chain: Chain) -> None:
         machine.create(chain.folder / "packages", volumes, chain.programs()[f"gpus/{built.LIBRARY}"])
         machine.run("apt-get", "-qq", "update", check=True)
     chain.start("servers", servers.__name__, chain.folder / "files", chain.folder / "images")
-    extra = downloads.variables(servers.FILES_URL, servers.REGISTRY_URL, chain.state["checksums"])
+    bundle = {
+        "files_url": servers.FILES_URL,
+        "registry": servers.REGISTRY_URL,
+        "images": images.names(chain.folder / "images"),
+    }
     site.write(
-        chain.folder / "site", hosts, chain.folder / "packages", deepops=chain.state["deepops"], extra=extra,
-        version=installed_version(),
+        chain.folder / "site", hosts, chain.folder / "packages", deepops=chain.state["deepops"], bundle=bundle,
+        extra=downloads.variables(chain.state["checksums"]), version=installed_version(),
     )  # fmt: skip
 
 

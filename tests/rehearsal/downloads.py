@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.rehearsal import recipes
-from tests.rehearsal.images import REGISTRIES
 
 RUNC: Final = "1.3.4"
 NERDCTL: Final = "2.2.2"
@@ -72,23 +71,12 @@ def write(root: Path, programs: Mapping[str, Path], runc: Path) -> dict[str, str
     return checksums
 
 
-def variables(files_url: str, registry_url: str, checksums: Mapping[str, str]) -> dict[str, Any]:
-    """Return the variables with which kubespray takes everything from here, and those of a container as a host.
+def variables(checksums: Mapping[str, str]) -> dict[str, Any]:
+    """Return the variables for the versions of this build, and those of a container as a host.
 
     Each of the latter stands in the table of docs/reference/rehearsal.md, beside the lack of a guest.
     """
-    mirrors = [
-        {
-            "prefix": registry,
-            "server": registry_url,
-            "mirrors": [{"host": registry_url, "capabilities": ["pull", "resolve"], "skip_verify": True}],
-        }
-        for registry in REGISTRIES
-    ]
-    offline = {
-        "github_url": f"{files_url}/github.com",
-        "dl_k8s_io_url": f"{files_url}/dl.k8s.io",
-        "containerd_registries_mirrors": mirrors,
+    built = {
         "containerd_version": recipes.CONTAINERD,
         "etcd_version": recipes.ETCD,
         "cni_version": recipes.CNI_PLUGINS,
@@ -111,7 +99,7 @@ def variables(files_url: str, registry_url: str, checksums: Mapping[str, str]) -
         "eviction_hard": EVICTION,
         "eviction_hard_control_plane": EVICTION,
     }
-    return offline | container | dict(checksums)
+    return built | container | dict(checksums)
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:

@@ -20,16 +20,6 @@ _TOOLS: Final = ("conntrack", "ipset", "iproute2", "iptables", "kmod", "nftables
 _PAUSE: Final = "3.10.1"
 _FLANNEL_PLUGIN: Final = "1.7.1-flannel1"
 
-REGISTRIES: Final = (
-    "docker.io",
-    "registry.k8s.io",
-    "ghcr.io",
-    "quay.io",
-    "gcr.io",
-    "nvcr.io",
-    "runai.jfrog.io",
-)
-
 
 def build(directory: Path, programs: Mapping[str, Path], busybox: Path, archive: Path) -> None:
     """Write the images of kubespray's cluster, of the scenarios and of an OCI archive into `directory`."""
@@ -41,6 +31,12 @@ def build(directory: Path, programs: Mapping[str, Path], busybox: Path, archive:
     }
     layout = oci.Layout(directory)
     layout.write_index({**described, **add(layout, programs, _tools().read_bytes(), busybox)})
+
+
+def names(directory: Path) -> list[str]:
+    """Return the names of the images in a layout."""
+    index = json.loads((directory / oci.INDEX).read_text())
+    return sorted(entry["annotations"][oci.NAME] for entry in index["manifests"])
 
 
 def add(

@@ -48,7 +48,7 @@ def hosts(folder: Path) -> list[Machine]:
 
 def write(
     directory: Path, machines: Sequence[Machine], packages: Path, *, deepops: Mapping[str, str],
-    extra: Mapping[str, Any], version: str,
+    bundle: Mapping[str, Any], extra: Mapping[str, Any], version: str,
 ) -> None:  # fmt: skip
     """Write the site file and the keys of its hosts."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -86,6 +86,7 @@ def write(
         "driver": {"extra_packages": ["nvidia-fabricmanager-580"]},
         "deepops": {**deepops, "device_plugin": False},
         "orchestrator": {"image": f"{IMAGE}:{version}"},
+        "bundle": dict(bundle),
         "not_applicable": {
             "nexus": "the hosts are guests on one bridge",
             "ontap": "there is no storage system",

@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import urlsplit
 
 import jinja2
 import pytest
@@ -16,6 +17,7 @@ from deployment import upstream
 from deployment.addresses import POD_SUBNET, SERVICE_SUBNET
 from deployment.effects import effects
 from deployment.matrix import deepops_row, tables
+from deployment.stages import served
 from tests.upstream.ansible_names import Walk, defaults, named_in_roles
 from tests.upstream.conftest import RELEASE
 from tests.upstream.environments import lock
@@ -165,6 +167,18 @@ def test_the_listed_downloads_are_all_that_kubespray_fetches(kubespray: Facts, r
             files.add(f"{resolved[name]['url']}#{resolved[name]['checksum'].replace(':', '=')}")
     assert set(row["files"]) == files
     assert set(row["images"]) == images
+
+
+def test_the_servers_of_a_bundle_replace_sites_that_kubespray_downloads_from(
+    deepops: Facts, kubespray: Facts
+) -> None:
+    known = defaults(deepops, kubespray)
+    assert {name: known[name][:1] for name in served.FOLDERS} == {
+        name: [f"https://{folder}"] for name, folder in served.FOLDERS.items()
+    }
+    assert "containerd_registries_mirrors" in known
+    hosts = {urlsplit(file).netloc for row in tables()["downloads"] for file in row["files"]}
+    assert hosts == set(served.FOLDERS.values())
 
 
 def test_no_minor_release_of_kubernetes_is_left_out(kubespray: Facts) -> None:

@@ -65,7 +65,7 @@ def test_each_variable_is_one_of_kubespray(deepops: Facts, kubespray: Facts) -> 
         f"{name}_binary_checksum" for name in ("kubelet", "etcd", "cni", "crictl", "runc")
     )
     checksums |= dict.fromkeys(f"{name}_archive_checksum" for name in ("containerd", "nerdctl"))
-    names = downloads.variables("http://files", "http://registry", dict.fromkeys(checksums, ""))
+    names = downloads.variables(dict.fromkeys(checksums, ""))
     assert names.keys() <= defaults(deepops, kubespray).keys()
 
 
