@@ -6,15 +6,15 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from deployment import images, matrix
-from deployment.site import Finding, Place, Site
+from deployment.site import Finding, Site
 from deployment.stages.runtime import container_runtime
 from deployment.variable_checks import EXTRA
 
 FOLDERS: Final = {"github_url": "github.com", "dl_k8s_io_url": "dl.k8s.io", "get_helm_url": "get.helm.sh"}
 """Variables of kubespray with the URL of a site, and the folder that a bundle has for the files of that site."""
 _MIRRORS: Final = "containerd_registries_mirrors"
-_FILES: Final[Place] = ("bundle", "files_url")
-_REGISTRY: Final[Place] = ("bundle", "registry")
+_FILES: Final = ("bundle", "files_url")
+_REGISTRY: Final = ("bundle", "registry")
 _HOST: Final = re.compile(r"(?P<host>[^/]*[.:][^/]*)/")
 
 

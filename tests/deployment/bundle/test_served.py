@@ -51,10 +51,14 @@ def kubesprays() -> list[Download]:
     return [each for each in contents().files if not each.variable]
 
 
+class Files(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *words: object) -> None:
+        """Write nothing for a request."""
+
+
 @contextmanager
 def web_server(folder: Path) -> Iterator[str]:
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
-    handler.func.log_message = lambda *words: None  # type: ignore[method-assign]
+    handler = functools.partial(Files, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
