@@ -530,10 +530,10 @@ def test_a_reworded_title_is_named_and_not_shown_and_signed_by_name_only(
     assert run(report, ["sign", str(made), "--key", str(private), *options]).exit_code == 0
     assert statement.accepted(made) == names
     assert run(report, ["verify", str(made), "--key", str(public)]).exit_code == NOT_COMPARED
-    done = subprocess.run(
+    second = subprocess.run(
         [second_verifier, "-key", public, made], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout
+    assert second.returncode == 0, second.stdout
 
 
 @pytest.mark.parametrize("version", ["", "99.0.0"])
