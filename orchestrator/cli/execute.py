@@ -72,6 +72,7 @@ async def running(
     patience_seconds: int,
     *,
     or_ended: bool = False,
+    index: int | None = None,
 ) -> tuple[StreamClient, Target]:
     """Return a container of a job as soon as it runs, or has ended, and the client to talk to it."""
     target = await client.streams.running(
@@ -82,6 +83,7 @@ async def running(
         patience_seconds=patience_seconds,
         report=terminal.report,
         or_ended=or_ended,
+        index=index,
     )
     return client.streams, target
 

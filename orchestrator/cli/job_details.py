@@ -82,6 +82,7 @@ def facts(view: WorkloadView, now_us: int) -> dict[str, str]:
         "GPU MEMORY": view.gpus if view.gpu_memory else "",
         "ALLOCATED GPUS": "" if view.gpu_memory else view.held_gpus,
         "ALLOCATED GPU MEMORY": view.held_gpus if view.gpu_memory else "",
+        "INDEXES": str(view.indexes or ""),
         **_pod_counts(view),
         "RESTARTS": restarts(view.pods),
         "LAST FAILURE": last_exit(view.pods),

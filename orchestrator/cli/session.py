@@ -19,6 +19,7 @@ FLAGS: Final = {
     "addresses": "--address",
     "container": "--container",
     "force": "--force",
+    "index": "--index",
     "pod": "--pod",
     "ports": "--port",
     "size_bytes": "--size",

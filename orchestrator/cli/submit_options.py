@@ -43,6 +43,7 @@ FLAGS: Final = {
     "image": "-i, --image",
     "image_pull_policy": "--image-pull-policy",
     "image_pull_secrets": "--image-pull-secret",
+    "indexed": "--array",
     "interactive": "--interactive",
     "labels": "-l/--label",
     "large_shm": "--large-shm",
@@ -284,6 +285,12 @@ INTERACTIVE: Final = (
 )
 
 COUNTS: Final = (
+    _text(
+        "--array",
+        metavar="0-N[%M]",
+        help="Sweep: one pod for each index from 0 to N, at most M at the same time. The pod reads its index from "
+        "JOB_COMPLETION_INDEX; --backoff-limit counts for each index.",
+    ),
     _number("--completions", help="Number of pods that must succeed."),
     _number("--parallelism", help="Number of pods that run at the same time."),
     _number("--min-member", help="Minimum number of pods that start together (gang)."),

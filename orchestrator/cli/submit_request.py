@@ -184,9 +184,15 @@ class SubmitRequest:
         }
 
     def _counts(self, values: Values) -> dict[str, Any]:
-        return {
+        counts = {
             field: self._count(field, values, 1) for field in ("completions", "parallelism", "min_member")
         }
+        if values["array"] is None:
+            return counts
+        if any(values[field] is not None for field in ("completions", "parallelism")):
+            raise UsageError("--array excludes --completions and --parallelism: it sets both")
+        completions, parallelism = self._once(parsing.parse_array, values["array"])
+        return counts | {"completions": completions, "parallelism": parallelism, "indexed": True}
 
     def _count(self, field: str, values: Values, minimum: int) -> int | None:
         return self._once(parsing.parse_count, field, values[field], minimum)

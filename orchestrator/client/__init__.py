@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from orchestrator.submit.values import Variable as Variable
     from orchestrator.views.gpus import GpuView as GpuView
     from orchestrator.views.job_record import job_record as job_record
+    from orchestrator.views.jobs import Indexes as Indexes
     from orchestrator.views.jobs import WorkloadView as WorkloadView
     from orchestrator.views.nodes import NodePod as NodePod
     from orchestrator.views.nodes import NodeView as NodeView

@@ -267,15 +267,16 @@ class AsyncClient:
         project: Where = None,
         pod: str | None = None,
         container: str | None = None,
+        index: int | None = None,
         request: LogRequest | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the log of a job's youngest pod, or of the named one; by default up to now.
+        """Yield the log of a job's youngest pod (of that index), or of the named one; by default up to now.
 
         `AsyncClient`: close it (`contextlib.aclosing`). Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning.
         """
         from orchestrator.client.streams import LogRequest
 
-        target = await self.streams.target(await self.scope(project), name, pod, container)
+        target = await self.streams.target(await self.scope(project), name, pod, container, index=index)
         async with aclosing(self.streams.log(target, request or LogRequest())) as chunks:
             async for chunk in chunks:
                 yield chunk

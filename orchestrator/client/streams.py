@@ -23,8 +23,8 @@ from orchestrator.cluster.timeouts import POD_WATCH_SECONDS
 from orchestrator.cluster.transport import Transport
 from orchestrator.errors import FieldProblem, MusterError
 from orchestrator.views.containers import waits_because
-from orchestrator.views.jobs import WorkloadView
-from orchestrator.views.status import FINAL, SUCCEEDED, pod_status
+from orchestrator.views.jobs import WorkloadView, index_of
+from orchestrator.views.status import FINAL, PENDING, SUCCEEDED, pod_status
 
 _ENDED: Final = ("Succeeded", "Failed")
 _POD = msgspec.json.Decoder(Pod)
@@ -129,17 +129,34 @@ class StreamClient:
         self._workloads = WorkloadClient(transport)
 
     async def target(
-        self, scope: Scope, name: str, pod_name: str | None = None, container: str | None = None
+        self,
+        scope: Scope,
+        name: str,
+        pod_name: str | None = None,
+        container: str | None = None,
+        *,
+        index: int | None = None,
     ) -> Target:
         """Return a container of a workload as it is: of the named pod or of the youngest, the named or the first.
 
-        Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning when there is no pod.
+        With `index` the pods are those of that index. Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning
+        when there is no pod.
         """
         view, _ = await self._workloads.workload(scope, name)
-        chosen = _chosen(view, view.pods, pod_name)
+        chosen = _chosen(view, view.pods, pod_name, index)
         if chosen is None:
-            raise NotRunning(_not_running(view.name, view.status, view.waits_because))
+            raise NotRunning(_not_running(view.name, *_state(view, index)))
         return _target(chosen, container)
+
+    async def targets(self, scope: Scope, name: str, container: str | None = None) -> list[Target]:
+        """Return the named or the first container of every pod of a workload, oldest pod first.
+
+        Raises NoSuchWorkload, NoSuchContainer, NotRunning when there is no pod.
+        """
+        view, _ = await self._workloads.workload(scope, name)
+        if not view.pods:
+            raise NotRunning(_not_running(view.name, view.status, view.waits_because))
+        return [_target(pod, container) for pod in view.pods]
 
     async def running(
         self,
@@ -151,6 +168,7 @@ class StreamClient:
         patience_seconds: float,
         report: Callable[[str], None],
         or_ended: bool = False,
+        index: int | None = None,
     ) -> Target:
         """Return a container as soon as it runs; `report` gets a line about each change of the wait.
 
@@ -161,14 +179,14 @@ class StreamClient:
         view, _ = await self._workloads.workload(scope, name)
         if view.status in FINAL and not (or_ended and view.pods):
             raise NotRunning(_ended(f"job '{name}'", name, view.status))
-        status, reason, reported = view.status, view.waits_because, ""
+        (status, reason), reported = _state(view, index), ""
         try:
             async with (
                 asyncio.timeout(None) as limit,
                 aclosing(self._pods_of(view.namespace, view.uid, *_controllers(view))) as changes,
             ):
                 async for pods in changes:
-                    chosen = _chosen(view, pods, pod_name)
+                    chosen = _chosen(view, pods, pod_name, index)
                     if chosen is not None:
                         target = _target(chosen, container)
                         if target.runs and chosen.metadata.deletion_timestamp is None:
@@ -313,8 +331,15 @@ def _oldest_first(pods: Mapping[str, Pod]) -> list[Pod]:
     return sorted(pods.values(), key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
 
 
-def _chosen(view: WorkloadView, pods: Sequence[Pod], pod_name: str | None) -> Pod | None:
-    """The pod of that name; else the youngest that has not ended, else the youngest."""
+def _chosen(view: WorkloadView, pods: Sequence[Pod], pod_name: str | None, index: int | None) -> Pod | None:
+    """The pod of that name; else the youngest (of the index) that has not ended, else the youngest."""
+    if index is not None:
+        if view.indexes is None or not 0 <= index < view.indexes.count:
+            known = "no indexes" if view.indexes is None else f"the indexes 0 to {view.indexes.count - 1}"
+            raise NoSuchPod(
+                "{index} {number}: job '{job}' has {known}", number=index, job=view.name, known=known
+            )
+        pods = [pod for pod in pods if index_of(pod) == index]
     if pod_name is not None:
         matching = [pod for pod in pods if pod.metadata.name == pod_name]
         if not matching:
@@ -327,6 +352,11 @@ def _chosen(view: WorkloadView, pods: Sequence[Pod], pod_name: str | None) -> Po
             )
         return matching[-1]
     return max(pods, key=lambda pod: pod.status.phase not in _ENDED, default=None) if pods else None
+
+
+def _state(view: WorkloadView, index: int | None) -> tuple[str, str]:
+    """The status while there is no pod, and the reason."""
+    return (view.status, view.waits_because) if index is None else (PENDING, f"index {index} has no pod")
 
 
 def _target(pod: Pod, container: str | None) -> Target:

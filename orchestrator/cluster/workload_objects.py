@@ -12,6 +12,7 @@ class JobSpec(Wire, frozen=True):
 
     parallelism: int | None = None
     completions: int | None = None
+    completion_mode: str = ""
     backoff_limit: int | None = None
     suspend: bool = False
     selector: LabelSelector = LabelSelector()
@@ -25,6 +26,8 @@ class JobStatus(Wire, frozen=True):
     ready: int = 0
     succeeded: int = 0
     failed: int = 0
+    completed_indexes: str = ""
+    failed_indexes: str = ""
     start_time: str = ""
     completion_time: str = ""
     conditions: list[Condition] = []

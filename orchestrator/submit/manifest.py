@@ -128,8 +128,9 @@ def _exposed(submission: Submission) -> dict[str, str]:
 
 
 def _job_spec(submission: Submission, placement: Placement) -> Manifest:
+    retries = BACKOFF_LIMIT if submission.backoff_limit is None else submission.backoff_limit
     spec: Manifest = {
-        "backoffLimit": BACKOFF_LIMIT if submission.backoff_limit is None else submission.backoff_limit,
+        ("backoffLimitPerIndex" if submission.indexed else "backoffLimit"): retries,
         # An evicted pod is replaced without counting as a failed attempt.
         "podFailurePolicy": {
             "rules": [
@@ -142,7 +143,7 @@ def _job_spec(submission: Submission, placement: Placement) -> Manifest:
         "template": _template(submission, placement, restart_policy="Never"),
     }
     optional = {
-        "completionMode": "Indexed" if submission.rendezvous else None,
+        "completionMode": "Indexed" if submission.rendezvous or submission.indexed else None,
         "completions": submission.completions,
         "parallelism": submission.parallelism,
         "ttlSecondsAfterFinished": submission.ttl_seconds,

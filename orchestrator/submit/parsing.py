@@ -35,6 +35,7 @@ _NUMBER_LENGTH: Final = 6
 """Characters that a name prefix leaves for `-` and a number."""
 
 _GPU = re.compile(r"[0-9]{1,6}(\.[0-9]{1,3})?|\.[0-9]{1,3}")
+_ARRAY = re.compile(r"0-([0-9]{1,5})(?:%([1-9][0-9]{0,5}))?")
 _CAPABILITY = re.compile(r"[A-Z][A-Z_]{0,62}")
 _VARIABLE_NAME = re.compile(r"[._a-zA-Z][-._a-zA-Z0-9]*")
 _SECRET_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
@@ -148,6 +149,22 @@ def parse_count(field: str, number: int | None, minimum: int) -> int | None:
             minimum=minimum,
         )
     return number
+
+
+def parse_array(text: str) -> tuple[int, int]:
+    """Return the number of indexes and of pods at once of `0-LAST`, or of `0-LAST%AT_ONCE`.
+
+    Example: `parse_array("0-99%10")` returns `(100, 10)`.
+    """
+    match = _ARRAY.fullmatch(text)
+    if match is None:
+        raise InvalidField(
+            "{indexed} {text!r} is not possible: give 0-LAST or 0-LAST%AT_ONCE, such as 0-99%10, with LAST up to "
+            "99999; a sweep has every index from 0, so calculate other numbers from JOB_COMPLETION_INDEX",
+            text=text,
+        )
+    count = int(match[1]) + 1
+    return count, min(count, int(match[2] or count))
 
 
 def parse_extended_resource(text: str) -> tuple[str, int]:

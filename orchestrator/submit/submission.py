@@ -121,8 +121,10 @@ class Submission:
     """The number of pods that run at once; None: one. More than one needs `completions`."""
     min_member: int | None = None
     """The number of pods that must run together for any to run; None: one."""
+    indexed: bool = False
+    """A sweep: pod I of `completions` has the variable JOB_COMPLETION_INDEX=I, and attempts of its own."""
     backoff_limit: int | None = None
-    """Attempts after a failure; None: 6."""
+    """Attempts after a failure, of a sweep for each index; None: 6."""
     ttl_seconds: int | None = None
     """Seconds after its end when the job is deleted; None: it stays."""
     rendezvous: Rendezvous | None = None
@@ -327,6 +329,15 @@ def _interactive_is_one_pod(submission: Submission) -> InvalidField | None:
     return None
 
 
+def _indexes_are_counted(submission: Submission) -> InvalidField | None:
+    if submission.indexed and submission.completions is None:
+        return InvalidField("{indexed} needs {completions}, the number of indexes")
+    for field in ("min_member", "rendezvous"):
+        if submission.indexed and getattr(submission, field) is not None:
+            return InvalidField(f"{{indexed}} does not go with {{{field}}}: each index runs by itself")
+    return None
+
+
 def _working_dir_is_a_path(submission: Submission) -> InvalidField | None:
     if submission.working_dir is None or submission.working_dir.startswith("/"):
         return None
@@ -428,6 +439,7 @@ _CHECKS: Final[tuple[Callable[[Submission], InvalidField | None], ...]] = (
     _interactive_is_one_pod,
     _snapshots_are_possible,
     _counts_agree,
+    _indexes_are_counted,
     _working_dir_is_a_path,
     _devices_are_ours,
     _terminal_needs_input,

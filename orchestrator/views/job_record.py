@@ -9,7 +9,7 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.cluster.quantity import time_us
 from orchestrator.views import gpus as gpu_views
 from orchestrator.views.containers import waits_because
-from orchestrator.views.jobs import WorkloadView, duration_seconds
+from orchestrator.views.jobs import WorkloadView, duration_seconds, index_of
 from orchestrator.views.status import pod_status
 
 EVENT_FIELDS: Final = ("source", "type", "age", "message")
@@ -51,6 +51,12 @@ def job_record(
         "commandLine": view.command_line,
         "snapshots": list(view.snapshots),
         "chiefName": view.pods[-1].metadata.name if view.pods else "",
+        "indexes": view.indexes
+        and {
+            "count": view.indexes.count,
+            "succeeded": view.indexes.succeeded,
+            "failed": view.indexes.failed,
+        },
         "instances": [_instance(view, pod, now_us) for pod in view.pods],
         "gpuDetails": None if gpus is None else [gpu_views.record(gpu) for gpu in gpus],
         "events": None
@@ -62,6 +68,7 @@ def job_record(
 def _instance(view: WorkloadView, pod: Pod, now_us: int) -> dict[str, Any]:
     return {
         "name": pod.metadata.name,
+        "index": index_of(pod),
         "status": pod_status(pod),
         "waitsBecause": waits_because([pod], view.around),
         "node": pod.spec.node_name,

@@ -59,6 +59,20 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class Indexes:
+    """The indexes of an Indexed Job: their number, and those that succeeded or failed for good, such as `0-36,40`."""
+
+    count: int
+    succeeded_count: int
+    succeeded: str
+    failed: str
+
+    def __str__(self) -> str:
+        failed = f", failed: {self.failed}" if self.failed else ""
+        return f"{self.succeeded_count} of {self.count} succeeded{failed}"
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadView:
     """One workload as people see it. `gpu_milli` is the request of all of its pods together.
 
@@ -90,6 +104,7 @@ class WorkloadView:
     labels: Mapping[str, str] = field(repr=False)
     pods: tuple[Pod, ...] = field(repr=False)
     around: Surroundings = field(default=NOTHING_READ, repr=False)
+    indexes: Indexes | None = None
 
     @property
     def is_final(self) -> bool:
@@ -166,7 +181,8 @@ def events_of(view: WorkloadView, events: Iterable[Event]) -> list[Event]:
     A pod that was evicted is known by its name only, and by the time: an earlier workload may have had the name.
     """
     uids = {view.uid} | {pod.metadata.uid for pod in view.pods}
-    pod_name = re.compile(rf"{re.escape(view.name)}-({_POD_SUFFIX}|[0-9]+)")
+    index = "[0-9]+-" if view.indexes else ""
+    pod_name = re.compile(rf"{re.escape(view.name)}-({index}{_POD_SUFFIX}|[0-9]+)")
     since_us = view.created_us // 1_000_000 * 1_000_000
 
     def concerns(event: Event) -> bool:
@@ -306,7 +322,22 @@ def _view(source: _Source, listing: Listing, addresses: "_Addresses") -> Workloa
         labels=metadata.labels,
         pods=source.pods,
         around=listing.around.get(metadata.namespace, NOTHING_READ),
+        indexes=_indexes(source.workload),
     )
+
+
+def _indexes(workload: Job | StatefulSet | None) -> Indexes | None:
+    if not isinstance(workload, Job) or workload.spec.completion_mode != "Indexed":
+        return None
+    status = workload.status
+    return Indexes(
+        workload.spec.completions or 0, status.succeeded, status.completed_indexes, status.failed_indexes
+    )
+
+
+def index_of(pod: Pod) -> int | None:
+    """Return the index of a pod of an Indexed Job; None for any other pod."""
+    return whole_number(pod.metadata.annotations.get(names.COMPLETION_INDEX_ANNOTATION, ""))
 
 
 def _type(source: _Source) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -248,6 +249,21 @@ def test_the_processes_of_a_gang_know_their_number_and_each_other(config: Path) 
     assert said == [f"{rank} of 3 at gang-0.gang:29500 as gang-{rank}" for rank in range(3)]
     service = objects(config, "services", "gang")
     assert service["spec"]["clusterIP"] == "None"
+
+
+def test_the_logs_of_a_sweep_are_read_by_index_and_all_together(config: Path) -> None:
+    script = "echo run $JOB_COMPLETION_INDEX; printf end; test $JOB_COMPLETION_INDEX != 2"
+    words = ("-i", "busybox", "--array", "0-3%2", "--backoff-limit", "0", "--", "sh", "-c", script)
+    must(config, "submit", "sweep", *words)
+    assert muster(config, "wait", "sweep", "--timeout", "2m").returncode == 0
+    assert must(config, "logs", "sweep", "--index", "3") == "run 3\nend"
+    lines = sorted(must(config, "logs", "sweep", "--all-pods").splitlines())
+    assert [re.sub("-[a-z0-9]{5}/", "/", line) for line in lines] == [
+        f"[pod/sweep-{index}/sweep] {text}" for index in range(4) for text in ("end", f"run {index}")
+    ]
+    assert sorted(must(config, "logs", "sweep", "--all-pods", "-f").splitlines()) == lines
+    job = json.loads(must(config, "get", "sweep", "-o", "json"))
+    assert (job["status"], job["indexes"]) == ("Failed", {"count": 4, "succeeded": "0,1,3", "failed": "2"})
 
 
 def test_a_server_side_dry_run_creates_nothing(config: Path) -> None:

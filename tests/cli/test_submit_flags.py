@@ -296,6 +296,60 @@ def test_an_ingress_has_the_class_and_the_host_that_stand_on_the_namespace(
     }
 
 
+@pytest.mark.parametrize(
+    ("words", "counts"),
+    [
+        ("0-99%10", [100, 10, 6]),
+        ("0-0", [1, 1, 6]),
+        ("0-999", [1000, 1000, 6]),
+        ("0-4%9 --backoff-limit 0", [5, 5, 0]),
+    ],
+)
+def test_a_sweep_is_one_indexed_job_with_retries_for_each_index(
+    words: str, counts: list[int], muster: Muster, server: MemoryApiServer
+) -> None:
+    assert muster("submit", "x", *IMAGE, "--array", *words.split()).code == 0
+    (job,) = server.all("jobs")
+    spec = job["spec"]
+    assert spec["completionMode"] == "Indexed"
+    assert [spec[field] for field in ("completions", "parallelism", "backoffLimitPerIndex")] == counts
+    assert "backoffLimit" not in spec
+    assert "muster.dev/min-member" not in spec["template"]["metadata"]["annotations"]
+    assert muster("get", "x", "-o", "json").json["indexes"] == {
+        "count": counts[0],
+        "succeeded": "",
+        "failed": "",
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["1-3", "5", "0-", "0-9:2", "0,3", "0-9%0", "0-9%", "0-٣", "-0", "", "0-100000"]
+)
+def test_an_array_that_kubernetes_cannot_number_is_refused(
+    text: str, muster: Muster, server: MemoryApiServer
+) -> None:
+    outcome = muster("submit", "x", *IMAGE, f"--array={text}")
+    assert (outcome.code, server.requests) == (2, [])
+    assert f"--array {text!r} is not possible: give 0-LAST" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--completions 3", "--array excludes --completions"),
+        ("--parallelism 2", "--array excludes --completions"),
+        ("--min-member 2", "--array does not go with --min-member"),
+        ("--interactive", "--interactive"),
+    ],
+)
+def test_an_array_excludes_other_counts(
+    words: str, message: str, muster: Muster, server: MemoryApiServer
+) -> None:
+    outcome = muster("submit", "x", *IMAGE, "--array", "0-9", *words.split())
+    assert (outcome.code, server.writes()) == (2, [])
+    assert message in outcome.err
+
+
 def test_a_dry_run_prints_the_ingress_that_would_be_made(muster: Muster, server: MemoryApiServer) -> None:
     space = namespace_of("team-c")
     space["metadata"]["annotations"] = {"muster.dev/ingress-host": "team-c.gpus.example.com"}

@@ -46,6 +46,16 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"snapshot_on_success": True, "claims": (Mount("b", "/x"),), "ttl_seconds": 59}, "ttl_seconds 59"),
     ({"parallelism": 2}, "completions"),
     ({"parallelism": 2, "completions": 2, "min_member": 3}, "min_member"),
+    ({"indexed": True}, "indexed needs completions"),
+    (
+        {"indexed": True, "completions": 2, "parallelism": 2, "min_member": 2},
+        "indexed does not go with min_member",
+    ),
+    (
+        {"indexed": True, "completions": 2, "rendezvous": Rendezvous("mpi")},
+        "indexed does not go with rendezvous",
+    ),
+    ({"indexed": True, "completions": 2, "interactive": True}, "completions does not go with interactive"),
     ({"gpu_milli": 1000, "gpu_memory_bytes": 10**9}, "gpu_milli and gpu_memory_bytes"),
     ({"gpu_devices": 2}, "gpu_devices"),
     ({"tty": True}, "tty needs stdin"),

@@ -7,7 +7,15 @@ import pytest
 
 from orchestrator import names
 from orchestrator.cluster.objects import Event, Job, Pod, Service, StatefulSet
-from orchestrator.views.jobs import Listing, WorkloadView, duration_seconds, events_of, workload_views
+from orchestrator.views.job_record import job_record
+from orchestrator.views.jobs import (
+    Listing,
+    WorkloadView,
+    duration_seconds,
+    events_of,
+    index_of,
+    workload_views,
+)
 
 JSON = dict[str, Any]
 
@@ -175,6 +183,21 @@ def test_a_job_has_run_from_its_first_pod_to_its_end() -> None:
     assert duration_seconds(one(Listing(PROJECTS, jobs=[job("x")])), 10**18) == 0
 
 
+def test_a_sweep_names_the_indexes_that_ended() -> None:
+    spec: JSON = {"completionMode": "Indexed", "completions": 100, "parallelism": 10}
+    status = {"succeeded": 38, "completedIndexes": "0-36,40", "failedIndexes": "37,39"}
+    annotations = {"batch.kubernetes.io/job-completion-index": "41"}
+    running = pod("x", node="n")
+    running = msgspec.structs.replace(
+        running, metadata=msgspec.structs.replace(running.metadata, annotations=annotations)
+    )
+    view = one(Listing(PROJECTS, jobs=[job("x", status=status, **spec)], pods=[running]))
+    assert str(view.indexes) == "38 of 100 succeeded, failed: 37,39"
+    assert [index_of(each) for each in view.pods] == [41]
+    assert job_record(view, 0)["indexes"] == {"count": 100, "succeeded": "0-36,40", "failed": "37,39"}
+    assert one(Listing(PROJECTS, jobs=[job("x")])).indexes is None
+
+
 def test_a_node_port_is_reached_at_the_node_of_the_pod() -> None:
     labels = {names.WORKLOAD_LABEL: "x"}
     body = {
@@ -203,6 +226,13 @@ def test_events_of_deleted_pods_are_shown_but_not_those_of_others(
 ) -> None:
     view = one(Listing(PROJECTS, jobs=[job("x", 5)], pods=[pod("x")]))
     assert bool(events_of(view, [event(uid, name, second)])) is shown
+
+
+def test_events_of_deleted_pods_of_a_sweep_are_shown() -> None:
+    sweep = job("x", 5, completionMode="Indexed", completions=2)
+    view = one(Listing(PROJECTS, jobs=[sweep], pods=[]))
+    evicted, other = event("uid-evicted", "x-1-bcdfg", 7), event("uid-other", "x-y-bcdfg", 7)
+    assert events_of(view, [evicted, other]) == [evicted]
 
 
 def test_events_are_in_the_order_of_time() -> None:
