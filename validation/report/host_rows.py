@@ -8,9 +8,9 @@ import msgspec
 
 from validation.errors import LayerError
 from validation.judge.check_verdict import Window
-from validation.judge.events import Event, ToolRan
+from validation.judge.events import Event, NodeSeen, ToolRan
 from validation.judge.hosts.host_layer import DeclaredHost, HostScope
-from validation.judge.verdict import Verdict
+from validation.judge.verdict import Verdict, gravest
 from validation.judge.waivers import sentences
 from validation.layers.checks import judge_layer
 from validation.layers.nvidia_smi import read_nvidia_smi
@@ -44,7 +44,8 @@ def _row(
             except LayerError:
                 continue
             row.driver = printed.driver
-            row.gpus = [_facts(msgspec.to_builtins(gpu)) for gpu in printed.gpus]
+            gpus = [msgspec.structs.replace(gpu, elements=[]) for gpu in printed.gpus]  # the events have them
+            row.gpus = [_facts(msgspec.to_builtins(gpu)) for gpu in gpus]
             break
     return row
 
@@ -56,7 +57,10 @@ def _alone(host: DeclaredHost, scope: HostScope) -> HostScope:
 
 
 def _cell(host: DeclaredHost, alone: HostScope, result: CheckResult, events: Sequence[Event]) -> HostCell:
-    """Return the sentences about this host in the verdict on all; without one, the verdict on this host alone."""
+    """Return the sentences about this host in the verdict on all; without one, the verdict on this host alone.
+
+    That is at most as grave as the verdict on all.
+    """
     name = re.compile(rf"(?<![\w.-]){re.escape(host.name)}(?![\w-])")
     about = [sentence for sentence in sentences(result.reason) if name.search(sentence)]
     if about:
@@ -66,11 +70,20 @@ def _cell(host: DeclaredHost, alone: HostScope, result: CheckResult, events: Seq
     own = [
         event
         for event in events[window.from_event : window.until_event]
-        if not isinstance(event, ToolRan) or event.host == host.name
+        if _host_of(event) in {None, host.name}
     ]
     within = Window(0, 0, len(own), window.started_ms, window.ended_ms)
     judgement, _ = judge_layer(result.id.partition(_LAYER)[2], alone, result.circumstances, own, within)
+    whole = Verdict(result.verdict)
+    if judgement.required and gravest([judgement.verdict, whole]) != whole:
+        # for example a figure that is for all hosts together
+        return HostCell(whole, required=result.required)
     return HostCell(judgement.verdict, judgement.reason, judgement.required)
+
+
+def _host_of(event: Event) -> str | None:
+    """Return the host that an event is about; None for an event of the cluster."""
+    return event.host if isinstance(event, ToolRan) else event.node if isinstance(event, NodeSeen) else None
 
 
 def _facts(gpu: dict[str, Any]) -> dict[str, str]:

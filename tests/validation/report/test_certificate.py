@@ -25,6 +25,7 @@ from tests.validation.replay import GANG, run_command
 from tests.validation.report.records import three_steps
 from tests.validation.report.test_doctored import accepted_by_the_second
 from tests.validation.report.test_record import keys
+from validation.judge.verdict import Verdict, gravest
 from validation.judge.waivers import Waiver
 from validation.report import html, log, record, statement
 from validation.report.assemble import assemble
@@ -244,6 +245,22 @@ def test_each_fact_of_the_predicate_is_recomputed_from_the_log(run: Path) -> Non
         report = msgspec.convert(altered, Report)
         assert predicate(report) != signed, path
         assert disagreements(report, again), path
+
+
+def test_a_host_is_no_worse_than_the_verdict_on_all_and_its_facts_are_words(run: Path) -> None:
+    report = record.read(run)
+    verdicts = {step.name.removeprefix("layer/"): Verdict(step.verdict) for step in report.steps}
+    assert report.hosts
+    cells = [(layer, cell) for row in report.hosts for layer, cell in row.layers.items() if cell.required]
+    assert {layer for layer, _ in cells} > {"kubelets", "fio", "gpus"}
+    assert [
+        (layer, cell)
+        for layer, cell in cells
+        if gravest([Verdict(cell.verdict), verdicts[layer]]) != verdicts[layer]
+    ] == []
+    facts = [fact for row in report.hosts for gpu in row.gpus for fact in gpu.values()]
+    assert len(facts) > 100
+    assert [fact for fact in facts if not re.fullmatch(r"[\w.:, -]{1,60}", fact)] == []
 
 
 def test_a_predicate_with_another_fact_is_refused_though_its_key_signed_it(

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from functools import partial
 from html import escape, unescape
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from tests.validation.host_defects import NAMES
 from tests.validation.host_doubles import FakeHosts
 from tests.validation.replay import run_command, settings
+from tests.validation.report.full_record import write_full_record
 from tests.validation.report.records import three_steps
 from tests.validation.report.test_record import HoldsTwice
 from validation.catalogue.catalogue import load_catalogue
@@ -132,16 +134,41 @@ def test_the_certificate_of_eight_hosts_with_waivers_is_one_page(tmp_path: Path)
         for n in range(9)
     ]
     page = html.render(report)
-    certificate = page[: page.index("<nav")].replace("break-after: page;", "") + "</main></body></html>"
-    (tmp_path / "page.html").write_text(certificate)
+    assert pages_of(certificate_of(page), tmp_path) == 1
+
+
+def certificate_of(page: str) -> str:
+    return page[: page.index("<nav")].replace("break-after: page;", "") + "</main></body></html>"
+
+
+def pages_of(page: str, directory: Path) -> int:
+    """The number of its pages on paper."""
+    (directory / "page.html").write_text(page)
     command = [
         CHROMIUM,
         *FLAGS,
-        f"--user-data-dir={tmp_path / 'profile'}",
-        f"--print-to-pdf={tmp_path / 'page.pdf'}",
+        f"--user-data-dir={directory / 'profile'}",
+        f"--print-to-pdf={directory / 'page.pdf'}",
     ]
-    subprocess.run([*command, (tmp_path / "page.html").as_uri()], capture_output=True, check=True, timeout=60)
-    assert len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "page.pdf").read_bytes())) == 1
+    subprocess.run(
+        [*command, (directory / "page.html").as_uri()], capture_output=True, check=True, timeout=60
+    )
+    return len(re.findall(rb"/Type\s*/Page\b", (directory / "page.pdf").read_bytes()))
+
+
+@pytest.mark.rare
+def test_a_full_record_of_eight_hosts_is_rendered_soon_and_short_on_paper(tmp_path: Path) -> None:
+    report = write_full_record(tmp_path / "r")
+    assert len(report.steps) > 250
+    assert [len(row.gpus) for row in report.hosts or ()] == [8] * 8
+    begin = time.process_time()
+    page = html.render(report)
+    assert time.process_time() - begin < 5
+    if not CHROMIUM:
+        pytest.skip("there is no Chromium on this machine")
+    assert pages_of(certificate_of(page), tmp_path) == 1
+    before_the_appendix = page[: page.index('<h2 id="chart">')] + "</main></body></html>"
+    assert pages_of(before_the_appendix, tmp_path) <= 25
 
 
 @pytest.mark.parametrize(
