@@ -217,6 +217,9 @@ MEMBERS_BINDING: Final = "muster-members"
 OBJECTS_QUOTA: Final = "muster-objects"
 """The ResourceQuota in a project's namespace that counts its pods and Jobs, and the storage that its claims ask for."""
 
+DEFAULT_ACCOUNT: Final = "default"
+"""The service account of pods that name none; Kubernetes makes it with every namespace."""
+
 OPERATOR_ACCOUNT: Final = "muster-operator"
 """The operator's ServiceAccount in the system namespace."""
 

@@ -27,6 +27,7 @@ from orchestrator.cluster.objects import (
 from orchestrator.cluster.quantity import cpu_milli, memory_bytes
 from orchestrator.durations import parse_duration_seconds
 from orchestrator.errors import UsageError
+from orchestrator.submit.name_rules import is_object_name
 from orchestrator.submit.parsing import (
     parse_count,
     parse_node_type,
@@ -88,7 +89,18 @@ _SPEC_OPTIONS: Final = (
         help="Nodes for interactive jobs; repeatable.",
     ),
     click.option("--interactive-time-limit", metavar="DURATION", help="Stop interactive jobs after (12h)."),
-    click.option("--member", multiple=True, metavar="KIND:NAME", help="user:NAME or group:NAME; repeatable."),
+    click.option(
+        "--member",
+        multiple=True,
+        metavar="KIND:NAME",
+        help="user:NAME or group:NAME. Repeatable; the new list replaces all members.",
+    ),
+    click.option(
+        "--image-pull-secret",
+        multiple=True,
+        metavar="NAME",
+        help="Secret of the project's namespace for the images of all its pods. Repeatable.",
+    ),
     *project_security.OPTIONS,
 )
 
@@ -214,7 +226,9 @@ def spec_of(before: ProjectSpec, values: Mapping[str, Any]) -> ProjectSpec:
     gpu |= _models(before.gpu, changes_by_option)
     affinity = {
         field: [
-            parse_node_type(f"--{field}-node-type", kind) for kind in changes_by_option[f"{field}_node_type"]
+            parse_node_type(f"--{field}-node-type", kind)
+            for kind in changes_by_option[f"{field}_node_type"]
+            if kind
         ]
         for field in ("train", "interactive")
         if f"{field}_node_type" in changes_by_option
@@ -245,7 +259,12 @@ def spec_of(before: ProjectSpec, values: Mapping[str, Any]) -> ProjectSpec:
             parse_project_name(changes_by_option["parent"]) if changes_by_option["parent"] else None
         )
     if "member" in changes_by_option:
-        changes["members"] = [_member(text) for text in changes_by_option["member"]]
+        changes["members"] = [_member(text) for text in changes_by_option["member"] if text]
+    if "image_pull_secret" in changes_by_option:
+        names = [name for name in changes_by_option["image_pull_secret"] if name]
+        if wrong := next((name for name in names if not is_object_name(name)), ""):
+            raise UsageError(f"--image-pull-secret {wrong!r} is not the name of a secret")
+        changes["image_pull_secrets"] = names
     return msgspec.structs.replace(before, **changes)
 
 
@@ -367,6 +386,7 @@ def _details(target: Project, default: str) -> str:
         "RECLAIM MIN RUNTIME": target.spec.reclaim_min_runtime or "-",
         "STORAGE LIMIT": "-" if target.spec.storage is None else str(target.spec.storage),
         "MEMBERS": members or "-",
+        "IMAGE PULL SECRETS": ",".join(target.spec.image_pull_secrets) or "-",
         **project_security.shown(target.spec.security),
         **{
             f"CONDITION {condition.type}": f"{condition.status} {condition.message}".strip()

@@ -99,7 +99,8 @@ class ProjectSpec(Wire, frozen=True):
     preempt it. `reclaim_min_runtime` is the same for other projects. None uses the department's value.
 
     `non_preemptible_on_unhealthy` is Keep (also None) or Move. `namespace` is the project's namespace, if it is not
-    the operator's. `storage` is the maximum of its PVCs together, a quantity; None: unlimited.
+    the operator's. `storage` is the maximum of its PVCs together, a quantity; None: unlimited. `image_pull_secrets`
+    are secrets of the namespace that all its pods use.
     """
 
     parent: str | None = None
@@ -117,6 +118,7 @@ class ProjectSpec(Wire, frozen=True):
     non_preemptible_on_unhealthy: str | None = None
     security: SecuritySpec = SecuritySpec()
     members: list[Subject] = []
+    image_pull_secrets: list[str] = []
 
 
 class ProjectStatus(Wire, frozen=True):

@@ -11,6 +11,7 @@ from orchestrator.distribution import installed_version
 from orchestrator.manifests.templating import fill_in
 from orchestrator.manifests.web import WebDeployment
 from orchestrator.names import (
+    DEFAULT_ACCOUNT,
     IMAGE_VARIABLE,
     LAST_OBJECT_VARIABLE,
     MEMBERS_BINDING,
@@ -138,6 +139,7 @@ CONSTANTS: Final[Mapping[str, Any]] = {
     "members_binding": MEMBERS_BINDING,
     "operator_binding": OPERATOR_BINDING,
     "writer_role": WRITER_ROLE,
+    "default_account": DEFAULT_ACCOUNT,
     "objects_quota": OBJECTS_QUOTA,
     "network_policies": names.NETWORK_POLICY_NAMES,
     "account": OPERATOR_ACCOUNT,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 import stat
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -73,6 +73,30 @@ def test_the_rights_of_its_pods_are_set_and_taken_back(
     assert changed is not None
     left = {key: value for key, value in changed["spec"]["security"].items() if value}
     assert left == {"podSecurity": "baseline", "maxTerminationGraceSeconds": 900}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "path"),
+    [
+        ("--member", "user:ann", ("members",)),
+        ("--train-node-type", "dgx1", ("nodeAffinity", "train")),
+        ("--interactive-node-type", "dgx1", ("nodeAffinity", "interactive")),
+        ("--image-pull-secret", "ngc", ("imagePullSecrets",)),
+    ],
+)
+def test_an_empty_text_removes_every_value_of_a_list(
+    option: str, value: str, path: tuple[str, ...], muster: Callable[..., Outcome], server: MemoryApiServer
+) -> None:
+    def listed() -> Any:
+        found: Any = (server.find("projects", "team-c") or {})["spec"]
+        for key in path:
+            found = found[key]
+        return found
+
+    assert muster("project", "create", "team-c", "-g", "1", option, value).code == 0
+    assert len(listed()) == 1
+    assert muster("project", "update", "team-c", option, "").code == 0
+    assert listed() == []
 
 
 @pytest.mark.parametrize("text", ["scratch", "/scratch:x", "/a/../b", "/a,b", "/a//b"])

@@ -27,6 +27,7 @@ from orchestrator.cluster.resources import (
     PROJECTS,
     RESOURCE_QUOTAS,
     ROLE_BINDINGS,
+    SERVICE_ACCOUNTS,
 )
 from orchestrator.cluster.transport import MERGE_PATCH, Transport
 from orchestrator.control.decide.observer import Observer
@@ -39,6 +40,7 @@ from orchestrator.control.operator_config import (
 from orchestrator.control.report.waiting import waiting_workloads
 from orchestrator.errors import MusterError
 from orchestrator.names import (
+    DEFAULT_ACCOUNT,
     MEMBERS_BINDING,
     OBJECTS_QUOTA,
     OPERATOR_ACCOUNT,
@@ -175,6 +177,7 @@ class ProjectController:
                 await self._label(project, namespace)
                 await self._protect(namespace, allowed)
                 await self._bound_objects(project, namespace)
+                await self._name_pull_secrets(project, namespace)
                 # last: members come when everything holds that bounds them
                 await self._bind(namespace, MEMBERS_BINDING, RESEARCHER, _members(project))
             except NoNamespace as error:
@@ -309,6 +312,16 @@ class ProjectController:
             RESOURCE_QUOTAS.path(namespace, OBJECTS_QUOTA), body, field_manager=FIELD_MANAGER
         )
         self._written[key] = hard
+
+    async def _name_pull_secrets(self, project: Project, namespace: str) -> None:
+        """Let the pods of the project pull images with its secrets; the secrets of others stay if it has none."""
+        key, secrets = f"{namespace}/{DEFAULT_ACCOUNT}", project.spec.image_pull_secrets
+        if self._written.get(key) != secrets:
+            named = {"imagePullSecrets": [{"name": name} for name in secrets]} if secrets else {}
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT}}
+            path = SERVICE_ACCOUNTS.path(namespace, DEFAULT_ACCOUNT)
+            await self._transport.apply(path, account | named, field_manager=FIELD_MANAGER)
+            self._written[key] = secrets
 
     async def _write_status(
         self, project: Project, namespace: str, allowed: Granted, no_namespace: str = ""

@@ -29,6 +29,7 @@ STEPS = [
         for policy in protection.network_policies("muster-team-a")
     ),
     ("PATCH", QUOTA),
+    ("PATCH", f"{SPACE}/serviceaccounts/default"),
     ("PATCH", f"{BINDINGS}/muster-members"),
     ("PATCH", PROJECT),
 ]
@@ -85,7 +86,7 @@ async def test_a_new_project_gets_its_namespace_and_its_protection_before_its_me
 ) -> None:
     await controller(transport)._reconcile(a_project(objects={"jobs": 5}, storage="10Ti"))
     assert requests(server) == [("POST", "/api/v1/namespaces"), *STEPS]
-    made, operator, *_, quota, members, status = (request.body for request in server.requests)
+    made, operator, *_, quota, account, members, status = (request.body for request in server.requests)
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-team-a"
     assert (operator["roleRef"]["name"], operator["subjects"][0]["namespace"]) == (
         "muster-operator-writer",
@@ -99,7 +100,21 @@ async def test_a_new_project_gets_its_namespace_and_its_protection_before_its_me
         "requests.storage": "10Ti",
     }
     assert quota["spec"]["hard"] == hard
+    assert "imagePullSecrets" not in account
     assert status["status"]["conditions"][0]["status"] == "True"
+
+
+async def test_the_account_of_the_pods_has_the_pull_secrets_of_the_project(
+    server: FakeApiServer, transport: Transport
+) -> None:
+    made = controller(transport, its_namespace())
+    for secrets in (["ngc", "harbor"], ["ngc", "harbor"], []):
+        await made._reconcile(a_project(imagePullSecrets=secrets))
+    first, last = (
+        request.body for request in server.requests if request.path == f"{SPACE}/serviceaccounts/default"
+    )
+    assert first["imagePullSecrets"] == [{"name": "ngc"}, {"name": "harbor"}]
+    assert "imagePullSecrets" not in last  # server-side apply removes what this writer does not name any more
 
 
 @pytest.mark.parametrize(
