@@ -21,6 +21,8 @@ from orchestrator.errors import MusterError, UsageError
 
 MAX_FOLLOWED: Final = 50
 """How many logs one command follows: each is a connection to the API server and from there to a kubelet."""
+MAX_LINE_BYTES: Final = 64 << 10
+"""A longer line is printed in parts: a progress bar that returns to its start never ends one."""
 _ALL: Final = -1
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 
@@ -74,6 +76,8 @@ def logs(
         streams, target = await running(
             client, name, pod, container, patience_seconds, or_ended=True, index=index
         )
+        if target.pods > 1 and pod is None and index is None:
+            say(f"The log of pod {target.pod.metadata.name}, one of {target.pods}; see --all-pods", err=True)
         async with aclosing(streams.log(target, request)) as chunks:
             async for chunk in chunks:
                 terminal.write_out(chunk)
@@ -111,6 +115,8 @@ async def _log_lines(client: AsyncClient, target: Target, request: LogRequest) -
         async with aclosing(client.streams.log(target, request)) as chunks:
             async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
+                if len(rest) > MAX_LINE_BYTES:
+                    lines, rest = [*lines, rest], b""
                 terminal.write_out(b"".join(prefix + line + b"\n" for line in lines))
     except MusterError as error:
         say_error(f"pod {target.pod.metadata.name}: {error}")

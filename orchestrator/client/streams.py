@@ -48,6 +48,8 @@ class Target:
 
     pod: Pod
     container: str
+    pods: int = 1
+    """The number of pods that it was chosen from."""
 
     def path(self, subresource: str) -> str:
         """Return the URL path of a subresource of the pod."""
@@ -146,7 +148,7 @@ class StreamClient:
         chosen = _chosen(view, view.pods, pod_name, index)
         if chosen is None:
             raise NotRunning(_not_running(view.name, *_state(view, index)))
-        return _target(chosen, container)
+        return _target(chosen, container, len(view.pods))
 
     async def targets(self, scope: Scope, name: str, container: str | None = None) -> list[Target]:
         """Return the named or the first container of every pod of a workload, oldest pod first.
@@ -188,7 +190,7 @@ class StreamClient:
                 async for pods in changes:
                     chosen = _chosen(view, pods, pod_name, index)
                     if chosen is not None:
-                        target = _target(chosen, container)
+                        target = _target(chosen, container, len(pods))
                         if target.runs and chosen.metadata.deletion_timestamp is None:
                             return target
                         if or_ended and target.terminated is not None:
@@ -359,7 +361,7 @@ def _state(view: WorkloadView, index: int | None) -> tuple[str, str]:
     return (view.status, view.waits_because) if index is None else (PENDING, f"index {index} has no pod")
 
 
-def _target(pod: Pod, container: str | None) -> Target:
+def _target(pod: Pod, container: str | None, pods: int = 1) -> Target:
     known = [spec.name for spec in (*pod.spec.containers, *pod.spec.init_containers)]
     if container is not None and container not in known:
         raise NoSuchContainer(
@@ -368,7 +370,7 @@ def _target(pod: Pod, container: str | None) -> Target:
             pod_name=pod.metadata.name,
             known=", ".join(known),
         )
-    return Target(pod, container or known[0])
+    return Target(pod, container or known[0], pods)
 
 
 def _waiting_line(name: str, status: str, reason: str) -> str:

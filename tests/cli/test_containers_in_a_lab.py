@@ -257,6 +257,8 @@ def test_the_logs_of_a_sweep_are_read_by_index_and_all_together(config: Path) ->
     must(config, "submit", "sweep", *words)
     assert muster(config, "wait", "sweep", "--timeout", "2m").returncode == 0
     assert must(config, "logs", "sweep", "--index", "3") == "run 3\nend"
+    newest = muster(config, "logs", "sweep")
+    assert re.fullmatch("The log of pod sweep-[0-3]-[a-z0-9]{5}, one of 4; see --all-pods\n", newest.stderr)
     lines = sorted(must(config, "logs", "sweep", "--all-pods").splitlines())
     assert [re.sub("-[a-z0-9]{5}/", "/", line) for line in lines] == [
         f"[pod/sweep-{index}/sweep] {text}" for index in range(4) for text in ("end", f"run {index}")
