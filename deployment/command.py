@@ -198,7 +198,7 @@ def new_site(directory: Path, *, like: str) -> None:
     from deployment.new_site import create
 
     file = create(content.find().inventories, like, directory)
-    click.echo(f"{file}: fill it in, then see what would be done: muster plan -i {directory}")
+    click.echo(f"{file}: fill it in, then print the planned stages: muster plan -i {directory}")
 
 
 def _request(action: str, options: dict[str, Any]) -> "Request":

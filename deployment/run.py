@@ -140,8 +140,8 @@ class Run:
         steps, problem = self.steps(decisions)
         if problem and self.request.action == UPGRADE:
             raise ConfigurationError(
-                f"the running releases of {self.site.name} cannot be read ({problem}), so the changes are unknown; "
-                "nothing was done: make the API server answer, or run `muster install` where nothing is installed"
+                f"the running releases of {self.site.name} cannot be read ({problem}), so nothing was changed. "
+                "Make the API server answer, or use `muster install` for a new site"
             )
         if self.request.action == INSTALL:
             self._refuse(

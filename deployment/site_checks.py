@@ -124,6 +124,6 @@ def _maintenance(site: Site) -> Iterator[Finding]:
             yield Finding(
                 ("hosts", away[-1], "maintenance"),
                 f"{' and '.join(away)} in maintenance: {len(members) - len(away)} of {len(members)} hosts with the "
-                f"role {role} would be left, and {enough} must be: take the mark away, or give the role to another "
-                "host first",
+                f"role {role} would be left, and {enough} must be. "
+                "Remove `maintenance`, or give another host the role",
             )

@@ -146,7 +146,7 @@ def _text_problems(site: Site) -> Iterator[str]:
         if _PASSWORD_IN_URL.search(text) and place[:2] != ("network", "proxy"):
             yield site.problem(
                 place,
-                f"{'.'.join(map(str, place))}: it has a password in its URL: a secret is never written here; give the "
+                f"{'.'.join(map(str, place))}: it has a password in its URL; a site file has no secrets. Give the "
                 "login to the program that fetches (git: a credential helper; registries: `docker login`)",
             )
         if _CONTROL.search(text):

@@ -92,7 +92,7 @@ def _of_extra(extra: Mapping[Any, Any]) -> Iterator[Finding]:
         place: Place = (*EXTRA, name)
         where = ".".join(map(str, place))
         if name in keys:
-            yield Finding(place, f"{where}: it would override what was checked: write it as {keys[name]}")
+            yield Finding(place, f"{where}: it would override a checked setting: write it as {keys[name]}")
         elif name in upstream.names()["ipv4_only"]:
             yield Finding(
                 place, f"{where}: muster sets up IPv4 alone, and has checked the networks for it: remove it"

@@ -286,7 +286,7 @@ class Provider:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ProviderAway(
-                f"{self.settings.name} answered what cannot be read: {_one_line(error)}"
+                f"{self.settings.name} sent an answer that cannot be read: {_one_line(error)}"
             ) from error
 
     async def _get(self, url: str) -> bytes:

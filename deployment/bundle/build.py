@@ -81,7 +81,7 @@ class Builder:
 
     async def _file(self, fetcher: Fetcher, download: Download) -> list[Item]:
         if not download.sha256:
-            raise FetchFailed(f"{download.url}: nobody says what it must be: {download.fix}")
+            raise FetchFailed(f"{download.url}: its SHA-256 is unknown: {download.fix}")
         name = download.url.rpartition("/")[2]
         path = f"files/{download.url.partition('://')[2].replace(':', '_')}"
         file = await fetcher.file(download.url, path, sha256=download.sha256)

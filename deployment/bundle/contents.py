@@ -112,8 +112,8 @@ class Derivation:
                 ) from error
         if "{{" in text or "{%" in text:
             raise BundleError(
-                f"{name} of the role {role} is `{text}`: a bundle takes values of the site file as they are written, "
-                "never as templates: write the value out"
+                f"{name} of the role {role} is `{text}`: a bundle does not evaluate templates of the site file; "
+                "write the value itself"
             )
         return text
 
@@ -270,7 +270,7 @@ class Derivation:
         ]
         if not rows:
             contents.gaps.append(
-                f"the images of Trident {release}: the matrix does not know them; name under bundle.images what "
+                f"the images of Trident {release}: the matrix does not know them; name under bundle.images those that "
                 "`tridentctl images` prints"
             )
         minor = ".".join(release.split(".")[:2])

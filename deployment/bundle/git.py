@@ -77,8 +77,8 @@ def check_url(url: str, schemes: Collection[str]) -> None:
     if "://" not in url or parts.scheme not in schemes or not host_is_good or not url.isprintable():
         names = ", ".join(f"{scheme}://" for scheme in sorted(schemes))
         raise FetchFailed(
-            f"{url!r}: it is no URL that a git repository may have here: it must begin with {names} and name a host "
-            "(write user@host:path as ssh://user@host/path, and a directory as file:///path)"
+            f"{url!r}: it is no URL that a git repository may have here: begin it with {names} and a host. "
+            "Write user@host:path as ssh://user@host/path, and a directory as file:///path"
         )
 
 

@@ -36,8 +36,8 @@ class Trust:
         content = manifest.content(root)
         if not self.sha256 and self.key is None:
             raise BundleError(
-                f"{root}: nobody vouches for this bundle: give the digest that `muster bundle build` printed "
-                "(--bundle-sha256), or the public key that its signature is of (--bundle-key)"
+                f"{root}: the origin of this bundle is not proven: give the digest that `muster bundle build` printed "
+                "(--bundle-sha256), or the public key of its signature (--bundle-key)"
             )
         if self.sha256:
             expected = _DIGEST.fullmatch(self.sha256)
@@ -88,6 +88,6 @@ def _check_signature(root: Path, content: bytes, key: Ed25519PublicKey, name: Pa
         key.verify(signature, content)
     except InvalidSignature:
         raise BundleError(
-            f"{path}: it is no signature of {MANIFEST} by the key of {name}: the bundle was changed, or signed by "
+            f"{path}: it is no signature of {MANIFEST} by the key of {name}. The bundle was changed, or signed by "
             "another key; nothing of it was used"
         ) from None

@@ -145,8 +145,8 @@ class Deepops(StageDefinition):
         problem = ""
         if target.release[:2] < newest.release[:2]:
             problem = (
-                f"Kubernetes goes from {releases[-1]} up by one minor release at a time and never back to {goal}: "
-                "name the running release in versions.kubernetes, or restore the etcd snapshot (docs/how-to/restore.md)"
+                f"Kubernetes goes from {releases[-1]} up by one minor release at a time and never back to {goal}. "
+                "Name the running release in versions.kubernetes, or restore the etcd snapshot (docs/how-to/restore.md)"
             )
         elif target.major != oldest.major or target.minor - oldest.minor > 1:
             following = f"{oldest.major}.{oldest.minor + 1}"

@@ -54,8 +54,8 @@ class Dra(StageDefinition):
         why = _without_whole(site, row) if row else ""
         if why and not _has_gate(site):
             yield (
-                f"versions.dra names {number}, and {why}: jobs with -g wait for ever, and no device plugin comes "
-                "beside it; write auto, or set the feature gates (docs/explanation/devices.md)"
+                f"versions.dra names {number}, and {why}: jobs with -g wait for ever, and no device plugin is "
+                "installed. Write auto, or set the feature gates (docs/explanation/devices.md)"
             )
 
     def variables(self, site: Site) -> Variables:

@@ -93,7 +93,8 @@ def _too_small(site: Site, plugin: str) -> Iterator[Finding]:
     elif max_hosts < len(site.hosts):
         yield Finding(
             _place(site, "pods"),
-            f"{pods} has room for {max_hosts} hosts with {plugin}, there are {len(site.hosts)}: take a larger network",
+            f"{pods} is large enough for {max_hosts} hosts with {plugin}, there are {len(site.hosts)}: "
+            "take a larger network",
         )
     if not _MIN_SERVICE_PREFIX <= services.prefixlen <= _MAX_SERVICE_PREFIX:
         yield Finding(

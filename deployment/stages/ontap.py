@@ -68,8 +68,8 @@ class Ontap(StageDefinition):
         mtu = site.get("network", "mtu", default=0)
         if mtu > _MTU_OF_JUMBO_FRAMES:
             yield (
-                f"network.mtu {mtu} goes to the broadcast domain of ONTAP and is asked of every host: each port, VLAN "
-                f"and switch of the way must carry it from end to end; {_MTU_OF_JUMBO_FRAMES} is the custom of fabrics"
+                f"network.mtu {mtu} goes to the broadcast domain of ONTAP, and preflight compares every host with it. "
+                f"Each port, VLAN and switch between them must carry it; the usual value is {_MTU_OF_JUMBO_FRAMES}"
             )
 
     def variables(self, site: Site) -> Variables:
@@ -114,12 +114,13 @@ class Ontap(StageDefinition):
 
     def sentence(self, site: Site) -> str:
         ontap = site.get("storage", "ontap")
+        exports = ontap.get("export_cidrs", [])
         return (
             f"on {ontap['management_lif']}: SVM {ontap['svm']} on "
             f"{count(len(ontap.get('aggregates', [])), 'aggregate')}, "
             f"{count(len(ontap.get('data_lifs', [])), 'interface')} for NFS {' and '.join(nfs_versions(site))} with "
-            f"MTU {self.value(site, 'ontap_mtu')}, exports to {', '.join(ontap.get('export_cidrs', [])) or 'nobody'}, "
-            f"account {self.value(site, 'ontap_trident_user')} for Trident; then every host must reach the interfaces"
+            f"MTU {self.value(site, 'ontap_mtu')}, exports to {', '.join(exports) or 'no network'}, "
+            f"account {self.value(site, 'ontap_trident_user')} for Trident. Then every host must reach the interfaces"
         )
 
     def removal_sentence(self, site: Site) -> str:

@@ -313,8 +313,8 @@ class DataClient:
                 raise
             raise StorageQuotaExceeded(
                 f"project {scope.project} may not have the volume {name}: its quota {quota['quota']} is "
-                f"{quota['limit']}, used are {quota['used']}, and this asks for {quota['requested']}; delete volumes, "
-                f"or have an administrator raise it: 'muster project update {scope.project} --storage SIZE'"
+                f"{quota['limit']}, used are {quota['used']}, and this asks for {quota['requested']}. Delete volumes, "
+                f"or ask an administrator to raise it: 'muster project update {scope.project} --storage SIZE'"
             ) from error
         return created
 
@@ -351,8 +351,8 @@ class DataClient:
         if target is None or target.provisioner.startswith(_NO_CSI):
             provisioner = target.provisioner if target else "none"
             raise DatasetNotReady(
-                f"{subject} cannot be made into a new volume: its storage class has the provisioner {provisioner}, "
-                "which cannot clone; use a class of a CSI driver that can, such as Trident"
+                f"{subject} cannot be made into a new volume: the provisioner of its storage class, {provisioner}, "
+                "cannot clone. Use a class of a CSI driver that can, such as Trident"
             )
         if source is not None and source.provisioner != target.provisioner:
             raise DatasetNotReady(

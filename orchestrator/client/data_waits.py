@@ -138,6 +138,6 @@ def _word(resource: Resource) -> str:
 def _still_pending(resource: Resource, name: str, seconds: float) -> StillPending:
     word = _word(resource)
     return StillPending(
-        f"{word} {name} is not ready after {seconds:g} seconds, and is still being created; watch it with "
+        f"{word} {name} is not ready after {seconds:g} seconds, and is still being created. Watch it with "
         f"'muster data {word} list', or cancel it with 'muster data {word} delete {name}'"
     )

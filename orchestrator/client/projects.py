@@ -279,8 +279,8 @@ def _no_such(name: str) -> NoSuchProject:
 
 def _no_role_in(name: str) -> NoSuchProject:
     return NoSuchProject(
-        f"there is no project {name}, or you have no role in it: {VIEWER} shows its jobs, {RESEARCHER} submits; "
-        "ask an administrator to make you a member"
+        f"there is no project {name}, or you have no role in it; ask an administrator for "
+        f"{VIEWER}, which shows its jobs, or {RESEARCHER}, which submits"
     )
 
 

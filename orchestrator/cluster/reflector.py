@@ -355,7 +355,9 @@ class Reflector(Generic[T]):
         try:
             return self._envelope.decode(raw).metadata
         except (msgspec.DecodeError, RecursionError) as error:
-            raise Undecodable(f"{self._path}: what was sent is no object: {error}") from error
+            raise Undecodable(
+                f"{self._path}: the API server sent something else than an object: {error}"
+            ) from error
 
     async def _failed(self, error: ClusterError, *, wait: bool = True) -> None:
         self.counters.failures += 1

@@ -389,4 +389,6 @@ def _decoded(decoder: msgspec.json.Decoder[T], body: bytes, subject: str) -> T:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # nested too deep
-        raise Undecodable(f"{subject}: the answer is not what was asked for: {error}") from error
+        raise Undecodable(
+            f"{subject}: the answer has another form than the requested one: {error}"
+        ) from error

@@ -44,8 +44,8 @@ def objection(namespace: Namespace, project: Project) -> str:
     if any(reference.uid == project.metadata.uid for reference in namespace.metadata.owner_references):
         return ""
     return (
-        f"there is a namespace {name} already that is not the project's: delete it, or make it the project's with "
-        f"spec.namespace of the Project and the label {PROJECT_LABEL}={owner} of the namespace"
+        f"the namespace {name} exists and does not belong to the project. Delete it, or give it to the project with "
+        f"spec.namespace of the Project and its label {PROJECT_LABEL}={owner}"
     )
 
 

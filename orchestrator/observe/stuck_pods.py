@@ -108,7 +108,7 @@ class StuckPods:
         return PodProblem(
             STUCK,
             node,
-            f"node {node}: the pod should have ended at {format_time(ends_us, places=0)} and has not; end its "
+            f"node {node}: the pod should have ended at {format_time(ends_us, places=0)} and has not. End its "
             f"processes on the node or restart the node, then `kubectl delete pod {metadata.name} -n "
             f"{metadata.namespace} --force` if Kubernetes still shows it",
         )

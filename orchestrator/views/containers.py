@@ -130,7 +130,7 @@ def activity(job: str, pods: Sequence[Pod], around: Surroundings = NOTHING_READ)
     others = [pod for pod in staying if pod not in running]
     if others:
         because = waits_because(others, around) or "its containers are being created"
-        lines.append(f"{job} has a place on {_nodes(others)} and does not run there: {because}.")
+        lines.append(f"{job} is bound to {_nodes(others)} and does not run there: {because}.")
     if len(staying) < len(placed):
         terminating = [pod for pod in placed if pod not in staying]
         lines.append(f"{job} is terminating: {_not_ended(terminating, around)}.")

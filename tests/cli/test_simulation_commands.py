@@ -399,7 +399,7 @@ def test_explain_get_and_list_say_why_a_job_with_a_node_does_not_run(
         "VolumeUnbound: PersistentVolumeClaim data without a StorageClass is Pending; ProvisioningFailed: no"
     )
     for name, node, because in (("bad", "dgx1-1", image), ("vol", "dgx1-2", unbound)):
-        sentence = f"{name} of team-a has a place on {node} and does not run there: {because}."
+        sentence = f"{name} of team-a is bound to {node} and does not run there: {because}."
         assert muster("explain", name).lines[0] == sentence
         answer = muster("explain", name, "--json").json
         assert (answer["waitsBecause"], answer["runsOn"], answer["writtenByOperator"]) == (because, [], "")

@@ -114,7 +114,7 @@ async def test_an_answer_that_is_no_json_is_undecodable(
     server: FakeApiServer, transport: Transport, answer: bytes
 ) -> None:
     server.on("GET", PATH, Answer(answer))
-    with pytest.raises(errors.Undecodable, match="not what was asked for"):
+    with pytest.raises(errors.Undecodable, match="another form than the requested one"):
         await transport.get(PATH, Pod)
 
 

@@ -212,7 +212,7 @@ REFUSED = {
         "calico\n  pod_subnet: 10.244.0.0/16",
         "flannel\n  pod_subnet: 10.244.0.0/24",
         13,
-        "has room for 1 hosts with flannel",
+        "is large enough for 1 hosts with flannel",
     ),
     "no control plane": (
         "roles: [control_plane, etcd]",

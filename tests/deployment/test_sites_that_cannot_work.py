@@ -295,7 +295,7 @@ OWN = {
     "a host at a name of loopback": address("ip6-localhost", "the machine that muster runs on"),
     "a host that is this machine": address("localhost, connection: local", ""),
     "a host behind a port of this machine": address("127.0.0.1, port: 2222", ""),
-    "pods for four of five hosts": pods("10.244.0.0/24", "has room for 4 hosts with calico, there are 5"),
+    "pods for four of five hosts": pods("10.244.0.0/24", "is large enough for 4 hosts with calico, there are 5"),
     "pods for eight hosts": pods("10.244.0.0/23", ""),
     "services for nobody": services("10.96.0.0/29", "no network for services"),
     "services of more than a /12": services("10.0.0.0/11", "no network for services"),

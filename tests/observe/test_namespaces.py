@@ -44,7 +44,7 @@ def test_the_namespace_that_the_operator_made_is_the_projects_even_without_its_l
 
 def test_a_namespace_of_an_earlier_project_of_that_name_is_not_the_new_ones() -> None:
     anew = decoded(Project, metadata={"name": "team-a", "uid": "another"})
-    assert "not the project's" in objection(namespace("muster-team-a", "team-a"), anew)
+    assert "does not belong to the project" in objection(namespace("muster-team-a", "team-a"), anew)
 
 
 def test_a_second_namespace_with_the_projects_uid_is_not_the_projects() -> None:

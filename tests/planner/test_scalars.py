@@ -255,7 +255,7 @@ def test_a_gang_starts_only_if_each_of_its_pods_gets_the_resource() -> None:
         ),
         ({"cpu_milli": 60_000}, {}, "its 3 pods ask for 180 CPUs: 160 CPUs are free in all"),
         ({"memory_bytes": 400 * GIB}, {}, "its 3 pods ask for 1200 GiB: 1024 GiB are free in all"),
-        ({}, {"ephemeral-storage": 30 * GIB}, "its 3 pods did not find places together"),
+        ({}, {"ephemeral-storage": 30 * GIB}, "its 3 pods do not fit at the same time"),
     ],
 )
 def test_a_gang_is_told_of_which_resource_the_cluster_has_too_little(

@@ -26,6 +26,8 @@ GENERATED = ("docs/reference/cli.md", "docs/reference/metrics.md", "docs/evidenc
 
 CODE = "`"
 """Stands for a piece of code, a placeholder or a quotation: one word that no pattern matches."""
+VALUE = "`_`"
+"""Stands for a value in a string. Two single marks would hide the words between them as code."""
 
 
 @dataclass(frozen=True)
@@ -201,9 +203,9 @@ def _literal(node: ast.expr) -> str | None:
         case ast.Constant(value=str(said)):
             return said
         case ast.JoinedStr(values=parts):
-            return "".join(_literal(each) or CODE for each in parts)
+            return "".join(_literal(each) or VALUE for each in parts)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return (_literal(left) or CODE) + (_literal(right) or CODE)
+            return (_literal(left) or VALUE) + (_literal(right) or VALUE)
     return None
 
 

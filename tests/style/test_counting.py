@@ -128,8 +128,14 @@ def test_a_python_file_has_docstrings_comments_help_and_messages() -> None:
         ("help", 11, "An option."),
         ("help", 14, "Run it."),
         ("message", 8, "no # comment, and no comment here"),
-        ("message", 15, "` is none of these: `"),
+        ("message", 15, "`_` is none of these: `_`"),
     ]
+
+
+def test_the_words_between_two_values_of_a_message_are_counted() -> None:
+    text = 'raise ValueError(f"{url}: nobody says what it must be: {fix}, {sum}")'
+    found = [each for passage in module("a.py", text) for each in findings(passage, NOT_IN_NAMES)]
+    assert [each.pattern for each in found] == ["what", "nobody"]
 
 
 def test_names_are_those_that_a_file_defines() -> None:

@@ -83,7 +83,7 @@ def test_a_volume_that_is_reused_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "check", "verdict", "words"),
     [
-        (LosesWhatWasWritten, REUSED, "FAIL", "pvc-again does not read what pvc-test wrote"),
+        (LosesWhatWasWritten, REUSED, "FAIL", "pvc-again does not read the text that pvc-test wrote"),
         (HasTwoVolumes, READ, "FAIL", "pvc-reader reads a text that names no pod of pvc-test"),
         (HasTwoVolumes, WRITTEN, "FAIL", "did not run in a pod of pvc-test"),
         (MakesTheClaimAnew, REUSED, "FAIL", "the claim test is another one"),

@@ -190,12 +190,12 @@ def machine(**conditions: str) -> Node:
         (
             machine(Ready="Unknown"),
             "NodeNotReady: node n1: not ready: KubeletDead",
-            "x of a has a place on n1 and does not run there: NodeNotReady: node n1: not ready: KubeletDead.",
+            "x of a is bound to n1 and does not run there: NodeNotReady: node n1: not ready: KubeletDead.",
         ),
         (
             None,
             "NodeDeleted: the cluster has no node n1 any more",
-            "x of a has a place on n1 and does not run there: NodeDeleted: the cluster has no node n1 any more.",
+            "x of a is bound to n1 and does not run there: NodeDeleted: the cluster has no node n1 any more.",
         ),
     ],
 )
@@ -226,12 +226,12 @@ def test_each_group_of_pods_has_its_sentence() -> None:
     ]
     assert activity("x of a", pods) == [
         "x of a runs with 1 of its 4 pods on n1.",
-        "x of a has a place on n2, n3 and does not run there: ErrImagePull: container main: gone (1 of 2 pods).",
+        "x of a is bound to n2, n3 and does not run there: ErrImagePull: container main: gone (1 of 2 pods).",
         "x of a is terminating: 1 pod on n4 has not ended yet.",
         "Restarts of its containers: 2, last exit code 1.",
     ]
     assert activity("x of a", pods[2:3]) == [
-        "x of a has a place on n3 and does not run there: its containers are being created."
+        "x of a is bound to n3 and does not run there: its containers are being created."
     ]
     assert activity("x of a", pods[4:]) == []
 

@@ -139,7 +139,7 @@ def test_false_facts_are_noticed(message: str, wrong: int) -> None:
         ("b holds 2 GiB, over its fair share of 512 MiB", False),
         ("b holds 4 GPUs of V100, over its quota of 2 for that model", False),
         ("b, over its quota", True),
-        ("moved to another place", False),
+        ("migrated to other hardware", False),
     ],
 )
 def test_false_evictions_are_noticed(message: str, wrong: bool) -> None:

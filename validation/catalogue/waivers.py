@@ -38,7 +38,7 @@ def _check_fact(read: _Document, number: int, waiver: Waiver) -> None:
     if len(waiver.fact.strip()) < LEAST_CHARACTERS:
         raise read.error(
             (number, "fact" if waiver.fact else "id"),
-            f"the waiver of `{waiver.id}` names no fact: write a part of what the check says, of at least "
+            f"the waiver of `{waiver.id}` names no fact: write a part of the sentence of the check, at least "
             f"{LEAST_CHARACTERS} characters",
         )
     if OF_HOSTS in waiver.id and not waiver.host.strip():

@@ -26,4 +26,4 @@ def differing(directory: Path, report: Report) -> Iterator[str]:
             yield str(error)
             continue
         if found != content:
-            yield f"{name}: does not show what report.json says; `muster report render` makes it anew"
+            yield f"{name}: does not show the content of report.json; `muster report render` writes it again"

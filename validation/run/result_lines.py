@@ -25,7 +25,7 @@ class ResultLines:
             return
         if result.verdict == Verdict.BLOCKED:
             if result.reason not in self._reported_reasons:
-                self._progress(f"{result.id} and what builds on it: {result.reason}")
+                self._progress(f"{result.id} and the checks that need it: {result.reason}")
             self._reported_reasons.add(result.reason)
             return
         duration_ms = (result.volatile.ended_ms or 0) - (result.volatile.started_ms or 0)

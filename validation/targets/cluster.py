@@ -238,7 +238,7 @@ class ClusterTarget:
                         return
             await asyncio.sleep(_POLL_SECONDS)
         raise TargetError(
-            f"no operator runs on {self._server}: nobody renewed the lease {SYSTEM_NAMESPACE}/{LEASE_NAME} within "
+            f"no operator runs on {self._server}: the lease {SYSTEM_NAMESPACE}/{LEASE_NAME} was not renewed within "
             f"{OPERATOR_SECONDS:g} s: `kubectl -n {SYSTEM_NAMESPACE} get pods` shows why"
         )
 

@@ -65,8 +65,8 @@ class MemoryLimits:
             self._warn(pod, NOT_LIMITED, _NO_LIBRARY)
         elif not text:
             raise MemoryUnknown(
-                f"how much memory the GPUs of node {binding.node} have is said by no slice, no agent (GpuNode) and no "
-                f"label {GPU_MEMORY_LABEL}: a part of one is not started without a limit"
+                f"the memory of the GPUs of node {binding.node} is unknown: no ResourceSlice, GpuNode or label "
+                f"{GPU_MEMORY_LABEL} has it. A GPU fraction does not start without a limit"
             )
         return {GPU_MEMORY_LIMITS_ANNOTATION: text}
 

@@ -204,8 +204,8 @@ class Reservations:
             lost = [share for share in shares if self._is_lost(share)]
             if lost and pod.metadata.deletion_timestamp is None:
                 message = (
-                    f"evicted by the rule of {RULE}: the pod that held GPU {lost[0].index} ({lost[0].uuid}) of node "
-                    f"{pod.spec.node_name} for it was ended by others, so that its device plugin may give it away"
+                    f"evicted by the rule of {RULE}: its reservation of GPU {lost[0].index} ({lost[0].uuid}) on node "
+                    f"{pod.spec.node_name} ended. The device plugin can give that GPU to another pod"
                 )
                 self._evict(pod, RULE, message)
 
@@ -336,7 +336,7 @@ class Reservations:
         for pod, shares in self._users.values():
             if pod.spec.node_name == node and any(map(self._is_lost, shares)):
                 name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-                return f"the pod {name} still has a part of a GPU of node {node} that nothing holds any more"
+                return f"the pod {name} still has a GPU fraction on node {node} whose reservation has ended"
         return ""
 
 

@@ -130,7 +130,7 @@ class Claims:
             return ""
         if storage_class.provisioner == NO_PROVISIONER:
             raise ClaimNotReady(
-                f"the claim {name} has no volume, and nobody makes one of class {storage_class.metadata.name}: "
+                f"the claim {name} has no volume, and class {storage_class.metadata.name} creates none: "
                 "name a volume in its spec.volumeName"
             )
         return await self._select(key, claim, node, uid)

@@ -47,7 +47,7 @@ class Limited:
     def warning(self) -> str:
         """The message for the user."""
         return (
-            f"it is stopped at {format_time(self.ends_at_us, places=0)}: interactive work of {self.project} may run "
+            f"it is stopped at {format_time(self.ends_at_us, places=0)}: interactive jobs of {self.project} may run "
             f"for {self.limit}"
         )
 

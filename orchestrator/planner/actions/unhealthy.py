@@ -179,7 +179,7 @@ def _together(workload: Workload, struck: Sequence[Pod]) -> tuple[Pod, ...]:
 
 
 def _eviction(workload: Workload, pod: Pod, why: str) -> Eviction:
-    message = f"{amounts_text(pod.request.amounts)} moved to another place by the rule of {RULE}: {why}"
+    message = f"{amounts_text(pod.request.amounts)} migrated to other hardware by the rule of {RULE}: {why}"
     return Eviction(pod.id, workload.id, workload.id, RULE, message)
 
 
@@ -235,7 +235,7 @@ def evict_double_holders(session: Session) -> None:
                 workload.id,
                 DOUBLE_CLAIM_RULE,
                 f"{pod.name} starts again with other devices: another scheduler gave a device of its claim {key}, or "
-                f"too much of it, to the claim {doubles[key]} at the same moment",
+                f"too much of it, to the claim {doubles[key]}",
             )
             for pod, key in holders
         )

@@ -204,7 +204,7 @@ def fragmented(
     elif asking.pods > 1:
         within = f" inside one {level}" if level else ""
         short = _short_together(asking, free, short_scalar)
-        short = short or f"its {asking.pods} pods did not find places together{within}"
+        short = short or f"its {asking.pods} pods do not fit at the same time{within}"
     else:
         short = "no placement was found in this decision"
     if devices_of(request):

@@ -72,8 +72,8 @@ def _(quota: QuotaReached) -> str:
 @sentence.register
 def _(model: ModelReserved) -> str:
     return (
-        f"asks for {amount_text(model.requested, 0)} of {model.model} without preemption; other projects have "
-        f"quotas for the rest of that model, and the quota of {model.project} for it is {amount_text(model.quota, 0)}"
+        f"asks for {amount_text(model.requested, 0)} of {model.model} without preemption; other quotas have the rest "
+        f"of that model, and the quota of {model.project} for it is {amount_text(model.quota, 0)}"
         f"{_advice(model)}"
     )
 
@@ -85,8 +85,8 @@ def _advice(reached: QuotaReached | ModelReserved) -> str:
 @sentence.register
 def _(limit: LimitReserved) -> str:
     return (
-        f"asks for {amounts_text(limit.requested)}; {limit.project} keeps {amounts_text(limit.reserved)} of what it "
-        f"may hold for {limit.reserved_for}, which has waited longer and comes first"
+        f"asks for {amounts_text(limit.requested)}; {limit.project} keeps {amounts_text(limit.reserved)} of its "
+        f"limit for {limit.reserved_for}, which has waited longer and comes first"
     )
 
 

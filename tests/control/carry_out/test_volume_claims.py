@@ -222,7 +222,7 @@ async def test_a_node_that_the_provisioner_gives_back_is_given_up_at_once(world:
         ([claim("data", deletionTimestamp="2026-11-21T10:00:00Z")], "the claim data is being deleted"),
         (
             [storage_class("disk", provisioner="kubernetes.io/no-provisioner"), waiting()],
-            "nobody makes one of class disk: name a volume in its spec.volumeName",
+            "class disk creates none: name a volume in its spec.volumeName",
         ),
         (
             [claim("data", volume="v"), volume("v", {"host": ("n-2",)})],

@@ -168,7 +168,11 @@ async def test_a_removed_label_is_restored(server: FakeApiServer, transport: Tra
 @pytest.mark.parametrize(
     ("spec", "spaces", "why"),
     [
-        ({}, [decoded(Namespace, metadata={"name": "muster-team-a", "uid": "u"})], "is not the project's"),
+        (
+            {},
+            [decoded(Namespace, metadata={"name": "muster-team-a", "uid": "u"})],
+            "does not belong to the project",
+        ),
         ({"namespace": "vision"}, [], "there is no namespace vision"),
         (
             {"namespace": "vision"},

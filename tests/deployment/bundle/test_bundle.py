@@ -348,7 +348,7 @@ def test_images_are_pushed_into_a_registry_by_their_digests(origin: World) -> No
     target = f"{world.net.url}/mirror"
     nobody = world.muster("push", world.bundle, target)
     assert nobody.returncode == 1
-    assert "nobody vouches for this bundle" in nobody.stderr
+    assert "the origin of this bundle is not proven" in nobody.stderr
     assert not world.net.pushed
     pushed = world.muster("push", world.bundle, target, "--sha256", world.sha256)
     assert pushed.returncode == 0, pushed.stderr

@@ -39,7 +39,7 @@ def test_a_template_in_the_site_file_is_refused_and_runs_nothing(tmp_path: Path,
 
 
 def test_a_reference_to_the_vault_is_no_value_that_a_bundle_can_be_made_of(tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match="write the value out"):
+    with pytest.raises(BundleError, match="write the value itself"):
         derive(tmp_path, HEAD + "vars: {trident_archive: '{{ of_the_vault }}'}\n")
 
 

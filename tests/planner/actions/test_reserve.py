@@ -242,6 +242,6 @@ def test_a_workload_that_may_not_pass_a_gang_at_the_limit_is_told_so() -> None:
     decision = decide(machines, projects, [busy, gang, new, other])
     assert decision.pending["gang"].code is Waiting.PROJECT_LIMIT
     assert decision.pending["new"].code is Waiting.HELD
-    assert "a keeps 3 GPUs of what it may hold for gang" in decision.pending["new"].message
+    assert "a keeps 3 GPUs of its limit for gang" in decision.pending["new"].message
     assert started(decision) == {"other"}, "no node is kept while the limit is in the way"
     assert "new" in started(decide(machines, projects, [busy, gang, new, other], NEVER))

@@ -180,7 +180,7 @@ def test_a_rendering_that_says_something_else_is_refused(name: str, copy: Path) 
         path.write_bytes(content)
         sealed(copy)
         assert verify(copy).problems == [
-            f"{name}: does not show what report.json says; `muster report render` makes it anew"
+            f"{name}: does not show the content of report.json; `muster report render` writes it again"
         ]
     path.unlink()
     sealed(copy)

@@ -128,7 +128,7 @@ def _wrong_content(answer: AnswerSeen, written: AnswerSeen, earlier: Sequence[Ev
     if not words or words[-1] not in nodes:
         return f"`{answer.line}` did not run in a pod of {workload}"
     if words[:-1] != ([] if kind == WRITTEN else [content]):
-        return f"{workload} does not read what {writer[1]} wrote"
+        return f"{workload} does not read the text that {writer[1]} wrote"
     if kind == WRITTEN:
         return ""
     pods = [event for event in earlier if isinstance(event, PodSeen) and event.pod == content]
