@@ -16,9 +16,10 @@ _INTRODUCTION: Final = """\
 
 <!-- Written by `make docs` from the commands; a test compares the two. Change the commands, not this file. -->
 
-The command lines of Run:AI's former CLI work with `muster` in place of `runai` ([Come from Run:ai or
-Slurm](../how-to/from-runai.md)). Cluster, user and default project come from the kubeconfig (`--kubeconfig`,
-`$KUBECONFIG`, `~/.kube/config`). The default project is that of the namespace of the current context.
+The command lines of Run:AI's former CLI work with `muster` in place of `runai` ([Come from
+Run:ai](../how-to/from-runai.md), [from Slurm](../how-to/from-slurm.md)). Cluster, user and default project come
+from the kubeconfig (`--kubeconfig`, `$KUBECONFIG`, `~/.kube/config`). The default project is that of the namespace
+of the current context.
 
 - Options can be before or after the arguments; common options also before the sub-command.
 - `--flag` and `--flag=true` switch on, `--flag=false` switches off. Short flags can be joined: `-it`.
@@ -94,7 +95,7 @@ def _command(command: click.Command, ctx: click.Context, level: str) -> Iterator
 
 
 def _options(parameters: list[click.Parameter] | list[click.Option], ctx: click.Context) -> str:
-    """Return a table of the options, but for those that every command has."""
+    """Return a table of the options, without the common options of all commands."""
     common = {option.name for option in common_options()} if ctx.parent is not None else set()
     rows = [
         parameter.get_help_record(ctx)
@@ -112,7 +113,7 @@ def _exit_codes() -> str:
 
 
 def _prose(text: str) -> str:
-    """Return the help with the lines of each paragraph joined, but for those that stand apart on purpose."""
+    """Return the help with the lines of each paragraph joined, except lines that are separate on purpose."""
     blocks = text.split("\n\n")
     return "\n\n".join(block if "  " in block else " ".join(block.split("\n")) for block in blocks)
 

@@ -59,7 +59,7 @@ LEADER: Final = Metric("muster_operator_leader", "gauge", "1 if this replica lea
 LAST_DECISION: Final = Metric(
     "muster_operator_last_decision_timestamp_seconds",
     "gauge",
-    "When the leader last decided; the figures of projects and of the cluster are of then.",
+    "Time of the last decision; the figures of projects and of the cluster are of that time.",
 )
 DECISION_SECONDS: Final = Metric(
     "muster_operator_decision_duration_seconds",
@@ -68,7 +68,7 @@ DECISION_SECONDS: Final = Metric(
     buckets=DECISION_BUCKETS,
 )
 DECISION_FAILURES: Final = Metric(
-    "muster_operator_decision_failures_total", "counter", "Decisions that failed; nothing was begun by them."
+    "muster_operator_decision_failures_total", "counter", "Failed decisions. They started no request."
 )
 BINDINGS: Final = Metric("muster_operator_bindings_total", "counter", "Pods that were bound.")
 EVICTIONS: Final = Metric(
@@ -92,19 +92,17 @@ STUCK_PODS: Final = Metric(
 AVOIDED_NODES: Final = Metric(
     "muster_operator_avoided_nodes",
     "gauge",
-    "1 for each node on which no pod is placed, because pods failed there in a row before a container ran.",
+    "1 for each node that gets no pods, because several pods in a row failed there before a container ran.",
     ("node",),
 )
 PENDING_REASONS: Final = Metric(
     "muster_operator_pending_workloads", "gauge", "Pending workloads, by the dominant reason.", ("reason",)
 )
-CLUSTER_GPUS: Final = Metric(
-    "muster_cluster_gpus", "gauge", "GPUs of all nodes, those that cannot be used included."
-)
+CLUSTER_GPUS: Final = Metric("muster_cluster_gpus", "gauge", "GPUs of all nodes, unusable ones included.")
 CLUSTER_CAPACITY: Final = Metric(
     "muster_cluster_capacity_gpus",
     "gauge",
-    "GPUs that projects can share: healthy, on nodes that take work, not of other schedulers.",
+    "GPUs that projects can share: healthy, on schedulable nodes, not used by other schedulers.",
 )
 CLUSTER_ALLOCATED: Final = Metric(
     "muster_cluster_allocated_gpus", "gauge", "GPUs that pods of muster's projects hold."
@@ -133,22 +131,21 @@ PROJECT_INFO: Final = Metric(
     ("project", "namespace", "department"),
 )
 PROJECT_QUOTA: Final = _of_a_project("quota_gpus", "Quota of the project in GPUs; absent if unlimited.")
-PROJECT_LIMIT: Final = _of_a_project(
-    "limit_gpus", "GPUs that the project may hold at most; none where unlimited."
-)
+PROJECT_LIMIT: Final = _of_a_project("limit_gpus", "Limit of the project in GPUs; absent if unlimited.")
 PROJECT_ALLOCATED: Final = _of_a_project("allocated_gpus", "GPUs that the project's pods hold.")
 PROJECT_SHARE: Final = _of_a_project(
-    "fair_share_gpus", "Present fair share of the project in GPUs: its quota, and its share of unused GPUs."
+    "fair_share_gpus",
+    "Present fair share in GPUs: the requested quota, and a portion of the GPUs beyond all quotas.",
 )
-PROJECT_PENDING_GPUS: Final = _of_a_project("pending_gpus", "GPUs that waiting pods of the project ask for.")
+PROJECT_PENDING_GPUS: Final = _of_a_project("pending_gpus", "GPUs that pending pods of the project request.")
 PROJECT_PENDING: Final = _of_a_project("pending_workloads", "Pending workloads of the project.")
 PROJECT_OLDEST_WAIT: Final = _of_a_project(
-    "oldest_pending_seconds", "How long the workload that has waited longest has; 0 if none waits."
+    "oldest_pending_seconds", "Wait of the workload that is pending for longest; 0 if none is pending."
 )
 PROJECT_WAIT: Final = Metric(
     "muster_project_wait_seconds",
     "histogram",
-    "How long workloads had waited when their first pod was bound, since they were made or evicted.",
+    "Wait of a workload from its creation or eviction until its first pod is bound.",
     ("project",),
     WAIT_BUCKETS,
 )
@@ -166,7 +163,7 @@ METRICS: Final = (
 
 
 class _Decided(NamedTuple):
-    """The last decision, with when it was, in seconds since the epoch, and how many objects it does without."""
+    """The last decision, its time in seconds since the epoch, and the number of objects that it leaves out."""
 
     reading: Reading
     plan: Plan
