@@ -9,7 +9,7 @@ from deployment.site import Finding, Place, Site
 
 POD_SUBNET: Final = "10.233.64.0/18"
 SERVICE_SUBNET: Final = "10.233.0.0/18"
-"""The networks that kubespray takes where the site file names none."""
+"""The default networks of kubespray, for a site file without its own."""
 
 _ADDRESSES: Final = frozenset(
     {"address", "node_address", "gateway", "management_lif", "data_lif", "servers", "upstream_dns"}

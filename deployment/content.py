@@ -57,7 +57,7 @@ def find() -> Content:
 
 
 def role_defaults(role: str) -> dict[str, Any]:
-    """The defaults of a role's variables: muster's own, and over them those of the content in force.
+    """The defaults of a role's variables: those of muster, overridden by those of the present content.
 
     Raises ConfigurationError.
     """

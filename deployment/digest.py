@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file in hex; of a symbolic link, of where it leads, because a bundle holds none."""
+    """SHA-256 of a file in hex. Of a symbolic link, SHA-256 of its target's path, because a bundle has no links."""
     if path.is_symlink():
         return hashlib.sha256(os.fsencode(path.readlink())).hexdigest()
     with path.open("rb") as file:

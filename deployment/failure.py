@@ -74,7 +74,7 @@ def message_of(result: dict[str, Any]) -> str:
 
 
 def _error_lines(output: str) -> str:
-    """Return the lines that say why a command failed: the fatal ones of an Ansible in it, else the last two."""
+    """Return the lines that say why a command failed: the fatal lines of an inner Ansible, else the last two lines."""
     lines = [line for line in output.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith(("fatal:", "failed:", "ERROR", "[ERROR]"))]
     return "\n".join(fatal[:3] or lines[-2:])

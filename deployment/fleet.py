@@ -24,7 +24,8 @@ _OF_WHOLE_SITE: Final = "it is of the whole site, and --limit names a part of it
 class Fleet:
     """The hosts of a site in one run. `left_out` maps those that are left out to the reason.
 
-    `unreached` are those of them that could not be reached: the run should have worked on them. Raises UsageError for a
+    `unreached` are the omitted hosts that the run should have worked on, but that could not be reached. Raises
+    UsageError for a
     limit that names no host, or none that may be worked on.
     """
 
@@ -48,12 +49,12 @@ class Fleet:
         return [name for name in self._site.hosts if name not in self.left_out]
 
     def lose(self, causes: Mapping[str, str]) -> None:
-        """Leave hosts out from now on that could not be reached, for the causes that are given."""
+        """Leave out, from now on, hosts that could not be reached, with these causes."""
         self.unreached |= causes
         self.left_out |= dict.fromkeys(causes, "not reached")
 
     def hosts_of(self, stage: Stage) -> tuple[str, ...]:
-        """Return the hosts of the site that a stage works on; none where it works on cluster or storage alone."""
+        """Return the hosts on which a stage works; none if it works only on the cluster or the storage."""
         group = stage.definition.host_group or stage.hosts
         return tuple(name for name in self._groups.get(group, ()) if name in self._site.hosts)
 
@@ -71,7 +72,7 @@ class Fleet:
         }
 
     def indispensable(self, hosts: Iterable[str]) -> list[str]:
-        """Return those of `hosts` that the stage of Kubernetes cannot leave out."""
+        """Return the hosts of `hosts` that the stage of Kubernetes cannot leave out."""
         roles = self._site.hosts
         return [name for name in hosts if set(_INDISPENSABLE) & set(roles[name]["roles"])]
 
@@ -96,7 +97,7 @@ class Fleet:
         return {host: messages.get(host, "the connection was lost") for host in away}
 
     def due(self, stage: Stage, before: Collection[str], left_out: Collection[str]) -> list[str]:
-        """Return the hosts that a stage is still to be done on, of those that it was to be done on before."""
+        """Return the hosts on which a stage is still pending, among those on which it was pending before."""
         return [host for host in self.hosts_of(stage) if host in before and host in left_out]
 
     def arguments(self, stage: Stage, inventory: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:

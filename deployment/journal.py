@@ -50,7 +50,7 @@ class StageRecord:
     log: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
-    """Hosts of the stage that it has not been done on with these inputs: they were left out."""
+    """Hosts that the stage left out with these inputs."""
 
 
 def now() -> str:
@@ -74,7 +74,7 @@ class Journal:
 
     @property
     def ansible_lock(self) -> Path:
-        """The file that is locked as long as an Ansible works on the site, also when its muster was killed."""
+        """The file that stays locked while Ansible works on the site, even if muster was killed."""
         return self.directory / ANSIBLE_LOCK
 
     def log_path(self, run: str, stage: str) -> Path:
@@ -117,7 +117,7 @@ class Journal:
     def last_records(self) -> dict[str, StageRecord]:
         """Return how each stage ended last; one that started and did not end counts as interrupted.
 
-        A run that only looked (`verify`) does not count: it proves nothing about inputs that have changed since.
+        A run that changes nothing (`verify`) does not count: it proves nothing about later inputs.
         """
         stages: dict[str, StageRecord] = {}
         for entry in self.entries:

@@ -1,4 +1,4 @@
-"""The events of an Ansible that a task of ours has started, read from a file while it writes them."""
+"""The events of an Ansible that a task of muster has started, read from the file into which it writes them."""
 
 import json
 from pathlib import Path

@@ -15,7 +15,7 @@ NOT_APPLICABLE: Final = "not applicable"
 LEFT_OUT: Final = "left out"
 
 _LISTED: Final = 8
-"""Up to how many hosts are named where they are left out."""
+"""Maximum number of omitted hosts that the plan names."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _by_record(facts: Facts, record: StageRecord | None) -> tuple[str, str]:
 
 
 def listed(left_out: Mapping[str, str]) -> str:
-    """Return hosts that are left out as words, those with the same reason together."""
+    """Return the omitted hosts as text, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for host, reason in left_out.items():
         reasons.setdefault(reason, []).append(host)

@@ -17,7 +17,7 @@ _TIMEOUT_SECONDS: Final = 40
 _SKEW_SECONDS: Final = 60
 _AT_ONCE: Final = 32
 _NO_CONNECTION: Final = 255
-"""The exit status of `ssh` itself; any other is that of the commands."""
+"""The exit status of a failure of `ssh`; any other status comes from the commands."""
 
 _FACTS: Final = (
     'echo "python $(command -v python3 || command -v python)"; echo "time $(date +%s)"; '

@@ -63,7 +63,7 @@ class Run:
         self._vault: vault.Vault | None = None
 
     def _refuse(self, findings: Iterable[Finding]) -> None:
-        """Raise SiteError where there is a finding."""
+        """Raise SiteError if there is a finding."""
         problems = self.site.lines(findings)
         if problems:
             raise site_error(self.site.document.path, problems)
@@ -198,7 +198,7 @@ class Run:
         return decisions
 
     def refuse_unreached(self) -> None:
-        """Raise HostsNotReached where a run that came to its end left hosts out that it should have worked on."""
+        """Raise HostsNotReached if the completed run left out hosts that it should have worked on."""
         if self.fleet.unreached:
             done = "checked" if self.request.check else "done"
             raise HostsNotReached(
@@ -222,7 +222,7 @@ class Run:
         self.fleet.lose(causes)
 
     def _last_records(self) -> dict[str, StageRecord]:
-        """Return how each stage ended last: by the journal, or where it is empty, by the record in the cluster."""
+        """Return how each stage ended last, by the journal; if that is empty, by the record in the cluster."""
         if self.journal.entries:
             return self.journal.last_records()
         return cluster_record.read(*self._cluster, self.site.name)
@@ -295,7 +295,7 @@ class Run:
             raise report.error(stage.name, result)
 
     def _check_indispensable(self, stage: playbook.Stage, fix: str) -> None:
-        """Raise StageFailed where a stage would leave out hosts that it cannot do without."""
+        """Raise StageFailed if a stage would leave out hosts that it requires."""
         left_out = self.fleet.left_out_of(stage)
         needed = self.fleet.indispensable(left_out) if stage.name == KUBERNETES else []
         if needed:

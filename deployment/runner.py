@@ -70,8 +70,8 @@ class Runner:
     """Runs playbooks on one inventory. `secrets` are texts that no log may contain.
 
     `lock` is a file that is locked while any process of a run is active, also if muster was killed. `hidden` are
-    variables for the environment of Ansible alone, because ansible-runner writes the environment that it is given
-    into a file.
+    secret variables of Ansible's environment. They are passed separately, because ansible-runner writes its
+    environment into a file.
     """
 
     def __init__(
@@ -244,8 +244,8 @@ class Runner:
 
 
 class _Listener:
-    """Called by ansible-runner for each event. It does not return true, so that the unneeded file of the event is
-    deleted.
+    """Called by ansible-runner for each event. It does not return true, so ansible-runner deletes the file of the
+    event.
     """
 
     def __init__(
@@ -309,7 +309,7 @@ class _Listener:
         return False
 
     def _failed(self, data: dict[str, Any], *, unreachable: bool) -> None:
-        """Keep a failure; where an Ansible failed that the task had started, its hosts and tasks instead."""
+        """Keep a failure. If the task had started another Ansible, keep the failed hosts and tasks of that one."""
         self.follow()
         if self._nested_failures:
             for failure in self._nested_failures.values():

@@ -14,7 +14,7 @@ from orchestrator.errors import MusterError
 SITE_FILE: Final = "site.yml"
 VAULT_FILE: Final = "vault.yml"
 ANSIBLE_FOR_OLD_HOSTS: Final = "ansible==9.13.0"
-"""The last with ansible-core 2.16, which still manages a host with Python 3.6; it runs on Python 3.10 to 3.12."""
+"""The last release with ansible-core 2.16, which still manages hosts with Python 3.6. It needs Python 3.10 to 3.12."""
 
 SECRET_WORDS: Final = re.compile(r"(^|_)(password|passphrase|secret|token|license_codes)$")
 """The names of keys whose values are secrets."""

@@ -65,7 +65,7 @@ def is_loopback(address: str) -> bool:
 
 
 def _is_this_machine(site: Site, host: dict[str, Any]) -> bool:
-    """Whether SSH to a loopback address ends here: a port of its own, or a jump host, leads to another machine."""
+    """Whether SSH to a loopback address reaches this machine, and no other one by a port or jump host."""
     jump = host.get("jump", site.get("access", "jump"))
     port = host.get("port", site.get("access", "port", default=22))
     return host.get("connection", "ssh") == "ssh" and port == 22 and jump in {None, "none"}

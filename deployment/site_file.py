@@ -111,7 +111,7 @@ def _describe_error(place: Place, error: ValidationError) -> Iterator[tuple[Plac
 
 
 def _describe_value(value: Any, place: Place) -> str:
-    """Describe a value for an error message; a whole file that is one text is not shown, it may be any file."""
+    """Describe a value for an error message. A file that is one text is not shown: it may be the wrong file."""
     for kind, words in ((dict, "keys with values"), (list, "a list"), (type(None), "nothing")):
         if isinstance(value, kind):
             return words
@@ -140,7 +140,7 @@ def _reference_problems(site: Site) -> Iterator[str]:
 def _text_problems(site: Site) -> Iterator[str]:
     """Yield texts that a terminal would obey or Ansible would run, and URLs with a password in them.
 
-    All is data, but for a name of vault.yml.
+    All text is data, except a variable of vault.yml.
     """
     for place, text in _texts(site.data, ()):
         if _PASSWORD_IN_URL.search(text) and place[:2] != ("network", "proxy"):

@@ -39,7 +39,7 @@ def common_arguments(site: Site, host: dict[str, Any]) -> list[str]:
 
 
 def jump_command(site: Site, host: dict[str, Any]) -> str:
-    """Return the command over whose output a host is reached through its jump host; empty where there is none."""
+    """Return the ProxyCommand for the jump host of a host; empty if it has none."""
     jump = host.get("jump", site.get("access", "jump", default=DIRECT))
     if jump == DIRECT:
         return ""

@@ -32,7 +32,7 @@ _KEYS: Final = {
     "trident_classes": "storage.classes",
     "trident_version": "versions.trident",
 }
-"""Variables of roles that are checked, among the rest, under a key of the site file."""
+"""Variables of roles for which the site file has a key of its own, where muster checks them."""
 
 _WORDS: Final = {
     "bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text", "list": "a list",
@@ -47,7 +47,7 @@ _FORMS: Final = {
 
 
 def problems(site: Site) -> Iterator[Finding]:
-    """Yield the variables that a role or kubespray would not take as they are meant."""
+    """Yield the variables whose names or values a role or kubespray does not accept."""
     options = role_options()
     for name, value in site.get("vars", default={}).items():
         place: Place = ("vars", name)

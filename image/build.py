@@ -32,7 +32,7 @@ REPOSITORY: Final = "docker.io/library/muster"
 """The full name of `muster:VERSION`, the image in the output of `muster operator-yaml`."""
 
 EPOCH: Final = int(os.environ.get("SOURCE_DATE_EPOCH", "1580601600"))
-"""The time of every file, in seconds; the default is the one of the build backend."""
+"""The time of every file, in seconds; by default the time that the build backend uses."""
 
 ARCHIVES: Final = ("http://deb.debian.org/debian", "http://deb.debian.org/debian-security")
 SUITE: Final = "bookworm"

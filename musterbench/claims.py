@@ -46,7 +46,7 @@ _CLASS: Final[dict[str, Any]] = {
 
 
 def run(nodes: int, gpus: int) -> Iterator[Result]:
-    """Allocate as many claims as there are GPUs, then one claim more for a GPU that was released; and decide."""
+    """Allocate one claim for each GPU. Then release a GPU, allocate one more claim, and decide."""
     gc.collect()
     started = time.perf_counter()
     allocator = DeviceAllocator()

@@ -93,7 +93,7 @@ class Cluster:
     def run(
         self, project: str, node: int, request: Request, *, priority: int = 50, device: int | None = None
     ) -> None:
-        """Let one job run there for up to ten hours, on the first free GPUs or, for a part of one, on that device."""
+        """Let one job run on the node for up to ten hours: on the first free GPUs, or as a fraction on that device."""
         name = f"running-{len(self.workloads):06d}"
         start = self.used_gpus[node]
         devices = (device,) if device is not None else tuple(range(start, start + request.gpu_count))

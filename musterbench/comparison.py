@@ -89,7 +89,7 @@ async def _alternate(
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Processor time so far of a scheduler, of all that takes part in the comparison, and of the whole machine.
+    """Processor time until now: of a scheduler, of all processes of the comparison, and of the machine.
 
     `at` is in seconds of a monotonic clock, or between two readings.
     """

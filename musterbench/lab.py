@@ -70,7 +70,7 @@ class _Bench:
     async def run(self, jobs: int, rate: float, rounds: int, on_result: Callable[[Result], None]) -> None:
         """Each round has one of both; they alternate in the first position, so that a drift affects both alike.
 
-        All have all of the jobs: in shorter ones a client runs ahead of the controllers, whose own writes then come
+        Each round has all jobs. In a shorter round, a client is faster than the controllers, which still write
         after its last binding.
         """
         self._operator = await muster(self._lab, self._transport, self._directory)
@@ -218,7 +218,7 @@ class _Bench:
         }
 
     def _lags(self) -> dict[str, float]:
-        """How far the operator's own watch was behind the answers to its bindings, as it said when it was stopped."""
+        """Delay of the operator's watch after the answers to its bindings, as the operator printed it at its end."""
         for line in reversed(self._log_lines()[self._lines_before :]):
             match = _LAG.search(line)
             if match:

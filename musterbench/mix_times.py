@@ -98,7 +98,7 @@ def measure(name: str, nodes: int, gpus: int, limit_seconds: float, *, bounded: 
 
 
 def with_exponent(result: Result, before: Result | None) -> Result:
-    """The result with `exponent`: 1 if twice the nodes take twice as long as at the size before, 2 if four times."""
+    """The result with `exponent`: 1 if twice the nodes take twice as long, 2 if they take four times as long."""
     if before is None or result.seconds <= 0 or before.seconds <= 0 or "bindings" not in result.figures:
         return result
     exponent = math.log(result.seconds / before.seconds) / math.log(result.nodes / before.nodes)

@@ -67,7 +67,7 @@ def _priorities(nodes: int, gpus: int) -> Snapshot:
 
 
 def _claims(nodes: int, gpus: int) -> Snapshot:
-    """Ten projects, five of which have borrowed much; all want more, with jobs that need many CPUs."""
+    """Ten projects. Five of them have borrowed much. All request more, with jobs that need many CPUs."""
     cluster = Cluster(Random("claims"), nodes, gpus, SHORT_CPU_MILLI)  # noqa: S311
     projects = _projects(cluster.capacity, 10)
     names = [project.name for project in projects]
@@ -95,7 +95,7 @@ def _racks(nodes: int, gpus: int) -> Snapshot:
 
 
 def _parts(nodes: int, gpus: int) -> Snapshot:
-    """On half of the GPUs six tenths are in use, on the others twice five tenths; jobs of five tenths wait."""
+    """Half of the GPUs have one fraction of 0.6, the others two of 0.5. Jobs of 0.5 are pending."""
     cluster = Cluster(Random("parts"), nodes, gpus)  # noqa: S311
     projects = _projects(cluster.capacity, 10)
     names = [project.name for project in projects]
@@ -116,7 +116,7 @@ def _parts(nodes: int, gpus: int) -> Snapshot:
 
 
 def _affinities(nodes: int, gpus: int) -> Snapshot:
-    """Each waiting job names the three nodes that it may run on, no two the same."""
+    """Each pending job may run on three nodes only, and no two jobs have the same three."""
     cluster = Cluster(Random("affinities"), nodes, gpus)  # noqa: S311
     projects = _projects(cluster.capacity, 20)
     names = [project.name for project in projects]
@@ -132,7 +132,7 @@ def _affinities(nodes: int, gpus: int) -> Snapshot:
 
 
 def _many_projects(nodes: int, gpus: int) -> Snapshot:
-    """Two hundred projects, a quarter of which have borrowed nearly all; the others claim their quotas."""
+    """Two hundred projects. A quarter of them have borrowed nearly all GPUs, and the others reclaim their quotas."""
     cluster = Cluster(Random("many projects"), nodes, gpus)  # noqa: S311
     projects = _projects(cluster.capacity, 200)
     names = [project.name for project in projects]
@@ -144,7 +144,7 @@ def _many_projects(nodes: int, gpus: int) -> Snapshot:
 
 
 def _scattered(nodes: int, gpus: int) -> Snapshot:
-    """One GPU is idle on each node; jobs of four and eight wait whose projects are entitled to them."""
+    """One GPU is idle on each node. Jobs of four and eight GPUs are pending, within their entitlement."""
     cluster = Cluster(Random("scattered"), nodes, gpus)  # noqa: S311
     projects = _projects(cluster.capacity, 10)
     names = [project.name for project in projects]

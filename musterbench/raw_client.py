@@ -1,4 +1,4 @@
-"""The raw client, a process like the operator: binds the given pods as fast as the server lets it.
+"""The raw client, a process like the operator. It binds the given pods as fast as the server allows.
 
     python -m musterbench.raw_client KUBECONFIG < pods.json
 

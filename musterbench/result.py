@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 _NOTES_ON_A_LINE: Final = 3
-"""More are told one below the other."""
+"""More facts are printed one below the other."""
 
 
 @dataclass(frozen=True, slots=True)

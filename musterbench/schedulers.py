@@ -45,7 +45,7 @@ class Scheduler:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Run it. Ends with BenchmarkFailed if it ended by itself or did not end well."""
+        """Run it. Raises BenchmarkFailed if it ended by itself or with a failure."""
         killed_with_us = (sys.executable, "-I", "-S", str(pdeathsig_exec.__file__), str(os.getpid()))
         with self.log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
@@ -76,7 +76,7 @@ class Scheduler:
 
 
 async def muster(lab: Lab, transport: Transport, directory: Path) -> Scheduler:
-    """Install muster in the lab, but for its Deployment; the operator is run here, with its own account's rights."""
+    """Install muster in the lab without its Deployment. The operator runs here, with the rights of its account."""
     await install(transport, "bench", replicas=0)
     account = directory / "operator.kubeconfig"
     await service_account_kubeconfig(transport, lab.kubeconfig, account)

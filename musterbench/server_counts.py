@@ -11,7 +11,7 @@ _UNCOUNTED: Final = re.compile(r'resource="leases"|verb="(GET|LIST|WATCH)"')
 
 @dataclass(frozen=True, slots=True)
 class ServerCounts:
-    """Writes that were answered so far, but for leases, and watches of pods that were ended as too slow."""
+    """Number of answered writes except those of leases, and of pod watches that the server ended as too slow."""
 
     writes: float
     slow_watches: float
@@ -31,7 +31,7 @@ async def server_counts(transport: Transport) -> ServerCounts:
 async def collect_garbage(transport: Transport) -> None:
     """Let the API server collect its garbage now, before a round begins.
 
-    With thousands of pods a collection takes seconds of processor time. It starts when as much was allocated as the
-    last one left. In a round of ten seconds it would come by chance, and halve the rate of that round.
+    With thousands of pods a collection takes seconds of processor time. It starts when the heap has as much as the
+    last collection left. In a round of ten seconds it would come by chance, and halve the rate of that round.
     """
     await transport.text("/debug/pprof/heap", params={"gc": 1})

@@ -32,7 +32,7 @@ class Binaries:
 
     @property
     def directory(self) -> Path:
-        """Where one of the programs lies; all of them, but for those from PATH."""
+        """Directory of the programs; with programs from PATH, the directory of one of them."""
         return next(iter(self.paths.values())).parent
 
     @property
@@ -101,7 +101,7 @@ def _version_line(program: Path) -> str:
 
 
 def kubernetes_minor(api_server: Path) -> int | None:
-    """Return the minor release of a kube-apiserver, 36 for 1.36.3; None where it does not tell one."""
+    """Return the minor release of a kube-apiserver, 36 for 1.36.3; None if it prints none."""
     try:
         match = re.search(r"\bv1\.(\d+)\.\d+", _version_line(api_server))
     except (OSError, subprocess.TimeoutExpired):

@@ -111,7 +111,7 @@ class Part:
 class Recipe:
     """A set of programs that belong together. `prefix` begins the name of its directory in the cache.
 
-    `only_built` is for programs whose version matters: those of the machine, which may have any, do not stand in.
+    `only_built` is for programs whose version matters: programs of the machine, of any version, are not used.
     """
 
     subject: str

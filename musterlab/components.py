@@ -140,7 +140,8 @@ def _etcd(directory: Path, ports: Ports) -> list[str]:
 def claim_flags(kubernetes_minor: int | None) -> list[str]:
     """Return the API server's flags for claims in v1beta1, which manifests for Google Distributed Cloud ask for.
 
-    A release before 1.32 does not know that version, and does not start with them; None counts as the newest.
+    A release before 1.32 does not know that version, and does not start with these flags. None is the newest
+    release.
     """
     known = kubernetes_minor is None or kubernetes_minor >= _FIRST_WITH_CLAIMS_V1BETA1
     return ["--runtime-config=resource.k8s.io/v1beta1=true"] if known else []

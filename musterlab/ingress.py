@@ -1,7 +1,7 @@
 """An ingress controller for the real nodes of a lab: Traefik, in their network, at their gateway.
 
-A lab starts none by itself. It serves the Ingresses of one class, and writes into their status the name under which the
-site would have it in its DNS. From the machine it is reached as the API server reaches pods, through `connect`.
+A lab starts none by itself. It serves the Ingresses of one class. Into their status it writes its name in the DNS
+of a site. From the machine it is reached as the API server reaches pods, through `connect`.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _RULES: Final = (
     {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses", "ingressclasses"], "verbs": _READ},
     {"apiGroups": ["networking.k8s.io"], "resources": ["ingresses/status"], "verbs": ["update"]},
 )
-"""As Traefik's documentation has them, for Ingresses alone."""
+"""The rights in Traefik's documentation, limited to Ingresses."""
 
 
 async def find(reporter: Reporter) -> Path:

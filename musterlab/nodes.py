@@ -46,7 +46,7 @@ def names(groups: Sequence[NodeGroup]) -> Iterator[tuple[str, Profile]]:
 def node(name: str, profile: Profile, *, tainted: bool = False) -> dict[str, Any]:
     """Build the Node object as its kubelet would register it; it becomes Ready when kwok takes it up.
 
-    `tainted` keeps pods off the node that do not say that they may be simulated.
+    `tainted` adds the taint for simulated nodes, which only pods with its toleration run on.
     """
     labels = {
         "beta.kubernetes.io/arch": "amd64",
@@ -147,7 +147,7 @@ async def create_all(transport: Transport, groups: Sequence[NodeGroup], *, taint
 
 
 def usable(candidate: Node) -> bool:
-    """Tell whether a node is Ready and has lost the taint that keeps pods off a node which is not."""
+    """Tell whether a node is Ready and no longer has the taint of nodes that are not ready."""
     ready = any(
         condition.type == "Ready" and condition.status == "True" for condition in candidate.status.conditions
     )

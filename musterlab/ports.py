@@ -26,7 +26,7 @@ def choose(count: int) -> list[int]:
 
 
 def check_free(port: int) -> None:
-    """Make sure that a port which was asked for can be bound.
+    """Make sure that a requested port is free.
 
     Raises:
         PortTaken: it cannot; names the port.

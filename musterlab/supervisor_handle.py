@@ -10,7 +10,7 @@ from musterlab import supervisor
 
 
 class SupervisorHandle:
-    """Starts a supervisor and controls it through a pipe, whose end tells it that this process ended."""
+    """Starts a supervisor and controls it through a pipe. The end of the pipe means that this process has ended."""
 
     def __init__(self, directory: Path) -> None:
         read_end, self._write_end = os.pipe()

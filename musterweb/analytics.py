@@ -224,7 +224,7 @@ def _summary_row(name: str, lines: ProjectLines, span: Span, now: str) -> list[s
 
 
 class _Rows(Sequence[Sequence[str]]):
-    """The rows of all points, made when they are looked at: of many projects they are more than the page."""
+    """The rows of all points, made only when they are read: with many projects they are larger than the page."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -257,7 +257,7 @@ class _Rows(Sequence[Sequence[str]]):
 
 
 async def _evictions(visit: Visit, span: Span, query: Mapping[str, str]) -> Table | None:
-    """Return the newest evictions of the period that the person's token shows; None where it shows none at all."""
+    """Return the newest evictions of the period that the person may see; None if they may see no evictions."""
     rights = visit.person.rights
     namespaces: Iterable[str | None] = (
         (None,)

@@ -207,7 +207,7 @@ class Web:
         return self.whole(request, session, page)
 
     def file(self, function: PageFunction, name: str) -> Callable[[Request], Awaitable[Response]]:
-        """Return the endpoint of a table as a file. A table that is not current is none."""
+        """Return the endpoint of a table as a file. A table that is not current is not offered."""
 
         async def endpoint(request: Request) -> Response:
             session = self.session(request)
@@ -271,7 +271,7 @@ class Web:
     # --- errors ----------------------------------------------------------------------------------------
 
     async def failed(self, request: Request, error: Exception) -> Response:
-        """Say why there is no page, with as little around it as may be shown."""
+        """Return the answer to a failed request: the sign-in page, a page with the error, or text for programs."""
         path = request.url.path
         is_read_by_programs = path == "/events" or any(pattern.match(path) for pattern in self._files)
         try:
@@ -369,7 +369,7 @@ def _target(request: Request) -> str:
 
 
 async def _healthy(_request: Request) -> Response:
-    """Whether the process answers. An API server that is away is said on the pages, and mended by no new pod."""
+    """Whether the process answers. If the API server is away, the pages say so: a new pod would not help."""
     return PlainTextResponse("ok\n")
 
 

@@ -110,7 +110,7 @@ def _notes(visit: Visit) -> list[str]:
 
 
 def _notes_of_jobs(visit: Visit) -> list[str]:
-    """Say of whose jobs nothing is shown."""
+    """Return a sentence about the projects whose jobs are not shown."""
     rights = visit.person.rights
     return [*([NO_JOBS] if rights is not None and rights.scopes == () else []), *left_out(visit)]
 

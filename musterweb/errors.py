@@ -28,7 +28,7 @@ class SignInNeeded(WebError):
 
 
 class NotBegun(SignInNeeded):
-    """An identity provider's answer is none to the sign-in of this browser, if one was begun in it at all."""
+    """An identity provider's answer does not belong to a sign-in that this browser began."""
 
 
 class Refused(WebError):
@@ -44,7 +44,7 @@ class TooMany(WebError):
 
 
 class HistoryAway(WebError):
-    """Where the figures of the past are kept gives none; the message says why."""
+    """The store of the history gives no figures; the message says why."""
 
     status = 502
 

@@ -18,7 +18,7 @@ Values = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when to when, in seconds since the epoch, and how far the points are apart; all on the grid of `step`."""
+    """Begin and end in seconds since the epoch, and the distance of the points; all are multiples of `step`."""
 
     start: int
     end: int
@@ -60,7 +60,7 @@ PROJECT_LINES: Final = tuple(ProjectLines.__dataclass_fields__)
 
 @dataclass(frozen=True, slots=True)
 class ClusterLines:
-    """Of the whole cluster at each time: its GPUs, those that are held, and how busy they are."""
+    """Figures of the whole cluster at each time: GPUs, GPUs in use, and their utilization."""
 
     total: Values
     allocated: Values

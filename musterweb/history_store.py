@@ -86,7 +86,7 @@ DELETE FROM names WHERE NOT EXISTS (SELECT 1 FROM points WHERE tier IN (0, 1, 2,
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Of one project at one moment; of the cluster `quota_milli` are all of its GPUs.
+    """The figures of one project at one moment. For the cluster, `quota_milli` has all its GPUs.
 
     `wait_seconds` and `started` are sums since the sample before. `idle_milli` and `used_permille` (utilization in
     thousandths) are None together, if no agent measured them.
@@ -303,7 +303,7 @@ def _columns(sample: Sample) -> tuple[int | None, ...]:
 
 
 def _tier_of(span: Span) -> int:
-    """Return the coarsest tier that has the span's points, or the finest that goes back as far."""
+    """Return the coarsest tier with enough points for the span, else the finest one that reaches back so far."""
     length = span.end - span.start
     reaching = [number for number, tier in enumerate(TIERS) if tier.retention_seconds >= length]
     fine = [number for number in reaching if TIERS[number].slot_seconds <= span.step]

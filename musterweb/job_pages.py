@@ -52,7 +52,7 @@ async def job_page(visit: Visit) -> Page:
 
 
 def _as_files(tables: Sequence[Table]) -> tuple[Table, ...]:
-    """Return those that are offered as files: a table that could not be read is none."""
+    """Return the tables that are offered as files, without tables that could not be read."""
     return tuple(table for table in tables if table.csv)
 
 

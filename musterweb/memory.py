@@ -12,7 +12,7 @@ TLS_BUFFER_BYTES: Final = 32 << 10
 """Read buffer of each connection. asyncio's default is 256 KiB, and all of it is used from the first byte."""
 LARGE_BLOCK_BYTES: Final = 128 << 10
 FREE_END_BYTES: Final = 64 << 10
-"""Blocks of the first size or more go back to the system when they are freed, and so does as much at the heap's end.
+"""A freed block of 128 KiB, and free space of 64 KiB at the heap's end, return to the system at once.
 
 glibc starts with similar values, but raises them with the blocks that it sees. Then it keeps unused lists and answers
 between blocks in use.

@@ -33,11 +33,11 @@ LIMIT_SECONDS: Final = 10.0
 MAX_ANSWER_BYTES: Final = 1 << 20
 METADATA_SECONDS: Final = 3600.0
 KEY_SECONDS: Final = 60.0
-"""So soon at most the keys are read again where a token is signed by one that is not known."""
+"""Minimum time until the keys are read again for a token with an unknown key."""
 LEEWAY_SECONDS: Final = 10
 """Maximum difference between the clocks of two machines."""
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Accepted signatures: only with a private key. Never none, and never one by a shared secret."""
+"""Accepted signatures: only with a private key. Neither none nor an algorithm with a shared secret."""
 SCOPES: Final = ("openid", "profile", "email", "groups", "offline_access")
 """Default scopes, as far as the provider offers them."""
 _MAX_TEXT: Final = 300
@@ -166,7 +166,7 @@ class Provider:
         return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
 
     async def check_sender(self, issuer: str | None) -> None:
-        """Raise SignInNeeded where an answer says that it is another provider's (RFC 9207), or does not say whose."""
+        """Raise SignInNeeded if an answer names another provider (RFC 9207), or no provider although it must."""
         metadata = await self._read_metadata()
         is_missing = issuer is None and metadata.authorization_response_iss_parameter_supported
         if is_missing or (issuer is not None and issuer != self.settings.issuer):
@@ -347,7 +347,7 @@ def _proxy_of(url: str) -> str | None:
 def _usable_keys(document: bytes) -> KeySet:
     """Return the keys of a set that can be used. Raises ValueError where there are none, RecursionError.
 
-    One with an unknown curve, or without a part, is no reason to refuse the others (RFC 7517, 5).
+    A key with an unknown curve, or with a missing member, is ignored (RFC 7517, 5).
     """
     usable = []
     for key in msgspec.json.decode(document, type=_Keys).keys:

@@ -49,7 +49,7 @@ RIGHTS_SECONDS: Final = 60.0
 """Interval of the checks of the person's rights."""
 RETRY_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 0.5
-"""The least time between two looks at the caches; a look that takes long has four times as long after it."""
+"""Minimum time between two reads of the caches. After a slow read, the pause is four times its duration."""
 SETTLE_SECONDS: Final = 0.15
 """Time to wait for related changes: a starting job causes four events, and all readers then see the same state."""
 AGE_SECONDS: Final = 10.0
@@ -122,7 +122,7 @@ class Person:
 
     @property
     def number(self) -> int:
-        """Grows with everything that there is to show anew."""
+        """A number that rises with every visible change."""
         return self._number
 
     @contextmanager
@@ -173,7 +173,7 @@ class Person:
     async def body(self, target: str, render: Callable[[], Awaitable[str]], *, is_shared: bool) -> str:
         """Return the body of a page, rendered once for all readers of the same sight.
 
-        Those of other people are among them where the page shows nothing but rights and sight (`is_shared`).
+        It includes pages of other people if a page shows nothing but rights and sight (`is_shared`).
         """
         seen = self._seen
         if is_shared and seen is not None:
@@ -192,7 +192,7 @@ class Person:
         return text
 
     def renew_by(self, renewal: "Renewal") -> None:
-        """Have the token renewed for as long as there is this person; without a further one they are signed out."""
+        """Renew the token while the person is signed in. If there is no further token, sign them out."""
         self._renewal = renewal
         self._renewing = asyncio.create_task(renewal.run())
         self._renewing.add_done_callback(lambda task: None if task.cancelled() else self.end())
@@ -319,7 +319,7 @@ class Person:
             await asyncio.wait_for(awaited.wait(), 1.0)
 
     def _read(self, watched: Watched) -> None:
-        """Make a sight of the caches: the one of other people with the same objects, or a new one."""
+        """Return the sight of the caches: that of other people with the same objects, or a new one."""
         now_us = time.time_ns() // 1000
         newest = self._sights.newest(watched.rights)
         if (
@@ -336,14 +336,14 @@ class Person:
             self._tell()
 
     def _forget(self) -> None:
-        """Show nothing of before: with other rights something else is to be seen."""
+        """Show nothing of the earlier sight: other rights give another one."""
         if self._seen is not None:
             self._seen = None
             self._bodies.clear()
             self._tell()
 
     async def _request_other_rights(self, rights: Rights) -> None:
-        """Return as soon as the rights are others. Beside the beats, which notice a server that does not answer."""
+        """Return as soon as the rights are others. In addition to the beats, which detect a silent server."""
         while True:
             await asyncio.sleep(RIGHTS_SECONDS)
             if await self._read_rights(in_parallel=False) != rights:
@@ -454,7 +454,7 @@ async def sign_in(access: Access, token: Callable[[], str], project: str | None,
 async def _held(caches: Sequence[Caches], reading: ReadingSlots) -> AsyncIterator[asyncio.Event]:
     """Keep caches current for as long as the context lasts; the event is set when all are there.
 
-    How many people's caches are read for the first time at once is bounded by `reading`.
+    `reading` bounds the number of people whose caches are read for the first time at once.
     """
     ready = asyncio.Event()
 

@@ -59,7 +59,7 @@ _ADDRESSES: Final = {"--member": "Members", **{field.flag: field.label for field
 
 
 def version_of(project: Project) -> str:
-    """Return a digest that differs for every other specification; fields of the operator do not count."""
+    """Return a digest of the specification without the fields of the operator."""
     return hashlib.sha256(msgspec.json.encode(project.spec)).hexdigest()[:16]
 
 
@@ -70,7 +70,7 @@ def values_of(spec: ProjectSpec) -> dict[str, str]:
 
 
 def spec_from(before: ProjectSpec, form: Mapping[str, str]) -> ProjectSpec:
-    """Return the specification that a form asks for; fields that it has not are as before. Raises UsageError."""
+    """Return the specification of a form. Fields that the form lacks keep their values. Raises UsageError."""
     shown = values_of(before)
     values: dict[str, Any] = {
         field.key: form[field.key].strip()

@@ -41,13 +41,12 @@ _SHORTEST_MEAN: Final = 120
 windows overlap, which is correct for means and maxima, but would count sums twice.
 """
 _SHORTEST_LOOKBACK: Final = 300
-"""How far back, in seconds, the value of a counter is looked for at least: scrapes may fail. For long steps it is the
-step, which costs Prometheus less than a part of it."""
+"""Minimum window in seconds for the value of a counter: scrapes can fail. A longer step is its own window."""
 _PROJECT: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 def _increase(counter: str) -> str:
-    """Return the query of how much a counter grew, by project, in exactly the step before each time.
+    """Return the query for the increase of a counter, by project, in the step before each time.
 
     `increase` alone extrapolates, and misses the increase between the last value of one window and the first of the
     next. Here each step begins with the last value of the step before, so the sum over a span is the counted number.
@@ -224,7 +223,7 @@ class _Doubts:
         self.twice = False
 
     def value(self, text: object, name: str) -> float | None:
-        """Return a figure; None for one that says that there is none, or cannot be."""
+        """Return a figure; None for a text that stands for no value, or is impossible."""
         try:
             value = float(text) if isinstance(text, str) else math.inf
         except ValueError:

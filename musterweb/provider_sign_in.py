@@ -23,8 +23,7 @@ from musterweb.security import new_secret
 CALLBACK: Final = "/sign-in/callback"
 MAX_SECONDS: Final = 600
 MAX_USED: Final = 10_000
-"""Maximum number of remembered answers of the last minutes, so that none counts twice; beyond it the oldest is
-forgotten.
+"""Maximum number of remembered answers, so that none counts twice. Beyond it, the oldest is forgotten.
 
 The provider also accepts a code only once (RFC 6749, 4.1.2), and any client of the port can fill a list.
 """

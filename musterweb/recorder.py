@@ -168,7 +168,7 @@ class Sampler:
         return cluster, samples
 
     def _started(self, sight: Sight) -> Mapping[str, int]:
-        """Return for how many seconds each job had waited that has started since the sample before, by its uid.
+        """Return, by uid, the wait in seconds of each job that has started since the last sample.
 
         A job that was evicted waits again, and has not started until it runs again.
         """
@@ -203,7 +203,7 @@ def _sample(
 
 
 def _use(gpus: list[GpuView]) -> tuple[int | None, int | None]:
-    """Return how many thousandths of GPUs are held without being used, and their use in thousandths."""
+    """Return the idle GPUs in thousandths, and the utilization in thousandths."""
     known = [gpu.utilization_percent for gpu in gpus if gpu.utilization_percent is not None]
     if not known:
         return None, None

@@ -117,7 +117,7 @@ def set_cookie(
 ) -> None:
     """Let the browser keep a value for as long as it runs, out of reach of scripts and other sites.
 
-    With `lax` it shows the value also where a link of another site leads here: that of an identity provider.
+    With `lax`, the browser also sends it after a redirection from another site, such as an identity provider.
     """
     response.set_cookie(name, value, path="/", secure=is_secure, httponly=True, samesite=same_site)
 

@@ -1,6 +1,6 @@
 """Runs the application in uvicorn, on a socket that is bound before its address is printed.
 
-A certificate that is renewed in its files is taken up without an end of sessions: cert-manager renews every few weeks.
+A renewed certificate is read from its files without an end of sessions: cert-manager renews every few weeks.
 """
 
 import asyncio

@@ -86,7 +86,7 @@ class Sessions:
 
     @contextmanager
     def streaming(self, session: Session) -> Iterator[None]:
-        """Count a page that keeps itself current. Raises TooMany: many may have been let in at once."""
+        """Count a page that keeps itself current. Raises TooMany: several sign-ins can pass the first check."""
         self.require_stream(session)
         session.streams += 1
         try:

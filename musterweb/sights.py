@@ -59,7 +59,7 @@ class Sight:
 class Seen:
     """A sight, its objects, and the results made from it.
 
-    `known` are the parts of it by which the next one is made sooner, one mapping for each set of caches that has some.
+    `known` are parts that make the next sight faster: one mapping for each set of caches.
     """
 
     sight: Sight

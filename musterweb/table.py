@@ -38,7 +38,7 @@ class Table:
 
 
 def columns(header: Sequence[str], row: Sequence[str], chosen: Sequence[str]) -> list[str]:
-    """Return those cells of a row whose columns are chosen, in that order."""
+    """Return the cells of the chosen columns, in that order."""
     by_title = dict(zip(header, row, strict=True))
     return [by_title[title] for title in chosen]
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 import yaml
 
 MAX_NODES: Final = 200_000
-"""How many entries a document may have, an alias counted as all that it stands for."""
+"""Maximum number of entries in a document. An alias counts with all entries that it stands for."""
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -19,7 +19,7 @@ class TooLarge(yaml.YAMLError):
 
 
 def small_yaml(text: str | bytes, max_nodes: int = MAX_NODES) -> Any:
-    """The data of the one YAML document in the text. Raises ValueError where it is none, or too large."""
+    """The data of the one YAML document in the text. Raises ValueError if it is no YAML, or too large."""
     try:
         loader = LOADER(text)
         try:

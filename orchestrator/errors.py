@@ -1,7 +1,7 @@
 """The error tree of muster.
 
     MusterError
-    ├── UsageError            the command or a file says something that cannot be meant
+    ├── UsageError            the command or a file has an invalid value
     ├── ConfigurationError    kubeconfig, state directory or environment cannot be used
     ├── ClusterError          the Kubernetes API answered no, or not at all (leaves in orchestrator.cluster.errors)
     ├── LabError              the lab cannot be built, started or stopped (leaves in musterlab.errors)
@@ -23,7 +23,7 @@ class MusterError(Exception):
 
 
 class UsageError(MusterError):
-    """The command line or an input file asks for something that cannot be meant."""
+    """The command line or an input file has an invalid value."""
 
     exit_code = 2
 
@@ -52,7 +52,7 @@ class FieldProblem(MusterError):
 
 
 class InvalidField(FieldProblem, UsageError):
-    """A field has a value that cannot be meant, or does not fit another field."""
+    """A field has an invalid value, or one that contradicts another field."""
 
 
 class _FieldFormatter(Formatter):

@@ -20,7 +20,7 @@ Number = int | float | None
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `buckets` are the upper bounds of a histogram but for the last, which is infinite."""
+    """One metric. `buckets` are the upper bounds of a histogram, without the last one, which is infinite."""
 
     name: str
     kind: Kind

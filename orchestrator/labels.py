@@ -11,7 +11,7 @@ POD_OPERATORS: Final[tuple[Operator, ...]] = ("In", "NotIn", "Exists", "DoesNotE
 """The operators of a label selector, as a disruption budget has it."""
 _OPERATORS: Final[tuple[Operator, ...]] = get_args(Operator)
 _INT64_DIGITS: Final = 19
-"""Of the longest 64 bit integer."""
+"""Digits of the longest 64-bit integer."""
 
 
 @dataclass(frozen=True, slots=True)

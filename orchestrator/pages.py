@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 MAX_CONNECTIONS: Final = 128
-"""Maximum number of open connections, and of those that one burst adds before the oldest are cut.
+"""Maximum number of open connections. One burst can add the same number before the oldest are cut.
 
 An answer takes milliseconds, so the oldest connection is one that asks nothing.
 """

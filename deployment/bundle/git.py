@@ -166,7 +166,7 @@ def _submodules(store: Path, checkout: Checkout, commit: str) -> list[tuple[str,
 
 
 def _git(words: list[str], checkout: Checkout, protocol: str = "") -> str:
-    """Call git, which may use that protocol to get at other repositories, and no other."""
+    """Call git; it may use only this protocol for other repositories."""
     environment = {
         **os.environ,
         "GIT_TERMINAL_PROMPT": "0",

@@ -37,8 +37,8 @@ class File(msgspec.Struct, frozen=True, order=True):
 class Item(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     """One thing that an installation needs.
 
-    `kind` is package, apt-repository, wheel, git, chart, image or file. `digest` is the one under which its origin
-    knows it, where that is another than the file's: a commit, the digest of an image. `variable` is the role variable
+    `kind` is package, apt-repository, wheel, git, chart, image or file. `digest` is the digest at its origin if it
+    differs from the file's: a commit, or the digest of an image. `variable` is the role variable
     that names this thing.
     """
 

@@ -91,7 +91,7 @@ def source(line: str) -> Source:
 
 @dataclass(frozen=True)
 class PackageSet:
-    """Packages for the hosts of one system; those of one of the `choices` go together, `=version` where pinned."""
+    """Packages for the hosts of one system. A group of `choices` is installed together; a pinned one is `=version`."""
 
     system: str
     sources: tuple[Source, ...]
@@ -125,7 +125,7 @@ async def fetch(
 
 
 def sources_list(repositories: Sequence[Source], directory: str, keys: Mapping[str, str]) -> str:
-    """The sources.list for a copy of the repositories in `directory`; `keys` are files by the key that is asked for.
+    """The sources.list for a copy of the repositories in `directory`; `keys` has the file of each key.
 
     A repository whose key is not there is read, and none of its packages is installed.
     """
@@ -227,7 +227,7 @@ def _solve(
 
 
 def private_apt(private: Path, sources: str, architecture: str) -> list[str]:
-    """Options that keep apt-get away from the machine it runs on: its sources, its packages, its settings."""
+    """Options by which apt-get ignores the sources, packages and settings of the machine on which it runs."""
     for directory in ("lists/partial", "cache/archives/partial", "empty"):
         (private / directory).mkdir(parents=True)
     (private / "status").touch()

@@ -1,7 +1,8 @@
 """Whether a bundle is the one that was built: by the digest of its manifest, or by a signature beside it.
 
-Everything in a bundle is proved by its manifest, and nothing in it proves the manifest. That must come another way:
-the digest that `muster bundle build` printed, or the public half of the key that signed. The signature is the plain
+Everything in a bundle is proved by its manifest, and nothing in it proves the manifest. The proof is carried
+separately from the bundle: the digest that `muster bundle build` printed, or the signer's public key. The signature
+is the plain
 64 bytes of Ed25519 over the manifest, so that openssl verifies it too.
 """
 
@@ -31,7 +32,7 @@ class Trust:
     key: Path | None = None
 
     def read(self, root: Path) -> Manifest:
-        """Read the manifest at `root` once, and return it where it is the trusted one. Raises BundleError."""
+        """Read the manifest at `root` once, and return it if it is the trusted one. Raises BundleError."""
         path = root / MANIFEST
         content = manifest.content(root)
         if not self.sha256 and self.key is None:

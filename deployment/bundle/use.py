@@ -61,7 +61,7 @@ class Bundle:
         return packages.sources_list(repositories, directory, keys)
 
     def environment(self) -> dict[str, str]:
-        """Return the environment that makes pip and git use the bundle, also in roles that do not know of it."""
+        """Return the environment that makes pip and git use the bundle in every role."""
         rules = [
             (f"url.{self.root / item.files[0].path}.insteadOf", item.files[0].url)
             for item in self.manifest.items

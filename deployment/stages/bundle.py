@@ -12,7 +12,7 @@ class Bundle(StageDefinition):
     name: ClassVar[str] = "bundle"
 
     def not_applicable(self, site: Site, *, bundle: bool) -> str:
-        return "" if bundle else "no --bundle was given: packages come from where the hosts get theirs"
+        return "" if bundle else "no --bundle was given: packages come from the repositories of the hosts"
 
 
 STAGE: Final = Bundle()

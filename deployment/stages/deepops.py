@@ -164,7 +164,7 @@ class Deepops(StageDefinition):
 
 
 def upgrade_batch(site: Site) -> str:
-    """How many hosts are out of service at once in an upgrade: a number, or a part of them, as 20%."""
+    """Maximum number of hosts that an upgrade takes out of service at once: a number, or a portion such as 20%."""
     return str(site.get("upgrade", "batch", default=STAGE.default("deepops_batch")))
 
 

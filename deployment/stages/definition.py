@@ -41,7 +41,7 @@ class StageDefinition:
     changes_cluster: ClassVar[bool] = False
     """Whether it changes the contents of etcd."""
     is_upgraded_by_install: ClassVar[bool] = False
-    """Whether `muster install` would change its release too, and so refuses where that cannot be undone."""
+    """Whether `muster install` also changes its release, and therefore refuses irreversible changes."""
 
     def missing_entry(self, site: Site) -> str:
         """Return the entry that the stage needs and the file does not have; empty if it has it."""

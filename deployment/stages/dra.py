@@ -100,7 +100,7 @@ class Dra(StageDefinition):
 def release(site: Site) -> tuple[str | None, str]:
     """The DRA driver's release for the site, or None, and why.
 
-    Of itself it comes only where jobs get their GPUs by it with the feature gates that are on by default.
+    With `auto`, the driver is installed only if jobs get their GPUs by it with the default feature gates.
     """
     number = site.versions.get("dra", AUTO)
     if number == OFF:

@@ -104,7 +104,7 @@ def _too_small(site: Site, plugin: str) -> Iterator[Finding]:
 
 
 def _looping(site: Site) -> Iterator[Finding]:
-    """Yield DNS servers that are the cluster's own: its DNS would ask itself, and CoreDNS ends with `Loop detected`."""
+    """Yield DNS servers of the cluster itself. Its DNS would ask itself, and CoreDNS ends with `Loop detected`."""
     services = of_cluster(site)["services"]
     for index, text in enumerate(site.get("kubernetes", "upstream_dns", default=[])):
         if ipaddress.ip_address(text).is_loopback or is_in(text, services):
@@ -159,7 +159,7 @@ def exports(site: Site) -> Iterator[tuple[Place, _Network]]:
 
 
 def lif_networks(site: Site) -> list[_Network]:
-    """Return the networks of the interfaces that data is served by, as their masks say."""
+    """Return the networks of the data interfaces, by their masks."""
     networks: list[_Network] = []
     for lif in site.get("storage", "ontap", "data_lifs", default=[]):
         try:

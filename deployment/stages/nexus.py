@@ -10,7 +10,7 @@ from deployment.stages.secrets import secret
 ROCE: Final = {
     "cos": 3, "dscp": 26, "bandwidth_percent": 60, "ecn_minimum_kbytes": 150, "ecn_maximum_kbytes": 3000,
 }  # fmt: skip
-"""RoCE where the site file says no more than that it is wanted."""
+"""Settings of RoCE if the site file has none of its own."""
 
 _QUEUES: Final = {8: "8q", 4: ""}
 """The name of the system classes, by the number of queues of a switch."""

@@ -143,7 +143,7 @@ def nfs_versions(site: Site) -> list[str]:
 
 
 def _hosts_without_export(site: Site) -> Iterator[str]:
-    """Yield hosts that no export holds, where none is of the network of the interfaces either."""
+    """Yield hosts that are in no export, if no export is the network of the interfaces either."""
     exported = [network for _, network in networks.exports(site)]
     lifs = networks.lif_networks(site)
     if not exported or any(one.overlaps(two) for one in exported for two in lifs):
@@ -180,7 +180,7 @@ def _ports(lifs: list[dict[str, Any]]) -> list[str]:
 
 
 def _unmade_ports(site: Site) -> Iterator[Finding]:
-    """Yield home ports on a VLAN, and VLANs on an interface group, that the file leaves out where it makes others."""
+    """Yield home ports on a VLAN, and VLANs on an interface group, that the file uses and does not define."""
     ontap = site.get("storage", "ontap", default={})
     vlans = {(vlan["node"], f"{vlan['parent']}-{vlan['id']}") for vlan in ontap.get("vlans", [])}
     nodes = {group["node"] for group in ontap.get("interface_groups", [])}

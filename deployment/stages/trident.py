@@ -163,7 +163,7 @@ def _over_iscsi(site: Site) -> Iterator[Finding]:
 
 
 def _unmade_interfaces(site: Site) -> Iterator[Finding]:
-    """Yield backends that serve through an interface which no entry makes."""
+    """Yield backends whose interface no entry of the site file creates."""
     known = {interface["address"] for interface in site.get("storage", "ontap", "data_lifs", default=[])}
     for index, backend in enumerate(site.get("storage", "backends", default=[])):
         address = backend.get("data_lif")

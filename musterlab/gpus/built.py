@@ -1,4 +1,4 @@
-"""The programs for GPUs that the lab builds, and which program stands for which in a lab.
+"""The GPU programs that the lab builds, and the roles that they have in a lab.
 
 NVIDIA's device plugin, its CDI hook and the DRA example driver come from the Go module proxy, as go.mod and go.sum pin
 them. The double of NVML is muster's own, in C.

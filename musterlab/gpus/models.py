@@ -1,4 +1,4 @@
-"""Which GPUs a real node has: the model, the count, the way by which the kubelet learns of them."""
+"""The GPUs of a real node: the model, the count, and the program that announces them to the kubelet."""
 
 import re
 from dataclasses import dataclass, replace

@@ -20,7 +20,8 @@ def wait_for_instances(
     seconds: float = WAIT_SECONDS,
     pause: Callable[[float], object] = time.sleep,
 ) -> str:
-    """Wait until the user can have this number more: other labs of the user have them, and end. Return the reason if
+    """Wait until the user can have this number of further instances. Other labs return theirs at their end. Return the
+    reason if
     there are none.
     """
     deadline = time.monotonic() + seconds

@@ -71,7 +71,7 @@ def die_with_parent() -> None:
 
 
 def can_watch(instances: int) -> bool:
-    """Tell whether the user may have that many more inotify instances, of which the machine has few for each user."""
+    """Tell whether the user can have this number of further inotify instances: the machine has few for each user."""
     descriptors: list[int] = []
     try:
         for _ in range(instances):

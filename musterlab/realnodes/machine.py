@@ -32,7 +32,7 @@ PERSISTENT = {"containerd": "/var/lib/containerd", "kubelet": "/var/lib/kubelet"
 _SOCKET_SECONDS = 30.0
 _POLL_SECONDS = 0.01
 OWN = frozenset({"dev", "etc", "lab", "lost+found", "proc", "run", "sys", "var"})
-"""Directories below the root of which a node does not have those of the machine."""
+"""Directories of the root that a node has for itself, instead of those of the machine."""
 
 _KERNEL_SETTINGS = {  # settings for the kubelet; without them it would change the whole machine
     "vm/overcommit_memory": "1",

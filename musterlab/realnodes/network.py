@@ -116,7 +116,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def _connect_target(request: bytes) -> tuple[str, int]:
-    """Give address and port of a CONNECT request; ValueError if it is none, or has a name for an address."""
+    """Give address and port of a CONNECT request. Raises ValueError for another request, and for a host name."""
     verb, target, _ = request.decode().split(" ", 2)
     if verb != "CONNECT":
         raise ValueError(f"{verb} is not served here")

@@ -138,7 +138,7 @@ def processes(directory: Path, real: Sequence[RealNode]) -> Iterator[tuple[str, 
 
 
 def api_server_flags(directory: Path) -> list[str]:
-    """Give the flags by which the API server knows kubelets, and is known by them."""
+    """Give the flags by which the API server and the kubelets authenticate each other."""
     certificates = directory / "pki"
     return [
         "--authorization-mode=Node,RBAC",

@@ -1,6 +1,6 @@
 """A registry that serves one directory of images to the nodes: the part of the distribution protocol that pulls need.
 
-`?ns=gcr.io` in a request says under which registry's name the image was asked for, as containerd sends it to a mirror.
+`?ns=gcr.io` in a request is the name of the original registry, as containerd sends it to a mirror.
 https://github.com/opencontainers/distribution-spec/blob/main/spec.md
 """
 

@@ -56,7 +56,7 @@ class _Watched:
 
     @property
     def mean_percent(self) -> int | None:
-        """How much it was used of late; one that was used at all is not at nothing."""
+        """Its recent utilization; a GPU that was used at all has at least 1."""
         if not self.utilization:
             return None
         return -(-sum(self.utilization) // len(self.utilization))

@@ -39,7 +39,7 @@ class GpuHealth:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it does not answer, beside other failures."""
+        """Whether it does not answer; it can have other failures too."""
         return bool(self._problem)
 
     @property

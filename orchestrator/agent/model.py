@@ -105,7 +105,7 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """The GPUs of the node by index. `nvml_problem` says why none are, `kubelet_problem` why no holders are new."""
+    """The GPUs of the node by index. `nvml_problem` says why there are none, `kubelet_problem` why holders are old."""
 
     gpus: tuple[GpuReading, ...] = ()
     driver_version: str = ""

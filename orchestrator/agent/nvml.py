@@ -270,7 +270,7 @@ class Nvml:
         return None if bits is None else int(bits)
 
     def _index_of(self, handle: Any) -> int | None:
-        """Return the index of the GPU of an event. A GPU that fell off the bus may have lost it; then its handle is
+        """Return the index of the GPU of an event. A GPU that fell off the bus can lack a UUID. Then its handle is
         compared.
         """
         try:

@@ -57,7 +57,7 @@ _FAILURES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class HeldDevice:
-    """A device that a container has: `device` as its plugin or DRA driver calls it, `driver` is "" for a plugin's."""
+    """A device of a container. `device` is its name at the plugin or DRA driver. `driver` is empty for a plugin."""
 
     holder: Holder
     device: str

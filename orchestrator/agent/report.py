@@ -40,7 +40,7 @@ def failed_gpus(reading: NodeReading) -> str:
 
 
 def lost_gpus(reading: NodeReading) -> str:
-    """Return the indices of those of them that do not answer, in the same form."""
+    """Return the indices of the failed GPUs that do not answer, in the same form."""
     return ",".join(str(gpu.gpu.index) for gpu in reading.gpus if gpu.is_lost)
 
 

@@ -156,7 +156,7 @@ def attach(
 
 
 async def attached(streams: StreamClient, target: Target, *, stdin: bool, tty: bool) -> int:
-    """Join a container that runs until it ends, as far as it was made for it; return its exit code."""
+    """Attach to a running container with the streams that it was created with; return its exit code."""
     stdin = stdin and target.reads_input
     tty = terminal.wants_terminal(stdin=stdin, tty=tty and stdin and target.has_terminal)
     if tty:

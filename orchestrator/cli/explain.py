@@ -292,7 +292,7 @@ def _of_containers(view: "WorkloadView") -> list[str]:
 
 
 def _without_node(view: "WorkloadView") -> str:
-    """Return the sentence about a job for which no decision is made, and of which no pod has a node."""
+    """Return the sentence about a job without a decision, none of whose pods has a node."""
     from orchestrator.views.containers import last_exit
 
     if written := _written(view):
@@ -310,7 +310,7 @@ def _free(result: "Diagnosis", *, is_now: bool) -> str:
 
 
 def _after_decision(result: "Diagnosis") -> str:
-    """Why the figures of the reason are others than those of now."""
+    """Return why the figures of the reason differ from the present ones."""
     changes = [
         f"{verb} {_first_of(names)}"
         for verb, names in (("starts", result.starts_others), ("evicts", result.evicts_from))

@@ -34,5 +34,5 @@ class Progress:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Print lines in which there may be words of others, such as an Event's: no terminal is to obey those."""
+    """Print lines that can contain foreign text, such as an Event's, without characters that a terminal obeys."""
     click.echo("\n".join(map(printable, text.split("\n"))), err=err)

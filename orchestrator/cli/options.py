@@ -23,7 +23,7 @@ _BOOLEANS: Final = {"true": True, "1": True, "t": True, "false": False, "0": Fal
 
 
 class OptionalValue(click.Option):
-    """An option that is `bare` where it has no `=VALUE`; it never takes the next argument for its value."""
+    """An option with the value `bare` if no `=VALUE` follows. It never takes the next argument as its value."""
 
     def __init__(self, *args: Any, bare: str, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -141,7 +141,7 @@ def _cluster_wants_value(token: str, takes: set[str]) -> bool:
 
 
 class Group(click.Group):
-    """A group whose commands have other names besides, as older and newer scripts write them."""
+    """A group whose commands have additional names from older and newer scripts."""
 
     def __init__(self, *arguments: Any, aliases: Mapping[str, str] | None = None, **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
@@ -224,7 +224,7 @@ def _common(declarations: list[str], **attributes: Any) -> click.Option:
 
 
 def add_common_options(command: click.Command) -> None:
-    """Give a command, and the commands below it, those common options whose names it does not use itself."""
+    """Add the common options to a command and the commands below it, except options whose names it already uses."""
     used_names = {name for param in command.params for name in param.opts}
     for option in common_options():
         option.opts = [name for name in option.opts if name not in used_names]

@@ -212,7 +212,7 @@ def delete(*, name: str, force: bool | None) -> None:
 
 
 def spec_of(before: ProjectSpec, values: Mapping[str, Any]) -> ProjectSpec:
-    """Return the specification with those values changed that were given. Raises UsageError."""
+    """Return the specification with the given values. Raises UsageError."""
     changes_by_option = {key: value for key, value in values.items() if value not in (None, ())}
     gpu = {
         field: _changed_gpus(flag, changes_by_option[key], getattr(before.gpu, field))
@@ -269,7 +269,7 @@ def spec_of(before: ProjectSpec, values: Mapping[str, Any]) -> ProjectSpec:
 
 
 def _models(before: GpuSpec, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The bounds for GPU models with those changed that were given; MODEL= removes one."""
+    """Return the bounds for GPU models with the given values. MODEL= removes one."""
     models = dict(before.models)
     for field in ("quota", "limit"):
         flag = f"--gpu-model-{field}"

@@ -43,7 +43,7 @@ OPTIONS: Final = (
 
 
 def security(before: SecuritySpec, options: Mapping[str, Any]) -> SecuritySpec:
-    """Return the specification with those values changed that were given; an empty text removes one.
+    """Return the specification with the given values. An empty text removes a value.
 
     Raises UsageError.
     """

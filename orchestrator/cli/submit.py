@@ -153,7 +153,7 @@ def _addresses(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _problem(request: SubmitRequest) -> UsageError | None:
-    """Return why the flags make no job together, which a template may put right; None if they do."""
+    """Return why the flags alone are no valid job (a template can add the rest); None if they are."""
     try:
         request.submission(f"{request.name_prefix()}-0")
     except UsageError as error:

@@ -34,7 +34,7 @@ class SubmitRequest:
     """One command line of `submit`. `framework` makes the job distributed.
 
     Every text is parsed once, however often a submission is made of it, and every file is read once: it may be a pipe.
-    Raises UsageError for a flag that cannot be meant by itself.
+    Raises UsageError for a flag with an invalid value.
     """
 
     def __init__(self, ctx: click.Context, values: Values, framework: str = "") -> None:

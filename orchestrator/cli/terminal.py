@@ -30,7 +30,7 @@ def stdin_is_a_terminal() -> bool:
 
 
 def wants_terminal(*, stdin: bool, tty: bool) -> bool:
-    """Whether a terminal can be had as it was asked for; says on stderr if not."""
+    """Return whether the requested terminal is possible. If not, print the reason on stderr."""
     if tty and stdin and not stdin_is_a_terminal():
         click.echo("Warning: no terminal is used, because the input is not a terminal", err=True)
         return False

@@ -48,7 +48,7 @@ class _Printer:
         self._shown: dict[str, tuple[Sequence[str], WorkloadView]] = {}
 
     def show(self, views: "Sequence[WorkloadView]", everything: "Mapping[str, WorkloadView]") -> None:
-        """Print the jobs that are new or changed, and those that were shown and are not in `views` any more.
+        """Print new and changed jobs, and printed jobs that are no longer in `views`.
 
         `everything` has, by uid, all jobs that exist.
         """

@@ -82,7 +82,7 @@ def unsettled(decisions: int) -> str:
 
 
 def _snapshot(file: Path | None) -> "tuple[Snapshot, str | None]":
-    """Return the snapshot, and the project that is meant where none is named."""
+    """Return the snapshot and the default project."""
     from orchestrator.cli.session import run
     from orchestrator.client.projects import NoProject
     from orchestrator.simulation.capture import Capture, capture

@@ -132,7 +132,7 @@ class AsyncClient:
                 raise better from error
 
     def with_hint(self, error: MusterError) -> MusterError:
-        """Return an error with the words that help: the context, the right that is missing, the role that has it."""
+        """Return the error with a hint: the context, the missing right, and the role that has it."""
         return with_hint(error, self.access) if isinstance(error, ClusterError) else error
 
     async def scope(self, project: Where = None) -> Scope:
@@ -152,7 +152,7 @@ class AsyncClient:
         dry_run: bool = False,
         report: Callable[[str], None] = lambda _: None,
     ) -> AsyncJob:
-        """Create a job with all that stands beside it, or nothing. Return a handle of it, with the objects.
+        """Create a job with its other objects, or nothing. Return a handle of it, with the objects.
 
         The objects that the job names must exist: PVCs, secrets, storage classes, node types. `report` gets one line
         about checks that the user may not make. `submitted_at` is RFC 3339 with microseconds, by default now. With

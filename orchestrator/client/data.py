@@ -60,7 +60,7 @@ _QUOTA: Final = re.compile(
     r"exceeded quota: (?P<quota>\S+), requested: (?P<requested>.+), used: (?P<used>.+), limited: (?P<limit>.+)"
 )
 _NO_CSI: Final = "kubernetes.io/"
-"""How the provisioners that are built into Kubernetes begin, and `no-provisioner`: none of them clones."""
+"""Prefix of the provisioners that are built into Kubernetes, and `no-provisioner`: none of them can clone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class DataClient:
     ) -> Volume:
         """Create a volume; return it when it is bound, or waits for its first pod. After a failure it is not there.
 
-        `replaces` is the uid of the volume that has just made place for it: after that one it stays and is tried
-        again. Raises VolumeExists, StorageQuotaExceeded, ProvisioningFailed, StillPending.
+        `replaces` is the uid of the deleted volume that it replaces. The new volume then stays after a failure.
+        Raises VolumeExists, StorageQuotaExceeded, ProvisioningFailed, StillPending.
         """
         check_name("volume", volume.name)
         if volume.source is None and volume.storage_class:
@@ -252,7 +252,7 @@ class DataClient:
         return await self._replace(scope, old, new, patience)
 
     async def _replace(self, scope: Scope, old: Volume, new: NewVolume, patience: Patience) -> Volume:
-        """Delete a volume and create another of its name, which the server has said before that it would take."""
+        """Delete a volume and create another of its name. The server has accepted the new one in a dry run before."""
         by_hand, manifest = _restore_command(new, scope), datasets.claim_manifest(new, scope.namespace)
         try:
             await self._create(CLAIMS, manifest, scope, params={"dryRun": "All"})

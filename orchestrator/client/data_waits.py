@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.cluster.transport import Transport
 
 READY_SECONDS: Final = 300.0
-"""How long a volume or a snapshot may take before the command that made it says that it takes longer."""
+"""Time after which the command reports that a volume or snapshot takes longer."""
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _MAX_PAUSE_SECONDS: Final = 2.0
 _FIRST_CONSUMER: Final = "WaitForFirstConsumer"

@@ -20,7 +20,7 @@ MAX_DEPTH: Final = 16
 
 
 class EqualTexts:
-    """The texts that were met, each of them once."""
+    """The texts so far, each once."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -31,7 +31,7 @@ class EqualTexts:
     def share_in(self, item: Any) -> None:
         """Replace each text of a decoded struct by the equal one that is already known.
 
-        Frozen ones are no exception, nor are defaults that many share: nothing of them changes that can be seen.
+        This includes frozen objects and shared defaults: no visible value changes.
         """
         if len(self._texts) > MAX_TEXTS:
             self.clear()

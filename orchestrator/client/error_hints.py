@@ -23,7 +23,7 @@ _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": 
 
 
 def with_hint(error: ClusterError, access: Access) -> ClusterError:
-    """Return the same kind of error with the words that help, or the error itself where there are none."""
+    """Return an error of the same kind with a hint, or the error itself without one."""
     if isinstance(error, Unreachable):
         return Unreachable(
             f"the API server {access.server} (context {access.context}) does not answer; "

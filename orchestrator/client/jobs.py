@@ -69,7 +69,7 @@ class HalfCreated(MusterError):
 
 
 class NotPossible(MusterError):
-    """The workload is of a kind, or in a state, with which this cannot be done."""
+    """The kind or the state of the workload does not allow the operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class WorkloadClient:
         limits_gpu_memory: bool = False,
         ingress: IngressSettings,
     ) -> list[Manifest]:
-        """Create the workload with all that stands beside it, or nothing; return the objects as the server has them.
+        """Create the workload with its other objects, or nothing. Return the objects as the server has them.
 
         With `dry_run` the server only checks them. With `is_restricted` the pods meet that level of Pod Security,
         with `limits_gpu_memory` they mount the library for GPU fractions. `ingress` has the settings of an Ingress.
@@ -315,7 +315,7 @@ class WorkloadClient:
             return dict(existing)
 
     async def _used_paths(self, submission: Submission, scope: Scope, host: str) -> set[str]:
-        """Return the paths that other ingresses have on the host; all short ones if that cannot be known.
+        """Return the paths that other Ingresses use on the host; if that is unknown, all short paths.
 
         Only this project has Ingresses for its host. Without a host, paths are those of every host.
         """

@@ -1,7 +1,7 @@
 """Names of things in the cluster for a shell that completes a word: one process for each TAB, so nothing heavy.
 
-Only this module uses the HTTP client of the standard library. The import of the asynchronous one alone takes as long
-as the whole answer may take (0.2 s). The server returns tables without objects, whose first column is the name.
+Only this module uses the HTTP client of the standard library. The import of the asynchronous client alone takes the
+whole time for an answer (0.2 s). The server returns tables without objects, whose first column is the name.
 """
 
 from __future__ import annotations

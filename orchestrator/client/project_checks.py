@@ -21,7 +21,7 @@ def objection_to(
     nodes: Sequence[Node],
     published: Mapping[str, PublishedGpus] = _NONE,
 ) -> str:
-    """Return the obstacles to a project as `specs` has it among all others on these nodes; empty if there are none.
+    """Return the obstacles to the project of `specs` beside all others on these nodes; empty if there are none.
 
     `published` are the GPUs that drivers publish, by node.
     """

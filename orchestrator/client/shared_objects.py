@@ -41,7 +41,8 @@ MAX_LOCK_SECONDS: Final = 3.0
 
 
 class SharedObjects:
-    """The newest of each object that the caches were sent; those that no cache has any more go now and then.
+    """The newest version of each object that the caches received. Objects that no cache has are removed from time to
+    time.
 
     `texts` are the shared texts of the objects; they are dropped with the last object.
     """
@@ -70,7 +71,7 @@ class SharedObjects:
 
     @asynccontextmanager
     async def beginning(self, cache: Reflector[Any]) -> AsyncIterator[Reflector[Any] | None]:
-        """Give another cache of the same request that is current. None: there is none, and this one is to list.
+        """Give another cache of the same request that is current. None: no other cache has them, and the caller lists.
 
         In the meantime no other person lists the same, or not before `MAX_LOCK_SECONDS`.
         """

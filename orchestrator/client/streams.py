@@ -91,7 +91,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class LogRequest:
-    """Which part of a log; the names are those of the Kubernetes API."""
+    """The requested part of a log, with the names of the Kubernetes API."""
 
     follow: bool = False
     tail_lines: int | None = None
@@ -174,7 +174,7 @@ class StreamClient:
     ) -> Target:
         """Return a container as soon as it runs; `report` gets a line about each change of the wait.
 
-        With `or_ended` a container that has run already will do: its log is there.
+        With `or_ended`, an ended container is enough: it still has its log.
 
         Raises as `target` does, and NotRunning when the workload has ended or `patience_seconds` are over.
         """

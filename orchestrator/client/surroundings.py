@@ -23,7 +23,7 @@ MAX_NODES: Final = 8
 
 
 async def surroundings(transport: Transport, pods: Sequence[Pod]) -> dict[str, Surroundings]:
-    """Return, by namespace, the claims and warnings of those with pods that have a node and have not started."""
+    """Return the PVCs and warnings of each namespace with pods that have a node and have not started."""
     late: dict[str, list[Pod]] = {}
     for pod in pods:
         if has_not_started(pod):

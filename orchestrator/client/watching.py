@@ -81,7 +81,7 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
 class Caches:
     """Caches that are kept current together. `changed` is set when something in one of them is different.
 
-    Several of them may share one `changed`, and with caches of others the objects (`shared`).
+    Several of them can share one `changed`. Caches of several people can share their objects (`shared`).
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Caches:
 
     @property
     def problem(self) -> ClusterError | None:
-        """Why one of them is not current, None if all are as far as is known."""
+        """Return why a cache is not current; None if all are current, as far as is known."""
         return next((cache.problem for cache in self._caches if cache.problem is not None), None)
 
     def objects(self) -> list[Mapping[str, Any]]:
@@ -331,7 +331,7 @@ def _are_same(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
 
 
 async def visible_node_kinds(transport: Transport) -> list[Resource]:
-    """Return the kinds that say something of nodes' GPUs, as far as they are there and may be seen."""
+    """Return the existing and visible kinds with facts about GPUs of nodes."""
     version = await served_version(transport, RESOURCE_SLICES.group, DRA_VERSIONS)
     kinds = [GPU_NODES, *([replace(RESOURCE_SLICES, version=version)] if version else [])]
     return [kind for kind in kinds if await _is_visible(transport, kind)]

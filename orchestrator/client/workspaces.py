@@ -24,7 +24,7 @@ class NoSuchWorkspace(MusterError):
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """An interactive job with the volume that its data is a clone of, and the URLs under which it is reached."""
+    """An interactive job, the volume from which its data is cloned, and its URLs."""
 
     name: str
     status: str

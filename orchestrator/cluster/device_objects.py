@@ -194,7 +194,7 @@ class DeviceAttribute(Wire, frozen=True):
 
 
 class CapacityRange(Wire, frozen=True):
-    """Between which amounts, and in which steps, a capacity can be asked for."""
+    """The minimum, maximum and step of a request for a capacity."""
 
     min: QuantityText | None = None
     max: QuantityText | None = None
@@ -245,7 +245,7 @@ class DeviceTaint(Wire, frozen=True):
 
 
 class BasicDevice(Wire, frozen=True):
-    """A device but for its name."""
+    """A device without its name."""
 
     attributes: dict[str, DeviceAttribute] = {}
     capacity: dict[str, DeviceCapacity] = {}
@@ -268,7 +268,7 @@ class SliceDevice(BasicDevice, frozen=True):
 
 
 class ResourcePool(Wire, frozen=True):
-    """Of which pool a slice is a part."""
+    """The pool of a slice."""
 
     name: str
     generation: int = 0

@@ -1,4 +1,4 @@
-"""Where objects of a kind that only a reference names live in the API: asked of the API server itself."""
+"""Finds the API path of a kind that only a reference names, by a request to the API server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ApiGroup(Wire, frozen=True):
 
 
 class _Anything(msgspec.Struct):
-    """Any answer, of which nothing is read."""
+    """Any answer; its content is not read."""
 
 
 async def discover(transport: Transport, api_version: str, kind: str) -> Resource | None:

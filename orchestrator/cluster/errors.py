@@ -79,7 +79,7 @@ class AlreadyExists(ClusterError):
 
 
 class Conflict(ClusterError):
-    """The object is not the one, or not the version, that the request meant (409)."""
+    """The object, or its version, is another one than the request names (409)."""
 
 
 class QuotaOvertaken(Conflict):

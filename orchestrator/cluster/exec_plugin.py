@@ -55,7 +55,7 @@ class ExecPlugin:
         return value if isinstance(value, str) and value else None
 
     def certificate(self) -> tuple[bytes | None, bytes | None]:
-        """Return client certificate and key in PEM, None twice if the command makes only tokens."""
+        """Return client certificate and key in PEM; both are None if the command makes only tokens."""
         status = self._status()
         pem, key = status.get("clientCertificateData"), status.get("clientKeyData")
         return (pem.encode(), key.encode()) if isinstance(pem, str) and isinstance(key, str) else (None, None)

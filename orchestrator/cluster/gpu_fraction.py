@@ -1,7 +1,7 @@
 """Numbers of GPUs and fractions of one, as exact thousandths of a device.
 
-Nothing is rounded here: a fraction has at most three places. How much of a device a part of its memory is says the
-planner's `Request.portion_milli`, rounded up.
+Nothing is rounded here: a fraction has at most three places. The planner's `Request.portion_milli` converts an
+amount of memory to a fraction, rounded up.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class GpuUser(Wire, frozen=True):
 
 
 class GpuState(Wire, frozen=True):
-    """One GPU. `failure` says why it must not be used; `idle_since` since when a holder lets it idle."""
+    """One GPU. `failure` says why it must not be used; `idle_since` is the time since which it is in use and idle."""
 
     index: int
     uuid: str = ""

@@ -44,7 +44,7 @@ class Identity(Wire, frozen=True):
 
 
 class Envelope(Wire, frozen=True):
-    """The part of an object that is read of objects which are not read otherwise."""
+    """The metadata of an object, which is read even if the rest of the object is not."""
 
     metadata: Metadata = Metadata()
 

@@ -116,7 +116,7 @@ class WeightedPodAffinityTerm(Wire, frozen=True):
 
 
 class PodAffinity(Wire, frozen=True):
-    """The pods that a pod must run beside, or, as its anti-affinity, apart from; and those that it only prefers."""
+    """The pods beside which a pod must run (affinity) or must not run (anti-affinity), and those that it prefers."""
 
     required: list[PodAffinityTerm] = msgspec.field(
         default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -213,7 +213,7 @@ class PodSchedulingGroup(Wire, frozen=True):
 
 
 class PodResourceClaim(Wire, frozen=True):
-    """A claim of devices that a pod refers to, by its name or by that of the template that it is made from."""
+    """A ResourceClaim that a pod refers to: by its own name, or by the name of its template."""
 
     name: str
     resource_claim_name: str | None = None

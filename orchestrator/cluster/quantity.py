@@ -39,7 +39,7 @@ def _decimal(quantity: str) -> Decimal:
 
 
 def shortened(text: str, most: int = 60) -> str:
-    """Return the text quoted, of a long one its beginning: texts of users can be as long as an object.
+    """Return the text in quotes. A long text is cut, because texts of users can be very long.
 
     Example: `shortened("x" * 100, 3)` returns `"'xxx' and 97 characters more"`.
     """

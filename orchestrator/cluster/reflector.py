@@ -200,7 +200,7 @@ class Reflector(Generic[T]):
                 await self._failed(error, wait=not expired)
 
     async def _begin(self) -> None:
-        """Fill the cache: by a list, but for a first time for which another cache is there."""
+        """Fill the cache by a list; the first time from another cache, if there is one."""
         beginning, self._beginning = self._beginning, None
         if beginning is None:
             await self._list()

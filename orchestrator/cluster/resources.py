@@ -111,7 +111,7 @@ RESOURCE_SLICES: Final = Resource(
 DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False)
 RESOURCE_CLAIMS: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 DRA_VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Of resource.k8s.io, the best first: slices, classes and claims are read in each of them."""
+"""The supported versions of resource.k8s.io, the best first."""
 VOLUME_SNAPSHOTS: Final = Resource("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshot")
 VOLUME_SNAPSHOT_CLASSES: Final = Resource(
     "snapshot.storage.k8s.io", "v1", "volumesnapshotclasses", "VolumeSnapshotClass", namespaced=False

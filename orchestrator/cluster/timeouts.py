@@ -19,7 +19,7 @@ POD_WATCH_SECONDS: Final = 240
 """How long one watch of a pod lasts before it is begun anew, for a command that waits for the pod."""
 MIN_WATCH_SECONDS: Final = 300
 MAX_WATCH_SECONDS: Final = 600
-"""Between these a watch of a reflector lasts, so that not all begin anew at once."""
+"""Minimum and maximum duration of a reflector's watch. It is random, so that not all watches restart at once."""
 CLOSE_SECONDS: Final = 2.0
 """How long a connection may take to say goodbye."""
 KEEP_ALIVE_SECONDS: Final = 30
@@ -31,7 +31,7 @@ class Limits:
     """The bounds of a request of a `Transport`.
 
     `request_seconds` is for all of it, `connect_seconds` for the connection. A watch may be silent for
-    `watch_grace_seconds` longer than the server was told to end it after. A request is tried `attempts` times, after
+    `watch_grace_seconds` longer than its requested duration. A request is tried `attempts` times, after
     `backoff_seconds` that double; a server may ask for `max_retry_after_seconds` at most. `connections` is how many
     requests are under way at once.
     """

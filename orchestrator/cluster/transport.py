@@ -171,7 +171,7 @@ class Transport:
         params: Params | None = None,
         metadata_only: bool = False,
     ) -> Page[U]:
-        """Return the whole collection as `list` does. Of a page only the results of `decode` are kept."""
+        """Return the whole collection as `list` does. Only the results of `decode` are kept."""
 
         def decoded(items: Sequence[msgspec.Raw]) -> builtins.list[U]:
             return [decode(item) for item in items]
@@ -217,7 +217,7 @@ class Transport:
         return Page(items, version)
 
     def pages(self, resource_path: str, kind: type[T]) -> AsyncGenerator[Page[T], None]:
-        """Yield a collection in pages of 500, of which only one need be kept.
+        """Yield a collection in pages of 500, so that memory holds only one page.
 
         Raises `Gone` if the server forgets the first page before the last is read.
         """
@@ -368,7 +368,7 @@ class Transport:
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Yield the lines of a stream, however long; an empty one is skipped, and so is an unfinished last one."""
+    """Yield the lines of a stream, of any length, without empty lines and an unfinished last line."""
     parts: list[bytes] = []
     async for chunk in chunks:
         first, *others = chunk.split(b"\n")

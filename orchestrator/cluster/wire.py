@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     Timestamp = str
 else:
     Timestamp = str | None
-"""RFC 3339 text as the server sent it, "" where there is none. On the wire that is null as often as it is
-absent, so a struct that has one calls `without_null` when it is made."""
+"""RFC 3339 text as the server sent it, "" where there is none.
+
+A timestamp can be absent or null. So a struct with one calls `without_null` when it is created.
+"""
 
 
 def without_null(struct: Wire, field: str) -> None:
@@ -95,7 +97,7 @@ class LabelSelectorRequirement(Wire, frozen=True):
 
 
 class LabelSelector(Wire, frozen=True):
-    """All of it must match; an empty one matches everything."""
+    """A selector. All its parts must match; an empty selector matches everything."""
 
     match_labels: dict[str, str] = {}
     match_expressions: list[LabelSelectorRequirement] = []

@@ -77,7 +77,7 @@ async def operate(
 
     `name` is how people recognise this replica in the election; it need not be the only one of that name.
 
-    `image` is the operator's own, which the pods that hold GPUs run as well; empty: that of this version.
+    `image` is the image of the operator, which reservations use too; empty: the image of this version.
     With `health_host` the pages of `health` and the metrics are served there. `last_object` is a file that outlives
     the process; without it, an object that ends the process while it is read is not found.
     """

@@ -97,7 +97,8 @@ class DeviceAllocator:
     ) -> Answer:
         """Return the devices of the claims on the node, for all of them together; nothing is recorded.
 
-        A node that did not have it is not searched again for the same, until something of its pools is released.
+        If a node lacks the devices, it is not searched again for the same group until a device of its pools is
+        released.
         `among` are the devices that a claim (key) may have, the best first; if not said, all, in the order of pools.
         """
         unsatisfiable = self._unsatisfiable_for(group)
@@ -130,11 +131,11 @@ class DeviceAllocator:
         return self._inventory.is_overfull(device_id, consumed)
 
     def has_counters(self, device_id: DeviceId) -> bool:
-        """Whether the device takes counters that it shares with others, as partitions of a GPU do."""
+        """Return whether the device takes shared counters, as partitions of a GPU do."""
         return self._inventory.has_counters(device_id)
 
     def _unsatisfiable_for(self, group: ClaimGroup) -> set[str]:
-        """Return the names of nodes that did not have it, without those of which something was released since."""
+        """Return the nodes that lacked the devices, without nodes where a device was released since then."""
         loosened = self.ledger.loosened
         if len(loosened) > MAX_LOOSENED:
             loosened.clear()

@@ -1,4 +1,4 @@
-"""How much of a device's capacities a request takes, by the policies of its driver."""
+"""The amounts of a device's capacities that a request takes, by the policies of its driver."""
 
 from collections.abc import Mapping
 

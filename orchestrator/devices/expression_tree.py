@@ -96,7 +96,7 @@ Use = tuple[str, ...]
 
 
 def uses(tree: Tree) -> frozenset[Use] | None:
-    """Return the parts of `device` that the expression reads, None if they cannot be told from the tree.
+    """Return the parts of `device` that the expression reads; None if the tree does not show them.
 
     `device.attributes["gpu.nvidia.com"].model` is one. `device.attributes.all(d, …)` reads all domains, hence None.
     """

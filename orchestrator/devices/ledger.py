@@ -13,7 +13,7 @@ _NOTHING: Mapping[str, int] = {}
 class DeviceLedger:
     """The allocation of all claims together. Devices of results with admin access do not count.
 
-    `loosened` are the pools of which something was released, or taken back, one after the other.
+    `loosened` are the pools, in order, of which a device was released or a grant undone.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class DeviceLedger:
 
     @property
     def has_doubles(self) -> bool:
-        """Whether some device is held twice, which no scheduler alone does."""
+        """Return whether a device is held twice. Only two schedulers together cause that."""
         return any(count > 1 for count in self._exclusive.values())
 
     def is_shared(self, device_id: DeviceId) -> bool:

@@ -49,7 +49,7 @@ class NodeTerm:
 
 @dataclass(frozen=True, slots=True)
 class NodeChoice:
-    """From where devices can be used: one node, all of them, or those for which one of the terms holds."""
+    """The nodes that can use devices: one node, all nodes, or the nodes that match one of the terms."""
 
     node_name: str | None = None
     all_nodes: bool = False
@@ -57,7 +57,7 @@ class NodeChoice:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was said that is understood."""
+        """Return whether it has no field that muster understands."""
         return not self.node_name and not self.all_nodes and self.terms is None
 
 
@@ -190,7 +190,7 @@ class Request:
 
     @property
     def is_admin(self) -> bool:
-        """Whether it also gets devices that others hold."""
+        """Whether it also gets devices that other claims hold."""
         return bool(self.admin_access)
 
 
@@ -307,7 +307,7 @@ class Unsatisfiable:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The claims cannot be allocated, and not for want of devices; other nodes may do if it is `only_this_node`."""
+    """The claims cannot be allocated, although devices exist; other nodes are possible if it is `only_this_node`."""
 
     why: str
     only_this_node: bool = False

@@ -26,7 +26,7 @@ class NodePlace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A device of a usable pool. `is_reachable`: its own choice of nodes, where it has one, has the node."""
+    """A device of a usable pool. `is_reachable`: if the device has its own node selection, the node is in it."""
 
     device_id: DeviceId
     device: Device

@@ -35,7 +35,7 @@ _SELECTORS_A_WORK: Final = 8
 
 
 class CannotAllocate(Exception):
-    """There is a reason other than want of devices; it is the message."""
+    """The claims cannot be allocated for another reason than missing devices, which is the message."""
 
 
 class WorkBoundExceeded(Exception):
@@ -189,7 +189,10 @@ class Search:
         return _Demand(request, selectors, len(all_of_them), all_of_them)
 
     def _needed(self, claim: Claim, requests: Sequence[Sequence[_Demand]]) -> list[int]:
-        """Return for each request how many devices it and those behind it need at least. Raises CannotAllocate."""
+        """Return for each request the minimum number of devices for it and all later requests.
+
+        Raises CannotAllocate.
+        """
         needed = [0]
         for alternatives in reversed(requests):
             needed.append(needed[-1] + min(demand.count for demand in alternatives))

@@ -23,7 +23,7 @@ from orchestrator.devices.quantity import NANO, NotAQuantity, parse_nano
 from orchestrator.devices.version import NotAVersion, VersionKey, normalized, version_key
 
 MAX_LENGTH: Final = 10 * 1024
-"""Of an expression, as in Kubernetes."""
+"""Maximum number of bytes of an expression, as in Kubernetes."""
 
 MAX_MESSAGE: Final = 300
 """Characters of the reason why an expression failed."""
@@ -38,7 +38,7 @@ _TEXT: Final = cel.Type.STRING
 _BOOL: Final = cel.Type.BOOL
 _INT: Final = cel.Type.INT
 _VALUE: Final = cel.Type.Map(cel.Type.STRING, cel.Type.STRING)
-"""Of quantities and versions."""
+"""The type of quantities and versions."""
 
 _PLAIN: Final = frozenset({"int", "bool", "string"})
 _NO_DOMAINS: Final[frozenset[str]] = frozenset()

@@ -74,8 +74,10 @@ CLAIM_ANNOTATIONS: Final = tuple(
         *("cloneFromPVC", "cloneFromSnapshot", "splitOnClone", "readOnlyClone"),
     )
 )
-"""Annotations of claims for Trident that concern the new volume alone, or claims of the same namespace. All others are
-refused: imports, export policies and shares reach volumes of the storage system, and of other namespaces."""
+"""Annotations of claims for Trident that concern the new volume alone, or claims of the same namespace.
+
+All others are refused. Imports, export policies and shares reach volumes outside the namespace.
+"""
 
 BASELINE_SYSCTLS: Final = (
     "kernel.shm_rmid_forced",
@@ -126,10 +128,10 @@ NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
 """The node of a pod in the API server's information about its token. Kubernetes 1.30 or newer."""
 
 INGRESS_WORDS: Final = ("/server-alias", "/host-aliases", "-snippet")
-"""How annotations of Ingresses end that no project may have."""
+"""Parts of the names of Ingress annotations that no project may have."""
 
 WEB_OBJECTS: Final = ("certificate", "history", "history_claim", "oidc_client_secret", "oidc_authority")
-"""Those choices for the pages by which their pod has a volume; in the templates `web_` stands before them."""
+"""The options of the pages that add a volume to their pod. In the templates they begin with `web_`."""
 
 OPERATOR_ARGUMENTS: Final = ("operator", "--health-port=8080")
 

@@ -11,7 +11,7 @@ from orchestrator.planner.model import Budget
 
 
 class Budgets:
-    """Reads budgets, each by itself; one that cannot be read lets none of the pods of its namespace be evicted."""
+    """Reads each budget alone. If one cannot be read, no pod of its namespace is evicted."""
 
     def __init__(self, last: LastObject | None = None) -> None:
         self._boundary = Boundary(last)

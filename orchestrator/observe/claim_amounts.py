@@ -1,7 +1,7 @@
 """The number of GPUs, or their memory, in requests and allocations of claims, as quotas count them. Pure.
 
-A class is one of GPUs if its selectors accept one that is published. Of alternatives the first that asks for GPUs
-counts. Memory of GPUs that are shared counts as memory; with other GPUs in the same pod each part counts as a whole.
+A class is one of GPUs if its selectors accept one that is published. The first alternative with GPUs counts. Memory
+of GPUs that are shared counts as memory; with other GPUs in the same pod each part counts as a whole.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -58,7 +58,7 @@ class GpuAmounts:
 
 
 class GpuClasses:
-    """Which classes are of GPUs, by the GPUs that are published; `most` is how many the largest node has."""
+    """The classes of GPUs, by the published GPUs. `most` is the number of GPUs of the largest node."""
 
     def __init__(self, classes: Mapping[str, DeviceClass], samples: Collection[Device], most: int) -> None:
         self._classes = classes
@@ -152,7 +152,7 @@ def held_gpus(allocations: Iterable[Allocation], gpus: PublishedGpus | None) -> 
 
 
 def _memory_mib(amounts: Amounts | None) -> int:
-    """Memory in MiB, rounded up; 0 where nothing is said of it."""
+    """Memory in MiB, rounded up; 0 if unknown."""
     listed = dict(amounts or ())
     nano = next((listed[name] for name in _MEMORY if name in listed), 0)
     return -(-nano // MIB_NANO)

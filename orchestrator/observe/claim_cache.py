@@ -67,7 +67,7 @@ class ClaimCache:
         self._changed.add(key)
 
     def settle(self) -> tuple[set[str], set[str]]:
-        """Return the claims of which an assumption began or ended since the last call, and the owners of those made."""
+        """Return the claims whose assumption began or ended since the last call, and the owners of new claims."""
         changed, self._changed = self._changed, set()
         owners = {uid for uid, key in self._made_of.items() if key in changed} if changed else set()
         return changed, owners
@@ -111,7 +111,7 @@ class ClaimCache:
         return key if shown.metadata.controller.uid == pod.metadata.uid else None
 
     def key_made_for(self, uid: str) -> str | None:
-        """The key of the claim that was made for the GPUs of the pod with this uid, whether it says so or not."""
+        """The key of the claim for the GPUs of the pod with this uid, even if the pod does not name it."""
         return self._made_of.get(uid)
 
     def made_owners(self) -> Iterable[str]:
@@ -119,7 +119,7 @@ class ClaimCache:
         return self._made_of
 
     def other_holder(self, key: str, allocation: dra.Allocation) -> str | None:
-        """Another claim that holds one of the devices as well, or too much of it, as far as the watch shows."""
+        """Another claim that also holds one of the devices, or more of it than it has, as far as the watch shows."""
         for result in allocation.results:
             others = [other for other in self._holders.get(result.device_id, ()) if other != key]
             if others and (not result.share_id or self._is_overfull(result.device_id)):

@@ -85,7 +85,7 @@ class ClaimReader:
         yield from self.cache.skipped()
 
     def nodes_of(self, pod: Pod) -> set[str]:
-        """The nodes where the pod's claims hold devices: those that were noted of it, and those that it names now."""
+        """The nodes where the pod's claims hold devices: its noted claims, and those that it names now."""
         uid = pod.metadata.uid
         made = self.cache.key_made_for(uid)
         return {
@@ -108,7 +108,7 @@ class ClaimReader:
         return {other for key in (*before, *keys) for other in self._users.get(key, _NO_USERS)} - {uid}
 
     def foreign_gpus(self, node: str, is_ours: Callable[[str], bool]) -> tuple[int, ...]:
-        """The indices of the GPUs of a node in claims that are reserved for no pod that muster counts."""
+        """The indices of the node's GPUs in claims that are reserved only for pods that muster does not count."""
         gpus = self.slices.gpus().get(node)
         if gpus is None:
             return ()
@@ -185,7 +185,7 @@ class ClaimReader:
         return {uid for key in keys for uid in self._users.get(key, _NO_USERS)}
 
     def _with_claims(self) -> set[str]:
-        """The uids of pods that have claims, or one that was made for their GPUs, whether they say so yet or not."""
+        """The uids of pods that have claims, or a claim for their GPUs that they may not name yet."""
         return {*self._keys_of, *self.cache.made_owners()}
 
     def _usable_keys(self, pod: Pod) -> Iterator[str]:
@@ -221,7 +221,7 @@ class ClaimReader:
     def _is_counted(self, key: str, pod: Pod, workload: Collection[str] | None) -> bool:
         """Whether the claim counts with this user: an allocation once, a request once for each pending workload.
 
-        Of several workloads any may start first, and has to have the GPUs.
+        If several workloads share the claim, any of them can start first and then needs the GPUs.
         """
         users = self._users.get(key, _NO_USERS).values()
         if _leaves(pod) and not self._is_given_up(key):
@@ -241,7 +241,7 @@ class ClaimReader:
     def _made_for_gpus(self, pod: Pod, node: str | None) -> str | None:
         """The key of the claim that was made for the pod's GPUs, if it is there and holds them.
 
-        It is there before the pod says so: an operator may have ended in between.
+        The claim can exist before the pod names it, if an operator ended in between.
         """
         key = self.cache.made_for(pod) if node is None else None
         extended = pod.status.extended_resource_claim_status
@@ -279,7 +279,7 @@ def named_claims(pod: Pod) -> tuple[str, ...]:
 
 
 def _keys(pod: Pod) -> tuple[str, ...]:
-    """Those, and the claim that was made for the pod's GPUs."""
+    """The keys of these claims, and of the claim for the pod's GPUs."""
     extended = pod.status.extended_resource_claim_status
     if extended is None or not extended.resource_claim_name:
         return named_claims(pod)

@@ -1,4 +1,4 @@
-"""The kinds of controllers that people bring, and how large a gang of pods each of them implies. Pure.
+"""The kinds of controllers of other projects, and the gang size that each of them implies. Pure.
 
 A controller's `Gang` is the set of pods that must run for any of its pods to run: a number of pods, or groups by a
 label of the pods. Groups that the controller makes only when others run or have ended are `later`: a gang that waited
@@ -57,7 +57,7 @@ RAY_GROUP_LABEL: Final = "ray.io/group"
 RAY_HEAD_GROUP: Final = "headgroup"
 
 OTHERS: Final = "others"
-"""The part of the pods that no rule names, of which none is needed."""
+"""The pods that no rule names; none of them is required."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """How many pods must run for any to run: `minimum`, or with `parts` each part by itself, told apart by `label`."""
+    """The number of pods that must run for any to run: `minimum`, or with `parts` one for each `label`."""
 
     minimum: int = 1
     label: str = ""

@@ -50,7 +50,7 @@ class Tenant(NamedTuple):
 
 
 class Miscounted(NamedTuple):
-    """A pod that muster bound, and the GPUs that the kubelet gave it, which are others than muster wrote on it."""
+    """A pod that muster bound, and the GPUs that the kubelet gave it instead of those in its annotation."""
 
     pod: Pod
     given: tuple[int, ...]
@@ -131,12 +131,12 @@ class DeviceReader:
         self._touched.clear()
 
     def miscounted(self) -> Iterator[Miscounted]:
-        """Yield the pods of which muster has written other GPUs than their kubelets gave them."""
+        """Yield the pods whose annotations name other GPUs than their kubelets gave them."""
         for entries in self._miscounted.values():
             yield from entries
 
     def skipped(self) -> Iterator[SkippedObject]:
-        """Yield the pods that count otherwise than they say, and how."""
+        """Yield the pods that do not count as their annotations say, with the difference."""
         for tenants in self._others.values():
             for uid, tenant in tenants.items():
                 devices = self._devices.get(uid, NO_GPUS)
@@ -161,7 +161,7 @@ class DeviceReader:
     def _work_out(
         self, name: str, tenants: Mapping[str, Tenant], assigned: dict[str, tuple[int, ...]]
     ) -> dict[str, tuple[int, ...]]:
-        """By uid, the devices of the pods on a node that muster did not bind, or of all where an agent tells."""
+        """By uid, the devices of the pods on a node that muster did not bind; with an agent's report, of all pods."""
         node = NodeDevices(self._gpus_of(name))
         for uid, devices in assigned.items():
             node.occupy(tenants[uid].request, devices)
@@ -192,9 +192,9 @@ class DeviceReader:
 
 
 def _assigned(tenants: Mapping[str, Tenant], given: Given) -> dict[str, tuple[int, ...]]:
-    """By uid, the devices of pods of which an agent has told.
+    """By uid, the devices of the pods in an agent's report.
 
-    Those with whole GPUs that hold as many as they ask for; those with parts, that another pod holds for them.
+    Pods with whole GPUs that hold the requested number; pods with fractions, whose GPUs a reservation holds.
     """
     answer = {}
     for uid, tenant in tenants.items() if given else ():
@@ -220,7 +220,7 @@ def _miscounted(
 
 
 def _is_as_muster_writes(tenant: Tenant) -> bool:
-    """Whether muster bound the pod, and the devices on it are as many as it asks for."""
+    """Whether muster bound the pod, and its annotation has the requested number of devices."""
     if tenant.is_foreign or not is_admitted(tenant.pod):
         return False
     request = tenant.request
@@ -241,7 +241,7 @@ def _age(tenant: Tenant) -> tuple[bool, str, str, str]:
 def _settle(node: NodeDevices, tenants: Iterable[Tenant]) -> dict[str, tuple[int, ...]]:
     """By uid, the devices of these pods, one after the other.
 
-    Those that are written on a pod which was made for muster are as good as any others, where they are free.
+    If a pod was created for muster, the devices of its annotation are used if they are free.
     """
     held = {}
     for tenant in tenants:

@@ -64,7 +64,7 @@ def resize_state(pod: Pod) -> tuple[object, ...]:
 
 
 def _resized(pod: Pod) -> dict[str, ContainerStatus]:
-    """The containers by name of which the kubelet reports the resources."""
+    """The containers, by name, whose resources the kubelet reports."""
     status = pod.status
     if not status.container_statuses and not status.init_container_statuses:
         return {}

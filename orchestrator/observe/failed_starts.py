@@ -21,7 +21,7 @@ FORGET_US: Final = 6 * 3600 * SECOND_US
 MAX_NOTED: Final = 1000
 """Failures of requests that are kept, the newest of them."""
 MAX_ENDED: Final = 10_000
-"""Nodes and workloads of which the last start of a pod that has ended is kept."""
+"""Maximum number of nodes and workloads whose last ended start is remembered."""
 
 
 class Start(NamedTuple):

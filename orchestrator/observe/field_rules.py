@@ -1,4 +1,4 @@
-"""Which fields of Kubernetes' types the scheduler reads, which do not matter to it, and which it refuses by name. Pure.
+"""The fields of Kubernetes' types: those that the scheduler reads, ignores, or refuses by name. Pure.
 
 A rule for an object names its fields. A field without a rule is not implemented. A field that is not set (null, empty,
 0 or false) is as if it were absent. The check of a number applies to 0 too.
@@ -60,7 +60,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A field of which every value is implemented; `observe` reads it."""
+    """A field whose every value is implemented; `observe` reads it."""
 
 
 Rule: TypeAlias = "Mapping[str, Rule] | Only | Each | Complete | Checked | Irrelevant | Refused | Read"

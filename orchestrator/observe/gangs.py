@@ -39,7 +39,7 @@ def required(
 def min_member(pod: Pod, chain: Chain) -> int | None:
     """The value of the annotation on the pod, or on its topmost owner; None: no value.
 
-    A value that is no number above 0 asks for one pod. Raises UnreadableRequest for a number out of range.
+    A value that is not a number above 0 counts as 1. Raises UnreadableRequest for a number out of range.
     """
     owner = {} if chain.owner is None else chain.owner.metadata.annotations
     text = pod.metadata.annotations.get(MIN_MEMBER_ANNOTATION, owner.get(MIN_MEMBER_ANNOTATION))

@@ -71,7 +71,7 @@ def gpu_of_reservation(node: GpuNode | None, name: str) -> GpuState | None:
 
 
 def free_instead(node: GpuNode | None, expected: Mapping[int, tuple[str, str]]) -> dict[int, int]:
-    """Return idle GPUs, by index, instead of those that the kubelet gave to others than was expected.
+    """Return idle GPUs that replace those that the kubelet unexpectedly gave to other pods.
 
     `expected` has namespace and name of the pods that are to have GPUs and have not been seen with them yet.
     """

@@ -7,7 +7,8 @@ from orchestrator.cluster.objects import Pod
 from orchestrator.names import CHECKPOINT_GRACE_ANNOTATION
 
 MAX_GRACE_SECONDS: Final = 600
-"""The longest termination grace period of pods whose project sets no other. An evicted pod continues at most for this
+"""Maximum termination grace period of pods, unless their project sets another one. An evicted pod continues at most
+for this
 time, unless the operator is told otherwise.
 """
 

@@ -19,12 +19,13 @@ from orchestrator.observe.published_gpus import PublishedGpus
 from orchestrator.observe.request import MAX_AMOUNT, MAX_DEVICES
 
 NEVER_US: Final = 1 << 62
-"""Later than any time: work stays on a node of which it is not known since when it has not been ready."""
+"""Later than any time. Pods stay on a node if it is unknown since when it is not ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
-    """`gpu_count` GPUs with indices from 0, of which `unhealthy_gpus` are named, and `lost_gpus` more are not.
+    """The node has `gpu_count` GPUs with indices from 0. `unhealthy_gpus` are unusable; `lost_gpus` more are unusable,
+    with unknown indices.
 
     `unhealthy` is the problem of the whole node ("": none). `since_us` is the time since which it is not ready, in
     microseconds since the epoch. It is 0 if a person marked the node, and `NEVER_US` if the time is unknown.

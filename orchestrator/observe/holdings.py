@@ -3,7 +3,7 @@
     muster bound it              its annotation names its GPUs
     another scheduler bound it   its annotation is not reliable; the number of requested GPUs counts
 
-Never more than the node has is counted: the kubelet cannot give a pod of another scheduler more either.
+At most the GPUs of the node are counted: the kubelet cannot give a pod more.
 """
 
 from collections.abc import Sequence

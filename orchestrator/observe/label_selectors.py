@@ -7,7 +7,7 @@ from orchestrator.labels import POD_OPERATORS, LabelRequirement, requirement_of
 
 MAX_REQUIREMENTS: Final = 64
 MAX_VALUES: Final = 1000
-"""Of one selector, which is compared with every pod of its namespaces in every decision."""
+"""Maximum number in one selector, which every decision compares with every pod of its namespaces."""
 
 
 def requirements_of(selector: LabelSelector) -> tuple[LabelRequirement, ...]:

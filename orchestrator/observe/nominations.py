@@ -101,7 +101,7 @@ def with_nomination(pod: Pod, place: Placement | None) -> Pod:
 
 
 def _is_evicted(pod: Pod) -> bool:
-    """Whether the API server's Eviction API let the pod go: only its administrators and the operator may ask it to."""
+    """Return whether the Eviction API evicted the pod. Only administrators and the operator may use it there."""
     condition = has_condition(pod.status.conditions, DISRUPTED_CONDITION)
     return condition is not None and condition.reason == EVICTION_REASON
 

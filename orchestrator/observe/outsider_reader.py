@@ -44,7 +44,7 @@ class OutsiderReader:
         self._sorted: tuple[model.Workload, ...] = ()
 
     def note(self, pod: Pod, *, is_there: bool) -> None:
-        """Take a change of a pod; one that was not there before and is not now either is none."""
+        """Take a change of a pod. A pod that neither existed before nor exists now changes nothing."""
         uid = pod.metadata.uid
         if is_there or uid in self._pods:
             put(self._pods, uid, pod if is_there else None)

@@ -120,7 +120,7 @@ class Owners:
         return Chain(identifier, name, top.kind, owner, tuple(uids), gang, is_open, complete)
 
     def is_part(self, owner: Object) -> bool:
-        """Whether an object is owned by another that is the workload instead."""
+        """Whether an object has an owner that is the workload, so that it is only a part of it."""
         above = owner.metadata.controller
         if above is None or not climbs((owner.resource.group, owner.resource.kind), key_of(above)):
             return False
@@ -172,16 +172,16 @@ class Membership:
         return self._chains[uid]
 
     def note(self, owner: Object, *, is_there: bool) -> bool:
-        """Take a change of an owner; whether it may matter to the pods under it: then they are to join again."""
+        """Take a change of an owner. Return whether the pods below it must join again."""
         return self._owners.put(owner, is_there=is_there)
 
     def note_kind(self, state: KindState) -> list[Pod]:
-        """Take a change of readable kinds; return the affected pods, which are to join again."""
+        """Take a change of readable kinds. Return the affected pods, which must join again."""
         self._owners.put_kind(state)
         return list(self._open.values())
 
     def under(self, uid: str) -> list[Pod]:
-        """The pods among whose owners this is, but for those of which it is the workload."""
+        """The pods below this owner, except those whose workload is this owner."""
         return list(self._under.get(uid, {}).values())
 
 

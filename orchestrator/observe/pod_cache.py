@@ -31,7 +31,7 @@ _NOT_YET: Final = "9999-12-31T23:59:59Z"
 
 
 class PodCache:
-    """Pods by uid. `tell` receives each pod that is another one than before, and whether it is there.
+    """Pods by uid. `tell` receives each changed pod, and whether it exists.
 
     `bindings`, `evictions` and `nominations` are assumed, by pod uid; a nomination of None has ended.
     """
@@ -46,7 +46,7 @@ class PodCache:
         self._max_checkpoint_grace_seconds = max_checkpoint_grace_seconds
         self._pods: dict[str, Pod] = {}
         self._shown: dict[str, Pod] = {}
-        """As the watch shows them, the pods of which something is assumed."""
+        """The pods with an assumption, as the watch shows them."""
         self._bindings: dict[str, Placement] = {}
         self._evictions: dict[str, None] = {}
         self._nominations: dict[str, Placement | None] = {}
@@ -129,7 +129,7 @@ class PodCache:
                 self.forget_eviction(uid)
 
     def settle(self) -> None:
-        """Tell the pods of which an assumption began or ended since the last call."""
+        """Report the pods whose assumption began or ended since the last call."""
         for uid in self._changed:
             shown = self._shown.get(uid)
             if shown is not None:

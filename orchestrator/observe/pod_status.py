@@ -68,7 +68,7 @@ def never_started(pod: Pod) -> bool:
 def is_rejected(pod: Pod) -> bool:
     """Whether its kubelet rejected the pod, or the pod failed before a process ran.
 
-    A kubelet that restarts rejects pods that ran too. A pod that was deleted or disrupted failed for no such reason.
+    A kubelet that restarts rejects pods that ran too. A pod that was deleted or disrupted does not count.
     """
     status = pod.status
     if status.phase != "Failed" or not pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
@@ -98,7 +98,7 @@ def start_problem(pod: Pod) -> tuple[str, str]:
 
 
 def cannot_start(pod: Pod) -> bool:
-    """Whether a container waits for a reason that will not change by itself."""
+    """Return whether a container waits and its reason does not change by itself."""
     return any(
         container.state.waiting is not None and container.state.waiting.reason in HOPELESS
         for container in _containers(pod)

@@ -62,7 +62,7 @@ class ProjectReader:
 
 
 def planner_project(project: Project) -> model.Project:
-    """The project in the planner's terms. Raises ValueError when a quantity cannot be meant."""
+    """The project in the planner's terms. Raises ValueError if a quantity is invalid."""
     spec, gpu = project.spec, project.spec.gpu
     cpu, memory = spec.cpu, spec.memory
     quota = gpu_milli(gpu.quota)

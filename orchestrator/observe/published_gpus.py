@@ -18,7 +18,7 @@ _NUMBERS: Final = re.compile(r"([0-9]+)")
 
 @dataclass(frozen=True, slots=True)
 class PublishedGpus:
-    """The GPUs of one node by index; those at `tainted` are kept from new claims by their driver.
+    """The GPUs of one node by index. Their driver keeps new claims off those in `tainted`.
 
     `samples` are some of the devices: each kind of GPU is among them. `uuids` are as the driver says, "" where it does
     not.

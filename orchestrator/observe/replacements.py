@@ -14,7 +14,7 @@ from orchestrator.planner import model
 
 
 def with_replaced(pods: Sequence[tuple[Pod, model.Pod]]) -> Sequence[tuple[Pod, model.Pod]]:
-    """The pods of one workload, those marked that leave and whose successors are there."""
+    """The pods of one workload. A terminating pod whose successor exists is marked."""
     replaced = _replaced(pods)
     if not replaced:
         return pods

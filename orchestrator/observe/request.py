@@ -161,7 +161,7 @@ def is_reservation(pod: Pod) -> bool:
 
 
 def concerns_gpus(pod: Pod) -> bool:
-    """Whether the pod asks for GPUs or parts of them, in a way that can be read or not, or says that it has some."""
+    """Return whether the pod requests GPUs or fractions, readable or not, or has an annotation with GPUs."""
     if is_reservation(pod):
         return False
     annotations = pod.metadata.annotations
@@ -191,14 +191,17 @@ def gpu_request(pod: Pod, *, with_parts: bool = True) -> Request:
 
 
 def has_gpus_of_plugin(pod: Pod) -> bool:
-    """Whether it is its node's device plugin that gives a bound pod its GPUs: no claim was made for them."""
+    """Return whether the device plugin of the node gives a bound pod its GPUs, and not a claim."""
     request = gpu_request(pod)
     asks = bool(request.gpu_count or request.is_shared)
     return asks and pod.status.extended_resource_claim_status is None
 
 
 def readable_request(pod: Pod) -> Request:
-    """The request of a bound pod that cannot be read, each resource alone; an unreadable one is more than exists."""
+    """The request of an unreadable bound pod.
+
+    Each resource is read alone; an unreadable one counts as more than exists.
+    """
 
     def read(resource: str) -> int:
         try:

@@ -38,17 +38,17 @@ from orchestrator.errors import MusterError
 from orchestrator.labels import LabelRequirement, requirement_of
 
 MAX_LISTED: Final = 64
-"""Requests, constraints, selectors and configurations of one claim or class; the API has half of that."""
+"""Maximum number of requests, constraints, selectors or configurations of one claim or class: twice that of the API."""
 MAX_DEVICES: Final = 1024
-"""Of a slice; the API has an eighth of that."""
+"""Maximum number of devices of a slice: eight times that of the API."""
 MAX_NAMES: Final = 256
-"""Attributes, capacities, counters and other small things of one device or slice."""
+"""Maximum number of attributes, capacities, counters and similar entries of one device or slice."""
 
 T = TypeVar("T")
 
 
 class UnreadableDevices(MusterError, ValueError):
-    """A slice, class or claim cannot be meant or is not known to this version; the message names the field."""
+    """A slice, class or claim is invalid, or unknown to this version; the message names the field."""
 
 
 def decode(kind: type[T], data: bytes | str) -> T:

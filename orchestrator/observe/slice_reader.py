@@ -99,7 +99,7 @@ class SliceReader:
         return None if isinstance(outcome, Unreadable) else outcome
 
     def _near(self, *slices: dra.ResourceSlice | None) -> set[str]:
-        """The nodes of these slices and of those of their pools, and note which pools the nodes have."""
+        """Return the nodes of these slices and of other slices of their pools. Note the pools of each node."""
         nodes: set[str] = set()
         for listed in filter(None, slices):
             for other in (listed, *self._slices_of.get(listed.pool_id, _NO_SLICES).values()):

@@ -73,7 +73,7 @@ class Observed:
 class Hints:
     """Results of earlier decisions and requests that no object shows.
 
-    `put_off` has, by uid, why a pod is not decided on for now, `avoided` the node that a pod does not get this time.
+    `put_off` has, by uid, why a pod is put off, and `avoided` the node that a pod must not get in this decision.
     `left_over` are the workloads that the last decision did not reach.
     """
 
@@ -160,7 +160,7 @@ def planner_node(
 
 
 def _scalars(allocatable: Mapping[str, str | int]) -> dict[str, int]:
-    """The node's resources beside GPUs, CPU, memory and pods; it has none of one that is left out."""
+    """The node's other resources than GPUs, CPU, memory and pods. It has zero of a missing one."""
     amounts = {
         name: amount_of_scalar(name, str(allocatable[name]))
         for name in sorted(allocatable)
@@ -371,7 +371,7 @@ def created_at_us(owner: Object | None, first: Pod) -> int:
 
 
 def _may_be_taken_back(together: Together) -> bool:
-    """Whether any pod says that it is preemptible, or muster did not admit it: then the quota was not checked."""
+    """Return whether a pod is declared preemptible, or muster did not admit it and check the quota."""
     return any(
         is_preemptible(pod) or (pod.spec.node_name and not is_admitted(pod)) for pod, _ in together.pods
     )

@@ -21,9 +21,9 @@ from orchestrator.observe.unreadable import UnreadableRequest
 from orchestrator.planner import model
 
 MAX_DEPTH: Final = 16
-"""Clusters have three or four levels to nest gangs by; the planner goes through them one inside the other."""
+"""Maximum depth. Clusters have three or four levels of topology; the planner recurses through the levels of a gang."""
 MAX_SUB_GROUPS: Final = 256
-"""Of one workload. Each is looked at whenever one of its pods starts or ends."""
+"""Maximum number of a workload. Each is examined whenever one of its pods starts or ends."""
 MAX_TREE_CHARACTERS: Final = 1 << 16
 MAX_PODS: Final = 1_000_000
 """More than any cluster runs: Kubernetes is built for 150,000."""

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class UnreadableRequest(ValueError):
-    """The pod asks for something that cannot be meant; the message names the annotation or resource."""
+    """The request of the pod is invalid; the message names the annotation or resource."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,7 +46,7 @@ class SkippedObject:
 
 
 class SkippedPod(Pod, frozen=True, kw_only=True):
-    """A bound pod of which only the name and the node are read, and why. Its node gets no other pods."""
+    """A bound pod with only its name and node, and the reason. Its node gets no other pods."""
 
     why: str
 

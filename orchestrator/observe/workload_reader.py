@@ -62,7 +62,7 @@ _MIXED: Final = (
     "it is not preemptible, and other pods of its workload are: "
     f"its annotation {PREEMPTIBLE_ANNOTATION} must be the same on all of them"
 )
-"""Beside pods that may be evicted it would be placed beyond the quota, and would stay there after their end."""
+"""Otherwise it would be placed beyond the quota, beside pods that can be evicted, and would stay after their end."""
 _ID: Final = attrgetter("id")
 
 
@@ -107,7 +107,7 @@ class WorkloadReader:
         self._tuple: tuple[model.Workload, ...] | None = None
 
     def note_pod(self, pod: Pod, *, is_there: bool) -> None:
-        """Take a change of a pod of ours; all that it may be the owner of join again."""
+        """Take a change of a pod that muster schedules. Pods that it may own join again."""
         uid = pod.metadata.uid
         before = self._pods.get(uid)
         if before is not None:
@@ -143,7 +143,7 @@ class WorkloadReader:
             self._touched.update(map(self._membership.id_of, self._users.get(key, _NO_PODS)))
 
     def note_owner(self, owner: Object, *, is_there: bool) -> None:
-        """Of an owner its age, its own owner and its gang count; most changes are its status."""
+        """The age, the owner and the gang of an owner count. Most changes are in its status."""
         uid = owner.metadata.uid
         if self._membership.note(owner, is_there=is_there):
             groups = (self._members, self._succeeded, self._failed)
@@ -186,7 +186,7 @@ class WorkloadReader:
         return self._pods.get(uid)
 
     def workload_of(self, uid: str) -> str:
-        """Return the id of the workload of a pod of ours; that of the pod if it is none."""
+        """Return the id of the workload of a pod; the pod's own id if muster does not schedule it."""
         return self._membership.id_of(uid) if uid in self._pods else uid
 
     def pods_of(self, workload: str) -> Collection[Pod]:
@@ -194,7 +194,7 @@ class WorkloadReader:
         return self._members.get(workload, _NO_PODS).values()
 
     def touch(self, uids: Iterable[str]) -> None:
-        """Read the workloads of these pods again, as far as they are ours: they hold other devices."""
+        """Read the workloads of those pods again that muster schedules: their devices have changed."""
         self._touched.update(self._membership.id_of(uid) for uid in uids if uid in self._pods)
 
     def touch_all(self) -> None:
@@ -202,7 +202,7 @@ class WorkloadReader:
         self._touched.update(map(self._membership.id_of, self._pods))
 
     def skipped(self, unreadable: Mapping[str, str]) -> Iterator[SkippedObject]:
-        """Yield the pods that could not be read, but for those that wait for something else than the planner."""
+        """Yield the unreadable pods, except those that wait for something other than the planner."""
         for uid, why in unreadable.items():
             if uid not in self._hints.put_off and uid in self._pods:
                 if self._volumes.unbound(self._pods[uid]):
@@ -288,7 +288,7 @@ class WorkloadReader:
         return workload
 
     def _owners_of(self, pods: list[Pod]) -> Chain:
-        """The owners of the youngest pod that has a gang to tell; pods of one workload need not have all of them."""
+        """The owners of the youngest pod whose owners imply a gang. Other pods can lack some of them."""
         chains = [self._membership.chain_of(pod.metadata.uid) for pod in reversed(pods)]
         return next((candidate for candidate in chains if candidate.gang is not None), chains[0])
 
@@ -298,7 +298,7 @@ class WorkloadReader:
         readable: list[tuple[Pod, model.Pod]],
         unreadable: dict[str, str],
     ) -> list[tuple[Pod, model.Pod]]:
-        """The pods of a workload that cannot be read which hold something, oldest first.
+        """The pods of an unreadable workload that hold resources, oldest first.
 
         All of its pods are named as `unreadable` for it.
         """
@@ -361,7 +361,7 @@ class WorkloadReader:
         return planned
 
     def _waits_for_owner(self, pod: Pod, now_us: int) -> bool:
-        """Whether the pod has no node, and its gang is not known before an owner has been read."""
+        """Return whether the pod has no node, and an owner must be read before its gang is known."""
         uid = pod.metadata.uid
         waits = not (self._membership.chain_of(uid).complete or pod.spec.node_name)
         put(self._waits_since_us, uid, self._waits_since_us.get(uid, now_us) if waits else None)
@@ -387,7 +387,7 @@ def _age(pod: Pod) -> tuple[str, str, str]:
 
 
 def _different(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    """Keys that only one of the two has."""
+    """The keys that only one of the two mappings has."""
     keys = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
     keys += [key for key in before if key not in after]
     return keys

@@ -114,7 +114,7 @@ class Seats:
         return workload.id in self._held[state].get(workload.project, ())
 
     def names(self, state: SeatState, project: str) -> list[str]:
-        """Ids of the project's workloads with seats of this state, as they got the first one.
+        """Ids of the project's workloads with seats of this state, in the order of their first seat.
 
         A rollback puts seats back in another order than that in which they were given.
         """

@@ -463,7 +463,7 @@ class Session:
     def is_left_over(self, name: str) -> bool:
         """Return whether the workload was not reached and comes first in the next decision.
 
-        If a decision that began with left-over workloads changed nothing, only workloads among them count.
+        If the decision began with left-over workloads and changed nothing, only left-over workloads count.
         """
         if name not in self.left_over or not self.queues.next_chunk(name):
             return False

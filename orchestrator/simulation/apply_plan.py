@@ -73,12 +73,12 @@ def after_decision(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 
 def add_successors(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Snapshot, dict[str, str]]:
-    """The snapshot with a waiting pod beside each of these, and the ids of the new pods by those of the old."""
+    """Return the snapshot with a pending pod beside each of these pods, and the new ids by the old ids."""
     return _with_successors(snapshot, frozenset(predecessors), is_deleted=False)
 
 
 def replace_pods(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Snapshot, dict[str, str]]:
-    """The snapshot with a waiting pod in place of each of these, and the ids of the new pods by those of the old.
+    """Return the snapshot with a pending pod instead of each of these pods, and the new ids by the old ids.
 
     A nomination for the successor of a pod passes to the successor.
     """
@@ -86,7 +86,7 @@ def replace_pods(snapshot: Snapshot, predecessors: Iterable[str]) -> tuple[Snaps
 
 
 def remove_pods(snapshot: Snapshot, removed: Iterable[str], successors: Mapping[str, str]) -> Snapshot:
-    """The snapshot without these pods. The nomination of one of them passes to its successor, if there is one."""
+    """The snapshot without these pods. If the pod has a nomination, its successor gets it."""
     ids = frozenset(removed)
     nominated_pods: dict[str, Pod] = {}
     for workload in snapshot.workloads:
@@ -98,7 +98,7 @@ def remove_pods(snapshot: Snapshot, removed: Iterable[str], successors: Mapping[
 
 
 def successor(pod: Pod) -> Pod:
-    """The waiting pod that a controller makes instead of this one, with the nomination that this one held for it."""
+    """The pending pod that a controller makes instead of this one, with the nomination for the successor."""
     base, _, generation = pod.id.rpartition(_GENERATION)
     is_successor = bool(base) and generation.isdecimal()
     number = int(generation) + 1 if is_successor else 1

@@ -48,7 +48,7 @@ def delete(snapshot: Snapshot, project: str, name: str) -> Snapshot:
 
 
 def set_quota(snapshot: Snapshot, project: str, quota_gpu_milli: int) -> Snapshot:
-    """The snapshot with another quota of the project; its weight changes with it where it was equal to the quota.
+    """The snapshot with another quota of the project. A weight that was equal to the quota changes with it.
 
     Raises UsageError when the quotas could not all be kept, as `project update` does.
     """

@@ -34,7 +34,7 @@ class Started:
 class Evicted:
     """A workload that lost pods to another, by a rule.
 
-    `runs_again`: as many of its pods run afterwards as ran at any time in the run when it lost some.
+    `runs_again`: afterwards, at least as many of its pods run as before its evictions.
     """
 
     project: str

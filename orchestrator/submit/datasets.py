@@ -270,7 +270,7 @@ def _snapshot(snapshot: VolumeSnapshot, datasets: Datasets) -> Snapshot:
 
 
 def _made_from(source: DataSource, since: str, datasets: Datasets) -> tuple[str, ...]:
-    """The claims that were made from a source that is there since then (RFC 3339 of the API server, by the second)."""
+    """The PVCs made from a source that exists since this time (RFC 3339 of the API server, in seconds)."""
     return tuple(
         sorted(
             claim.metadata.name
@@ -303,7 +303,7 @@ def _users(datasets: Datasets) -> dict[str, tuple[str, ...]]:
 
 
 def _without_repetitions(names: set[str]) -> set[str]:
-    """Leave out of a job that has other pods those that have ended."""
+    """If a job has running pods, leave out its ended pods."""
     return {name for name in names if not (name.endswith(_ENDED) and name.removesuffix(_ENDED) in names)}
 
 

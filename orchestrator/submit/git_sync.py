@@ -56,7 +56,7 @@ def secret_name(submission: Submission) -> str:
 
 
 def secret_manifest(submission: Submission, metadata: Manifest) -> Manifest | None:
-    """Return the secret that is made with the workload, or None; `metadata` is its own but for the name."""
+    """Return the secret that is created with the workload, or None. `metadata` is its metadata without the name."""
     git = submission.git
     if git is None or not git.password:
         return None

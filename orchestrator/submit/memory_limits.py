@@ -66,7 +66,8 @@ def is_limited(pod: Pod) -> bool:
 def limits_text(pod: Pod, request: Request, devices: Iterable[Device]) -> str:
     """Return the annotation of a pod with this fraction of these devices; "" if their memory is unknown.
 
-    A device without a known UUID is any: a container sees those that it was given, of which it has the same part.
+    A device without a known UUID gets the line of all others: a container has the same fraction of each of its
+    devices.
     """
     lines: dict[str, int] = {}
     for device in devices:

@@ -18,7 +18,7 @@ _SERVICE_KINDS: Final = {"nodeport": "NodePort", "loadbalancer": "LoadBalancer"}
 
 @dataclass(frozen=True, slots=True)
 class IngressSettings:
-    """Which controller serves the Ingresses of a project's jobs, and under which host; "" is every host."""
+    """The class and the host of the Ingresses of a project's jobs; the empty host means every host."""
 
     class_name: str = DEFAULT_INGRESS_CLASS
     host: str = ""

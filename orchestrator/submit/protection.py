@@ -200,7 +200,7 @@ def ingress_settings(namespace: Metadata) -> IngressSettings:
 def objection(submission: Submission, namespace: Metadata, project: str) -> NotAllowed | None:
     """Return why the namespace of the project would refuse the submission's pods; None: it would not.
 
-    Nothing is known of a namespace that no operator has looked after, and nothing is refused where policies only warn.
+    If no operator manages the namespace, its rules are unknown. If policies only warn, nothing is refused.
     """
     level = namespace.labels.get(names.POD_SECURITY_LABEL, PRIVILEGED)
     if level == PRIVILEGED or _ENFORCE not in namespace.labels:

@@ -17,7 +17,7 @@ def claim_name(submission: Submission, index: int) -> str:
 
 
 def claim_manifests(submission: Submission, metadata: Manifest) -> list[Manifest]:
-    """Return the claims that are made with the workload; `metadata` is theirs but for the name."""
+    """Return the PVCs that are created with the workload. `metadata` is their metadata without the name."""
     manifests = []
     for index, claim in enumerate(submission.new_claims):
         spec: Manifest = {

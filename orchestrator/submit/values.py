@@ -31,7 +31,7 @@ class Port:
 
     @property
     def pinned(self) -> bool:
-        """Whether the two numbers differ, so that the external one is wanted for itself."""
+        """Return whether the two numbers differ, so that the user wants this external one."""
         return self.external != self.internal
 
 

@@ -66,7 +66,7 @@ class Obstacle(NamedTuple):
 
 
 def waits_because(pods: Sequence[Pod], around: Surroundings = NOTHING_READ) -> str:
-    """Return why pods of a job do not run, by the pod that tells most; nothing if all run or have ended."""
+    """Return why pods of a job do not run, by the most telling pod; empty if all run or have ended."""
     active = [pod for pod in pods if pod.status.phase not in FINISHED]
     staying = [pod for pod in active if pod.metadata.deletion_timestamp is None]
     if active and not staying:

@@ -10,7 +10,7 @@ from orchestrator.cluster.quantity import time_us
 from orchestrator.names import GPU_UUIDS_ANNOTATION
 
 STALE_SECONDS: Final = 660
-"""An agent writes every 5 minutes at least: one of which two such writes are missing says nothing of the present."""
+"""An agent writes at least every 5 minutes. After two missing writes, its figures are not current."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MIB: Final = 1 << 20
 
@@ -80,7 +80,7 @@ def gpus_of_job(pods: Iterable[Pod], gpus: Mapping[str, Iterable[GpuView]]) -> l
 def use_of(gpus: Iterable[GpuView], pods: Iterable[Pod] | None = None) -> GpuUse:
     """Return the use of GPUs together; with `pods` of their memory only the use of these.
 
-    Where the driver tells of no process of a pod, the memory of a GPU is that of its only holder.
+    If the driver names no process of a pod, the used memory of a GPU counts for its only holder.
     """
     distinct = list(gpus)
     known = [gpu.utilization_percent for gpu in distinct if gpu.utilization_percent is not None]

@@ -10,7 +10,7 @@ from orchestrator.views.nodes import NodeView
 
 
 class GpusOfJobs:
-    """Counts by these nodes. Of jobs on others, or where there are none, memory of GPUs counts as nothing."""
+    """Counts by these nodes. On other nodes, or without nodes, requested GPU memory counts as zero."""
 
     def __init__(self, nodes: Iterable[NodeView]) -> None:
         known = list(nodes)

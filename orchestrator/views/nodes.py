@@ -109,7 +109,7 @@ class NodeView:
 class GpuTotals:
     """The GPUs of several nodes together, in thousandths of a device.
 
-    `idle_milli` is held by pods, and nothing runs on it: None where no agent says so of any GPU.
+    `idle_milli` is allocated and idle; None without an agent's report.
     """
 
     gpu_milli: int
@@ -124,7 +124,7 @@ class GpuTotals:
 
     @property
     def allocated_percent(self) -> int | None:
-        """How much of all GPUs is held, None where there are none."""
+        """The allocated portion of all GPUs; None without GPUs."""
         return self.allocated_milli * 100 // self.gpu_milli if self.gpu_milli else None
 
 
@@ -292,7 +292,7 @@ def _view(
 
 
 def _health(node: Node, published: PublishedGpus | None) -> NodeHealth:
-    """Its health; one whose GPUs cannot be counted is shown without any, with the reason."""
+    """Its health. A node whose GPUs cannot be counted is shown without GPUs, with the reason."""
     try:
         return node_health(node, published)
     except ValueError as error:

@@ -44,7 +44,7 @@ class NotApplicable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A kind of site. `targets` are those that it may be claimed for."""
+    """A kind of site. `targets` are the profiles that may claim it."""
 
     id: str
     title: str
@@ -111,7 +111,7 @@ class Catalogue:
 
 
 def checks_of(requirement: Requirement, check_ids: Iterable[str]) -> list[str]:
-    """Those of the checks that prove the requirement."""
+    """Return the checks that prove the requirement."""
     proves = _one_of(tuple(requirement.checks)).match
     return [name for name in check_ids if proves(name)]
 

@@ -13,14 +13,14 @@ PATH = Path(__file__).parent / "kill_matrix.yaml"
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A defect that was put in on purpose; `checks` are shell patterns of those that noticed it."""
+    """An injected defect; `checks` are shell patterns of the checks that detect it."""
 
     name: str
     defect: str
     checks: list[str]
 
     def killers(self, check_ids: Iterable[str]) -> list[str]:
-        """Those of the checks that notice it."""
+        """Return the checks that detect it."""
         return [name for name in check_ids if any(fnmatchcase(name, pattern) for pattern in self.checks)]
 
 

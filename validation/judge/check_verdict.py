@@ -264,7 +264,7 @@ def judge_invariant(
 
 
 def without_gaps(judgement: Judgement, timeline: Timeline, window: Window) -> Judgement:
-    """The judgement; a PASS for which events may be missing is none."""
+    """Return the judgement. A PASS with possibly missing events becomes INCONCLUSIVE."""
     gaps = timeline.gaps(window.from_event, window.until_event)
     if judgement.verdict != Verdict.PASS or not gaps:
         return judgement
@@ -277,7 +277,7 @@ def without_gaps(judgement: Judgement, timeline: Timeline, window: Window) -> Ju
 def waive(
     judgement: Judgement, check_id: str, said: Sequence[str], waivers: Sequence[Waiver], today: str
 ) -> Judgement:
-    """The judgement with a failure waived, if waivers name all that the check says; unchanged if not.
+    """Return the judgement, with a failure waived if waivers excuse every sentence of the check.
 
     `said` are the sentences by which it fails, beside its reason; of a check of hosts the reason has them.
     """

@@ -122,7 +122,7 @@ class State:
             self._holding.pop(pod.uid, None)
 
     def _join(self, pod: PodSeen) -> None:
-        """Take the pod as one of its workload, or away from there; `pods` has it as it was before."""
+        """Add the pod to its workload, or remove it. `pods` is its earlier state."""
         before = self.pods.get(pod.uid)
         moved = before is not None and (before.project != pod.project or before.workload != pod.workload)
         if before is not None and (moved or pod.change == "deleted"):

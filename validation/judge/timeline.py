@@ -55,7 +55,7 @@ class Timeline:
         return self._fold(index).state.copy()
 
     def evidence_before(self, index: int, projects: Collection[str]) -> Evidence:
-        """How much the events before the index say of the pods of these projects."""
+        """The evidence in the events before the index about the pods of these projects."""
         before = self._fold(index)
         gpus = [gpus for gpus in before.state.nodes.values() if gpus]
         return Evidence(
@@ -66,7 +66,7 @@ class Timeline:
         )
 
     def evidence_between(self, from_event: int, until_event: int) -> Evidence:
-        """How much these events say of the pods of all projects, on the nodes that there are after them."""
+        """The evidence in these events about the pods of all projects, with the nodes at their end."""
         if self._between is None or self._between[0] != (from_event, until_event):
             nodes = [event for event in self.nodes_before(until_event) if isinstance(event, NodeSeen)]
             gpus = [gpus for gpus in {event.node: event.gpus for event in nodes}.values() if gpus]

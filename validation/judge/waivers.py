@@ -35,7 +35,7 @@ class Waiver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def accepted(
     waivers: Sequence[Waiver], check_id: str, verdict: Verdict, said: Sequence[str], today: str
 ) -> list[Waiver]:
-    """The waivers that together excuse all that a failed check says; none if it says more than they name.
+    """The waivers that together excuse every sentence of a failed check; none if a sentence remains.
 
     They apply until they expire, and only to a failure. `said` are the sentences by which the check fails.
     """
@@ -68,7 +68,8 @@ def last_day(today: str) -> str:
 def problem(waiver: Waiver, today: str) -> str:
     """Return why the waiver cannot be accepted on the day `today`; empty if it can.
 
-    A waiver has an owner, a reason, a fact and a day within a year. That of a check of hosts has a host, no other has.
+    A waiver has an owner, a reason, a fact and a day within a year. A waiver of a check of hosts has a host; others
+    have none.
     """
     if not waiver.owner.strip() or not waiver.reason.strip():
         return "has no owner or no reason"

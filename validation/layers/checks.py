@@ -177,7 +177,7 @@ LAYERS: Final = {
     ),
 }
 AFTER: Final = frozenset({"links", "faults-after", "memory-after", "kubelets"})
-"""Those whose tools are run again, though they ran before."""
+"""The checks that run their tools again."""
 TESTS: Final = tuple(dict.fromkeys(layer.test for layer in LAYERS.values() if layer.test))
 
 

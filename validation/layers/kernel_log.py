@@ -21,7 +21,7 @@ _ERRORS_A_LOG: Final = 10
 _LINK_ERRORS_A_LOG: Final = 81
 """The same of a PCIe link: DCGM takes 80 replays (diag-skus.yaml, max_pcie_replays)."""
 _LINES: Final = 3
-"""In how many lines the driver may say one thing: the first has the bus id."""
+"""Maximum number of lines of one message of the driver; the first line has the bus id."""
 
 
 def read_log(text: str) -> KernelLog:

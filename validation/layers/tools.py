@@ -24,7 +24,7 @@ COUNTERS: Final = (
     "/sys/class/infiniband/*/ports/*/counters/local_link_integrity_errors",
     "/sys/class/infiniband/*/ports/*/counters/excessive_buffer_overrun_errors",
 )
-"""Of interfaces that are devices, and of RDMA ports; bonds and VLANs are made of those."""
+"""The counters of physical interfaces and RDMA ports, not of bonds and VLANs, which consist of them."""
 
 NCCL: Final = "nccl"
 FIO: Final = "fio"

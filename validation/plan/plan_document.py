@@ -181,7 +181,7 @@ def _layer(layer: Layer, site: HostSite | None) -> list[str]:
 
 
 def _runs(check: Check, site: HostSite | None) -> bool:
-    """Whether the check is run: one of hosts only with a site, and one that puts a load on them if it was chosen."""
+    """Return whether the check runs. Checks of hosts need a site; checks with load also need to be named."""
     if not check.layer:
         return True
     test = LAYERS[check.layer].test

@@ -58,7 +58,7 @@ def problems(source: log.Log) -> list[str]:
 
 
 def endless(source: log.Log) -> list[str]:
-    """Return a line for each check that would be judged for ever: of demands that no scenario has."""
+    """Return a line for each check whose judgement would not end, because of demands that no scenario has."""
     return [
         f"{log.NAME}: line 1: check {result.id}: a demand has more pods than can be, or less than none"
         for result in source.opened.report.steps

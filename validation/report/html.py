@@ -67,7 +67,7 @@ def render(report: Report) -> str:
 
 
 def _shown(steps: Sequence[CheckResult]) -> Sequence[CheckResult]:
-    """All checks; of very many those that did not pass first, as a page must stay one that can be opened."""
+    """All checks. If there are very many, those that did not pass come first and the rest is left out."""
     if len(steps) <= MAX_SHOWN:
         return steps
     passed = [number for number, step in enumerate(steps) if step.verdict == Verdict.PASS]

@@ -12,7 +12,7 @@ _WORD: Final = re.compile(r"[\w-]+")
 
 
 class Pseudonyms:
-    """The names of the sources and those of the record, as far as they were met; exact where none was replaced."""
+    """The pairs of names (source, record) that were compared so far."""
 
     def __init__(self, *, is_exact: bool) -> None:
         self._is_exact = is_exact

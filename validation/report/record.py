@@ -302,7 +302,7 @@ class Run(_Record):
 
 
 class MutantRecord(_Record):
-    """A defect that was put in on purpose, before this run, and the checks of this run that noticed it."""
+    """A defect that a test injected before this run, and the checks of this run that detect it."""
 
     name: str
     defect: str
@@ -310,7 +310,7 @@ class MutantRecord(_Record):
 
 
 class Coverage(_Record):
-    """How many checks there are, how many of them count, and of these how many were executed and have each verdict."""
+    """The number of checks, of required checks, of executed required checks, and of those with each verdict."""
 
     steps: int
     required: int
@@ -319,7 +319,7 @@ class Coverage(_Record):
 
 
 class EventFile(_Record):
-    """The file with all events that were seen, which every verdict follows from: how many, and its digest."""
+    """The file with all events, from which every verdict follows: its number of events and its digest."""
 
     file: str
     sha256: str
@@ -378,7 +378,7 @@ class Report(_Record):
     mutants: list[MutantRecord] = []
     interrupted: str = ""
     identity: Identity | msgspec.UnsetType = msgspec.UNSET
-    """The key is absent where no API server and no host answered, as in records of before it was there."""
+    """The key is absent if neither an API server nor a host answered, and in older records."""
     hosts: list[HostRow] | msgspec.UnsetType = msgspec.UNSET
     """The hosts of the site file; the key is absent where none was given."""
     redacted: str = ""

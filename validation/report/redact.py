@@ -58,12 +58,12 @@ _OF_DOCUMENTS: Final = {
 }  # fmt: skip
 """Keys of a scenario and its checks whose text all have if the scenario ships."""
 _OF_CATALOGUE: Final = {"claim": "checks", "defect": "killers"}
-"""A key of each kind of entry of the catalogue, and the key of its checks: all else of it is public."""
+"""The two keys of an entry of the catalogue that are redacted; its other keys are public."""
 _IDS: Final = {
     "id", "check", "checks", "requirements", "selected", "killers", "scenario", "continues", "parts", "profile",
     "view", "tool", "tests", "excused", "errata", "blockedBy", "deviations",
 }  # fmt: skip
-"""Keys of names of checks, in which the name of a project can be a part, and that of a host or a person cannot."""
+"""Keys of names of checks. They can contain the name of a project, but not of a host or a person."""
 BY_NAME: Final = frozenset({
     "allocatedMilli", "quotasMilli", "weightsMilli", "fairShareGpus", "devices", "away", "nodes", "pods",
 })  # fmt: skip
@@ -250,7 +250,7 @@ def _images_at_site(entries: Iterable[log.Entry]) -> dict[str, str]:
 
 
 def _with_printed_images(words: str, at_site: Mapping[str, str]) -> str:
-    """The words with the names of images that scenarios have: those of a site have its registry in them."""
+    """Return the words with the image names of the scenarios, because the names of a site contain its registry."""
     for image, name in at_site.items():
         words = words.replace(image, name)
     return words

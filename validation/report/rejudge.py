@@ -244,7 +244,7 @@ def eviction_records(
 
 
 def image_records(events: Sequence[Event]) -> list[record.ImageRecord]:
-    """Which nodes were made to pull which images before anything was timed."""
+    """The images that each node pulled before any time was measured."""
     return [
         record.ImageRecord(event.node, event.name, event.image, event.digest, event.took_ms, event.problem)
         for event in events

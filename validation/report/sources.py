@@ -96,7 +96,7 @@ def with_own_titles(report: record.Report) -> record.Report:
 
 
 def _differs(result: Comparison, name: str, source: str, *, is_ours: bool) -> None:
-    """Take down a source that is another one here: a problem where it cannot be."""
+    """Note a source that differs here; it is a problem if it must be equal."""
     if is_ours:
         result.problems.append(f"{name}: {source} is not that of the version of muster that the record names")
     else:
@@ -226,7 +226,7 @@ def _as_in_catalogue(entry: record.RequirementResult, requirement: Requirement, 
 
 
 def _has_all_checks(entry: record.RequirementResult, requirement: Requirement, ran: list[str]) -> bool:
-    """Whether its checks are those that the patterns name: none too many, none of those that ran missing."""
+    """Return whether its checks are exactly those that the patterns name, among the checks that ran."""
 
     def named(check: str) -> bool:
         return any(fnmatchcase(check, pattern) for pattern in requirement.checks)

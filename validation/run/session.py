@@ -163,7 +163,7 @@ class ValidationSession:
         return self._run.hosts.scope.site if self._run.hosts is not None else None
 
     def run(self, check: Check) -> CheckResult:
-        """Run a check, and before it those steps of its group that come before it and have not run yet."""
+        """Run a check. Earlier steps of its group that have not run yet run first."""
         self._open_log()
         with self._signals():
             for earlier in self.checks[: self.checks.index(check)]:

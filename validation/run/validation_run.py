@@ -387,7 +387,7 @@ class ValidationRun:
         result.volatile.window = msgspec.structs.replace(begin, until_event=until_event, ended_ms=ended_ms)
 
     async def _wait(self, differences: Callable[[], list[str]], within_ms: int) -> Convergence:
-        """Wait until there are no differences, by the recorder's clock, which is the one that is judged by."""
+        """Wait until there are no differences, by the recorder's clock, which the judge uses too."""
         return await converge(
             differences,
             self._changed,

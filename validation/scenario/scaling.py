@@ -154,7 +154,7 @@ class _Scaling:
         return action.project, action.interactive
 
     def _rest(self, lines: Sequence[str]) -> list[str]:
-        """Return a job like the first of these, with the GPUs that all of them together have more of on the site."""
+        """Return a job like the first of these, with the additional GPUs that all of them together have on the site."""
         actions = [action for action in map(parse, lines) if isinstance(action, Submit)]
         gpus = Fraction(sum(action.gpu_milli for action in actions), 1000) * (self._ratio - 1)
         pods, request = self._fewest(1, gpus, actions[0].name)

@@ -62,7 +62,7 @@ class AgentPages:
         return SamplesSeen(t_ms, self.node, tuple(gpus))
 
     def problem(self, why: str, t_ms: int) -> SamplesSeen | None:
-        """That nothing is known of the node; None if that was said last."""
+        """Return the event that nothing is known of the node; None if the last event already says it."""
         if why == self._problem:
             return None
         self._problem = why

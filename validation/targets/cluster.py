@@ -145,7 +145,7 @@ class ClusterTarget:
         return {"kind": self.kind, **({"programs": " | ".join(self._programs)} if self._programs else {})}
 
     def timings(self) -> dict[str, str]:
-        """Nothing is waited for that is worth a word."""
+        """No wait is worth reporting."""
         return {}
 
     async def kubernetes(self) -> str:

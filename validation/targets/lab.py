@@ -44,7 +44,7 @@ class LabOperator(Protocol):
         """Kill the one that holds the lease; why that cannot be done, empty if it was. Raises TargetError."""
 
     async def start_again(self, killed: str) -> None:
-        """See to it that another one leads than the killed one. Raises TargetError."""
+        """Make sure that another operator leads than the killed one. Raises TargetError."""
 
     async def problem(self) -> str:
         """Return the present problem of the operator, in one line; empty if none is known."""

@@ -24,7 +24,7 @@ COMMAND_SECONDS = 120.0
 VERSION_SECONDS = 5.0
 _OUTPUT_LIMIT = 20_000
 _ANSWER_LIMIT = 64_000_000
-"""Of a list that is judged, which is as long as the cluster is large. No list is that long."""
+"""Maximum length of a judged list: it grows with the cluster. No list is that long."""
 
 
 async def run_command(

@@ -71,7 +71,7 @@ class Connection:
             return Ended(code, output, errors, int((time.monotonic() - started) * 1000))
 
     def run_beside(self, line: str, seconds: int, ended: threading.Event) -> Ended:
-        """Return how the line ended that runs beside another, until that one has ended. Raises HostError."""
+        """Run a line beside another one until that has ended. Return how it ended. Raises HostError."""
         client = self._client
         if client is None:
             with self._lock:
@@ -192,7 +192,7 @@ def _replaced(word: str, marks: Mapping[str, str]) -> str:
 def _execute(
     client: paramiko.SSHClient, line: str, seconds: int, ended: threading.Event | None = None
 ) -> tuple[int, str, str]:
-    """Run the line up to `seconds`, or until another has `ended`: that is no failure of it.
+    """Run the line for at most `seconds`, or until another one has `ended`, which is no failure.
 
     Raises HostError if it does not end, prints too much, or is cut off.
     """

@@ -31,7 +31,7 @@ PageReader = Callable[[AgentPod], str]
 
 
 def agent_of(pod: dict[str, Any]) -> AgentPod | None:
-    """The agent whose pod it is, once it is on a node; None if it is none's."""
+    """The agent to which the pod belongs, as soon as it has a node; None if it belongs to no agent."""
     metadata, node = pod["metadata"], pod["spec"].get("nodeName") or ""
     is_agent = (metadata.get("labels") or {}).get("app.kubernetes.io/name") == names.AGENT_ACCOUNT
     if not is_agent or not node or metadata["namespace"] != names.AGENT_NAMESPACE:

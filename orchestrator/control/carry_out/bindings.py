@@ -210,7 +210,7 @@ class Bindings:
     def _granting(self, one: PodBinding, grants: ClaimGrants, bind_task: Task) -> Task:
         """Return the request before the binding: allocate the pod's claims, and then wait until the watch shows that.
 
-        The wait holds up no other request, and no request takes longer than a former leader's may.
+        The wait delays no other request. No request may take longer than the lease allows.
         """
         is_written = False
 

@@ -124,7 +124,7 @@ class ClaimGrants:
         return bool(pod.spec.resource_claims or binding.grants or self._cache.made_for(pod))
 
     async def write(self, pod: Pod, binding: Binding) -> None:
-        """Allocate and reserve all claims of the pod. Raises Conflict after a faster writer, and other leaves."""
+        """Allocate and reserve all claims of the pod. Raises Conflict if another writer was faster."""
         granted = _granted(pod, binding)
         extended = [grant for grant in granted.values() if grant.extended]
         made = None if extended else self._cache.made_for(pod)
@@ -152,7 +152,7 @@ class ClaimGrants:
     async def give_way(self, pod: Pod, binding: Binding) -> None:
         """Give devices back that another scheduler gave away at the same moment. Raises Conflict if there are any.
 
-        The API server does not prevent that. The planner resolves later writes of earlier decisions by others.
+        The API server does not prevent that. The planner resolves a write of another scheduler that comes later.
         """
         for key, grant in _granted(pod, binding).items():
             other = self._cache.other_holder(key, grant.allocation)
@@ -163,7 +163,7 @@ class ClaimGrants:
                 raise _conflict(f"another scheduler gave a device of the claim {key} to the claim {other}")
 
     def has_conditions(self, pod: Pod, binding: Binding) -> bool:
-        """Whether devices of the pod's claims have to be prepared before it is bound, also of those that hold some."""
+        """Return whether drivers must prepare devices of the pod's claims before it is bound."""
         return any(
             result.binding_conditions
             for given in self._given(pod, binding).values()

@@ -1,4 +1,4 @@
-"""Writes on pods which GPUs they have, where the device plugin chose others than muster had counted when it bound them.
+"""Corrects the GPUs on a pod's annotation if the device plugin chose other GPUs than muster at the binding.
 
 Readers of a pod, a person or an acceptance test, then see the kubelet's report.
 """

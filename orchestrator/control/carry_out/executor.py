@@ -192,7 +192,7 @@ class Executor:
             self._requests.put(self._eviction(pod, eviction, None))
 
     def correct(self, pods: Iterable[Miscounted]) -> None:
-        """Write on these pods, and on no others, which GPUs their kubelets gave them, in the background.
+        """Write the GPUs that kubelets gave on exactly these pods, in the background.
 
         A pod is corrected once the watch shows its binding: a binding that is repeated compares its own annotations.
         """
@@ -226,7 +226,7 @@ class Executor:
     def _eviction(
         self, pod: Pod, eviction: Eviction, place: Placement | None, gaining: Iterable[str] = ()
     ) -> Task:
-        """The request; it says on the pod which place is kept for its successor, as that stands when it is sent.
+        """The request. It writes on the pod the nomination of its successor, as it is when the request is sent.
 
         It is not sent if the API server refused the nomination of a pod that gains by it.
         """
@@ -270,7 +270,7 @@ class Executor:
 
 
 def _gaining(evictions: Collection[Eviction], nominations: Iterable[Binding]) -> dict[str, list[str]]:
-    """By workload with victims, its nominated pods, except those that are evicted themselves."""
+    """Return the nominated pods of each workload with victims, except pods that are evicted themselves."""
     beneficiaries = {eviction.beneficiary for eviction in evictions}
     evicted_pods = {eviction.pod for eviction in evictions}
     gaining: dict[str, list[str]] = {}

@@ -88,7 +88,7 @@ class Nominations:
         urgent: Container[str] = (),
         except_for: Container[str] = (),
     ) -> None:
-        """Let the pods say, in the background, that exactly these places are kept, but for some pods.
+        """Write exactly these nominations on the pods, in the background, except on some pods.
 
         Those that are urgent are written before anything else.
         """

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 REQUESTS_IN_FLIGHT: Final = 128
 """Half of the seats that the API server has for all service accounts together, by its defaults."""
 UNHURRIED_IN_FLIGHT: Final = 16
-"""Maximum number of requests in flight of those that give precedence to others."""
+"""Maximum number of running requests that are not urgent."""
 FIRST_DELAY_SECONDS: Final = 0.1
 MAX_DELAY_SECONDS: Final = 2.0
 FORBIDDEN_ATTEMPTS: Final = 5
@@ -215,7 +215,7 @@ class Requests:
 
 
 def keep(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
-    """Let it go on in the background, as one of these tasks."""
+    """Continue it in the background, as one of these tasks."""
     task = asyncio.create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)

@@ -1,4 +1,4 @@
-"""The pods that hold GPUs of device plugins, of which others have parts: which there are, and how they come and go."""
+"""The pods that hold GPUs of device plugins for pods with fractions: their list, creation and deletion."""
 
 import logging
 import secrets

@@ -39,7 +39,7 @@ RULE: Final = "reservation"
 NOT_RESERVED: Final = "GpuNotReserved"
 """The reason of the Event on a pod whose GPU for the fraction is unknown."""
 READY_SECONDS: Final = 60.0
-"""How long kubelet and agent may take; as long a GPU stands idle for it."""
+"""Time for kubelet and agent to answer. The GPU is idle during that time."""
 POLL_SECONDS: Final = 1.0
 _NO_AGENT: Final = "no agent has written a GpuNode of node {node}, so the GPU of its fraction is unknown"
 
@@ -106,8 +106,9 @@ class Reservations:
     def confirm(self, being_bound: Mapping[str, tuple[Pod, Placement]]) -> dict[str, Placement]:
         """Let the next decision know all pods that are bound by now, with the GPUs that they have.
 
-        Return the new GPUs of pods that are being bound, by uid. These are the GPUs of their reservations, and idle
-        ones if a kubelet gave away those of the decision. If two pods counted on one GPU, one of them would lack it.
+        Return the new GPUs of pods that are being bound, by uid. These are the GPUs of their reservations. If a
+        kubelet gave a GPU of the decision away, an idle one replaces it. If two pods counted on one GPU, one of
+        them would lack it.
         """
         expected: dict[str, dict[int, tuple[str, str]]] = {}
         for reservation in self._pods.by_name.values():
@@ -250,9 +251,7 @@ class Reservations:
             self._used_milli.setdefault(share.reservation, {})[uid] = portion_milli
 
     def _on(self, node: str, index: int, portion_milli: int) -> GpuReservation | None:
-        """The reservation of this GPU, or the intended one; or one with a free portion that was intended at the
-        decision.
-        """
+        """Return the reservation of this GPU, else the one that the decision intended, if its rest is enough."""
         usable = [
             reservation
             for reservation in self._pods.by_name.values()

@@ -28,7 +28,7 @@ from orchestrator.observe.volumes import WAITS_FOR_CONSUMER, Key, StorageObject,
 logger = logging.getLogger(__name__)
 
 CLAIM_SECONDS: Final = 120.0
-"""How long a provisioner may take; as long GPUs stand idle for it."""
+"""Time for a provisioner to answer. The reserved GPUs are idle during that time."""
 MISSING_SECONDS: Final = 5.0
 """Maximum time without a PVC, or without the right to write it.
 
@@ -45,7 +45,7 @@ class ClaimNotReady(MusterError):
 
 @dataclass(frozen=True, slots=True)
 class _Requested:
-    """For which pod a node was written on a claim; `before` is the claim's version until then, if it was we."""
+    """The pod for which a node was written on a claim. `before` is the claim's version before our write."""
 
     pod: str
     node: str
@@ -88,7 +88,7 @@ class Claims:
     async def ready(self, pod: Pod, node: str, is_wanted: Callable[[], bool]) -> None:
         """Return when every PVC of the pod has a volume that the node can use, or the binding was cancelled.
 
-        Raises ClaimNotReady when that cannot be or takes too long; nothing is left of the try then.
+        Raises ClaimNotReady if that is impossible or takes too long; the attempt then leaves nothing.
         """
         keys, uid = claims_of(pod), pod.metadata.uid
         loop = asyncio.get_running_loop()

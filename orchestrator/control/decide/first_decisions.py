@@ -38,7 +38,7 @@ FIELD_MANAGER: Final = "muster-first-decisions"
 PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, FIRST_DECISIONS_CONFIG_MAP)
 KEY: Final = "record.json"
 MAX_DEATHS: Final = 2
-"""A workload with which alone the process ended is set aside after this number of deaths in all."""
+"""A workload is set aside if the process ended with it alone, and after this number of deaths in total."""
 PARTS: Final = 16
 """Several suspects are tried in this number of parts."""
 TRIAL_SECONDS: Final = 5.0
@@ -191,7 +191,7 @@ class FirstDecisions:
         return bool(self._suspects) and self._clock() >= self._began + self._trial_seconds
 
     def _find_fresh(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[Workload]:
-        """Return the workloads of which no decision is known to have returned."""
+        """Return the workloads whose decision may never have returned."""
         returned = self._returned
         changed = [workload for workload in snapshot.workloads if returned.get(workload.id) is not workload]
         if self._all_are_suspects:
@@ -229,7 +229,7 @@ class FirstDecisions:
         self._returned = {name: workload for name, workload in self._returned.items() if name in there}
 
     def _next_trial(self) -> dict[str, int]:
-        """Return a part of those suspects with which most processes ended.
+        """Return a part of the suspects, from those with the most deaths.
 
         Other new workloads have every second decision.
         """

@@ -135,8 +135,8 @@ class ObjectGuard:
     ) -> Callable[[Change[Seen]], None]:
         """Return a function that calls `tell` with a change, and raises nothing.
 
-        If `tell` raises, the followers, which it calls as well, are told that the object is not there. A bound pod
-        stays there, without its content.
+        If `tell` raises, the followers, which it also calls, get a change that deletes the object. A bound pod
+        stays, without its content.
         """
         enter, leave = self.last.enter, self.last.leave
 

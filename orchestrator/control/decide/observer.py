@@ -169,7 +169,7 @@ class Observer:
             )
 
     def listen(self, listener: Callable[[Change[Any]], None]) -> None:
-        """Call `listener` with every change that a decision may depend on, but for those of pods' owners."""
+        """Call `listener` with every change that a decision can depend on, except changes of pods' owners."""
         self._listeners.append(listener)
 
     async def follow(self, follower: Callable[[Change[Any]], None]) -> None:
@@ -223,7 +223,7 @@ class Observer:
                 task.cancel()
 
     def skipped(self) -> list[SkippedObject]:
-        """The objects that are kept as they were before, or are not known at all, because they cannot be handled."""
+        """The objects that cannot be handled. Their earlier state is kept, or they are unknown."""
         undecodable = [
             SkippedObject.of(
                 cache.kind,
@@ -236,7 +236,7 @@ class Observer:
         return [*undecodable, *self.guard.skipped()]
 
     def uids(self) -> set[str]:
-        """The uids of all objects, of those as well that are not read."""
+        """The uids of all objects, unread ones included."""
         return {uid for cache in self._caches() for uid in (*cache.objects, *cache.undecodable)}
 
     def device_resources(self) -> frozenset[str]:
@@ -299,7 +299,7 @@ class Observer:
             self._notify(change)
 
     def _gpu_node_changed(self, change: Change[GpuNode]) -> None:
-        """Keep it by the name of its node; decisions depend on which GPUs pods hold, and on no figure of it."""
+        """Keep it by the name of its node. Decisions depend on the GPUs that pods hold, not on its figures."""
         before, after = (
             {} if one is None else given_gpus(one)
             for one in (change.previous, None if change.type == "deleted" else change.object)
@@ -342,7 +342,7 @@ class Observer:
 
 
 def _pod_matters(before: Pod, after: Pod) -> bool:
-    """Whether a decision could change: most of a pod's life is told in its status, of which only the end counts."""
+    """Return whether a decision could change. Most changes of a pod are in its status, of which only the end counts."""
     return (
         before.spec.node_name != after.spec.node_name
         or before.spec.scheduling_gates != after.spec.scheduling_gates

@@ -32,8 +32,8 @@ FIRST_SECONDS: Final = 60.0
 MAX_SECONDS: Final = 3600.0
 MAX_REMEMBERED: Final = 1000
 MAX_PLANS: Final = 100
-"""Maximum number of plans in one decision to find culprits of one kind. Each culprit among 4,000 workloads takes some
-25, most of them of a small portion of the workloads.
+"""Maximum number of plans in one decision to find culprits of one kind. A culprit among 4,000 workloads takes about 25
+plans. Most of these have few workloads.
 """
 SEARCH_SECONDS: Final = 30.0
 """Maximum time of a search: less than the time after which the loop counts as stuck."""
@@ -210,7 +210,7 @@ class Quarantine:
         )
 
     def _reduced_of(self, workload: Workload) -> Workload:
-        """The devices of the workload; the same object for the same workload, so that the planner skips it."""
+        """The workload with its devices alone. The same workload gives the same object, so the planner skips it."""
         known = self._reduced.get(_key(workload))
         if known is None or known[0] is not workload:
             known = self._reduced[_key(workload)] = (workload, holding(workload))
@@ -239,7 +239,7 @@ class _Search:
         self._first = self._last = _words(error)
 
     def culprits(self, kind: str, suspects: Collection[Key]) -> tuple[list[Key], list[Key]]:
-        """Objects of one kind without which the planner does not raise, and those of which nothing is known yet.
+        """The culprits of one kind, without which the planner does not raise, and the objects that were not tried yet.
 
         `suspects` were culprits before: they are tried first. Both are empty if the kind has nothing to do with it.
         """
@@ -259,7 +259,7 @@ class _Search:
         return alone, unknown
 
     def _alone(self, chunk: list[Key], kind: str) -> tuple[list[Key], list[Key]]:
-        """Those of a chunk that raises which raise by themselves; and those that could not be tried."""
+        """Return the objects of a failing chunk that raise alone, and those that could not be tried."""
         if len(chunk) <= 1:
             self.why.update(dict.fromkeys(chunk, self._last))
             return chunk, []
@@ -298,7 +298,7 @@ class _Search:
         return self._plans <= 0 or self._clock() >= self._ends
 
     def _raises(self, keys: Collection[Key], kind: str) -> bool:
-        """Whether the planner raises on the snapshot with these alone of the kind."""
+        """Return whether the planner raises on the snapshot with only these objects of the kind."""
         self._plans -= 1
         try:
             self._planner(_only(self._snapshot, kind, frozenset(keys)))
@@ -309,7 +309,7 @@ class _Search:
 
 
 def _only(snapshot: Snapshot, kind: str, keys: Collection[Key]) -> Snapshot:
-    """The snapshot with these alone of one kind."""
+    """Return the snapshot with only these objects of one kind."""
     if kind == WORKLOAD:
         return replace(
             snapshot, workloads=tuple(workload for workload in snapshot.workloads if _key(workload) in keys)
@@ -377,7 +377,7 @@ def _with_pods(node: Node, pods: Sequence[Pod]) -> Node:
 
 
 def _objects(snapshot: Snapshot, keys: Collection[Key]) -> dict[Key, Object]:
-    """Those of these objects that are in the snapshot."""
+    """Return the objects of these keys that are in the snapshot."""
     if not keys:
         return {}
     everything: Iterable[Object] = chain(snapshot.workloads, snapshot.nodes, snapshot.projects)

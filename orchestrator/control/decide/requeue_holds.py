@@ -1,7 +1,7 @@
 """Evicted jobs keep their position in the queue while they have no pod.
 
-Kubernetes' Job controller makes the next pod of a job only after a back-off of ten seconds or more. That of
-StatefulSets does so shortly after the end of the old one, and a decision can fall in between.
+Kubernetes' Job controller makes the next pod of a job only after a back-off of ten seconds or more. The StatefulSet
+controller does so shortly after the end of the old pod. A decision can be made in between.
 
 In the meantime the job would be in no queue. Younger jobs would get free GPUs, and the fair share of its project
 would be computed without it. So the evicted pod stands in for the next one: it is decided on like any other, and its
@@ -52,7 +52,7 @@ PATIENCE_SECONDS: Final = 30.0
 """Time for which GPUs are reserved for a successor.
 
 The Job controller's back-off is 10 s after the first pod that failed since one succeeded, and doubles with each
-(`pkg/controller/job/backoff_utils.go`). Beyond the second failure the GPUs are of more use to others.
+(`pkg/controller/job/backoff_utils.go`). After the second failure, other jobs get the GPUs.
 """
 
 _OF_THIS_POD_ALONE: Final = (
@@ -127,7 +127,7 @@ class RequeueHolds:
             self._see_new(pod)
 
     def placeholders(self, *owners: Mapping[str, Object]) -> dict[str, Pod]:
-        """Pods that are to come, by a uid of their own: of those that have ended and have no successor.
+        """The expected pods, each with its own uid: one for each ended pod without a successor.
 
         `owners` are all Jobs and StatefulSets, by uid: they make a new pod when the old one has ended.
         """

@@ -220,7 +220,7 @@ class SchedulerLoop:
     async def catch_up(self) -> None:
         """Read the unread content of the caches, in slices, between which other tasks run.
 
-        A new leader reads everything: of a large cluster that takes longer than a lease lasts that is not renewed.
+        A new leader reads everything. On a large cluster, that takes longer than a lease without a renewal.
         """
         if not self._follows:
             await self._observer.follow(self._reader.note)
@@ -382,7 +382,7 @@ class SchedulerLoop:
         self._metrics.bound(uid)
 
     def _note_unready(self, pod: Pod, node: str, why: str) -> None:
-        """Let others have the GPUs for a while."""
+        """Give the GPUs to other workloads for a while."""
         self._unready.note(pod.metadata.uid, node, why)
 
     def _labels_of(self, name: str) -> Mapping[str, str]:

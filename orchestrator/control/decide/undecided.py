@@ -66,7 +66,8 @@ def pending_reasons(
 ) -> dict[str, tuple[str, str]]:
     """By uid of a pending pod, the code of its reason and the message.
 
-    `volumes` are the pods whose volumes are not ready; `undecided` says why of those that the planner cannot decide on.
+    `volumes` are the pods whose volumes are not ready. `undecided` has the reason of each object that the planner
+    cannot decide on.
     """
     bound = {binding.pod for binding in decision.bindings}
     known: dict[str, tuple[str, str]] = {

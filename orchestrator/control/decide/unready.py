@@ -44,7 +44,8 @@ class UnreadyPods:
         self._failures[uid] = _Failure(node, why, self._clock() + seconds, times, in_all)
 
     def read(self, is_waiting: Callable[[str], bool]) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Return for one decision why pods are put off, and the nodes that others of them are not to get, by uid.
+        """Return for one decision, by uid: the pods that are put off with the reason, and the nodes that other pods
+        must not get.
 
         Pods that are not pending any more are forgotten.
         """

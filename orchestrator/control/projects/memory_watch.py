@@ -68,7 +68,7 @@ class Use:
         return self.pod.metadata.uid, self.uuid
 
     def is_excess(self, *, since_before: bool) -> bool:
-        """Whether it is more than its part; one that was so before has to come down further."""
+        """Return whether the use exceeds the fraction. After an excess, the use must fall below a lower bound."""
         margin_mib = 0 if since_before else MARGIN_MIB
         return self.used_mib > self.part_mib + CONTEXT_MIB * self.processes + margin_mib
 
@@ -153,7 +153,7 @@ class MemoryWatch:
 
 
 def _is_fresh(node: GpuNode, now_us: int) -> bool:
-    """Whether the agent may still be believed; one of which the time cannot be read is not."""
+    """Return whether the agent is still trusted. An agent whose time cannot be read is not."""
     try:
         observed_us = parse_time(node.spec.observed_at)
     except ValueError:
@@ -162,7 +162,7 @@ def _is_fresh(node: GpuNode, now_us: int) -> bool:
 
 
 class _Owners:
-    """Whose a process is: by the pod's uid, or by the container where its node's cgroups do not tell of pods."""
+    """The owner of a process: the pod's uid, or the container if the cgroups of the node do not name pods."""
 
     def __init__(self, pods: Mapping[str, Pod]) -> None:
         self._pods = pods

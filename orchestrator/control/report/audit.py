@@ -179,7 +179,8 @@ class Audit:
         return is_recalled and all(done)
 
     async def _check_recalled(self) -> bool:
-        """Note those of which the API server knows that the operator wrote the reason; False: it does not answer.
+        """Note the evictions whose reason was written by the operator, by the API server's record. Return False if it
+        does not answer.
 
         A pod can have the annotation from its owner's template. The API server's metadata names the author, which a
         template lacks.

@@ -36,7 +36,7 @@ async def repeat(
 
 
 class BackgroundWriter:
-    """Calls `write` whenever it was woken since the last time; False says that it is to be called again later."""
+    """Calls `write` after each wake-up. If it returns False, it is called again later."""
 
     def __init__(
         self,

@@ -29,8 +29,8 @@ MAX_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
 class ConditionWriter:
     """Writes the reasons that it was last given. `pods` is the live cache, `bindings_done` waits for the executor.
 
-    `on_new_reason` is called with a pod and the message when it had another kind of reason before. A pod on which
-    nothing `may_be_written`, because its namespace is no project's, is told by that alone.
+    `on_new_reason` is called with a pod and the message when it had another kind of reason before. A pod without
+    `may_be_written`, because its namespace belongs to no project, gets the Event alone.
     """
 
     def __init__(

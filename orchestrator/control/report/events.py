@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 COMPONENT: Final = "muster"
 EVENTS_PER_SECOND: Final = 5.0
 MAX_WAITING: Final = 50
-"""Of more events than this at once, the oldest are dropped: the condition on the pod says the same."""
+"""Maximum number of waiting events. Beyond it, the oldest are dropped: the condition on the pod says the same."""
 
 MAX_CHARACTERS: Final = 1000
-"""Of a message: Kubernetes allows 1024 in its own events."""
+"""Maximum length of a message: Kubernetes allows 1024 characters in its own events."""
 
 MAX_REMEMBERED: Final = 10_000
 """Number of remembered warnings, so that a decision does not repeat them."""
@@ -124,7 +124,7 @@ class Announcer:
         self._announce(pod, f"{pod.metadata.uid[:8]}.{_digest(message)}", reason, message)
 
     def note_skipped(self, entry: SkippedObject) -> None:
-        """Announce that no decision counts with an object of a kind that has Events. Never waits and never fails."""
+        """Announce that decisions skip an object, if objects of its kind have Events. Never waits and never fails."""
         kind = _KINDS.get(entry.kind)
         if kind is None:
             return

@@ -7,7 +7,7 @@ from orchestrator.planner.model import Plan, Pod, PodState, Snapshot, Workload
 
 
 def waiting_workloads(snapshot: Snapshot, decision: Plan) -> Iterator[Workload]:
-    """Yield the workloads of which something could start and nothing was bound now."""
+    """Yield the workloads with startable pods of which none was bound in this decision."""
     bound = {binding.workload for binding in decision.bindings}
     for workload in snapshot.workloads:
         if workload.id not in bound and start_chunks(workload):

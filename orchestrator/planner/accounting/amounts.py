@@ -42,7 +42,7 @@ def exceeds_somewhere(amounts: Amounts, bounds: Amounts) -> bool:
 
 
 def exceeds_where_requested(amounts: Amounts, bounds: Amounts, requested: Amounts) -> bool:
-    """Whether some resource that is asked for exceeds its bound: a claim on CPUs alone is not one on GPUs."""
+    """Whether a requested resource exceeds its bound; other resources do not count."""
     return bool(
         (requested[0] and amounts[0] > bounds[0])
         or (requested[1] and amounts[1] > bounds[1])

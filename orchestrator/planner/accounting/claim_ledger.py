@@ -60,8 +60,8 @@ _NOTHING: Final = Granted()
 class ClaimLedger:
     """Claims and devices between decisions, and the effects of placing and evicting pods.
 
-    `problems` say, by pod id, why its claims cannot be allocated anywhere, for want of devices apart. `doubles` are
-    claims whose devices another claim holds too, which is the value; of such claims the one that is not ours stays.
+    `problems` say, by pod id, why its claims cannot be allocated anywhere, for want of devices apart. `doubles`
+    maps each claim that loses a device to the claim that keeps it; a claim of another scheduler always keeps it.
     """
 
     def __init__(self) -> None:
@@ -102,9 +102,9 @@ class ClaimLedger:
                 self.allocator.ledger.take(listed.allocation)
 
     def _find_doubles(self) -> dict[str, str]:
-        """By claim that loses a device, the one that keeps it: a foreign one, else the first in order.
+        """For each claim that loses a device, the claim that keeps it: a foreign one, else the first in order.
 
-        Of a shared device those give way with whose parts it is more than there is.
+        On a shared device, the claims beyond its capacity lose it.
         """
         if "allocator" not in self.__dict__:
             return {}

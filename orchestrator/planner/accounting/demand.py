@@ -5,8 +5,8 @@ successor is missing and rise again when it comes, and GPUs would be reclaimed b
 
 Of pending pods:
 
-- A chunk does not count if it cannot start even on empty nodes. Either no node that admits one of its pods is large
-  enough, or all of them together are too small for the chunk.
+- A chunk does not count if it cannot start even on empty nodes. Either one of its pods is larger than every node
+  that admits it, or the chunk is larger than all these nodes together.
 - Pods that can run only on some of the nodes count at most the total of these nodes. The pods that run there already
   are included.
 
@@ -27,8 +27,7 @@ from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, Pod, 
 from orchestrator.planner.node_sets import NodeSet, NodeSets, node_types_for
 
 MAX_NESTED = 64
-"""Sets of nodes that are compared with each other, for one project; more are only bounded one by one, and by their
-union."""
+"""Maximum number of node sets of a project that are compared. More sets are bounded one by one, and by their union."""
 
 Block = tuple[NodeSet, list[int]]
 """A set of nodes, and the amounts of each resource that are bound to it."""
@@ -254,7 +253,7 @@ def bounded_demand(
 
 
 def _nested(groups: Mapping[NodeSet, Sequence[int]], capacity: Callable[[NodeSet], Amounts]) -> list[Block]:
-    """The sets that are in no other, each with the amount that it and the sets in it could serve."""
+    """The sets that no other set contains, each with the amount that it and the sets in it can serve."""
     blocks: list[Block] = []
     # From the smallest set: the amount that it can serve counts in every set around it.
     for nodes in sorted(groups, key=lambda candidate: (candidate.bit_count(), candidate)):
@@ -266,7 +265,7 @@ def _nested(groups: Mapping[NodeSet, Sequence[int]], capacity: Callable[[NodeSet
 
 
 def _connected(blocks: Iterable[Block]) -> list[Block]:
-    """The blocks, those that overlap made one."""
+    """The blocks; overlapping ones are joined."""
     merged: list[Block] = []
     for block in blocks:
         touching = [other for other in merged if other[0] & block[0]]

@@ -128,7 +128,7 @@ class NodeAccount:
         return self.max_free[2 if later else 1]
 
     def whole_devices(self, *, later: bool) -> list[int]:
-        """Indices of the devices that a pod could be given whole; as many unused ones are left out as were lost."""
+        """Indices of the devices that a pod can get as a whole, without N unused ones if the node lost N devices."""
         held: Iterable[int] = self.used_milli
         if later and self.pods_releasing:
             held = map(sub, self.used_milli, self.releasing_milli)
@@ -142,7 +142,7 @@ class NodeAccount:
         return len(self.whole_devices(later=True))
 
     def is_short_of_lost(self) -> bool:
-        """Whether more devices are used or nominated than the lost ones leave, until releases end."""
+        """Return whether fewer devices are unused than the node has lost, while pods terminate."""
         return bool(self.lost and self.pods_releasing and self.unused_devices < self.lost)
 
     def share_milli(self, request: Request) -> int:

@@ -126,7 +126,7 @@ class Neighbours:
         return pod.traits.is_constrained or bool(self._kind(pod.traits).repelled_by)
 
     def key(self, pod: Pod) -> Hashable:
-        """Return a key that is equal for pods that have the same nodes if they are alike otherwise."""
+        """Return a key of the constraints: otherwise equal pods with the same key may use the same nodes."""
         return id(self._kind(pod.traits)) if self.concerns(pod) else None
 
     def admitting(self, pod: Pod, *, later: bool) -> NodeSet:
@@ -166,7 +166,7 @@ class Neighbours:
         return self._required(pod, kind)
 
     def is_bearable(self, pod: Pod, position: int) -> bool:
-        """Whether the pod may run on where it is, which neither affinity nor spread forbids."""
+        """Return whether the pod may stay on its node: affinity and spread do not forbid that."""
         return not self._closed(self._kind(pod.traits), later=True) >> position & 1
 
     def is_met(self, pod: Pod, position: int) -> bool:
@@ -183,7 +183,7 @@ class Neighbours:
     def can_come(self, placed: Sequence[tuple[Pod, int]]) -> bool:
         """Return whether the pods, counted already, can start one after the other as far as affinity is concerned.
 
-        Two pods that are each met only by the other cannot.
+        Two pods that require each other cannot.
         """
         if not any(pod.traits.affinity for pod, _ in placed):
             return True
@@ -215,7 +215,7 @@ class Neighbours:
         ]
 
     def keeps(self, nominees: Iterable[tuple[Pod, int]]) -> bool:
-        """Return whether the constraints are still met for those of the nominees that are still counted there."""
+        """Return whether the constraints are still met for the nominees that are still counted there."""
         return all(
             self.is_met(pod, position)
             for pod, position in nominees
@@ -361,7 +361,7 @@ class Neighbours:
         return crowded
 
     def _totals(self, pod: Pod, spread: SpreadConstraint, having: NodeSet) -> dict[str, int]:
-        """The selected pods in each domain that has a node which counts, by the value of the label."""
+        """The selected pods by domain (value of the label), for domains with at least one node that counts."""
         counted = having & self._node_sets.matching(spread.node_terms)
         if spread.honors_taints:
             counted &= self._node_sets.tolerated(pod.constraints.tolerations)

@@ -65,7 +65,7 @@ def _gibibytes(memory_bytes: int) -> str:
 
 
 def installed(nodes: Iterable[Node]) -> dict[str, int]:
-    """By GPU model, the total in `gpu_milli`, of schedulable nodes and others."""
+    """The total of each GPU model in `gpu_milli`, of all nodes."""
     capacity: dict[str, int] = {}
     for node in nodes:
         if node.gpu_model:
@@ -115,8 +115,8 @@ class ProjectTree:
     ones: GPUs always, CPU and memory only with a bound. `limited` has the members of a project's `lineage` with a
     limit of any kind.
 
-    `model_quota` and `model_limit` are by project and GPU model, for bounded `models`. Without a quota of its own for
-    a model, a project has none of it, and a department has that of its projects.
+    `model_quota` and `model_limit` are by project and GPU model, for bounded `models`. Without its own quota for a
+    model, a project has a quota of zero, and a department the sum of its projects.
     """
 
     def __init__(self, projects: Iterable[Project]) -> None:

@@ -113,7 +113,7 @@ def _amount_of(charge: StillCharged, use: Use) -> int:
 
 
 def _excess(ledger: Ledger, uses: list[Use]) -> Iterator[tuple[StillCharged, int]]:
-    """Yield each bound on these uses that charges terminating pods, with how much all pods exceed it."""
+    """Yield each exceeded bound that charges terminating pods, with the amount by which all pods exceed it."""
     if not uses:
         return
     tree = ledger.tree

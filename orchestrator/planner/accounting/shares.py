@@ -55,8 +55,9 @@ def divide(total: int, claims: Sequence[Claim], unit: int = DEVICE_MILLI) -> dic
 def divide_over_quota(
     remaining: int, claims: Sequence[Claim], guaranteed: Mapping[str, int], unit: int = DEVICE_MILLI
 ) -> tuple[dict[str, int], int]:
-    """Add each project's portion beyond the quotas to its guarantee; return also the portion that no project may
-    have.
+    """Add each project's portion beyond the quotas to its guarantee.
+
+    Also return the portion that no project can use.
     """
     shares = dict(guaranteed)
     rest = max(0, remaining)

@@ -89,7 +89,7 @@ def _cancel_most_entitled_first(
 
 
 def _could_keep_running(session: Session, workload: Workload, evicted: Collection[str]) -> bool:
-    """Return whether an evicted pod could keep running where it is, or has a new seat that it could return for that."""
+    """Return whether an evicted pod could keep running on its node, if needed in exchange for its new seat."""
     return any(
         session.seats.of(pod) is not None or session.placer.can_keep_running(pod)
         for pod in workload.pods

@@ -13,7 +13,7 @@ _CHUNK = attrgetter("chunk")
 
 
 def withdraw_broken(session: Session) -> None:
-    """Take back starts of which the constraints between pods do not hold after the whole decision.
+    """Take back starts whose constraints between pods are violated after the whole decision.
 
     Pods that start one after the other keep all constraints of the earlier ones, as in kube-scheduler. So only a
     decision that also takes something away is checked.

@@ -17,7 +17,7 @@ def devices_on(
 ) -> tuple[int, ...] | None:
     """Indices of the GPUs that a pod with claims gets on this node, () for none; None when they are not there.
 
-    Claims get the preferred ones where these do as well; with `only_preferred`, no others.
+    Claims get the preferred devices if these are suitable; with `only_preferred`, they get no others.
     """
     by_plugin: tuple[int, ...] | None = ()
     if has_plugin_gpus(account, pod.request):
@@ -42,7 +42,8 @@ def _claimed_devices(
 ) -> tuple[int, ...] | None:
     """The devices of the pod's claims, among the GPUs with enough left by all other counts.
 
-    In thousandths, which memory that fits to the byte may exceed, and parts beside whole GPUs as whole ones.
+    In thousandths. The sum can exceed a GPU if memory fits exactly; fractions beside whole GPUs count as whole
+    ones.
     """
     request = pod.request
     if not request.is_shared and not request.gpu_count:
@@ -96,7 +97,7 @@ def best_devices(
 def ranked_devices(
     account: NodeAccount, request: Request, project: str, *, later: bool
 ) -> list[tuple[bool, int, int]]:
-    """Those of all devices with enough left for the request's fraction, the tightest first."""
+    """The devices with enough left for the request's fraction, the fullest first."""
     choices: list[tuple[bool, int, int]] = []
     if not later and account.is_short_of_lost():
         return choices

@@ -119,7 +119,7 @@ class Placer:
         return None
 
     def _may_have(self, account: NodeAccount, pod: Pod, devices: tuple[int, ...], *, later: bool) -> bool:
-        """Whether the pod can have these devices as far as it is claims that give them."""
+        """Return whether the pod's claims, if it has any, can get these devices."""
         claims = self.ledger.claims
         if not claims.concern(account.node, pod):
             return True
@@ -275,7 +275,10 @@ class Placer:
         return nodes
 
     def _nodes_for(self, constraints: Constraints, node_types: tuple[str, ...]) -> NodeSet:
-        """The nodes that admit such pods; known by identity: to hash constraints costs more than the answer."""
+        """The nodes that admit such pods.
+
+        The cache uses identity, because hashing constraints costs more than the answer.
+        """
         key = (id(constraints), node_types)
         nodes = self._admitting.get(key)
         if nodes is None:
@@ -442,7 +445,7 @@ class Placer:
 
 
 def _spares_lost(account: NodeAccount, devices: tuple[int, ...], *, later: bool) -> bool:
-    """Whether as many unused devices as the node has lost stay unused beside these."""
+    """Return whether enough devices stay unused beside these: as many as the node has lost."""
     if not later and account.is_short_of_lost():
         return False
     opened = sum(account.free_milli(device, later=later) == DEVICE_MILLI for device in devices)

@@ -1,7 +1,7 @@
 """GPUs that are reserved for a workload that is pending for long, and the workloads that can backfill them.
 
 A reservation also reserves the workload's amounts of its project's limits. Otherwise smaller jobs of the project
-would take each GPU that one of them returns.
+would take each GPU as soon as it is free.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

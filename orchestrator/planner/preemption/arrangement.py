@@ -25,7 +25,8 @@ _WORK_PERCENT = 5
 
 
 class ArrangedSearches:
-    """Searches for victims that also try other placements for started workloads: after 4 in vain no more are tried.
+    """The number of searches that also try other placements for started workloads. After 4 failures, no further one
+    does.
 
     `allowance`: their own part of the bound on work.
     """
@@ -125,7 +126,7 @@ def arrange_again(session: Session, arrangement: Arrangement) -> None:
 
 
 def carry_out_arrangement(session: Session, arrangement: Arrangement) -> None:
-    """Make the new places, which are on the ledger, those of the started workloads."""
+    """Record the new placements, which are on the ledger, as those of the started workloads."""
     for other in _workloads(arrangement):
         for pod, _ in session.seats.placed(other, SeatState.NEW):
             session.seats.remove(pod)

@@ -180,7 +180,7 @@ class Candidates:
     def movable_milli(self, position: int) -> int:
         """Return the GPUs of the pods on that node that could migrate, in thousandths.
 
-        The sum is that of the migrations of `on`, but no candidates are made for it.
+        The result equals the sum over the migrations of `on`, without making candidates.
         """
         self._follow()
         evicted = self._session.ledger.evicted

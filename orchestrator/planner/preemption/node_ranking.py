@@ -87,7 +87,8 @@ class NodeRanking:
         order: Callable[[Candidate], tuple[object, ...]],
         scope: Collection[int] | None,
     ) -> Iterator[tuple[int, Option]]:
-        """Yield the options, least harm first, of which no losing project is `closed`. `scope` limits the nodes.
+        """Yield the options, least harm first, without those that take pods of a `closed` project. `scope` limits the
+        nodes.
 
         Among options of equal harm, the first is the one that `order` puts first. The ranking stays valid during the
         trials of the caller, which rolls them back.

@@ -39,8 +39,8 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A pod to place. `share_milli` has, for each space, its share of each of `count` devices; None: not on this
-    node.
+    """A pod to place. `share_milli` has, for each space, the share that it takes of each of `count` devices; None if
+    it does not fit on this node.
 
     `is_shared` says that other pods may use the rest of its devices. `home` is its original placement.
     """

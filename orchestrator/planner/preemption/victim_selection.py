@@ -161,7 +161,7 @@ class VictimSelector:
         return all(self.policy.is_borrowed(workload, candidate) for candidate in option.candidates)
 
     def retry(self, account: NodeAccount, workload: Workload, pod: Pod, requested: Amounts) -> Option | None:
-        """Return the best set on the node of which each candidate may be evicted after the others, or None.
+        """Return the best set on the node in which the candidates may be evicted one after the other, or None.
 
         The rankings judge each candidate alone. This search asks the policy about each set as a whole, which costs
         more.

@@ -47,7 +47,7 @@ from orchestrator.planner.session import Session
 
 _SETTLED = (Nominated, GangEvicted, Overtaken, ConstraintsOvertaken)
 _IDLE = 3
-"""Beside the resources: GPUs that are free as a whole."""
+"""An additional index: wholly free GPUs."""
 
 
 def explain_all(session: Session) -> None:
@@ -244,7 +244,7 @@ class Explainer:
         return None
 
     def _fragmented(self, workload: Workload, chunk: Chunk) -> PendingReason:
-        """Of the chunk's pods, the largest first, one that fits on no node; otherwise they do not fit together."""
+        """Return the largest pod of the chunk that fits on no node. Without one, the pods do not fit together."""
         columns, placer = self._columns(), self._session.placer
         largest = sorted(chunk, key=lambda pod: -pod.request.gpu_milli)
         shortages = (
@@ -271,7 +271,7 @@ class Explainer:
 
 
 def _closing(hindrances: Iterable[Hindrance], nodes: NodeSet) -> list[Hindrance]:
-    """The hindrances that close some of the nodes, without those that close no more than the others before them."""
+    """The hindrances that close some of the nodes, without those that close no further node."""
     closing: list[Hindrance] = []
     for hindrance in hindrances:
         if nodes & hindrance.closed:

@@ -144,10 +144,11 @@ def full(
     figures: Figures,
     is_at_share: bool,
 ) -> PendingReason:
-    """Less of the resource is free than the workload asks for on the nodes that match; `is_part`: not all nodes do.
+    """The matching nodes have less of the resource free than the workload requests. `is_part`: some nodes do not
+    match.
 
-    `is_at_share`: with it the project would exceed its entitlement. `is_counted`: the missing amount can be said,
-    because the request counts the same on every node.
+    `is_at_share`: with it the project would exceed its entitlement. `is_counted`: the request counts the same on
+    every node, so the reason can have the missing amount.
     """
 
     def number(amount: int) -> str:
@@ -362,7 +363,7 @@ def some_of(names: Sequence[str]) -> str:
 
 
 def minutes_text(span_us: int) -> str:
-    """A span of time in minutes, above ten hours in hours; the part of one that is left counts as a whole one.
+    """A span of time in minutes, above ten hours in hours, rounded up.
 
     Example: `minutes_text(90_000_000)` returns `'2 min'`.
     """

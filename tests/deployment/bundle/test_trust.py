@@ -51,7 +51,7 @@ def opened(root: Path, expected: Trust) -> use.Bundle:
 
 def test_an_unsigned_bundle_is_refused(tmp_path: Path) -> None:
     bundle(tmp_path / "b")
-    with pytest.raises(BundleError, match=r"nobody vouches.*--bundle-sha256.*--bundle-key"):
+    with pytest.raises(BundleError, match=r"is not proven.*--bundle-sha256.*--bundle-key"):
         opened(tmp_path / "b", Trust())
 
 

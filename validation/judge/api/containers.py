@@ -24,7 +24,7 @@ WRITTEN: Final = "written"
 READ: Final = "read"
 REUSED: Final = "reused"
 VOLUMES: Final = (WRITTEN, READ, REUSED)
-"""In this order: by the first job, by another on another node, and by a third when both are deleted."""
+"""The order: the first job writes, a second one on another node reads, and a third one reads after both are deleted."""
 CLAIM: Final = "test"
 _FILE: Final = "/tmp/pvc1mount/written-by"  # noqa: S108 - where the paper mounts it, in a container
 _POD: Final = re.compile(r"[a-z0-9.-]{1,253}")

@@ -55,7 +55,7 @@ _REASONS: Final = """
 gpu_idle applications_clocks_setting display_clocks_setting sync_boost sw_power_cap hw_slowdown hw_thermal_slowdown
 hw_power_brake_slowdown sw_thermal_slowdown
 """
-"""Why clocks are low. Those that hardware has are judged by the layer `faults`."""
+"""Reasons of low clocks. The layer `faults` judges the reasons that hardware causes."""
 _UNCORRECTED: Final = (
     "sram_uncorrectable sram_uncorrectable_parity sram_uncorrectable_secded dram_uncorrectable"
 )
@@ -153,7 +153,7 @@ _MEASURED: Final = (
 MEASURED: Final = frozenset(_MEASURED.split("|"))
 """Elements with a number and its unit."""
 RANGES: Final = {"gpu_temp": (1, 94), "memory_temp": (0, 104)}
-"""The numbers of a sensor that can be so on a healthy GPU: a slowdown begins below the upper one on all models."""
+"""The range of a sensor on a healthy GPU. On all models, a slowdown begins below the upper bound."""
 NEEDED: Final = frozenset({"gpu_temp"})
 """Elements that every GPU must say."""
 _FREE: Final = (
@@ -192,4 +192,4 @@ PARENTS: Final = frozenset(_PARENTS.split("|"))
 VARIES: Final = re.compile(
     r"processes\b|process_info|mig_device|supported_|retired_pagelist|inforom_bbx_flush|accounted_"
 )
-"""Elements that one GPU may have, and another of its model not."""
+"""Elements that can be missing on some GPUs of a model."""

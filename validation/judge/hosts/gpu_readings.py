@@ -83,7 +83,7 @@ def judge_pcie(
     width: int,
     samples: Mapping[str, Sequence[HostGpus]] = {},
 ) -> Judgement:
-    """Judge whether each link has its generation and width. That of an idle GPU may rest, so it says nothing.
+    """Judge whether each link has its generation and width. The link of an idle GPU can be slow, so it proves nothing.
 
     `samples` are readings under load: one with full generation is proof for an idle GPU, a lower one a fault.
     """

@@ -129,7 +129,7 @@ def _adapter_of(interface: str) -> str:
 
 
 def _unlike(hosts: Mapping[str, Mapping[str, tuple[str, ...]]], models: Mapping[str, str]) -> list[str]:
-    """Return in which ports the hosts of a model differ: the one that is not as most, or all if none are most."""
+    """Return the ports that differ between hosts of a model: of the minority, or of all without a majority."""
     wrong = []
     for model in sorted({models.get(name, "") for name in hosts}):
         peers = {name: ports for name, ports in hosts.items() if models.get(name, "") == model}

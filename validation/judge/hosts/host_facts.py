@@ -56,7 +56,10 @@ class HostGpu(_Fact, frozen=True):
 
 
 class HostGpus(_Fact, frozen=True):
-    """The GPUs of a host. `attached` is how many nvidia-smi counted, `elements` stand beside the GPUs."""
+    """The GPUs of a host.
+
+    `attached` is the number that nvidia-smi counted, `elements` are elements outside the GPUs.
+    """
 
     driver: str
     attached: int
@@ -374,7 +377,7 @@ def judge_kubelets(hosts: Mapping[str, int], nodes: Mapping[str, int]) -> Judgem
 
 
 def judge_fio(hosts: Mapping[str, Sequence[FioJob]], *, read_bytes_per_second: int) -> Judgement:
-    """Judge whether all hosts together read so fast without an error, and none much slower than the others."""
+    """Judge whether all hosts together read at this rate without an error, and none is much slower than the others."""
     if not hosts or not all(hosts.values()):
         return Judgement(Verdict.ERROR, "a host has no job of fio")
     wrong = [

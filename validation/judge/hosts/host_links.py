@@ -167,7 +167,7 @@ def judge_fabric(
 def judge_fabric_states(
     hosts: Mapping[str, HostGpus], declared: Sequence[DeclaredHost], systems: Sequence[System]
 ) -> Judgement:
-    """INCONCLUSIVE by GPUs that are joined by switches and do not say whether they are; those before Hopper cannot."""
+    """INCONCLUSIVE if a GPU on switches does not report its fabric state. GPUs before Hopper cannot report it."""
     of_model = {host.name: system_of(host, systems) for host in declared}
     silent = [
         place

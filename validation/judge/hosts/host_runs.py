@@ -106,7 +106,7 @@ def _milliwatts(text: str) -> int | None:
 def judge_owners(hosts: Mapping[str, HostGpus]) -> list[Judgement]:
     """Judge whether every GPU is shown once: two hosts with the same one would be one host.
 
-    A GPU without a UUID is INCONCLUSIVE, as no other tells it apart.
+    A GPU without a UUID is INCONCLUSIVE, because nothing else identifies it.
     """
     owners: dict[str, str] = {}
     wrong, nameless = [], []
@@ -131,7 +131,7 @@ def judge_owners(hosts: Mapping[str, HostGpus]) -> list[Judgement]:
 
 
 def judge_named(hosts: Mapping[str, HostGpus]) -> Judgement:
-    """INCONCLUSIVE by hosts without the driver, and GPUs without the product or vBIOS, that equality compares."""
+    """Return INCONCLUSIVE if a host has no driver version, or a GPU no product or vBIOS: equality compares them."""
     silent = [
         f"{name}: nothing says its driver"
         for name, host in sorted(hosts.items())

@@ -10,11 +10,11 @@ from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
 
 SPREAD_PERCENT: Final = 5
-"""By how much a host may be slower than the median of its model under the same load (DeepOps, HPLTHRESH 1.05)."""
+"""Tolerated difference from the median of the model under the same load (DeepOps, HPLTHRESH 1.05)."""
 GPU_SPREAD_PERCENT: Final = 10
 """The same of one GPU: rates of good ones differ more than their sums."""
 _ALIASES: Final = {"nfsvers": "vers", "intr": "", "nointr": ""}
-"""Options that `mount` takes by another name than it shows, or does nothing with."""
+"""Options that `mount` shows under another name than it accepts, or ignores."""
 _NO_MOUNT: Final = Judgement(Verdict.INCONCLUSIVE, "no mount was declared: --mount DIRECTORY")
 
 

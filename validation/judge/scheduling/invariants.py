@@ -223,7 +223,7 @@ INVARIANTS: dict[str, Invariant] = {
     "nominations-last": nominations_last,
 }
 OF_LIMITED_PROJECTS = frozenset({"interactive-time-limit", "node-affinity"})
-"""Those that are checked only where a scenario limits a project so."""
+"""The invariants that are checked only if a scenario sets such a limit on a project."""
 
 
 def _holders(history: History) -> int:

@@ -9,7 +9,7 @@ The definition:
    order
    of submission. A workload that does not fit is skipped; a later, smaller one may still fit. Workloads within quota
    are guaranteed. The others borrow if they are preemptible, and are pending if not.
-2. The fair share of a project is its quota as far as it requests it, plus a portion of the GPUs beyond all quotas.
+2. The fair share of a project is the requested part of its quota, plus a portion of the GPUs beyond all quotas.
    The
    portions follow the weights of the projects that still want more (water-filling). A workload whose gang is larger
    than the whole capacity is not counted: it could never run.

@@ -39,13 +39,13 @@ def processes_on_own_gpus(history: History) -> list[Violation]:
 
 
 def unsettled(state: State) -> list[PodSeen]:
-    """The pods of which the kubelets have said nothing yet, or something else than the scheduler has written."""
+    """The pods whose GPUs the kubelets have not reported yet, or report differently than the scheduler."""
     otherwise = (pod for pod in state.holding() if (given := state.given(pod)) and given != set(pod.devices))
     return [*unconfirmed(state), *otherwise]
 
 
 def unconfirmed(state: State) -> list[PodSeen]:
-    """The pods that run with whole GPUs on nodes whose kubelet speaks, and that it does not name."""
+    """The pods that run with whole GPUs and that the kubelet of their node does not report, if it reports any."""
     return [
         pod
         for pod in state.holding()

@@ -24,7 +24,7 @@ from validation.judge.verdict import Verdict
 RESNET50: Final = "resnet50"
 MOUNTS: Final = "mounts"
 SECOND_MS: Final = 1000
-"""The kubelet has times in whole seconds, so a container may have run for one more than between them."""
+"""The kubelet has times in whole seconds, so the real run time can be one second longer than their difference."""
 
 
 class TrainingJob(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -59,7 +59,7 @@ class JobResult:
     judgement: Judgement
     evidence: Evidence = NO_EVIDENCE
     causes: Sequence[str] = ()
-    """Of a job that left nothing: why its pods do not run."""
+    """If a job left no output: why its pods do not run."""
 
 
 def outputs_of(job: TrainingJob, events: Sequence[Event]) -> list[OutputSeen]:

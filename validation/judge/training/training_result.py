@@ -15,7 +15,7 @@ LEAST_BATCHES: Final = 200
 RESNET50_PARAMETERS: Final = 25_636_712
 """Of Keras' ResNet-50 with 1,000 classes."""
 LEAST_OF_A_MOUNT_PERMILLE: Final = 800
-"""The least that must have come over each mount, of an equal part of all images."""
+"""Minimum portion of an equal share of the images that each mount must have delivered."""
 
 
 class Ended(StrEnum):

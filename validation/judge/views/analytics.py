@@ -117,7 +117,7 @@ def _between(held: Held, start_ms: int, end_ms: int) -> tuple[int, list[int]]:
 
 
 def keep(rows: Sequence[Row], projects: Collection[str]) -> list[dict[str, object]]:
-    """The rows of these projects, with no more than is judged of them."""
+    """The rows of these projects, with their judged cells only."""
     columns = ("of", "at", "project", "GPUs ALLOCATED", "GPUs NOW", "QUOTA")
     return [
         {key: scalar(row[key]) for key in columns if key in row}

@@ -48,7 +48,7 @@ OF_ONE_JOB: Final = "jobs/"
 """The prefix of project and name in the view of one job."""
 
 MAX_DIFFERENCES: Final = 20
-"""Differences of one list that are said; how many there are more is said too."""
+"""Maximum number of printed differences of one list; the number of others is printed too."""
 MAX_COUNTED: Final = 10_000
 """Differences that are counted."""
 MAX_PROBLEM: Final = 500
@@ -272,7 +272,7 @@ def _run_of_job(key: Key, row: Row, members: Sequence[PodSeen], *, is_submitted:
 
 
 def _pods_of_job(key: Key, row: Row, members: Sequence[PodSeen]) -> Iterator[str]:
-    """The pods, by their names, which no difference says: they are others in each run."""
+    """The pods by their names. Differences do not print these names, because they change with each run."""
     instances = row.get("instances")
     pods = [pod for pod in (instances if isinstance(instances, list) else []) if isinstance(pod, dict)]
     shown = {text(pod, "name"): (text(pod, "node"), text(pod, "gpuDevices")) for pod in pods}

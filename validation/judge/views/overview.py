@@ -202,7 +202,7 @@ def _person(state: State, key: Key, row: Row, members: Sequence[PodSeen]) -> Ite
 def _listed(
     state: State, noun: str, rows: Sequence[Row], must: Collection[Key], may: Collection[Key]
 ) -> Iterator[str]:
-    """Which jobs are not in the table that must be, unless it is full, and which are and may not."""
+    """The jobs that are missing in the table, unless it is full, and the jobs that must not be in it."""
     projects = state.quotas.keys() | state.deleted_projects
     shown = [(text(row, "project"), text(row, "name")) for row in rows]
     ours = [key for key in shown if key[0] in projects]
@@ -249,11 +249,11 @@ _JUDGED: Final[Mapping[str, Mapping[str, Callable[[object], object]]]] = {
     "nodes": dict.fromkeys(("name", "GPUs", "ALLOCATED", "FREE", "UNHEALTHY"), scalar),
 }
 _HIDDEN: Final = ("USER", "WAITS BECAUSE")
-"""Of these it counts only whether there is something."""
+"""Of these, only the presence of a value is compared."""
 
 
 def keep(rows: Sequence[Row], projects: Collection[str]) -> list[dict[str, object]]:
-    """The rows with no more than is judged of them; of jobs and projects of others no more than that they are there."""
+    """The rows with their judged cells only; of other jobs and projects only the fact that they exist."""
     return [_judged_row(row, projects) for row in rows]
 
 

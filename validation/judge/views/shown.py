@@ -43,7 +43,7 @@ class View:
 
 
 def names(noun: str, shown: Sequence[str], actual: Sequence[str]) -> Iterator[str]:
-    """Which are missing, which are not there, and which are there twice."""
+    """Yield the missing, the unexpected and the duplicate names."""
     counts = Counter(shown)
     yield from (f"{noun} {name} is missing" for name in sorted(set(actual) - counts.keys()))
     yield from (f"there is no {noun} {plain(name)}" for name in sorted(counts.keys() - set(actual)))
@@ -88,7 +88,7 @@ def spell(key: tuple[str, ...]) -> str:
 
 
 def plain(name: str) -> str:
-    """A name that was shown: as it is if it can be one, else as JSON writes it, which every page can hold."""
+    """Return a shown name: unchanged if it is a valid name, else as JSON, which every page can contain."""
     return name if _NAME.fullmatch(name) else short(name)
 
 

@@ -22,7 +22,7 @@ from validation.workloads.resnet50.tfrecord import Segment, example_head, record
 
 CLASSES: Final = 1000
 NOISE_BYTES: Final = 32_768
-"""The most of noise in one comment; records that are small have smaller ones."""
+"""Maximum number of random bytes in one comment; small records have fewer."""
 _MARK_BYTES: Final = 16
 
 

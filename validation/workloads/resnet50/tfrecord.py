@@ -47,7 +47,7 @@ class Segment:
         self._shift = _shift_tables(len(data))
 
     def crc_after(self, crc: int) -> int:
-        """The checksum of something with the checksum `crc` and this behind it."""
+        """The checksum of other bytes, which have the checksum `crc`, followed by this segment."""
         first, second, third, fourth = self._shift
         return (
             first[crc & 0xFF]
@@ -130,7 +130,7 @@ def _masked(crc: int) -> int:
 
 
 def _shift_tables(length: int) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Return the effect of `length` zero bytes after it on a checksum, for each value of each of its bytes."""
+    """Return the tables that shift a checksum over `length` zero bytes: one for each byte of the checksum."""
     columns = [1 << bit for bit in range(32)]  # the identity
     power = [_zero_bit(1 << bit) for bit in range(32)]
     bits = 8 * length
