@@ -16,7 +16,9 @@ def conclusion(report: Report, directory: Path) -> list[str]:
     failed = [each for each in report.requirements if each.verdict in _FAILED]
     open_ = [each for each in report.requirements if each.verdict == Verdict.INCONCLUSIVE]
     excluded = [each for each in report.requirements if each.verdict == Verdict.NOT_APPLICABLE]
-    lines = ["", f"proven:      {_parts(passed)}"]
+    inside = sum(each.in_part for each in passed)
+    beside = f"; {inside} of them in the chosen parts" if inside < len(passed) else ""
+    lines = ["", f"proven:      {_parts(passed)}{beside}"]
     if failed:
         lines.append(f"failed:      {_parts(failed)}")
     if open_:

@@ -52,4 +52,4 @@ def _report(process: "subprocess.Popen[bytes]", reporter: Reporter) -> None:
         result = json.loads(output)
         reporter(f"first result, of the planner alone, without a control plane: {result['headline']}")
         reporter(f"first result: {result['summary']}")
-        reporter("the programs of the lab are still on their way; the result of the lab follows")
+        reporter("the lab is still being prepared; its result follows")

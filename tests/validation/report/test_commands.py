@@ -13,6 +13,7 @@ from tests.validation.fake_target import FakeTarget
 from tests.validation.replay import GANG, TR4858, VICTIM, run_command, settings
 from tests.validation.report.test_record import HoldsTwice
 from tests.validation.test_not_fooled import waivers
+from validation.judge.verdict import Verdict
 from validation.report import log, record
 from validation.report.conclusion import conclusion
 from validation.report.manifest import digest
@@ -72,6 +73,9 @@ def test_the_last_lines_count_the_proven_requirements_and_name_three_commands(go
         f"muster report verify {good}",
         "muster lab up",
     ]
+    report = record.read(good)
+    next(each for each in report.requirements if each.verdict == Verdict.PASS).in_part = False
+    assert conclusion(report, good)[1].endswith("(gangs 1, victims 1); 1 of them in the chosen parts")
     failed = conclusion(record.read(bad), bad)
     assert any(line.startswith("failed:      ") for line in failed)
     assert failed[-1].split("#")[0].strip() == "muster validate --fail-fast"
