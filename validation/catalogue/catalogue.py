@@ -44,7 +44,7 @@ class NotApplicable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A kind of site. `targets` are the profiles that may claim it."""
+    """A kind of site. `targets` are the kinds of target for which it can be chosen."""
 
     id: str
     title: str
