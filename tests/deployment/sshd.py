@@ -66,7 +66,8 @@ def sshd(directory: Path, path: str = "") -> Iterator[Sshd]:
         generate(directory / name)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    programs = f"SetEnv PATH={path}\n" if path else ""
+    # at this level bash does not read ~/.bashrc, which may put programs of this machine before those of the test
+    programs = f"SetEnv PATH={path} SHLVL=1\n" if path else ""
     (directory / "config").write_text(_CONFIG.format(port=port, directory=directory) + programs)
     Path("/run/sshd").mkdir(exist_ok=True)
     command = [program, "-D", "-f", str(directory / "config"), "-E", str(directory / "log")]

@@ -9,6 +9,8 @@ from tests.validation.host_doubles import FakeHosts, Output
 NAMES: Final = ("n1", "n2")
 """As the nodes of the double of a cluster are called."""
 SICK: Final = "n2"
+SIGALRM: Final = 142
+"""The exit code of a program that its own time limit ended, as a shell has it."""
 XID: Final = (
     "[    0.000000] Linux version 5.15.0\n"
     "[   12.300000] NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.\n"
@@ -104,6 +106,10 @@ HOST_DEFECTS: Final[Mapping[str, Callable[[], FakeHosts]]] = {
     "lost-mount": hosts_with("mounts", doubles.mounts().replace("/mnt/mount_1", "/mnt/other")),
     "unread-byte": hosts_with("read", "/mnt/mount_0 n1\n/mnt/mount_0 n2\n/mnt/mount_1 n2\n"),
     "slow-nccl": hosts_with("nccl", doubles.nccl(88.0)),
+    "no-path-between-two-hosts": lambda: FakeHosts(
+        {(name, "nccl-nodes"): Output("", SIGALRM) for name in NAMES}, names=NAMES
+    ),
+    "slow-link-of-a-host": everywhere("nccl-nodes", doubles.all_reduce(2, 24_800)),
     "slow-storage": hosts_with("fio", doubles.fio(0.9)),
     "wrong-results": hosts_with("burn-in", last(doubles.burn_in(), ": OK", ": FAULTY")),
     "flapping-link": flapping,

@@ -17,6 +17,7 @@ from validation.judge.hosts.host_layer import DeclaredHost, HostScope, HostSite
 from validation.layers.checks import TESTS
 from validation.layers.tools import SAMPLES, TOOLS, Tool
 from validation.targets.hosts import SiteHosts
+from validation.targets.ssh_connection import Access
 
 RECORDED = Path(__file__).parent / "layers" / "recorded"
 MOUNTS = ["/mnt/mount_0", "/mnt/mount_1"]
@@ -119,6 +120,11 @@ def nccl(gbytes_per_second: float = 128.0) -> str:
     return "".join([*lines[:first], rows, *lines[last + 1 :]])
 
 
+def all_reduce(hosts: int, mbytes_per_second: int = 41_300) -> str:
+    """What the program prints on a host of a group that works."""
+    return f"all-reduce: {hosts} hosts, {hosts * GPUS} GPUs, {1 << 30} bytes, {mbytes_per_second} MB/s, 0 wrong\n"
+
+
 def fio(gbytes_per_second: float = 2.0, read_ms: int = 300_000) -> str:
     """A run that reads so fast."""
     output = json.loads((RECORDED / "fio-3.33.json").read_text())
@@ -191,6 +197,7 @@ def outputs(host: str, names: tuple[str, ...] = NAMES) -> dict[str, Output]:
         "read": read,
         "remove": "",
         "nccl": nccl(),
+        "nccl-nodes": all_reduce(len(names)),
         "fio": fio(),
         "burn-in": burn_in(),
     }
@@ -214,7 +221,7 @@ class FakeHosts(SiteHosts):
         figures = load_thresholds()
         super().__init__(
             HostScope(site, figures.systems, figures.hosts, figures_sha256()),
-            {},
+            {host.name: Access("192.0.2.1") for host in hosts},
         )
         self.outputs = {
             (host.name, tool): out for host in hosts for tool, out in outputs(host.name, names).items()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
 
 from second_judge_gpus import SILENT, leaves, says, spoken_of  # type: ignore[import-not-found]
+from second_judge_groups import of_events as of_groups  # type: ignore[import-not-found]
 from second_judge_kernel import of_log  # type: ignore[import-not-found]
 
 Json = dict[str, Any]
@@ -951,6 +952,13 @@ def nccl(hosts: Hosts) -> Found:
     return [*found, *(["FAIL"] if slower(rates, kinds, 90) else [])]
 
 
+def nccl_nodes(hosts: Hosts) -> Found:
+    mine = [e for e in hosts.events if e["event"] == "tool" and e["tool"] == "nccl-nodes"]
+    hosts.read_any = bool(mine)
+    found: Found = of_groups(hosts.scope, mine)
+    return found
+
+
 def read_groups(text: str) -> list[tuple[int, int, int]]:
     """The errno of each group of jobs, the bytes that it read in a second, and for how many ms."""
     jobs = json.loads(text[max(0, text.find("{")) :])["jobs"]
@@ -1099,6 +1107,7 @@ LAYERS: dict[str, Callable[[Hosts], Found]] = {
     "mounts": mounts,
     "written": written,
     "nccl": nccl,
+    "nccl-nodes": nccl_nodes,
     "fio": fio,
     "burn-in": burn_in,
     "links": links,

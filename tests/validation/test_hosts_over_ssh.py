@@ -42,6 +42,7 @@ PROGRAMS = {
     "lspci": "exec cat {d}/lspci",
     "findmnt": "exec cat {d}/mounts",
     "all_reduce_perf": "exec cat {d}/nccl",
+    "python3": "exec cat {d}/nccl-nodes",
     "gpu_burn": "exec cat {d}/burn-in",
 }
 SYSTEM = ("sh", "cat", "id", "timeout", "uname", "dd", "rm", "mkdir", "tail", "tr", "sleep", "sed", "env")
@@ -179,6 +180,25 @@ def test_the_sick_gpu_is_in_the_headline_and_pytest_ends_the_same(site: Site, tm
     )
     assert again == 1
     assert steps(tmp_path / "p") == steps(tmp_path / "r")
+
+
+def test_groups_of_hosts_are_joined_over_ssh(site: Site, tmp_path: Path) -> None:
+    plan = site.validate(tmp_path / "p", "--collect-only", "--host-test", "nccl-nodes").stdout
+    assert "- 1 test if all works, at most 3 tests and 10 minutes; all pairs are 1" in plan, plan
+    site.validate(tmp_path / "r", "--host-test", "nccl-nodes")
+    assert steps(tmp_path / "r")["nccl-nodes"] == ("PASS", "1 of at most 3 tests")
+    joined = [
+        e for e in log.read_log(tmp_path / "r").events if isinstance(e, ToolRan) and e.tool == "nccl-nodes"
+    ]
+    assert {event.host for event in joined} == set(NAMES)
+    assert all(len(event.command) < 400 and "127.0.0.1:" in event.command for event in joined)
+    (site.hosts["dgx1-2"].output / "nccl-nodes").write_text("")
+    site.hosts["dgx1-1"].install("python3", "kill -ALRM $$")
+    site.validate(tmp_path / "s", "--host-test", "nccl-nodes")
+    verdict, reason = steps(tmp_path / "s")["nccl-nodes"]
+    assert verdict == "FAIL"
+    assert reason.startswith("one of dgx1-1, dgx1-2, or the network between them: exit code 142, "), reason
+    assert rejudge(record.read(tmp_path / "s"), log.read_log(tmp_path / "s")) == []
 
 
 def test_a_tool_that_is_missing_is_inconclusive_with_the_host(site: Site, tmp_path: Path) -> None:

@@ -9,23 +9,27 @@ import msgspec
 from validation.judge.check_verdict import Circumstances, Judgement, Window, judge_unrun
 from validation.judge.events import Event, ToolRan
 from validation.judge.evidence import NO_EVIDENCE, Evidence
-from validation.judge.hosts.host_layer import HostScope, join, of_site
+from validation.judge.hosts.host_layer import HostScope, HostSite, join, of_site
 from validation.judge.hosts.host_runs import judge_boots
 from validation.judge.units import spell
 from validation.judge.verdict import Verdict
-from validation.layers import gpu_checks, link_checks, load_checks, tools
+from validation.layers import gpu_checks, groups, link_checks, load_checks, tools
 from validation.layers.readings import Readings
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A check of the hosts. `test` is the load that it puts on them, as the command line names it; empty for none."""
+    """A check of the hosts. `test` is the load that it puts on them, as the command line names it; empty for none.
+
+    `bound` states before the start how often and how long its tools run, where that depends on their output.
+    """
 
     title: str
     source: str
     tools: tuple[str, ...]
     judge: Callable[[Readings], list[Judgement]]
     test: str = ""
+    bound: Callable[[HostSite], str] | None = None
 
     def usual_seconds(self) -> int:
         """About how long it takes."""
@@ -128,6 +132,14 @@ LAYERS: Final = {
         ("nccl",),
         load_checks.nccl,
         tools.NCCL,
+    ),
+    groups.NCCL_NODES: Layer(
+        "NCCL joins all hosts, each with each, at the rate of their adapters",
+        "all-reduce over groups of hosts; docs/reference/host-checks.md",
+        (groups.NCCL_NODES,),
+        load_checks.nccl_nodes,
+        groups.NCCL_NODES,
+        groups.bound,
     ),
     "fio": Layer(
         "All hosts together read fast enough", f"fio; {_PRACTICE}", ("fio",), load_checks.fio, tools.FIO

@@ -1,20 +1,25 @@
 """The layers that put a load on the hosts, and the readings beside it."""
 
+from collections.abc import Iterable, Sequence
+
 from validation.judge.check_verdict import Judgement
+from validation.judge.events import ToolRan
+from validation.judge.hosts.group_findings import judge_groups
 from validation.judge.hosts.host_compare import below_median
 from validation.judge.hosts.host_facts import (
+    System,
     judge_fio,
     judge_nccl,
     of_faults,
     site_threshold,
 )
-from validation.judge.hosts.host_layer import system_of
+from validation.judge.hosts.host_layer import DeclaredHost, system_of
 from validation.judge.hosts.host_load import judge_load
 from validation.judge.hosts.host_runs import MEASURED_FIO_GRACE_MS, judge_duration
 from validation.judge.hosts.host_storage import judge_burn_in, judge_mounts
 from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
-from validation.layers import tools
+from validation.layers import groups, tools
 from validation.layers.burn_in import read_burn_in
 from validation.layers.fio import read_fio
 from validation.layers.nccl import read_nccl
@@ -40,6 +45,30 @@ def nccl(readings: Readings) -> list[Judgement]:
         finding = f"{name} reached {rate / 1000:g} GB/s, the median is {usual / 1000:g}"
         judgements.append(of_faults([needs(finding, Repair.RESET)]))
     return judgements
+
+
+def nccl_nodes(readings: Readings) -> list[Judgement]:
+    """Judge the tests of groups of hosts."""
+    scope = readings.scope
+    hosts = groups.joined_hosts(scope.site)
+    by_name = {host.name: host for host in hosts}
+    tests: dict[int, list[ToolRan]] = {}
+    for event in readings.events:
+        if isinstance(event, ToolRan) and event.tool == groups.NCCL_NODES and event.host in by_name:
+            match = groups.COMMAND.search(event.command)
+            tests.setdefault(int(match[1]) if match else -1, []).append(event)
+            readings.outputs += 1
+    judged = [
+        groups.read_test(events, groups.least_mbytes((by_name[e.host] for e in events), scope.systems))
+        for events in tests.values()
+    ]
+    return [*judge_groups([host.name for host in hosts], judged), *_without_figure(hosts, scope.systems)]
+
+
+def _without_figure(hosts: Iterable[DeclaredHost], systems: Sequence[System]) -> list[Judgement]:
+    silent = [host.name for host in hosts if not groups.least_mbytes([host], systems)]
+    reason = f"no figure of the adapters of {len(silent)} hosts: {', '.join(silent[:4])}"
+    return [Judgement(Verdict.INCONCLUSIVE, reason)] if silent else []
 
 
 def fio(readings: Readings) -> list[Judgement]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from validation.judge.hosts.host_layer import MISSING_TOOL, DeclaredHost, HostSite
 from validation.judge.verdict import Verdict
+from validation.layers import groups
 
 PING_HEADER_BYTES: Final = 28
 """The bytes of IPv4 and ICMP before the payload of an echo request."""
@@ -53,12 +54,16 @@ class Tool:
     as_root: bool = False
     failure: Verdict = Verdict.ERROR
     is_load: bool = False
+    program_text: str = ""
+    """The content of the shell variable P; the record does not repeat it."""
 
     def line(self, site: HostSite, host: DeclaredHost) -> str:
         """The command for a shell of the host; empty if there is nothing to run. A missing program ends it with 127."""
         command = self.command(site, host)
-        if not command:
-            return ""
+        return self.guarded(command) if command else ""
+
+    def guarded(self, command: str) -> str:
+        """Return the line that runs a command of this tool."""
         root = '[ "$(id -u)" -eq 0 ] || s="sudo -n"; ' if self.as_root else ""
         prefix = "$s " if self.as_root else ""
         return (
@@ -198,6 +203,15 @@ TOOLS: Final = {
             usual_seconds=180,
             failure=Verdict.FAIL,
             is_load=True,
+        ),
+        Tool(
+            groups.NCCL_NODES,
+            "python3",
+            groups.first_command,
+            seconds=groups.TEST_SECONDS + groups.GRACE_SECONDS,
+            usual_seconds=60,
+            failure=Verdict.FAIL,
+            program_text=groups.PROGRAM,
         ),
         Tool("fio", "fio", _fio, seconds=900, usual_seconds=FIO_SECONDS + 60, failure=Verdict.FAIL),
         Tool(

@@ -174,6 +174,8 @@ def _layer(layer: Layer, site: HostSite | None) -> list[str]:
         ]
     names = ", ".join(host.name for host in site.hosts)
     lines.append(f"- on {names}, for about {spell(layer.usual_seconds())}")
+    if layer.bound is not None:
+        lines.append(f"- {layer.bound(site)}")
     if site.hosts:
         commands = [TOOLS[tool].command(site, site.hosts[0]) for tool in layer.tools]
         lines += ["", *(f"    {site.hosts[0].name}$ {command}" for command in commands if command)]

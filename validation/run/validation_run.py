@@ -234,7 +234,8 @@ class ValidationRun:
             return Circumstances(blocked_by=self._blocked)
         if check.test and failed is not None:
             return Circumstances(blocked_by=f"{failed.id} is {failed.verdict}")
-        self.progress(f"{result.id}: {check.title} (about {spell(check.usual_seconds())})")
+        bound = f"; {check.bound(self.hosts.scope.site)}" if check.bound else ""
+        self.progress(f"{result.id}: {check.title} (about {spell(check.usual_seconds())}{bound})")
         start, started_ms = len(self.recorder.events), self.recorder.now_ms()
         try:
             for tool in check.tools:

@@ -4,11 +4,14 @@ Host keys must be known, as for `muster install`. A jump host is used with the s
 """
 
 import asyncio
+import contextlib
 import secrets
+import shlex
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,9 @@ from deployment.ssh import jump_command
 from validation.catalogue.thresholds import figures_sha256, load_thresholds
 from validation.errors import HostError
 from validation.judge.events import ToolRan
+from validation.judge.hosts.group_search import search
 from validation.judge.hosts.host_layer import DeclaredHost, HostScope, HostSite
+from validation.layers import groups
 from validation.layers.secrets import conceal
 from validation.layers.tools import SAMPLES, TOOLS, Tool
 from validation.scenario.images import NO_MAP, ImageMap
@@ -52,7 +57,31 @@ class SiteHosts:
             return
         self._ran.add(tool)
         site = self.scope.site
-        lines = {host.name: TOOLS[tool].line(site, host) for host in site.hosts}
+        if tool == groups.NCCL_NODES:
+            await self._search(recorder)
+            return
+        await self._run_lines(
+            tool, {host.name: TOOLS[tool].line(site, host) for host in site.hosts}, recorder
+        )
+
+    async def _search(self, recorder: Recorder) -> None:
+        """Join groups of hosts until it is known which of them are sick."""
+        hosts, outcome, numbers = groups.joined_hosts(self.scope.site), None, count(1)
+        tool, plan = TOOLS[groups.NCCL_NODES], search(len(hosts))
+        with contextlib.suppress(StopIteration):
+            while True:
+                group = [hosts[index] for index in (plan.send(outcome) if outcome else next(plan))]
+                number, address = next(numbers), self.access[group[0].name].address
+                lines = {
+                    host.name: tool.guarded(groups.command(self.scope.site, number, group, index, address))
+                    for index, host in enumerate(group)
+                }
+                least = groups.least_mbytes(group, self.scope.systems)
+                outcome = groups.read_test(await self._run_lines(tool.name, lines, recorder), least).outcome
+
+    async def _run_lines(self, tool: str, lines: Mapping[str, str], recorder: Recorder) -> list[ToolRan]:
+        """Run the line of each host at the same time; record how each ended, and return these events."""
+        site, events = self.scope.site, list[ToolRan]()
         # two threads for each host: loads are put on all hosts at the same time, and sampled
         threads = ThreadPoolExecutor(max(1, 2 * len(site.hosts)))
         loop = asyncio.get_running_loop()
@@ -68,17 +97,19 @@ class SiteHosts:
                 event = await running
             finally:
                 ended.set()
-            recorder.record(_without_secrets(event, recorder.now_ms()))
+            events.append(_without_secrets(event, recorder.now_ms()))
+            recorder.record(events[-1])
             if sampling is not None:
                 recorder.record(_without_secrets(await sampling, recorder.now_ms()))
 
         try:
-            await asyncio.gather(*(run_on(host) for host in site.hosts if lines[host.name]))
+            await asyncio.gather(*(run_on(host) for host in site.hosts if lines.get(host.name)))
         except asyncio.CancelledError:
             self.close()
             raise
         finally:
             threads.shutdown(wait=False)
+        return events
 
     def close(self) -> None:
         """Stop the running tools, and close the connections."""
@@ -94,7 +125,8 @@ class SiteHosts:
 
     def _run(self, tool: Tool, host: str, line: str) -> ToolRan:
         """Run a line on a host. The event has the problem that prevented it."""
-        return self._ended(tool, host, line, lambda: self._connection(host).run(line, tool.seconds))
+        text = f"P={shlex.quote(tool.program_text)}; {line}" if tool.program_text else line
+        return self._ended(tool, host, line, lambda: self._connection(host).run(text, tool.seconds))
 
     def _sample(self, host: str, line: str, ended: threading.Event) -> ToolRan:
         """Read the GPUs of a host until the load has ended."""

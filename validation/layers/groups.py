@@ -1,0 +1,105 @@
+"""Tests of groups of hosts by NCCL: the command of each host, and the outcome by the output of all."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from validation.judge.events import ToolRan
+from validation.judge.hosts.group_findings import GroupTest
+from validation.judge.hosts.group_search import Outcome, max_tests
+from validation.judge.hosts.host_facts import System
+from validation.judge.hosts.host_layer import MISSING_TOOL, DeclaredHost, HostSite, system_of
+from validation.judge.units import spell
+
+NCCL_NODES: Final = "nccl-nodes"
+PROGRAM: Final = Path(__file__).with_name("all_reduce.py").read_text(encoding="utf-8")
+"""The program of each host; its shell has it in the variable P, so that the record does not repeat it."""
+TEST_SECONDS: Final = 180
+GRACE_SECONDS: Final = 30
+"""Time beyond that of the program after which a host counts as not answering."""
+BUFFER_BYTES: Final = 1 << 30
+RATE_PERCENT: Final = 64
+"""Least share of the rate of its adapters that a host reaches: 32 of 50 GB/s (nccl-tests issue 29; provisional)."""
+MARGIN_PERCENT: Final = 5
+"""A rate that is so near to the least one is unclear."""
+SPREAD_PERCENT: Final = 10
+"""Rates of the hosts of a group that differ by more are unclear, as all wait for each other."""
+_FIRST_PORT: Final = 20000
+_PORTS: Final = 10000
+COMMAND: Final = re.compile(r'python3 -c "\$P" (\d+) \d+ (\d+) ')
+_PRINTED: Final = re.compile(
+    r"^all-reduce: (\d+) hosts, \d+ GPUs, \d+ bytes, (\d+) MB/s, (\d+) wrong$", re.MULTILINE
+)
+
+
+def joined_hosts(site: HostSite) -> list[DeclaredHost]:
+    """Return the hosts that are joined: those with GPUs."""
+    return [host for host in site.hosts if host.gpus]
+
+
+def command(site: HostSite, number: int, group: Sequence[DeclaredHost], index: int, address: str) -> str:
+    """Return the command of a host of the group; all listen to the first, at a port of this test alone."""
+    gpus = min(host.gpus for host in group)
+    port = _FIRST_PORT + (int(site.nonce or "0", 16) + number) % _PORTS
+    root = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    return f'python3 -c "$P" {number} {index} {len(group)} {gpus} {root} {TEST_SECONDS} {BUFFER_BYTES}'
+
+
+def first_command(site: HostSite, host: DeclaredHost) -> str:
+    """Return the command of a host in the first test, which joins all hosts; ADDRESS is that of the first of them."""
+    hosts = joined_hosts(site)
+    return command(site, 1, hosts, hosts.index(host), "ADDRESS") if len(hosts) > 1 and host in hosts else ""
+
+
+def bound(site: HostSite) -> str:
+    """Return the largest number of tests and their time, in words. The search keeps them with any outcomes."""
+    hosts = len(joined_hosts(site))
+    tests = max_tests(hosts)
+    lasts = spell(tests * (TEST_SECONDS + GRACE_SECONDS))
+    return f"1 test if all works, at most {tests} tests and {lasts}; all pairs are {hosts * (hosts - 1) // 2}"
+
+
+def least_mbytes(group: Iterable[DeclaredHost], systems: Sequence[System]) -> int:
+    """Return the least rate in MB/s of a group, by the slowest adapters in it; 0 without a figure."""
+    found = [system_of(host, systems) for host in group]
+    rates = [system.adapters * system.adapter_gbits * 125 for system in found if system is not None]
+    return min(rates, default=0) * RATE_PERCENT // 100
+
+
+def read_test(events: Iterable[ToolRan], least: int) -> GroupTest:
+    """Return a test by how its program ended on each host of the group; `least` is the least rate in MB/s."""
+    every = list(events)
+    group = frozenset(event.host for event in every)
+    silent = next((e for e in every if e.problem or e.exit_code == MISSING_TOOL), None)
+    if silent is not None:
+        last = _last(silent.problem or silent.error_output) or "a program is missing"
+        return GroupTest(group, Outcome.UNCLEAR, f"{silent.host}: {last}")
+    broken = next((e for e in every if e.exit_code), None)
+    if broken is not None:
+        words = _last(broken.error_output or broken.output)
+        return GroupTest(group, Outcome.FAILS, f"exit code {broken.exit_code}{f', {words}' if words else ''}")
+    printed = {event.host: _PRINTED.findall(event.output) for event in every}
+    odd = next(
+        (host for host, found in printed.items() if len(found) != 1 or found[0][0] != str(len(group))), ""
+    )
+    if odd or len(every) != len(group):
+        return GroupTest(group, Outcome.UNCLEAR, f"{odd or min(group)}: not the output of the program, once")
+    rates = [int(found[0][1]) for found in printed.values()]
+    if any(int(found[0][2]) for found in printed.values()):
+        return GroupTest(group, Outcome.FAILS, "wrong values")
+    return GroupTest(group, _of_rates(rates, least), f"{min(rates)} MB/s, at least {least}")
+
+
+def _of_rates(rates: Sequence[int], least: int) -> Outcome:
+    slowest = min(rates)
+    if (max(rates) - slowest) * 100 > max(rates) * SPREAD_PERCENT or not slowest:
+        return Outcome.UNCLEAR
+    if abs(slowest - least) * 100 <= least * MARGIN_PERCENT:
+        return Outcome.UNCLEAR
+    return Outcome.WORKS if slowest > least else Outcome.SLOW
+
+
+def _last(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1][:200].replace(";", ",") if lines else ""
