@@ -15,23 +15,62 @@ _ADDRESSES: Final = frozenset(
     {"address", "node_address", "gateway", "management_lif", "data_lif", "servers", "upstream_dns"}
 )
 _NETWORKS: Final = frozenset({"pod_subnet", "service_subnet", "destination", "export_cidrs"})
+_OF_MACHINES: Final = frozenset({"address", "node_address", "gateway", "management_lif", "data_lif"})
+_OF_PODS: Final = frozenset({"pod_subnet", "service_subnet"})
 _NUMBERS: Final = re.compile(r"[0-9.]+")
+_SPECIAL: Final = {
+    ipaddress.ip_network("127.0.0.0/8"): "loopback",
+    ipaddress.ip_network("169.254.0.0/16"): "link-local",
+    ipaddress.ip_network("224.0.0.0/4"): "multicast",
+    ipaddress.ip_network("240.0.0.0/4"): "reserved",
+}
+"""Ranges of IANA's registry of special IPv4 addresses in which no machine and no pod has one."""
 
 
 def malformed(site: Site) -> Iterator[Finding]:
-    """Yield the invalid addresses and networks. Names of hosts are not resolved: no network is needed for a check."""
+    """Yield the invalid addresses and networks, and those of a special range. Names of hosts are not resolved."""
     for place, value in _values(site.data, ()):
         keys = [key for key in place if isinstance(key, str)]
-        where, key = ".".join(map(str, place)), keys[-1]
+        where, key, kind = ".".join(map(str, place)), keys[-1], ""
         try:
             if key in _ADDRESSES and (_NUMBERS.fullmatch(value) or ":" in value):
                 ipaddress.ip_address(value)
+                # a host at a loopback address is judged with its port and jump host
+                kind = _special(value).replace("loopback", "") if key in _OF_MACHINES else ""
             elif key in _NETWORKS:
                 ipaddress.ip_network(value)
+                kind = _special(value) if key in _OF_PODS else ""
             elif key == "netmask":
                 ipaddress.ip_network(f"0.0.0.0/{value}")
         except ValueError as error:
             yield Finding(place, f"{where}: {_fix(value, error)}")
+        if kind:
+            yield Finding(place, f"{where}: {value} is {kind}: write an address or network of the site")
+
+
+def fixed(site: Site) -> Iterator[tuple[Place, str, str]]:
+    """Yield each address that a host, a switch or an interface has: its entry, its owner, the address or name."""
+    for name, host in site.hosts.items():
+        yield ("hosts", name, "address"), name, host["address"]
+        if "node_address" in host:
+            yield ("hosts", name, "node_address"), f"the node {name}", host["node_address"]
+    for name, switch in site.get("network", "switches", default={}).items():
+        yield ("network", "switches", name, "address"), name, switch["address"]
+    place = ("storage", "ontap")
+    ontap = site.get(*place, default={})
+    if ontap:
+        yield (*place, "management_lif"), "storage.ontap.management_lif", ontap["management_lif"]
+    for index, lif in enumerate(ontap.get("data_lifs", [])):
+        yield (*place, "data_lifs", index, "address"), lif["name"], lif["address"]
+    if lif := ontap.get("svm_management_lif"):
+        yield (*place, "svm_management_lif", "address"), lif["name"], lif["address"]
+
+
+def _special(value: str) -> str:
+    """Return the kind of the special range that an IPv4 address or network is in or covers; empty for none."""
+    network = ipaddress.ip_network(value)
+    kinds = [kind for special, kind in _SPECIAL.items() if network.version == 4 and network.overlaps(special)]
+    return kinds[0] if kinds else ""
 
 
 def _fix(value: str, error: ValueError) -> str:

@@ -262,6 +262,7 @@ def _records(run: "Run", decisions: "list[StagePlan]") -> list[dict[str, Any]]:
             "notes": [
                 *([*missing, *of_site] if decision.stage.name == first else []),
                 *(decision.stage.definition.notes(run.site) if installs and decision.verb == "run" else []),
+                *(decision.stage.definition.replaced(run.site) if decision.verb == "run" else []),
             ],
         }
         for decision in decisions

@@ -7,18 +7,19 @@ from typing import Final
 from deployment.site import Finding, Place, Site
 
 _LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
-_DOMAIN: Final = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?"
+_DOMAIN: Final = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9A-Fa-f:]+\])"
 _COMPONENT: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _PATH: Final = rf"{_COMPONENT}(?:/{_COMPONENT})*"
-_NAME: Final = re.compile(rf"(?:{_DOMAIN}/)?{_PATH}")
+_NAME: Final = re.compile(rf"(?:{_DOMAIN}(?::[0-9]+)?/)?{_PATH}")
 _REFERENCE: Final = re.compile(
-    rf"(?P<name>(?:{_DOMAIN}/)?{_PATH})(?::(?P<tag>\w[\w.-]{{0,127}}))?"
+    rf"(?P<name>(?:{_DOMAIN}(?::(?P<port>[0-9]{{1,9}}))?/)?{_PATH})(?::(?P<tag>\w[\w.-]{{0,127}}))?"
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}))?",
     re.ASCII,
 )
 """A reference as the projects docker and distribution define it."""
 
 _MAX_NAME: Final = 255
+_MAX_PORT: Final = 65535
 _MOVING: Final = frozenset(
     {
         "latest",
@@ -83,7 +84,8 @@ def _why_none(text: str) -> str:
     Example: `_why_none("Registry.example.com/Team/app:1")` returns `'the name of a repository has no upper case'`.
     """
     match = _REFERENCE.fullmatch(text)
-    if match and len(match["name"]) <= _MAX_NAME:
+    port = int(match["port"] or 1) if match else 1
+    if match and len(match["name"]) <= _MAX_NAME and 0 < port <= _MAX_PORT:
         return ""
     rest = text.partition("@")[0]
     name = rest.rpartition(":")[0] if ":" in rest.rpartition("/")[2] else rest
@@ -91,6 +93,8 @@ def _why_none(text: str) -> str:
         return "a reference has no scheme"
     if name != name.lower() and _NAME.fullmatch(name.lower()):
         return "the name of a repository has no upper case"
+    if not 0 < port <= _MAX_PORT:
+        return f"a port is between 1 and {_MAX_PORT}"
     if match:
         return f"its name is longer than {_MAX_NAME} characters"
     return "it has not the form of a reference"

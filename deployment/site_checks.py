@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Any, Final
 
-from deployment import upstream
+from deployment import addresses, upstream
 from deployment.site import Finding, Place, Site
 
 CONTROLLER: Final = "controller"
@@ -38,6 +38,7 @@ def problems(site: Site) -> Iterator[Finding]:
                 f"{name} has {host['address']}, which is the machine that muster runs on. Name the address by which "
                 "the other hosts reach it, or set connection: local if it is this machine",
             )
+    yield from _doubled(site)
     yield from _node_addresses(site)
     yield from _maintenance(site)
     members = [name for name, host in site.hosts.items() if "etcd" in host["roles"]]
@@ -89,17 +90,24 @@ def _reserved_names(site: Site) -> Iterator[Finding]:
             yield Finding(("network", "switches", name), f"{name} is also the name of a host: rename one")
 
 
+def _doubled(site: Site) -> Iterator[Finding]:
+    """Yield addresses that two owners have, but for those by which SSH reaches hosts: these have ports too."""
+    owners: dict[str, tuple[Place, str]] = {}
+    for place, owner, text in addresses.fixed(site):
+        first, other = owners.setdefault(text, (place, owner))
+        by_ssh = {first[0], place[0]} == {"hosts"} and first[2] == place[2] == "address"
+        if first[:2] == place[:2] == ("hosts", place[1]) or first == place or by_ssh or is_loopback(text):
+            continue
+        yield Finding(place, f"{owner} has the address of {other}, {text}: correct one of them")
+
+
 def _node_addresses(site: Site) -> Iterator[Finding]:
-    """Yield addresses of nodes that kubespray cannot take, or that two hosts have."""
-    owners: dict[str, str] = {}
+    """Yield addresses of nodes that kubespray cannot take."""
     for name, host in site.hosts.items():
         text = host.get("node_address")
         if text is None:
             continue
         place: Place = ("hosts", name, "node_address")
-        other = owners.setdefault(text, name)
-        if other != name:
-            yield Finding(place, f"the node {name} has the address of {other}")
         try:
             number = ipaddress.ip_address(text)
         except ValueError:

@@ -86,9 +86,9 @@ def connection_problems(site: Site) -> Iterator[Finding]:
 
 
 def _of_extra(extra: Mapping[Any, Any]) -> Iterator[Finding]:
-    """Yield unknown variables for kubespray, and variables that override a checked one."""
+    """Yield unknown variables for kubespray, values of a wrong type, and variables that override a checked one."""
     keys = upstream.names()["keys"]
-    for name in extra:
+    for name, value in extra.items():
         place: Place = (*EXTRA, name)
         where = ".".join(map(str, place))
         if name in keys:
@@ -104,6 +104,9 @@ def _of_extra(extra: Mapping[Any, Any]) -> Iterator[Finding]:
                 place,
                 f"{where}: neither kubespray nor DeepOps has this variable{_nearest(str(name), upstream.variables())}",
             )
+        else:
+            kind, choices = upstream.variables()[name], upstream.names()["choices"].get(name, [])
+            yield from _of_value(place, value, {"type": kind or "any", "choices": choices})
 
 
 def _nearest(name: str, known: Any) -> str:
@@ -119,6 +122,8 @@ def _of_value(place: Place, value: Any, option: Mapping[str, Any]) -> Iterator[F
     if not _fits(value, kind):
         yield Finding(place, f"{where}: should be {_WORDS.get(kind, kind)}, not {_shown(value)}")
         return
+    if place[:2] != EXTRA and kind in {"int", "float"} and float(value) < 0:
+        yield Finding(place, f"{where}: {value} is less than 0")
     choices = option.get("choices")
     if choices and value not in choices:
         yield Finding(place, f"{where}: {value} is none of {', '.join(map(str, choices))}")
@@ -156,7 +161,7 @@ def _fits(value: Any, kind: str) -> bool:
         return bool(not isinstance(value, dict | list) and _FORMS[kind].fullmatch(str(value).lower()))
     if kind in {"list", "dict"}:
         return isinstance(value, list if kind == "list" else dict)
-    return value is not None and (kind == "raw" or not isinstance(value, dict | list))
+    return kind == "any" or (value is not None and (kind == "raw" or not isinstance(value, dict | list)))
 
 
 def _shown(value: Any) -> str:

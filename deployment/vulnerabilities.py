@@ -9,6 +9,7 @@ from packaging.version import Version
 from deployment import matrix
 from deployment.site import Finding, Site
 from deployment.stages.runtime import container_runtime
+from deployment.variable_checks import EXTRA
 
 NAMES: Final = {
     "container_toolkit": "NVIDIA's container toolkit",
@@ -64,7 +65,8 @@ def refused_releases(site: Site) -> Iterator[Finding]:
     """Yield the releases of the site file that are refused."""
     for software, release in chosen(site).items():
         if _FULL.fullmatch(release) and (found := affecting("refused", software, release)):
-            yield Finding(("versions", software), sentence(found, release))
+            place = ("versions", software) if software in site.versions else (*EXTRA, f"{software}_version")
+            yield Finding(place, sentence(found, release))
 
 
 def warned_releases(releases: Mapping[str, str]) -> Iterator[str]:
@@ -77,8 +79,11 @@ def warned_releases(releases: Mapping[str, str]) -> Iterator[str]:
 
 
 def chosen(site: Site) -> dict[str, str]:
-    """Return the releases that the site file names, by software."""
-    return {software: str(site.versions[software]) for software in NAMES if software in site.versions}
+    """Return the releases that the site file names, by software; kubespray takes some of them instead of its own."""
+    extra = _extra(site)
+    named = {software: site.versions[software] for software in NAMES if software in site.versions}
+    named |= {software: extra[f"{software}_version"] for software in NAMES if f"{software}_version" in extra}
+    return {software: str(release) for software, release in named.items()}
 
 
 def brought(site: Site) -> dict[str, str]:
@@ -86,4 +91,23 @@ def brought(site: Site) -> dict[str, str]:
     if container_runtime(site) == "docker":
         return {}  # Docker has its own containerd and runc
     row = matrix.deepops_row(site.versions.get("deepops", "")) or {}
-    return dict(row.get("brings", {}))
+    return {
+        software: release
+        for software, release in row.get("brings", {}).items()
+        if software not in chosen(site)
+    }
+
+
+def unlisted(site: Site) -> Iterator[str]:
+    """Yield a note for each release of other software that kubespray takes instead of its own."""
+    for name, release in _extra(site).items():
+        if str(name).endswith("_version") and str(name).removesuffix("_version") not in NAMES:
+            yield (
+                f"{'.'.join(EXTRA)}.{name}: {release} replaces the release of kubespray: the matrix, the tables of "
+                "vulnerabilities and the bundle do not have it"
+            )
+
+
+def _extra(site: Site) -> dict[Any, Any]:
+    extra = site.get(*EXTRA, default={})
+    return extra if isinstance(extra, dict) else {}

@@ -67,6 +67,13 @@ class StageDefinition:
         """Yield the doubts about accepted entries, for the plan."""
         yield from ()
 
+    def replaced(self, site: Site) -> Iterator[str]:
+        """Yield a note for each entry of `vars` that replaces a value which the stage takes from the site file."""
+        own = site.get("vars", default={})
+        for name, value in self.variables(site).items():
+            if value is not None and name in own:
+                yield f"vars.{name} replaces a value that muster takes from the site file, unchecked"
+
     def variables(self, site: Site) -> Variables:
         """Return the variables of its role, for all hosts; None stands for the role's default."""
         return {}

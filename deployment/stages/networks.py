@@ -68,7 +68,7 @@ def _shared(site: Site) -> Iterator[Finding]:
             f"pods ({pods}) and services ({services}) share addresses: give one another network",
         )
     for members, network in networks.items():
-        for name, text in _fixed_addresses(site):
+        for _, name, text in addresses.fixed(site):
             if is_in(text, network):
                 yield Finding(
                     _place(site, members),
@@ -167,21 +167,6 @@ def lif_networks(site: Site) -> list[_Network]:
         except ValueError:
             continue  # a name
     return networks
-
-
-def _fixed_addresses(site: Site) -> Iterator[tuple[str, str]]:
-    for name, host in site.hosts.items():
-        yield name, host["address"]
-        if "node_address" in host:
-            yield f"the node {name}", host["node_address"]
-    for name, switch in site.get("network", "switches", default={}).items():
-        yield name, switch["address"]
-    ontap = site.get("storage", "ontap", default={})
-    if ontap:
-        yield "storage.ontap.management_lif", ontap["management_lif"]
-    interfaces = [*ontap.get("data_lifs", []), ontap.get("svm_management_lif")]
-    for interface in filter(None, interfaces):
-        yield interface["name"], interface["address"]
 
 
 def is_in(text: str, network: _Network) -> bool:

@@ -25,6 +25,7 @@ class Preflight(StageDefinition):
         if deepops.STAGE.is_in(site):
             for warning in vulnerabilities.warned_releases(vulnerabilities.brought(site)):
                 yield f"{warning}. DeepOps {site.versions['deepops']} brings it"
+            yield from vulnerabilities.unlisted(site)
 
     def variables(self, site: Site) -> Variables:
         lifs = site.get("storage", "ontap", "data_lifs", default=[])

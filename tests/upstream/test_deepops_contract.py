@@ -323,7 +323,17 @@ def test_names_by_which_site_files_are_checked_are_those_of_the_trees(
 ) -> None:
     known = defaults(deepops, kubespray)
     prose = {"ref", "see"}  # words of comments
-    assert upstream.variables() == {name for name in known if re.fullmatch(r"[a-z]\w*", name)} - prose
+    kinds = {bool: "bool", int: "int"}
+    assert upstream.variables() == {
+        name: kinds.get(type(values[0]), "") if len(set(map(type, values))) == 1 else ""
+        for name, values in known.items()
+        if re.fullmatch(r"[a-z]\w*", name) and name not in prose
+    }
+    assert NAMES["choices"] == {
+        name: values
+        for name, values in kubespray["choices"].items()
+        if name not in {*NAMES["keys"], *NAMES["own"]}
+    }
     for name in [*NAMES["keys"], *NAMES["ipv4_only"], *NAMES["own"]]:
         assert name in upstream.variables()
     settled = set(SET) - {"helm_enabled", "drain_grace_period", *NAMES["keys"], *NAMES["own"]}
