@@ -65,16 +65,16 @@ def _change_manager(old: str, new: str) -> Callable[[Chain], object]:
 
 
 def _break_dns(chain: Chain) -> None:
-    """Let CoreDNS ask itself, as on hosts whose resolver names the cluster's DNS."""
+    """Let CoreDNS ask itself, as on hosts whose resolver names an address of loopback."""
     configuration = json.loads(
         chain.kubectl("get", "configmap", "coredns", "-n", "kube-system", "-o", "json")
     )
     chain.state["corefile"] = configuration["data"]["Corefile"]
     chain.save()
-    service = json.loads(chain.kubectl("get", "service", "coredns", "-n", "kube-system", "-o", "json"))
-    own = service["spec"]["clusterIP"]
     lines = chain.state["corefile"].splitlines()
-    _configure_dns(chain, "\n".join(f"forward . {own} {{" if "forward ." in line else line for line in lines))
+    _configure_dns(
+        chain, "\n".join("forward . 127.0.0.1 {" if "forward ." in line else line for line in lines)
+    )
 
 
 def _mend_dns(chain: Chain) -> None:
