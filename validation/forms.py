@@ -12,8 +12,8 @@ from validation.report.statement import Envelope
 
 ROOT: Final = Path(__file__).parent
 PAGE: Final = ROOT.parent / "docs" / "reference" / "record-forms.md"
-VERIFIER: Final = ROOT / "verifier" / "verify.go"
-_COLUMNS: Final = 3000
+TABLE: Final = ROOT / "verifier" / "forms.txt"
+_COLUMNS: Final = 118
 _SCALARS: Final[dict[type[types.Type], str]] = {
     types.StrType: "s", types.EnumType: "s", types.LiteralType: "s", types.BoolType: "b", types.IntType: "i",
     types.FloatType: "f",
@@ -78,13 +78,16 @@ def forms() -> dict[str, dict[str, str]]:
 
 
 def table() -> str:
-    """Return the table of the second verifier: names of objects, each before its keys."""
-    words = [
-        word
+    """Return the table of the second verifier: each object begins a line with its name, before its keys."""
+    lines = [
+        " ".join([name, *(key if form == "s" else f"{key}:{form}" for key, form in keys.items())])
         for name, keys in forms().items()
-        for word in (name, *(key if form == "s" else f"{key}:{form}" for key, form in keys.items()))
     ]
-    return textwrap.fill(" ".join(words), _COLUMNS, break_long_words=False, break_on_hyphens=False)
+    wrapped = [
+        textwrap.fill(line, _COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        for line in lines
+    ]
+    return "\n".join(wrapped) + "\n"
 
 
 def page() -> str:
@@ -94,13 +97,6 @@ def page() -> str:
         for name, keys in forms().items()
     ]
     return _HEAD + "\n".join(lines) + "\n"
-
-
-def with_table(program: str) -> str:
-    """Return the program with the table as it is now."""
-    head, begin, rest = program.partition("const allForms = `\n")
-    _, end, tail = rest.partition("\n`\n")
-    return f"{head}{begin}{table()}{end}{tail}"
 
 
 _HEAD: Final = """# Forms of a record

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from validation.catalogue.catalogue import Content
-from validation.forms import PAGE, VERIFIER, page, with_table
+from validation.forms import PAGE, TABLE, page, table
 from validation.judge.training.training_result import TrainingResult
 from validation.report.log import Entry
 from validation.report.record import Report
@@ -48,4 +48,4 @@ if __name__ == "__main__":
     for path, (title, kind) in SCHEMAS.items():
         path.write_text(schema(title, kind))
     PAGE.write_text(page())
-    VERIFIER.write_text(with_table(VERIFIER.read_text()))
+    TABLE.write_text(table())
