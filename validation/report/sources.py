@@ -35,6 +35,9 @@ REDACTED = "redacted"
 """The name of the note that a record has other names than its run."""
 TITLES = "titles"
 """The name of the note that checks have other titles here than in the record."""
+_NAMED = 20
+_SHOWN = 200
+"""How many titles the note has, and how much of each."""
 
 
 @dataclass(slots=True)
@@ -74,14 +77,16 @@ def compare(report: record.Report) -> Comparison:
     _compare_figures(report, result, is_ours=ours)
     _compare_scenarios(report, result, is_ours=ours)
     if titles := _other_titles(report):
-        result.notes[TITLES] = f"the record has other titles than this installation: {'; '.join(titles)}"
+        more = f"; {len(titles) - _NAMED} more" if len(titles) > _NAMED else ""
+        named = "; ".join(titles[:_NAMED])
+        result.notes[TITLES] = f"the record has other titles than this installation: {named}{more}"
     return result
 
 
 def _other_titles(report: record.Report) -> list[str]:
     """Return a line for each check but steps, whose titles are those of the scenario, with both titles."""
     return [
-        f"{result.id} is `{result.title}`, here `{title_of(result.name) or 'unknown'}`"
+        f"{result.id} is `{result.title[:_SHOWN]}`, here `{title_of(result.name) or 'unknown'}`"
         for result in report.steps
         if result.kind != "step" and result.title != title_of(result.name)
     ]

@@ -536,6 +536,18 @@ def test_a_reworded_title_is_named_and_not_shown_and_signed_by_name_only(
     assert second.returncode == 0, second.stdout
 
 
+def with_endless_titles(entries: list[Json]) -> None:
+    for step in entries[0]["report"]["steps"]:
+        if step["kind"] == "invariant":
+            step["title"] = "\x1b[2J" + "x" * 1_000_000
+
+
+def test_a_note_on_titles_is_short_and_inert(runs: dict[str, Path], tmp_path: Path) -> None:
+    made = build(runs["good"], tmp_path / "r", with_endless_titles)
+    done = CliRunner().invoke(report, ["verify", str(made)])
+    assert (done.exit_code, len(done.output) < 10_000, "\x1b" in done.output) == (NOT_COMPARED, True, False)
+
+
 @pytest.mark.parametrize("version", ["", "99.0.0"])
 def test_a_reworded_title_of_a_step_is_refused_while_its_scenario_is_the_same(
     version: str, runs: dict[str, Path], tmp_path: Path
