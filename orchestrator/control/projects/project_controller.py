@@ -320,7 +320,12 @@ class ProjectController:
             named = {"imagePullSecrets": [{"name": name} for name in secrets]} if secrets else {}
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": DEFAULT_ACCOUNT}}
             path = SERVICE_ACCOUNTS.path(namespace, DEFAULT_ACCOUNT)
-            await self._transport.apply(path, account | named, field_manager=FIELD_MANAGER)
+            try:
+                await self._transport.apply(path, account | named, field_manager=FIELD_MANAGER)
+            except Forbidden:
+                if secrets:
+                    raise
+                # the manifests of an older version: they have neither the right nor the field
             self._written[key] = secrets
 
     async def _write_status(

@@ -117,6 +117,14 @@ async def test_the_account_of_the_pods_has_the_pull_secrets_of_the_project(
     assert "imagePullSecrets" not in last  # server-side apply removes what this writer does not name any more
 
 
+async def test_under_the_manifests_of_an_older_version_members_and_status_still_come(
+    server: FakeApiServer, transport: Transport
+) -> None:
+    server._scripts["PATCH", f"{SPACE}/serviceaccounts/default"].insert(0, error_answer(403, "Forbidden"))
+    await controller(transport, its_namespace())._reconcile(a_project())
+    assert requests(server)[-2:] == STEPS[-2:]
+
+
 @pytest.mark.parametrize(
     ("objects", "hard"),
     [
