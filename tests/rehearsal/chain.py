@@ -273,6 +273,11 @@ def announce_gpus(chain: Chain) -> None:
     manifest = chain.folder / "device-plugin.json"
     manifest.write_text(json.dumps(gpus.plugin()))
     chain.kubectl("apply", "-f", str(manifest))
+    wait_for_gpus(chain)
+
+
+def wait_for_gpus(chain: Chain) -> None:
+    """Wait until each worker has its GPUs to give. Raises StepFailed."""
     there = f"jsonpath={{.status.allocatable.nvidia\\.com/gpu}}={gpus.COUNT}"
     nodes = (f"node/{name}" for name in site.WORKERS)
     chain.kubectl("wait", *nodes, f"--for={there}", f"--timeout={GPU_SECONDS}s")

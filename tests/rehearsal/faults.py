@@ -12,7 +12,7 @@ from typing import Any, Final
 from musterlab.gpus import shown
 from tests.deployment.hosts import stubs
 from tests.rehearsal import gpus, machines, servers, site, storage
-from tests.rehearsal.chain import MUSTER, SIZE, Chain, Step, StepFailed
+from tests.rehearsal.chain import MUSTER, SIZE, Chain, Step, StepFailed, wait_for_gpus
 from tests.rehearsal.machines import Machine
 
 _DNS: Final = ("--namespace", "kube-system", "deployment/coredns")
@@ -100,6 +100,7 @@ def _start_worker(chain: Chain) -> None:
     worker.start(chain.folder / "packages", chain.folder / storage.VOLUMES)
     worker.show_processors()
     chain.kubectl("wait", f"node/{site.WORKERS[0]}", "--for=condition=Ready", "--timeout=180s")
+    wait_for_gpus(chain)
 
 
 FAULTS: Final = (
