@@ -73,7 +73,7 @@ def start_plugin(plugin: Mapping[str, Any], log: int) -> None:
 
 def _keep_running(plugin: Mapping[str, Any], log: int) -> NoReturn:
     kernel.die_with_parent()
-    # no one else on the node sees the GPUs among the machine's PCI devices
+    # only the plugin sees the GPUs among the machine's PCI devices
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.mount(_SYSFS, "/sys", flags=kernel.MS_BIND)
     for path in plugin["waits_for"]:
