@@ -25,8 +25,7 @@ class Fleet:
     """The hosts of a site in one run. `left_out` maps those that are left out to the reason.
 
     `unreached` are the omitted hosts that the run should have worked on, but that could not be reached. Raises
-    UsageError for a
-    limit that names no host, or none that may be worked on.
+    UsageError for a limit that names no host, or none that may be worked on.
     """
 
     def __init__(self, site: Site, groups: Mapping[str, Sequence[str]], limit: str) -> None:

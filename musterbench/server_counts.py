@@ -31,7 +31,8 @@ async def server_counts(transport: Transport) -> ServerCounts:
 async def collect_garbage(transport: Transport) -> None:
     """Let the API server collect its garbage now, before a round begins.
 
-    With thousands of pods a collection takes seconds of processor time. It starts when the heap has as much as the
-    last collection left. In a round of ten seconds it would come by chance, and halve the rate of that round.
+    With thousands of pods a collection takes seconds of processor time. It starts when the program has allocated as
+    much again as the last collection left. In a round of ten seconds it would come by chance, and halve the rate of
+    that round.
     """
     await transport.text("/debug/pprof/heap", params={"gc": 1})

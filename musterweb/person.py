@@ -173,7 +173,7 @@ class Person:
     async def body(self, target: str, render: Callable[[], Awaitable[str]], *, is_shared: bool) -> str:
         """Return the body of a page, rendered once for all readers of the same sight.
 
-        It includes pages of other people if a page shows nothing but rights and sight (`is_shared`).
+        If the page shows nothing but rights and sight (`is_shared`), other people can be among these readers.
         """
         seen = self._seen
         if is_shared and seen is not None:

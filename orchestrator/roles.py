@@ -8,6 +8,8 @@ project. Only the nodes' own rights and the roles themselves are excluded.
 from dataclasses import dataclass
 from typing import Final
 
+from orchestrator.names import LEASE_NAME
+
 USER: Final = "muster-user"
 VIEWER: Final = "muster-viewer"
 RESEARCHER: Final = "muster-researcher"
@@ -94,6 +96,8 @@ _ADMINISTERING: Final = (
         ("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
         ("get", "list"),
     ),
+    # whether an operator leads: `muster doctor`
+    Rule("coordination.k8s.io", ("leases",), ("get",), (LEASE_NAME,)),
     # a budget keeps borrowed GPUs from being reclaimed: not for a project to decide
     Rule("policy", ("poddisruptionbudgets",), _CHANGE),
     Rule("rbac.authorization.k8s.io", ("clusterroles",), ("bind",), (PROJECT_ADMIN,)),

@@ -2,8 +2,7 @@
 
 Everything in a bundle is proved by its manifest, and nothing in it proves the manifest. The proof is carried
 separately from the bundle: the digest that `muster bundle build` printed, or the signer's public key. The signature
-is the plain
-64 bytes of Ed25519 over the manifest, so that openssl verifies it too.
+is the plain 64 bytes of Ed25519 over the manifest, so that openssl verifies it too.
 """
 
 import hashlib

@@ -21,8 +21,7 @@ def wait_for_instances(
     pause: Callable[[float], object] = time.sleep,
 ) -> str:
     """Wait until the user can have this number of further instances. Other labs return theirs at their end. Return the
-    reason if
-    there are none.
+    reason if there are none.
     """
     deadline = time.monotonic() + seconds
     while not kernel.can_watch(count):

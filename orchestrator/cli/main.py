@@ -70,6 +70,10 @@ RESEARCHER: Final = {
 }
 ADMINISTRATOR: Final = {
     "agent": ("orchestrator.cli.agent:agent", "Watch the GPUs of this node."),
+    "doctor": (
+        "orchestrator.cli.doctor:doctor",
+        "Print the problems of the cluster, and write an archive for a report of a defect.",
+    ),
     "monitoring": (
         "orchestrator.cli.monitoring:monitoring",
         "Write dashboards and alert rules to a directory.",

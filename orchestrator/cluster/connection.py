@@ -45,10 +45,9 @@ class Connection:
     """A session with one API server, as an async context manager.
 
     A request that the server refused before any action (429 or 503 with Retry-After) is repeated, up to
-    `limits.attempts` tries. So is a read whose connection failed. A write is not: the server may have carried it
-    out. If the token has changed since a refusal with 401 (projected tokens rotate),
-    the request is repeated
-    once with the new one.
+    `limits.attempts` tries. So is a read whose connection failed. A write is not: the server may have carried it out.
+    If the token has changed since a refusal with 401 (projected tokens rotate), the request is repeated once with the
+    new one.
     """
 
     def __init__(

@@ -42,10 +42,9 @@ class LeaseElection:
     or by hand: `await election.acquire()`, then `hold()` beside the work, and `release()` at the end. Ask
     `is_leader()` right before each write (fencing).
 
-    It becomes false by itself in time: `lease_seconds` after the last successful renewal, minus one renewal
-    interval. This is also true if this process was stopped in between. Others can take the lease only
-    `lease_seconds`
-    after that renewal.
+    It becomes false by itself in time: `lease_seconds` after the last successful renewal, minus one renewal interval.
+    This is also true if this process was stopped in between. Others can take the lease only `lease_seconds` after
+    that renewal.
 
     Raises ValueError unless 0 < 2 * renew_seconds <= lease_seconds. `clock` is monotonic, `wall_clock` is only
     written into the Lease for people to read; both give seconds.

@@ -47,7 +47,7 @@ LEASE_SECONDS = 8
 RENEW_SECONDS = OPERATOR_REQUEST_SECONDS
 """A leader stops this long before its lease expires; a replica that stands by takes over within 12 s."""
 LIMITS = Limits(connections=REQUESTS_IN_FLIGHT + 16)
-"""More than bindings and evictions take: however slowly those are answered, the lease is renewed meanwhile."""
+"""More connections than bindings and evictions use, so that the lease is renewed even if these are answered slowly."""
 
 
 def default_name() -> str:

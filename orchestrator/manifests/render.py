@@ -201,8 +201,7 @@ def render(
     - `operator_arguments`: further options of `muster operator`.
     - `require_devices_variable`: pods must set the devices for the NVIDIA runtime.
     - `agent`: None: there are agents if there are replicas. They use `runtime_class`. With `driver_root` the driver
-      is in
-      that directory. With `limits_gpu_memory` they install the library for GPU fractions.
+      is in that directory. With `limits_gpu_memory` they install the library for GPU fractions.
     - `taints_nodes`: the operator may set the taint of nodes that are out of service.
     - `web`: None: there are no pages.
     """

@@ -8,8 +8,7 @@ from orchestrator.names import CHECKPOINT_GRACE_ANNOTATION
 
 MAX_GRACE_SECONDS: Final = 600
 """Maximum termination grace period of pods, unless their project sets another one. An evicted pod continues at most
-for this
-time, unless the operator is told otherwise.
+for this time, unless the operator is told otherwise.
 """
 
 

@@ -44,7 +44,7 @@ class ProjectUsage:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A workload that holds GPUs: `gpu_milli` of those of its `nodes`.
+    """A workload that holds GPUs: `gpu_milli` of them, on its `nodes`.
 
     `started_at_us` is microseconds since the epoch.
     """

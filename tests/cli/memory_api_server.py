@@ -120,6 +120,8 @@ class MemoryApiServer:
             self.requests.append((method, url.path))
             if (method, url.path) in self._scripted_errors:
                 return _failure(*self._scripted_errors[method, url.path], "refused by the test")
+            if url.path == "/version":
+                return 200, {"gitVersion": "v1.33.0"}
             special = self._special(url.path, body or {})
             if special is not None:
                 return special

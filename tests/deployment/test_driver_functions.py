@@ -50,6 +50,9 @@ class Host:
         default_factory=lambda: {"CUDA_DOUBLE_GPUS": " ".join(f"{gpu}=0" for gpu in GPUS)}
     )
     is_red: bool = True
+    answering: int = 2
+    number: int = 2
+    """GPUs by the site file; 0 for a host of no known model."""
 
 
 GREEN: Final = {
@@ -77,6 +80,7 @@ GREEN: Final = {
         cuda={"CUDA_DOUBLE_GPUS": f"{GPUS[0]}=719 {GPUS[1]}=2"},
         is_red=False,
     ),
+    "no-known-model": Host(("CUDA: a context was created on 2 of 2 GPUs",), number=0, is_red=False),
     "without-libcuda": Host(("CUDA: not proved: libcuda.so.1: cannot open",), cuda={}, is_red=False),
 }
 RED: Final = {
@@ -112,6 +116,12 @@ RED: Final = {
         ("CUDA fails with CUDA_ERROR_SYSTEM_NOT_READY (802): the fabric manager has not joined the GPUs",),
         cuda={"CUDA_DOUBLE_INIT": "802"},
     ),
+    "one-gpu-lost": Host(
+        ("1 of 2 GPUs answer the driver: 0000:43:00.0 on the PCI bus does not",), answering=1
+    ),
+    "one-gpu-lost-of-no-known-model": Host(
+        ("1 of 2 GPUs answer the driver: 0000:43:00.0 on the PCI bus does not",), answering=1, number=0
+    ),
     "one-gpu-broken": Host(
         ("CUDA fails on 0000:43:00.0 with error 719 (719): look at `dmesg | grep -i nvrm`",),
         cuda={"CUDA_DOUBLE_GPUS": f"{GPUS[0]}=0 {GPUS[1]}=719"},
@@ -137,6 +147,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     inventory = {
         name: {
             "place": str(_furnished(root / name, host)),
+            "number": host.number,
             "cuda": {**host.cuda, **({"LD_LIBRARY_PATH": str(library)} if host.cuda else {})},
         }
         for name, host in HOSTS.items()
@@ -145,7 +156,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
     role = {
         "name": "Verify",
         "ansible.builtin.include_role": {"name": "driver", "tasks_from": "verify"},
-        "vars": {"driver_branch": "580", "driver_gpus": 2, "__driver_pci": "{{ place }}/pci"},
+        "vars": {"driver_branch": "580", "driver_gpus": "{{ number }}", "__driver_pci": "{{ place }}/pci"},
     }
     environment = (
         "{{ cuda | combine({'CASE': place, 'PATH': '" + f"{root / 'bin'}:" + "' ~ lookup('env', 'PATH')}) }}"
@@ -183,7 +194,7 @@ def _furnished(place: Path, host: Host) -> Path:
     ]
     files = {
         "driver": f"{DRIVER}\n",
-        "gpus": "".join(f"{line}\n" for line in gpus),
+        "gpus": "".join(f"{line}\n" for line in gpus[: host.answering]),
         "fabric": "".join(f"{bus}, {state}\n" for bus, state in zip(written, host.fabric, strict=True)),
         "busy": "".join(f"{bus}\n" for bus in host.busy),
         "manager": host.manager,

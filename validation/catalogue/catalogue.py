@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase, translate
+from fnmatch import translate
 from pathlib import Path
 from typing import Literal
 
@@ -37,14 +37,14 @@ class Requirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NotApplicable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Requirements, as shell patterns, that a kind of site cannot have, and why."""
+    """Requirements that a kind of site cannot have, each by its id, and why: a new row is excluded by no pattern."""
 
     requirements: list[str]
     reason: str
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """A kind of site. `targets` are the profiles that may claim it."""
+    """A kind of site. `targets` are the kinds of target for which it can be chosen."""
 
     id: str
     title: str
@@ -53,14 +53,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
 
     def excludes(self, requirement: Requirement) -> str:
         """Why the requirement does not apply; empty if it does."""
-        return next(
-            (
-                entry.reason
-                for entry in self.not_applicable
-                if any(fnmatchcase(requirement.id, pattern) for pattern in entry.requirements)
-            ),
-            "",
-        )
+        reasons = (entry.reason for entry in self.not_applicable if requirement.id in entry.requirements)
+        return next(reasons, "")
 
 
 class Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -140,12 +134,16 @@ def load_catalogue(path: Path = PATH) -> Catalogue:
     for number, requirement in enumerate(content.requirements):
         if not all(requirement.id.partition(".")):
             raise read.error(("requirements", number, "id"), f"`{requirement.id}`: write PART.NAME")
+    known = {requirement.id for requirement in content.requirements}
     for number, profile in enumerate(content.profiles):
+        excluded = set[str]()
         for index, entry in enumerate(profile.not_applicable):
             place = ("profiles", number, "notApplicable", index)
-            for pattern in entry.requirements:
-                if not any(fnmatchcase(requirement.id, pattern) for requirement in content.requirements):
-                    raise read.error(place, f"`{pattern}` is no requirement")
+            for name in entry.requirements:
+                if name not in known or name in excluded:
+                    wrong = "is there twice" if name in excluded else "is no requirement"
+                    raise read.error(place, f"`{name}` {wrong}")
+                excluded.add(name)
             if not entry.reason.strip():
                 raise read.error(place, "a requirement that does not apply needs a reason")
     return Catalogue(content.requirements, content.profiles, hashlib.sha256(read.text.encode()).hexdigest())

@@ -94,6 +94,7 @@ def _template() -> Template:
     )
     environment.globals.update(
         allocation=text.allocation,
+        figure=text.figure,
         expected_lines=text.expected_lines,
         oracle_lines=text.oracle_lines,
         actual_lines=text.actual_lines,

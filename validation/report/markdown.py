@@ -104,7 +104,7 @@ def _requirements(report: Report) -> list[str]:
                 plain(entry.verdict) + ("" if entry.in_part else " (not asked for)"),
                 plain(entry.id),
                 plain(entry.claim),
-                plain(entry.number) or text.DASH,
+                plain(text.figure(entry, report)) or text.DASH,
                 plain(f"{entry.section}: {entry.source}"),
                 plain(entry.reason or ", ".join(entry.checks)),
             )

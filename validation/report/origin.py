@@ -20,7 +20,7 @@ from validation.report.identity import TOKEN
 from validation.report.record import Report
 
 CLOCKS_APART: Final = timedelta(days=1)
-"""At most so far apart are the clocks of the machine that validates and of the API server."""
+"""Maximum difference between the clocks of this machine and of the API server."""
 SIMULATED: Final = "planner"
 """The kind of target without an API server, whose events have a clock of their own."""
 _CLUSTER: Final = "cluster"

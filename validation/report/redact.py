@@ -58,7 +58,7 @@ _OF_DOCUMENTS: Final = {
 }  # fmt: skip
 """Keys of a scenario and its checks whose text all have if the scenario ships."""
 _OF_CATALOGUE: Final = {"claim": "checks", "defect": "killers"}
-"""The two keys of an entry of the catalogue that are redacted; its other keys are public."""
+"""By the key that marks an entry of the catalogue, the key of its checks. All its other keys are public."""
 _IDS: Final = {
     "id", "check", "checks", "requirements", "selected", "killers", "scenario", "continues", "parts", "profile",
     "view", "tool", "tests", "excused", "errata", "blockedBy", "deviations",

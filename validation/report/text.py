@@ -10,12 +10,16 @@ from orchestrator.progress import printable
 from validation.judge.scheduling.expectation import Actual, Expectation
 from validation.judge.units import gpus, seconds
 from validation.judge.use.utilization import percent_text
+from validation.judge.verdict import Verdict
 
 if TYPE_CHECKING:  # the record needs an extra, the plan that is printed does not
-    from validation.report.record import CheckResult, Oracle
+    from validation.report.record import CheckResult, Oracle, Report, RequirementResult
 
 DASH = "\N{EN DASH}"
 TOGETHER = "\N{NO-BREAK SPACE}"
+_PAPER_HOSTS: Final = 2
+_PAPER_HOST: Final = ("dgx-1", 8)
+"""The hosts of which the catalogue prints figures."""
 MAX_INVARIANTS: Final = 3
 """Of a scenario of which a requirement needs more, their number is shown."""
 
@@ -140,6 +144,20 @@ BESIDE_STEPS = {
     "utilization": "Use of the GPUs",
 }
 """Kinds of checks of a scenario beside its steps and invariants, in their order, each with the caption of its table."""
+
+
+def figure(entry: "RequirementResult", report: "Report") -> str:
+    """Return the printed figure of a requirement; empty if it passed on a site of another size, which is not measured.
+
+    Example: on eight hosts no check measures `16 GPUs, 8 on every host`.
+    """
+    scaled = {scenario.id for scenario in report.scenarios if scenario.size}
+    hosts = report.scope.hosts.site.hosts if report.scope.hosts else []
+    others = len(hosts) != _PAPER_HOSTS or any((host.model, host.gpus) != _PAPER_HOST for host in hosts)
+    is_other = any(
+        check.partition("/")[0] in scaled or ("/layer/" in check and others) for check in entry.checks
+    )
+    return "" if is_other and entry.verdict == Verdict.PASS else entry.number
 
 
 def use_lines(step: "CheckResult") -> list[str]:

@@ -67,8 +67,7 @@ class Settings:
     - `size`: the size of the site; None: that of the site file, else the printed size of the scenarios.
     - `profile`: empty: that of the target. `parts`: none: the whole catalogue.
     - `site`: names the hosts. `host_tests` are the loads that may be put on them, `mounts` their mounts of the
-      storage,
-      and `golden` the host that the others must equal.
+      storage, and `golden` the host that the others must equal.
     - `image`: the image of the lab's operator; None: the operator of this installation, as a process.
     - `open_target`, `open_recorder`, `open_hosts`: provide another target, another recorder, other hosts.
     """

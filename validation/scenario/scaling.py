@@ -118,7 +118,8 @@ class _Scaling:
         """Return the scaled step, or its variant for other sizes."""
         run, expect = step.run, step.expect
         if step.elsewhere is not None:
-            run, expect = step.elsewhere.run or run, step.elsewhere.expect
+            run = run if step.elsewhere.run is None else step.elsewhere.run
+            expect = step.elsewhere.expect
         lines = []
         for parts, group in itertools.groupby(run, self._parts_of_a_gpu):
             group_lines = list(group)

@@ -69,11 +69,11 @@ class Expect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The expectation of a step on a site of another size, if the printed one cannot be scaled. `run` replaces its
-    commands.
+    commands; `[]` leaves them out.
     """
 
     expect: Expect
-    run: list[str] = []
+    run: list[str] | None = None
 
 
 class Drain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):

@@ -84,7 +84,7 @@ class Recorder:
         self._outputs: dict[str, asyncio.Task[None]] = {}
         """By uid of the pod, the task that reads its output."""
         self._ca_sha256 = ""
-        """Of the certificates by which the API server is trusted."""
+        """The digest of the certificates by which the API server is trusted."""
         self._cluster = ""
         """The uid of the namespace kube-system."""
         self._failure: BaseException | None = None

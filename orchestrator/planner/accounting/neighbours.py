@@ -166,7 +166,7 @@ class Neighbours:
         return self._required(pod, kind)
 
     def is_bearable(self, pod: Pod, position: int) -> bool:
-        """Return whether the pod may stay on its node: affinity and spread do not forbid that."""
+        """Return whether the pod may stay on its node. Affinity and spread do not count for a running pod."""
         return not self._closed(self._kind(pod.traits), later=True) >> position & 1
 
     def is_met(self, pod: Pod, position: int) -> bool:

@@ -205,8 +205,7 @@ def _endings(session: Session) -> list[Ending]:
     """Return all running pods with GPUs, in the order in which they are expected to end.
 
     Pods without a declared end come last, in the order of nodes: the node with the fewest GPUs of such pods first.
-    So the
-    reservation stays on the node that needs the fewest endings.
+    So the reservation stays on the node that needs the fewest endings.
     """
     open_ended: dict[str, int] = {}
     running = [

@@ -33,8 +33,8 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
 
     In another order, a more entitled victim would take the placement of a less entitled one later.
 
-    Example: one GPU is free. Example: two victims need 1 GPU each and one is free. The victim within quota gets it,
-    the borrowed one is evicted.
+    Example: one GPU is free, and two victims need one each. The victim within quota gets it, and the borrowed one
+    is evicted.
     """
     names = dict.fromkeys(victim.workload.id for victim, _ in losses)
     evicted = {pod.id for victim, _ in losses for pod in victim.pods}

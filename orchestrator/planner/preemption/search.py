@@ -37,7 +37,10 @@ _MAX_PRUNED = 24
 _MAX_VICTIMS_OF_TREE = 200
 _MAX_ARRANGED = 32
 _TRIED_EACH = 8
-"""Placing a tree of sub-groups is expensive: after this number of victims it is tried only once for as many more."""
+"""Placing a tree of sub-groups is expensive.
+
+After this number of victims, it is tried once for each further such number.
+"""
 _WORK_OF_TREE = 10_000
 _MAX_OPTIONS = 24
 _MAX_DOMAINS = 8

@@ -1,11 +1,12 @@
 """The catalogue: what is refused, and that it and the checks that ship name each other, all of them."""
 
+import re
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-from validation.catalogue.catalogue import PATH, Profile, load_catalogue
+from validation.catalogue.catalogue import PATH, Profile, Requirement, load_catalogue
 from validation.errors import CatalogueError
 from validation.plan.acceptance import open_acceptance, shipped_check_ids
 from validation.scenario.loader import find, load
@@ -96,6 +97,27 @@ def test_a_figure_of_utilization_stands_in_a_row_whose_check_measures_it() -> No
     assert all(any(check.endswith("/utilization") for check in entry.checks) for entry in rows)
 
 
+TOTAL = re.compile(r"\b(\d+(?:\.\d+)?)/(\d+)\b")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [r for r in CATALOGUE.requirements if r.checks and TOTAL.search(r.number)],
+    ids=lambda entry: entry.id,
+)
+def test_each_printed_total_is_asserted_by_a_step_of_the_row(entry: Requirement) -> None:
+    """`4/2`: a project with a quota of 2 holds 4."""
+    quotas: dict[str, int] = {}
+    asserted = set()
+    for scenario in load(find()):
+        quotas |= scenario.quotas_milli
+        for step in scenario.steps:
+            if any(fnmatchcase(f"{scenario.id}/{step.id}", pattern) for pattern in entry.checks):
+                asserted |= {(held, quotas[name]) for name, held in step.expectation.allocated_milli.items()}
+    printed = {(int(float(held) * 1000), int(quota) * 1000) for held, quota in TOTAL.findall(entry.number)}
+    assert printed <= asserted
+
+
 @pytest.mark.parametrize("profile", CATALOGUE.profiles, ids=lambda profile: profile.id)
 def test_a_row_that_needs_no_hardware_is_not_excluded_for_the_lack_of_it(profile: Profile) -> None:
     for name in ("hosts.conformance", "hosts.accelerator-use", "hosts.metadata"):
@@ -115,7 +137,12 @@ def test_every_section_of_the_scenarios_is_in_it() -> None:
     [
         ("- id: hardware.gpus\n", "- id: hardware.systems\n", "`hardware.systems` is there twice"),
         ("- id: hardware.gpus\n", "- id: gpus\n", "`gpus`: write PART.NAME"),
-        ('["hardware.*", "network.*", "hosts.*"]', '["hardwear.*"]', "`hardwear.*` is no requirement"),
+        ("- requirements: [dra.selinux]", '- requirements: ["dra.*"]', r"`dra.*` is no requirement"),
+        (
+            "[hosts.accelerator-use, hosts.metadata]",
+            "[hosts.conformance]",
+            "`hosts.conformance` is there twice",
+        ),
         ("reason: the lab has no hardware", 'reason: " "', "needs a reason"),
         ("  claim: The data is on one AFF A800.", "  clame: x", "unknown key `clame`"),
     ],

@@ -7,11 +7,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
+import msgspec
 import pytest
 import rfc8785
 from defusedxml import ElementTree
 
-from tests.validation.report.records import step, three_steps
+from tests.validation.host_doubles import FakeHosts
+from tests.validation.report.records import SCENARIO, step, three_steps
 from validation.errors import ReportError
 from validation.judge.scheduling.history import Violation
 from validation.judge.waivers import Waiver
@@ -269,3 +271,28 @@ def test_the_record_is_canonical_also_where_numbers_and_keys_are_unusual(report:
     ):
         report.target = target
         assert encode(report) == rfc8785.dumps(json.loads(encode(report)))
+
+
+@pytest.mark.parametrize(
+    ("case", "shown"),
+    [
+        (("PASS", f"{SCENARIO}/one", "", 0), True),
+        (("PASS", f"{SCENARIO}/one", "8x8", 0), False),
+        (("INCONCLUSIVE", f"{SCENARIO}/one", "8x8", 0), True),
+        (("PASS", "dra/api/version", "8x8", 0), True),
+        (("PASS", "hosts/layer/gpus", "", 2), True),
+        (("PASS", "hosts/layer/gpus", "", 8), False),
+        (("PASS", "hosts-after/layer/kubelets", "8x8", 8), False),
+    ],
+)
+def test_a_figure_of_a_passed_row_is_printed_only_at_the_size_at_which_it_was_measured(
+    report: Report, case: tuple[str, str, str, int], *, shown: bool
+) -> None:
+    entry = report.requirements[0]
+    entry.verdict, check, size, hosts = case
+    entry.checks, entry.number, entry.not_applicable = [check], "16 GPUs of 16", ""
+    report.scenarios[0].size = size or msgspec.UNSET
+    if hosts:
+        report.scope.hosts = FakeHosts(names=tuple(f"n{number}" for number in range(hosts))).scope
+    for page in (html.render(report), markdown.render(report)):
+        assert ("16 GPUs of 16" in page) == shown

@@ -6,12 +6,10 @@ other. All arithmetic is exact: quantities are integers in thousandths of a GPU,
 The definition:
 
 1. The quota of a project is filled with its workloads: non-preemptible ones first, then by priority, then in the
-   order
-   of submission. A workload that does not fit is skipped; a later, smaller one may still fit. Workloads within quota
-   are guaranteed. The others borrow if they are preemptible, and are pending if not.
+   order of submission. A workload that does not fit is skipped; a later, smaller one may still fit. Workloads within
+   quota are guaranteed. The others borrow if they are preemptible, and are pending if not.
 2. The fair share of a project is the requested part of its quota, plus a portion of the GPUs beyond all quotas.
-   The
-   portions follow the weights of the projects that still want more (water-filling). A workload whose gang is larger
+   The portions follow the weights of the projects that still want more (water-filling). A workload whose gang is larger
    than the whole capacity is not counted: it could never run.
 3. Free GPUs are given to borrowing workloads one at a time. The next is always of the project that would have the
    least, relative to its fair share, with its next workload.
