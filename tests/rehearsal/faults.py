@@ -171,7 +171,7 @@ def stop_registry(chain: Chain) -> None:
 
 
 def kill_controller(chain: Chain) -> None:
-    """Install a second time, kill muster in the middle of kubespray, and let `resume` finish: nothing changes."""
+    """Install a second time, kill muster in its middle, and let `resume` finish: nothing changes."""
     options = ("-i", str(chain.folder / "site"), "--state-dir", str(chain.folder / "state"))
     running = chain.popen("fault-killed", *MUSTER, "install", *options)
     _wait_for_stage(chain, lambda: running.poll() is not None)
