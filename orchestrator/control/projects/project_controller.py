@@ -2,17 +2,12 @@
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any, Final
 
 from orchestrator.cluster.device_objects import DeviceClass
 from orchestrator.cluster.errors import ClusterError, Forbidden
 from orchestrator.cluster.objects import (
-    Condition,
     Namespace,
     NetworkPolicy,
     Project,
@@ -37,7 +32,7 @@ from orchestrator.control.operator_config import (
     MemoryLimitsMode,
     OperatorConfig,
 )
-from orchestrator.control.report.waiting import waiting_workloads
+from orchestrator.control.projects import project_status
 from orchestrator.errors import MusterError
 from orchestrator.names import (
     DEFAULT_ACCOUNT,
@@ -51,8 +46,6 @@ from orchestrator.names import (
 )
 from orchestrator.observe.namespaces import is_reserved, namespace_name, objection
 from orchestrator.observe.snapshot import Reading
-from orchestrator.planner.accounting.ledger import capacity
-from orchestrator.planner.accounting.quota import cpu_excess, memory_excess, quota_excess
 from orchestrator.planner.model import Plan
 from orchestrator.roles import RESEARCHER
 from orchestrator.submit import protection
@@ -71,24 +64,6 @@ CLAIMS_PER_POD: Final = 2
 """Maximum number of ResourceClaims of a project for each pod that it may have."""
 STATUS_SECONDS = 1.0
 """A project's figures are written at most once in this time, however often decisions change them."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Figures:
-    """The inputs of all projects' statuses, computed once for a decision."""
-
-    reading: Reading
-    decision: Plan
-    excess: str | None
-    waiting: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """Whether a project accepts workloads: the obstacle, "" if there is none, and the reason for machines."""
-
-    otherwise: str
-    problem: str
 
 
 def role_binding(
@@ -127,7 +102,7 @@ class ProjectController:
         self._changed = asyncio.Event()
         self._changed.set()
         self._latest: tuple[Reading, Plan] | None = None
-        self._figures: _Figures | None = None
+        self._figures: project_status.Figures | None = None
         self._written: dict[str, Any] = {}
         self._status_due: dict[str, float] = {}
         self._mistakes: dict[str, str] = {}
@@ -339,34 +314,14 @@ class ProjectController:
             loop.call_at(due, self._changed.set)
             return
         self._status_due[key] = loop.time() + STATUS_SECONDS
-        status = self._status(project, namespace, allowed, no_namespace)
+        if self._figures is None and self._latest is not None:
+            self._figures = project_status.figures_of(*self._latest)
+        status = project_status.status(project, namespace, self._figures, allowed, no_namespace)
         if self._written.get(key) == status:
             return
         path = PROJECTS.path(None, project.metadata.name, "status")
         await self._transport.patch(path, {"status": status}, content_type=MERGE_PATCH)
         self._written[key] = status
-
-    def _status(
-        self, project: Project, namespace: str, allowed: Granted, no_namespace: str
-    ) -> dict[str, Any]:
-        name = project.metadata.name
-        status: dict[str, Any] = {"namespace": namespace}
-        if self._figures is None:
-            self._figures = None if self._latest is None else _counted(*self._latest)
-        figures = self._figures
-        if figures is None:
-            return status
-        problem = figures.reading.unreadable_projects.get(name)
-        ready = _Ready("NoNamespace", no_namespace) if no_namespace else _Ready("Unreadable", problem or "")
-        status |= {
-            "allocatedGpu": _gpus(figures.decision.allocated_gpu_milli, name),
-            "fairShareGpu": _gpus(figures.decision.shares_gpu_milli, name),
-            "pendingWorkloads": figures.waiting.get(name, 0),
-            "conditions": _conditions(
-                project.status.conditions, ready, figures.excess, "; ".join(allowed.problems)
-            ),
-        }
-        return status
 
 
 def _is_meddled(change: Change[Any]) -> bool:
@@ -377,66 +332,6 @@ def _is_meddled(change: Change[Any]) -> bool:
     if change.type != "modified" or not isinstance(change.object, ResourceQuota):
         return change.type != "added"
     return change.previous is None or change.previous.spec != change.object.spec
-
-
-def _counted(reading: Reading, decision: Plan) -> _Figures:
-    snapshot = reading.snapshot
-    quotas = {project.name: (project.parent, project.quota_gpu_milli) for project in snapshot.projects}
-    cpu = {project.name: (project.parent, project.quota_cpu_milli) for project in snapshot.projects}
-    memory = {project.name: (project.parent, project.quota_memory_bytes) for project in snapshot.projects}
-    there = capacity(snapshot.nodes)
-    return _Figures(
-        reading,
-        decision,
-        excess=quota_excess(quotas, there[0]) or cpu_excess(cpu, there[1]) or memory_excess(memory, there[2]),
-        waiting=Counter(workload.project for workload in waiting_workloads(snapshot, decision)),
-    )
-
-
-def _gpus(by_project: Mapping[str, int], name: str) -> float:
-    return float(Decimal(by_project.get(name, 0)) / 1000)
-
-
-def _conditions(
-    before: list[Condition], ready: _Ready, excess: str | None, collisions: str
-) -> list[dict[str, str]]:
-    words = ready.problem or "the project takes workloads"
-    return [
-        _condition(before, "Ready", not ready.problem, ready.otherwise, words),
-        _condition(
-            before, "QuotaFits", excess is None, "QuotasExceedCluster", excess or "all quotas can be kept"
-        ),
-        _condition(
-            before,
-            "SecurityGranted",
-            not collisions,
-            "Collides",
-            f"not granted: {collisions}"
-            if collisions
-            else "nothing in spec.security collides with another project or the site's domain",
-        ),
-    ]
-
-
-def _condition(
-    before: list[Condition], kind: str, holds: bool, otherwise: str, message: str
-) -> dict[str, str]:
-    status = "True" if holds else "False"
-    known = next(
-        (condition for condition in before if condition.type == kind and condition.status == status), None
-    )
-    changed = known.last_transition_time if known and known.last_transition_time else _now()
-    return {
-        "type": kind,
-        "status": status,
-        "reason": "AsExpected" if holds else otherwise,
-        "message": message,
-        "lastTransitionTime": changed,
-    }
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _members(project: Project) -> list[dict[str, str]]:
