@@ -65,7 +65,7 @@ def cluster_status(*, no_headers: bool | None, output: str | None) -> int:
         output=output,
         no_headers=no_headers,
         records=lambda: {"policies": msgspec.to_builtins(policies), **msgspec.to_builtins(record)},
-        names=[f"{entry.namespace}/{entry.name}" if entry.namespace else entry.name for entry in objects],
+        names=[entry.path for entry in objects],
         title="Objects that the scheduler skips or counts differently:"
         if objects
         else "No object is skipped.",

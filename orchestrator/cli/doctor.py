@@ -29,7 +29,7 @@ from orchestrator.cluster.quantity import format_time, time_us
 from orchestrator.cluster.resources import EVENTS, LEASES
 from orchestrator.control.report.audit import newest_evictions
 from orchestrator.control.report.events import COMPONENT
-from orchestrator.control.report.skipped import recorded
+from orchestrator.control.report.skipped import Record, recorded
 from orchestrator.distribution import installed_version
 from orchestrator.errors import MusterError, UsageError
 from orchestrator.names import LEASE_NAME, SYSTEM_NAMESPACE
@@ -132,9 +132,7 @@ async def examine(client: AsyncClient, report: Report) -> None:
     skipped = await report.read("skipped objects", recorded(transport))
     if skipped is not None:
         report.add("skipped.json", skipped)
-        report.problems += [
-            f"{entry.kind} {entry.namespace}/{entry.name}: {entry.why}" for entry in skipped.objects
-        ]
+        report.problems += skipped_problems(skipped)
     captured = await report.read("input of the scheduler", capture(transport))
     if captured is not None:
         report.files["snapshot.yaml"] = writer.dump(captured.snapshot)
@@ -162,6 +160,13 @@ async def _silence(client: AsyncClient, now_us: int) -> list[str]:
         return []
     seconds = silent_us // 1_000_000
     return [f"operator: none leads for {seconds} s; see 'kubectl -n {SYSTEM_NAMESPACE} get pods'"]
+
+
+def skipped_problems(record: Record) -> list[str]:
+    """Return a line for each object that the scheduler skips, and for what the record or the last decision left out."""
+    more = [f"{record.more} more objects are skipped"] if record.more else []
+    left = [f"{record.left_over} workloads were not reached by the last decision"] if record.left_over else []
+    return [*(f"{entry.kind} {entry.path}: {entry.why}" for entry in record.objects), *more, *left]
 
 
 def node_problems(nodes: Iterable[NodeView]) -> list[str]:

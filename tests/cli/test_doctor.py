@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.cli.doctor import skipped_problems
+from orchestrator.control.report.skipped import Listed, Record
 from tests.cli.memory_api_server import node, pod_of
 
 if TYPE_CHECKING:
@@ -74,6 +76,14 @@ def test_problems_are_printed_and_private_text_is_not_in_the_archive(
     assert messages == {"Failed": "", "Scheduled": "placed on dgx1-1"}
     for text in PRIVATE:
         assert not [name for name, content in files.items() if text in content]
+
+
+def test_all_that_the_scheduler_left_out_is_a_problem() -> None:
+    record = Record((Listed("Node", "", "n1", "bad", "now"), Listed("Pod", "a", "x", "odd", "now")), 3, 2)
+    assert skipped_problems(record) == [
+        "Node n1: bad", "Pod a/x: odd", "3 more objects are skipped",
+        "2 workloads were not reached by the last decision",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", ["/api/v1/nodes", "/api/v1/events"])

@@ -52,6 +52,11 @@ class Listed(msgspec.Struct, frozen=True, rename="camel"):
     why: str
     since: str
 
+    @property
+    def path(self) -> str:
+        """The namespace and the name, as `muster-team-a/x`; of a node or a project the name alone."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
 
 class Record(msgspec.Struct, frozen=True, rename="camel"):
     """The skipped objects of the leader; `more` objects are not listed. `left_over` workloads were not reached in
