@@ -442,7 +442,7 @@ async def test_a_namespace_that_others_made_or_labelled_is_no_projects(
                         conditions = project.get("status", {}).get("conditions", [])
                         ready = next((each for each in conditions if each["type"] == "Ready"), {})
                 assert (ready["status"], ready["reason"]) == ("False", "NoNamespace")
-                assert "there is a namespace muster-late already" in ready["message"]
+                assert "muster-late exists and does not belong to the project" in ready["message"]
                 for name in ("muster-late", "aaa"):
                     assert not await is_there(admin, ROLE_BINDINGS.path(name, MEMBERS_BINDING))
         finally:
