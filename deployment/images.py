@@ -65,7 +65,7 @@ def notes(site: Site) -> Iterator[str]:
 
 
 def named(site: Site) -> Iterator[tuple[Place, str]]:
-    """Yield each image that the file names; a name of vault.yml is none."""
+    """Yield each image that the file names. A variable of vault.yml (`{{ name }}`) is not an image."""
     orchestrator = site.get("orchestrator", "image")
     if orchestrator is not None:
         yield ("orchestrator", "image"), orchestrator

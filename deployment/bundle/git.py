@@ -20,7 +20,10 @@ _BRANCH: Final = "refs/heads/bundle"
 _SECONDS: Final = 3600
 _SCHEMES: Final = frozenset({"https", "ssh", "http", "file"})
 _SUBMODULE_SCHEMES: Final = frozenset({"https", "ssh"})
-"""The schemes that a repository may have in its .gitmodules: none that reads this machine or is not encrypted."""
+"""The schemes that the URL of a submodule may have, besides the scheme of its repository.
+
+They are encrypted, and do not read files of this machine.
+"""
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _HOST: Final = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9.:\[\]_-]*")
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -137,7 +140,7 @@ def _bundle(store: Path, path: Path, checkout: Checkout, commit: str) -> None:
 
 
 def _submodules(store: Path, checkout: Checkout, commit: str) -> list[tuple[str, str, str]]:
-    """Return name, URL and commit of each submodule. Raises FetchFailed for a URL or a name that may not be."""
+    """Return name, URL and commit of each submodule. Raises FetchFailed if a URL or a name is not allowed."""
     tree = _git(["-C", str(store), "ls-tree", "-r", "-z", commit], checkout).split("\0")
     pinned = {
         path: about.split()[2]

@@ -69,7 +69,7 @@ class Gpus:
 
     @property
     def shares(self) -> str:
-        """The shares of a GPU for claims."""
+        """The value of `consumable_shares` that applies: how claims can share a GPU."""
         return self.consumable_shares or ("memory" if self.has_nvidias_dra_driver else _NOT_SHARED)
 
     def check_programs(self) -> None:
@@ -111,9 +111,9 @@ class Gpus:
         return fields
 
     def equip(self, profile: Profile) -> Profile:
-        """Return a node's profile with the labels that follow from its GPUs, and without GPUs of its own.
+        """Return a node's profile with the labels that follow from its GPUs, and without the capacity `nvidia.com/gpu`.
 
-        GPUs that an administrator wrote on a node would hide those of ResourceClaims.
+        The lab would write that capacity into the node's status. There it would hide GPUs that ResourceClaims give.
         """
         fields = self._model["fields"]
         labels = {

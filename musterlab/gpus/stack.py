@@ -14,7 +14,7 @@ ACCESS = "kubernetes/gpu-driver.kubeconfig"
 """Kubeconfig of the DRA driver, below the node's `/etc`."""
 
 BASE_SPECIFICATION = "containerd/base.json"
-"""Files of every container of the node, below the node's `/etc`."""
+"""Base OCI specification of every container of the node, below the node's `/etc`."""
 
 CONFIGURATION_FOLDER = "gpus"
 """Folder of a node with the data of the double of NVML."""
@@ -43,8 +43,9 @@ _MOUNTS = (
 
 
 def prepare(folder: Path, name: str, number: int, gpus: Gpus, paths: Mapping[str, Path]) -> dict[str, Any]:
-    """Write the data of the double of NVML for a node, and the files of containers; return the node's settings of
-    GPUs.
+    """Write the data of the double of NVML, the PCI devices and the base specification of containers for a node.
+
+    Return the node's GPU settings.
     """
     configuration = folder / CONFIGURATION_FOLDER
     shown.create(configuration, gpus, number)
@@ -146,7 +147,7 @@ def _example_driver(name: str, count: int) -> list[str]:
 
 
 def _base_specification() -> dict[str, Any]:
-    """Return containerd's default settings, and the folder that the double of NVML reads."""
+    """Return containerd's default OCI specification, with a mount of the folder that the double of NVML reads."""
     capabilities = [f"CAP_{name}" for name in _CAPABILITIES]
     return {
         "ociVersion": "1.2.1",

@@ -270,8 +270,9 @@ class Nvml:
         return None if bits is None else int(bits)
 
     def _index_of(self, handle: Any) -> int | None:
-        """Return the index of the GPU of an event. A GPU that fell off the bus can lack a UUID. Then its handle is
-        compared.
+        """Return the index of the GPU of an event, by its bus ID.
+
+        A GPU that fell off the bus may not give its bus ID. Then its handle is compared.
         """
         try:
             return self._index_of_bus[str(pynvml.nvmlDeviceGetPciInfo(handle).busId)]

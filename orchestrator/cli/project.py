@@ -348,7 +348,7 @@ def difference(before: ProjectSpec, after: ProjectSpec) -> dict[str, Any]:
 
 
 def _inner(old: Any, new: Any) -> Any:
-    """The merge patch of one value; removed keys of a mapping are named."""
+    """Return the merge patch of one value. In a mapping, it has None for each removed key."""
     if not isinstance(new, dict):
         return new
     removed: dict[str, Any] = dict.fromkeys(old.keys() - new.keys())

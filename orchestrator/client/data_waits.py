@@ -61,7 +61,7 @@ class Wait:
         await self._until(is_done, VOLUME_SNAPSHOTS, namespace, name, uid)
 
     async def until_deleted(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether the PVC of that uid was deleted, at the latest at the end of the patience."""
+        """Wait until the PVC with that uid is deleted. Return False if it still exists after `patience_seconds`."""
         pause_seconds = _FIRST_PAUSE_SECONDS
         try:
             async with asyncio.timeout(self._patience_seconds):

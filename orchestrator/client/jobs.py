@@ -167,7 +167,7 @@ class WorkloadClient:
     async def workloads(
         self, projects: Mapping[str, str], namespace: str | None = None
     ) -> list[WorkloadView]:
-        """Return the workloads of one namespace, or of all; `projects` maps the namespaces to show to projects."""
+        """Return the workloads of one namespace, or of all. `projects` has the project of each namespace to show."""
         return workload_views(await self._listing(projects, namespace))
 
     async def _listing(self, projects: Mapping[str, str], namespace: str | None) -> Listing:
@@ -315,9 +315,10 @@ class WorkloadClient:
             return dict(existing)
 
     async def _used_paths(self, submission: Submission, scope: Scope, host: str) -> set[str]:
-        """Return the paths that other Ingresses use on the host; if that is unknown, all short paths.
+        """Return the paths that other Ingresses use on the host. Without a host, return the paths of all hosts.
 
-        Only this project has Ingresses for its host. Without a host, paths are those of every host.
+        Only this project has Ingresses for its host. If the user cannot list Ingresses, return the short paths
+        `/<name>` of the submission, so that it uses none of them.
         """
         if submission.service_type != "ingress":
             return set()

@@ -21,9 +21,10 @@ def objection_to(
     nodes: Sequence[Node],
     published: Mapping[str, PublishedGpus] = _NONE,
 ) -> str:
-    """Return the obstacles to the project of `specs` beside all others on these nodes; empty if there are none.
+    """Return the first obstacle to the project `name` with its specification; empty if there is none.
 
-    `published` are the GPUs that drivers publish, by node.
+    `specs` are the specifications of all projects, with this one. `published` are the GPUs that drivers publish, by
+    node.
     """
     return (
         _objection_to_parents(specs, name)
@@ -60,7 +61,7 @@ def _objection_to_gpus(
 
 
 def _objection_to_parents(specs: Mapping[str, ProjectSpec], name: str) -> str:
-    """Where the departments above a project are none, a circle, or too many."""
+    """Return the obstacle of the parents: the parent does not exist, they form a cycle, or they are too many."""
     above: list[str] = []
     parent = specs[name].parent
     if parent is not None and (parent not in specs or parent == name):

@@ -1,4 +1,4 @@
-"""Workspaces: interactive jobs that have clones of volumes of their own, as `muster data workspace create` submits.
+"""Workspaces: interactive jobs, each with its own clone of a volume. `muster data workspace create` submits them.
 
 NoSuchWorkspace   the project has no workspace of that name
 """

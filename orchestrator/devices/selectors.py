@@ -87,7 +87,7 @@ class DeviceView:
         self.value_count = len(device.capacity) + sum(lengths)
 
     def values(self, features: Features, domains: frozenset[str]) -> dict[str, object]:
-        """Return the device for an evaluation, with empty maps for those of the domains that it has nothing of."""
+        """Return the device for an evaluation. A domain without values of the device has an empty map."""
         if domains:
             return self._built(features, domains)
         if self._plain is None:
@@ -145,7 +145,7 @@ class Selectors:
         return Program(compiled, domains, cost, None if parts is None else tuple(sorted(parts)))
 
     def content(self, program: Program, view: DeviceView) -> Content | None:
-        """Return a key that is equal for devices on which the program has the same outcome; None if there is none."""
+        """Return a key: on devices with equal keys the program has the same outcome. None if there is no such key."""
         if program.uses is None:
             return None
         try:

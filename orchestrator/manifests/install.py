@@ -24,7 +24,7 @@ async def install(transport: Transport, cluster: str, *, replicas: int) -> int:
     """Apply the operator YAML and wait until the API serves projects; returns the number of objects.
 
     Applying it again changes nothing.
-    Raises ClusterError leaves, and ConfigurationError when the CRD is not served in time.
+    Raises subclasses of ClusterError, and ConfigurationError when the CRD is not served in time.
     """
     objects = documents(render(cluster, replicas=replicas))
     for body in objects:
@@ -98,7 +98,10 @@ async def _projects_are_served(transport: Transport) -> None:
 
 
 async def _lists_projects(transport: Transport) -> bool:
-    """Asked of the path itself: a definition says that it is established a moment before it is served."""
+    """Return whether the API server serves projects.
+
+    A CRD has the condition Established a moment before it is served, so this reads the path itself.
+    """
     try:
         await transport.get(PROJECTS.path())
     except NotFound:

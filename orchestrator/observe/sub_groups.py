@@ -32,8 +32,8 @@ MAX_PODS: Final = 1_000_000
 class GroupForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """One sub-group in the annotation: a leaf has `size` pods, of which `minimum` must run for the gang to run.
 
-    `minimum` counts children of a group that has them. Default of `minimum`: all of them; of `size`: the minimum, or
-    one.
+    For a group with children, `minimum` counts the children. The default of `minimum` is all pods or all children. The
+    default of `size` is the minimum, or one.
     """
 
     name: str

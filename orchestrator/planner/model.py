@@ -75,7 +75,7 @@ class Constraints:
 
 
 class _Amounts:
-    """The amounts of a request in quotas, computed once: a decision uses them dozens of times."""
+    """The amounts of a request that count in quotas, computed once: a decision uses them dozens of times."""
 
     __slots__ = ("amounts", "gpu_milli")
 
@@ -88,8 +88,8 @@ class Request(_Amounts):
     """The request of one pod: whole devices, or the same fraction of `shared_devices` devices.
 
     The fraction is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory; the
-    latter is a larger portion of a smaller device. `claim_specs` are the requests of its claims without devices:
-    their GPUs are counted in the other fields, and the allocator decides the devices.
+    latter is a larger portion of a smaller device. `claim_specs` are the requests of those of its claims that have no
+    devices yet. Their GPUs are counted in the other fields, and the allocator chooses the devices.
 
     `scalars` are the other resources that it requests of its node.
     """
@@ -120,7 +120,10 @@ class Request(_Amounts):
         return bool(self.gpu_portion_milli or self.gpu_memory_mib)
 
     def portion_milli(self, device_memory_mib: int) -> int:
-        """The portion of each device with that memory, rounded up; all of one of unknown memory (0)."""
+        """Return the requested portion of a device with this memory, in thousandths, rounded up.
+
+        If the memory is unknown (0), a request by memory is for the whole device.
+        """
         if not self.gpu_memory_mib:
             return self.gpu_portion_milli or DEVICE_MILLI
         return (
@@ -128,7 +131,10 @@ class Request(_Amounts):
         )
 
     def part_mib(self, device_memory_mib: int) -> int:
-        """The memory on each device with that much, rounded down: fractions together never exceed the whole."""
+        """Return the requested memory on a device with this memory, rounded down.
+
+        So the fractions of a device together never exceed its memory.
+        """
         return self.gpu_memory_mib or device_memory_mib * self.gpu_portion_milli // DEVICE_MILLI
 
 
@@ -216,7 +222,8 @@ class TopologyRule:
 class SubGroup:
     """One node of a workload's tree of gangs. A leaf holds the pods whose `sub_group` is its name.
 
-    `minimum` counts pods of a leaf, and children elsewhere; None asks for all children (one pod of a leaf).
+    `minimum` counts the pods of a leaf. For any other node it counts the children. None: one pod of a leaf, or all
+    children.
     """
 
     name: str
@@ -316,8 +323,7 @@ class Node:
     - `foreign`: the amounts of pods of other schedulers. Of their GPUs, those not in `foreign_devices` have unknown
       indices and are assumed to be the last ones.
     - `unhealthy`: the problem of the whole node ("": none). `unhealthy_since_us` is the time since which it is not
-      ready;
-      0 if an administrator reported the problem, so that no grace period applies.
+      ready; 0 if an administrator reported the problem, so that no grace period applies.
     - `unhealthy_gpus`: indices of GPUs that must not be used. `lost_gpus` more are missing, with unknown indices.
     - `published_gpus`: its GPUs by index, if a driver publishes them in slices. Pods get them only by claims.
     - `scalars`: its other resources. It has none of a resource that is missing here.
@@ -381,7 +387,7 @@ class Rejection:
     """A start of a pod that failed before a container ran: the node, the ids of workload and pod, and the reason.
 
     `at_us` is when, 0 if that is not known. `node_recovered`: a container started on the node later.
-    `workload_recovered`: one of the workload did, on any node.
+    `workload_recovered`: a container of the workload started later, on any node.
     """
 
     node: str
@@ -492,7 +498,8 @@ class Plan:
       terminating pods. It has the id of the pending pod, or of the evicted pod whose replacement gets the placement.
     - `left_over`: the workloads that this decision did not reach within its bound on work.
     - `endangered`: by workload, the reason why it stays on unhealthy hardware.
-    - `deallocations`: keys of claims whose devices exclude the only pod that uses them from every node.
+    - `deallocations`: keys of claims whose devices are taken back. Only pending pods use them. These pods may
+      start with other devices.
     - `avoided`: by node, the reason why nothing is placed there.
     """
 

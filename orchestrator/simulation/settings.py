@@ -51,7 +51,7 @@ def decoded(data: Mapping[str, str]) -> Settings:
 
 
 async def settings_in_force(transport: Transport) -> Settings:
-    """The settings of the leading operator. Raises SettingsUnknown, and ClusterError leaves."""
+    """Return the settings of the leading operator. Raises SettingsUnknown, and subclasses of ClusterError."""
     try:
         return decoded((await transport.get(PATH, ConfigMap)).data)
     except NotFound as error:

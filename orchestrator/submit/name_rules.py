@@ -1,5 +1,6 @@
-"""The rules for names of objects and labels. Light, and compiled when used: a shell that completes a word
-imports it.
+"""The rules for names of objects and labels.
+
+Shell completion imports this module, so it imports little, and compiles patterns only when they are used.
 """
 
 import re
@@ -21,7 +22,7 @@ OBJECT_NAME: Final = r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?"
 DOMAIN: Final = r"([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)*[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 """A DNS name in lower case, without a wildcard; its last label begins with a letter, which tells it from an address."""
 MAX_DOMAIN_LENGTH: Final = 253 - len(".") - 56
-"""Maximum length of a DNS label after a project's name of at most 56 characters."""
+"""Maximum length of a domain: a DNS name has 253 characters, and a project's name of at most 56 precedes it."""
 
 
 def is_workload_name(text: str) -> bool:

@@ -19,9 +19,9 @@ _MIB: Final = 1 << 20
 class GpuView:
     """One GPU as people see it; unmeasured and old figures are None.
 
-    `failure` says why it must not be used, "" if it may. `idle_seconds` is how long nothing has run on it although
-    `holders` have it, pods as `namespace/name`. `users` are the containers whose processes have memory of it.
-    `observed_us` is when all of this was observed, 0 where nothing was lately.
+    `failure` says why it must not be used, "" if it may. `holders` are the pods that have it, as `namespace/name`.
+    `idle_seconds` is how long nothing has run on it although it has holders. `users` are the containers whose
+    processes have memory of it. `observed_us` is when all of this was observed, 0 where nothing was lately.
     """
 
     node: str
@@ -59,9 +59,10 @@ def gpu_views(node: GpuNode, now_us: int) -> tuple[GpuView, ...]:
 
 
 def gpus_of_pod(pod: Pod, gpus: Mapping[str, Iterable[GpuView]]) -> Iterator[GpuView]:
-    """Yield the GPUs that the kubelet gave the pod or its reservations, or that its processes use.
+    """Yield the GPUs of a pod.
 
-    `gpus` are by the names of nodes.
+    The kubelet gave them to the pod or to the reservations of its fractions, or processes of the pod use them. `gpus`
+    are by the names of nodes.
     """
     if not pod.spec.node_name or pod.status.phase in _ENDED:
         return
@@ -78,7 +79,7 @@ def gpus_of_job(pods: Iterable[Pod], gpus: Mapping[str, Iterable[GpuView]]) -> l
 
 
 def use_of(gpus: Iterable[GpuView], pods: Iterable[Pod] | None = None) -> GpuUse:
-    """Return the use of GPUs together; with `pods` of their memory only the use of these.
+    """Return the use of GPUs together. With `pods`, the used memory is only that of these pods.
 
     If the driver names no process of a pod, the used memory of a GPU counts for its only holder.
     """

@@ -172,7 +172,7 @@ class Summary(Wire, frozen=True):
 
     @property
     def node_name(self) -> str:
-        """Which node the kubelet says that it is."""
+        """The name of the node, as its kubelet gives it."""
         return self.node.node_name
 
     def usage(self) -> Usage:
@@ -191,7 +191,7 @@ def node_views(
     gpus: Mapping[str, tuple[GpuView, ...]] | None = None,
     published: Mapping[str, PublishedGpus] | None = None,
 ) -> list[NodeView]:
-    """Return the nodes by name, which is also the key of measurements, of single GPUs and of published ones."""
+    """Return the nodes, sorted by name. `summaries`, `gpus` and `published` are by the name of the node."""
     by_name = sorted(nodes, key=lambda node: node.metadata.name)
     on_node: dict[str, list[Pod]] = {}
     devices = DeviceReader()

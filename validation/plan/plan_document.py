@@ -1,6 +1,4 @@
-"""The plan of a run as a document to sign: the requirements, those that do not apply with the
-reason, and the checks.
-"""
+"""The plan of a run as a document to sign: its requirements, the reason for each that does not apply, its checks."""
 
 import shlex
 from collections.abc import Sequence
@@ -24,7 +22,10 @@ from validation.scenario.images import NO_MAP, ImageMap, images_of
 def document(
     acceptance: Acceptance, checks: Sequence[Check], site: HostSite | None = None, images: ImageMap = NO_MAP
 ) -> str:
-    """Return the plan as Markdown. `site` has the declared hosts, None without a site. `images` has its image names."""
+    """Return the plan as Markdown.
+
+    `site` has the declared hosts, None without a site. `images` has the names of images at the site.
+    """
     parts = ", ".join(acceptance.parts) or "the whole catalogue"
     lines = [
         "# Plan of the acceptance test",
@@ -50,8 +51,9 @@ def _sizes(checks: Sequence[Check]) -> list[str]:
 
 
 def _images(checks: Sequence[Check], images: ImageMap) -> list[str]:
-    """Return the images that the scenarios need, with their names at the site. Commands below have
-    the printed names.
+    """Return the images that the scenarios need, with their names at the site.
+
+    The commands of the plan have the names of the scenarios.
     """
     names = images_of({check.scenario.id: check.scenario for check in checks}.values())
     lines = [name if images.image(name) == name else f"{images.image(name)} for {name}" for name in names]

@@ -22,9 +22,10 @@ from validation.report.files import untrusted
 
 @dataclass(slots=True)
 class Verification:
-    """A line for each problem, and by name a note for each source that was not compared.
+    """The result of a verification: a line for each problem, and notes on sources that were not compared, by name.
 
-    `cut`: the run was killed: nothing is proven. `is_compared`: no source of the record is another one here.
+    `cut`: the run was killed, so nothing is proven. `is_compared` is false if this installation has other sources than
+    the record.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -34,7 +35,7 @@ class Verification:
 
 
 def verify(directory: Path, key: Path | None = None) -> Verification:
-    """Verify the report; with a key, also that it signed. Raises ReportError where there is nothing to verify."""
+    """Verify the report; with a key, also that the key signed it. Raises ReportError if there is nothing to verify."""
     if not (directory / manifest.NAME).exists() and (directory / log.NAME).exists():
         return Verification([f"{manifest.NAME}: is missing: {CUT}"], cut=True)
     lines = manifest.problems(directory, beside=[statement.NAME])
@@ -65,7 +66,7 @@ def _verify_content(directory: Path, key: Path | None) -> Verification:
 
 
 def _rejudge(report: record.Report, source: log.Log) -> list[str]:
-    """A line for each entry that does not follow from the log, or one if it cannot be judged."""
+    """Return a line for each entry that does not follow from the log; one line if the run cannot be judged again."""
     try:
         with untrusted(log.NAME):
             return rejudge(report, source)

@@ -19,8 +19,8 @@ from validation.targets.sized_profile import profile_of
 from validation.targets.upkeep import leader
 
 OPERATOR_PYTHONPATH = "MUSTER_OPERATOR_PYTHONPATH"
-"""Environment variable: directories in front of PYTHONPATH for the operator alone, so that another one can
-be tried.
+"""Environment variable: directories with another operator to try. They are put in front of PYTHONPATH for the operator
+alone.
 """
 
 _CHANGES = "MUSTER_OPERATOR_"
@@ -48,7 +48,7 @@ class OperatorProcess:
 
     @contextlib.asynccontextmanager
     async def lab(self, cluster: Cluster) -> AsyncIterator[Lab]:
-        """Run a lab with simulated nodes. Raises ProfileError, and TargetError if no operator can follow."""
+        """Run a lab with simulated nodes. Raises ProfileError, and TargetError as `_replacement`."""
         _replacement()
         nodes = ((profile_of(cluster, self._log.parent), cluster.nodes),)
         async with Lab.attached(nodes=nodes, progress=self._progress) as lab:
@@ -71,7 +71,7 @@ class OperatorProcess:
                 self._process = self._transport = None
 
     async def kill(self, _holder: str) -> str:
-        """Kill it as the kernel does that has no memory left."""
+        """Kill the operator with SIGKILL, as the kernel does when it has no memory left."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
@@ -114,7 +114,10 @@ class OperatorProcess:
 
 
 def _replacement() -> str:
-    """Return the directories with the operator that replaces ours, empty for none. Raises TargetError without one."""
+    """Return the directories with the operator that replaces ours, empty if none is set.
+
+    Raises TargetError if the directories are set and have no operator.
+    """
     replacement = os.environ.get(OPERATOR_PYTHONPATH, "")
     if replacement and not any(
         (Path(part) / "orchestrator").is_dir() for part in replacement.split(os.pathsep)

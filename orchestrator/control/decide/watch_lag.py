@@ -39,7 +39,7 @@ class WatchLag:
         self._answered[uid] = self._clock()
 
     def seen(self, uid: str) -> None:
-        """The watch has shown that a pod is bound which this process binds."""
+        """The watch has shown the binding of the pod. This process sent that binding."""
         answered = self._answered.pop(uid, None)
         if answered is not None:
             self._samples.append(self._clock() - answered)

@@ -3,8 +3,9 @@
 The library in a container limits programs that follow the rules. This watch limits the others, and pods that do not
 mount it.
 
-The GpuNode of a node has the memory of each pod's processes, and the pod has the operator's limits. The size of a
-context, which the library does not count, is unknown, so an allowance for each process is no excess.
+The GpuNode of a node has the memory of each pod's processes. An annotation of the pod has the limits, which the
+operator sets. The library does not count the CUDA context of a process, and its size is unknown. So each process has an
+allowance above the limit.
 """
 
 import asyncio
@@ -33,8 +34,9 @@ Measured on an H100 (driver 580.159.04, CUDA 13.0): 518 MiB for a bare context, 
 PyTorch. The maximum was 682 (PyTorch with cudaMallocAsync). Other GPUs have not been measured.
 """
 MARGIN_MIB: Final = 256
-"""Margin above which there is an excess; it ends without this margin, so that a pod at the bound is not warned
-repeatedly.
+"""An excess begins when the use is more than this above the bound, and ends at the bound.
+
+So a pod whose use varies around the bound is not warned repeatedly.
 """
 GRACE_SECONDS: Final = 60
 """Time that a pod may use more GPU memory than its fraction before it is evicted."""
@@ -51,7 +53,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The memory of a pod's processes on a GPU, and its fraction; `is_its_own`: it has one of that GPU."""
+    """The memory of a pod's processes on a GPU, and the pod's fraction. `is_its_own`: the fraction is of that GPU."""
 
     pod: Pod
     node: str
@@ -64,7 +66,7 @@ class Use:
 
     @property
     def key(self) -> Key:
-        """The key of a use between two checks."""
+        """The key of the use. The next check recognizes the same use by it."""
         return self.pod.metadata.uid, self.uuid
 
     def is_excess(self, *, since_before: bool) -> bool:
@@ -162,7 +164,7 @@ def _is_fresh(node: GpuNode, now_us: int) -> bool:
 
 
 class _Owners:
-    """The owner of a process: the pod's uid, or the container if the cgroups of the node do not name pods."""
+    """Finds the pod of a process: by the pod's uid, or by the container if the cgroups of the node do not name pods."""
 
     def __init__(self, pods: Mapping[str, Pod]) -> None:
         self._pods = pods

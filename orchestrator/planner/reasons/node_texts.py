@@ -147,8 +147,8 @@ def full(
     """The matching nodes have less of the resource free than the workload requests. `is_part`: some nodes do not
     match.
 
-    `is_at_share`: with it the project would exceed its entitlement. `is_counted`: the request counts the same on
-    every node, so the reason can have the missing amount.
+    `is_at_share`: with it the project would exceed its entitlement. `is_counted`: the request is the same amount on
+    every node, so the reason can name the missing amount. A request by GPU memory is not.
     """
 
     def number(amount: int) -> str:

@@ -1,7 +1,7 @@
 """Plans tests of groups of hosts that find sick hosts, slow links, and pairs that do not reach each other.
 
-A test of a group joins all its hosts, each with each. It works only if no host of the group is sick, and no pair in it
-is. Hosts are numbered from 0.
+A test of a group joins all its hosts, each with each. It works only if no host of the group is sick and no pair of
+its hosts has a fault. Hosts are numbered from 0.
 """
 
 import math
@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Final
 
 MAX_FAULTS: Final = 8
-"""The number of faults up to which the search comes to its end within its bound."""
+"""Maximum number of faults for which `max_tests` lets a search finish."""
 REPEATS: Final = 2
 """Tests of a search that are repeated because their outcome is unclear."""
 _FEW: Final = 3
@@ -34,7 +34,10 @@ Search = Generator[Group, Outcome, None]
 
 
 def faults_at_most(hosts: int) -> int:
-    """Return the number of faults for which the bound is stated: one of four hosts, and MAX_FAULTS."""
+    """Return the number of faults for which `max_tests` lets a search finish.
+
+    It is a quarter of the number of hosts, at least 1 and at most MAX_FAULTS.
+    """
     return min(MAX_FAULTS, max(1, hosts // 4))
 
 
@@ -121,7 +124,7 @@ class _State:
         return outcome == Outcome.WORKS
 
     def examine(self, queue: list[int]) -> Search:
-        """Add the hosts of the queue to the clean ones, in portions; name the first host with which one fails."""
+        """Add the hosts of the queue to the clean ones, in portions. If a portion fails, name its first faulty host."""
         fails = True  # all together
         while queue:
             size = _portion(self.hosts, len(queue), self.found, fails)
@@ -145,7 +148,7 @@ class _State:
             queue = queue[end:]
 
     def first(self, clean: Sequence[int], hosts: Sequence[int]) -> Generator[Group, Outcome, int]:
-        """Return how many of these hosts do not work with the clean ones, if one fewer does."""
+        """Return the smallest n for which the first n of these hosts do not work together with the clean ones."""
         low, high = 0 if clean else 1, len(hosts)
         while high - low > 1:
             middle = (low + high) // 2
@@ -156,7 +159,10 @@ class _State:
         return high
 
     def name(self, host: int, clean: Sequence[int]) -> Search:
-        """Find out whether the host works with none of two halves of the clean ones, or all but one of them."""
+        """Find the fault of a host that does not work with the clean ones.
+
+        A sick host works with neither half of them. Any other host has one partner that it does not reach.
+        """
         self.found += 1
         half = len(clean) // 2
         if (yield from self.works([*clean[:half], host])):
@@ -219,7 +225,7 @@ def _bits(mask: int) -> Iterator[int]:
 def _portion(hosts: int, unknown: int, found: int, fails: bool) -> int:
     """Return how many of the unknown hosts a test adds, so that it works about as likely as not.
 
-    Each further fault counts half as likely as one fewer. `fails`: at least one is among the unknown hosts.
+    Each further fault is assumed to be half as likely. `fails`: at least one fault is among the unknown hosts.
     """
     least = int(fails)
     most = max(least, faults_at_most(hosts) - found)

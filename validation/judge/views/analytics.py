@@ -1,8 +1,8 @@
-"""Judges the pages over time: the GPUs that each project held, compared with the events of the API server.
+"""Judges the analytics pages: the GPUs that each project held over time, compared with the events of the API server.
 
 The answer is an array of objects. The key `of` is `read` (when the page was read), `point` (a minute of a project,
-from `at` on), or `summary` (of a project). A point is the mean of the samples of each second. A page may be `LATE_MS`
-behind.
+from `at` on), or `summary` (of a project). `muster web` takes a sample each second here, and a point is their mean. A
+page may be `LATE_MS` behind.
 """
 
 import itertools
@@ -17,12 +17,12 @@ from validation.judge.state import State, series
 from validation.judge.views.shown import Row, View, milli, names, scalar, short, text
 
 POINT_MS: Final = 60_000
-"""The length of a point. docs/how-to/web.md: samples of two days are by the minute."""
+"""The length of a point. For two days the history has one value each minute (docs/reference/web.md)."""
 LATE_MS: Final = 10_000
 """Maximum delay of a sample: the page follows within that time, as the overview does."""
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 Held = Sequence[tuple[int, int]]
-"""From when on, in milliseconds of the run, a project held how many thousandths of a GPU."""
+"""The GPUs of a project over time: pairs of a start, in milliseconds of the run, and the thousandths from then on."""
 
 
 def compare(events: Sequence[Event], answer: AnswerSeen, state: State, rows: Sequence[Row]) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _now(state: State, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _point(project: str, row: Row, held: Held, start_ms: int, end_ms: int) -> Iterator[str]:
-    """Yield the difference if a point is not the mean of its time, within the changes that may be late."""
+    """Yield the difference if a point is not the mean of its time. The page may show each change `LATE_MS` late."""
     shown = text(row, "GPUs ALLOCATED")
     sum_milli, values = _between(held, start_ms, end_ms)
     near = _between(held, start_ms - LATE_MS, end_ms + LATE_MS)[1]
@@ -105,7 +105,7 @@ def _point(project: str, row: Row, held: Held, start_ms: int, end_ms: int) -> It
 
 
 def _between(held: Held, start_ms: int, end_ms: int) -> tuple[int, list[int]]:
-    """The thousandths of GPUs times milliseconds of that time, and the values in their order."""
+    """Return the thousandths of GPUs summed over the milliseconds of that time, and the values in order of time."""
     total, values = 0, []
     ends = [t_ms for t_ms, _ in held[1:]] + [end_ms]
     for (from_ms, value), until_ms in zip(held, ends, strict=False):

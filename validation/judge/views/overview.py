@@ -102,7 +102,10 @@ def _figures(state: State, jobs: _Jobs, figures: Mapping[str, str]) -> Iterator[
 
 
 def _measured(state: State, figures: Mapping[str, str], held_milli: int) -> Iterator[str]:
-    """Yield the differences in the values of agents: none without an agent, and at most as many GPUs idle as held."""
+    """Yield the differences in the figures that agents measure.
+
+    The page shows them only if an agent reports GPUs. At most the allocated GPUs are idle.
+    """
     idle, use = figures.get("Allocated, but idle", ""), figures.get("Utilization", "")
     if UNMEASURED in (idle, use) and idle == use:
         if any(seen.gpus for seen in state.witnesses.values()):
@@ -176,7 +179,7 @@ def _waiting(state: State, jobs: _Jobs, rows: Sequence[Row], at: Row) -> Iterato
 
 
 def _is_about(age: str, seconds: int) -> bool:
-    """Whether that many seconds are as old as is shown, in one unit of time.
+    """Return whether the shown age matches an age in seconds. A shown age has one unit of time.
 
     Example: `_is_about("3m", 200)` returns `True`.
     """
@@ -189,7 +192,7 @@ def _is_about(age: str, seconds: int) -> bool:
 
 
 def _person(state: State, key: Key, row: Row, members: Sequence[PodSeen]) -> Iterator[str]:
-    """Its type and its user, of a job that the run submitted."""
+    """Yield the differences in the type and the user of a job, if the run submitted the job."""
     if key not in state.expected:
         return
     is_interactive = any(pod.interactive for pod in members)
@@ -217,7 +220,7 @@ def _listed(
 
 
 def _nodes(state: State, rows: Sequence[Row]) -> Iterator[str]:
-    """Each node with GPUs, how many it has, are held, and are free."""
+    """Yield the differences in the nodes with GPUs: how many GPUs each has, and how many are allocated and free."""
     gpus = {name: count for name, count in state.nodes.items() if count}
     held = dict.fromkeys(gpus, 0)
     for pod in state.holding():
