@@ -163,7 +163,11 @@ async def _silence(client: AsyncClient, now_us: int) -> list[str]:
 
 
 def skipped_problems(record: Record) -> list[str]:
-    """Return a line for each object that the scheduler skips, and for what the record or the last decision left out."""
+    """Return a line for each object that the scheduler skips.
+
+    One more line counts the skipped objects beyond the record, and one the workloads that the last decision did not
+    reach.
+    """
     more = [f"{record.more} more objects are skipped"] if record.more else []
     left = [f"{record.left_over} workloads were not reached by the last decision"] if record.left_over else []
     return [*(f"{entry.kind} {entry.path}: {entry.why}" for entry in record.objects), *more, *left]
