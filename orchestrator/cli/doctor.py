@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from orchestrator.cli.message import say
+from orchestrator.cli.message import say, say_error
 from orchestrator.cli.options import Command
 from orchestrator.cli.session import run
 from orchestrator.client.aio import AsyncClient
@@ -100,7 +100,9 @@ def doctor(*, file: Path | None) -> int:
     run(lambda client: examine(client, report))
     for problem in report.problems:
         say(report.answers.get(problem, problem))
-    if not report.problems:
+    if report.problems:
+        say_error(f"the cluster has problems: {len(report.problems)}")
+    else:
         click.echo("No problem was found.")
     write_archive(path, report.files | {"problems.txt": "".join(f"{line}\n" for line in report.problems)})
     click.echo(f"Archive: {path}")

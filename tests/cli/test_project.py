@@ -335,7 +335,7 @@ async def test_a_namespace_that_never_comes_means_that_the_operator_does_not_run
     lines: list[str] = []
     async with Transport(load_access(kubeconfig)) as transport:
         with pytest.raises(OperatorSilent, match="operator does not run"):
-            await ProjectClient(transport, 0.4, lines.append).resolve("late", "")
+            await ProjectClient(transport, 1.0, lines.append).resolve("late", "")
         assert ["project late" in line for line in lines] == [True]
         with pytest.raises(NoSuchProject):
             await ProjectClient(transport, patience_seconds=0.2).resolve("nobody", "")

@@ -29,7 +29,7 @@ WRITES_DATES = {
     "control/report/conditions.py": "since when a pod waits, for people",
     "control/report/events.py": "when an event happened, for people",
     "control/report/metrics.py": "when the last decision was, and how long workloads waited, for people",
-    "control/projects/project_controller.py": "since when a condition of a project holds, for people",
+    "control/projects/project_status.py": "since when a condition of a project holds, for people",
     "control/decide/scheduler.py": "when the loop began; from then on it counts the seconds by itself",
     "control/report/problems.py": "since when a pod is stuck, for people",
     "control/report/skipped.py": "since when an object is skipped, for people",
