@@ -2,7 +2,7 @@
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from deployment.site import Finding, Place, Site
@@ -19,12 +19,13 @@ _OF_MACHINES: Final = frozenset({"address", "node_address", "gateway", "manageme
 _OF_PODS: Final = frozenset({"pod_subnet", "service_subnet"})
 _NUMBERS: Final = re.compile(r"[0-9.]+")
 _SPECIAL: Final = {
-    ipaddress.ip_network("127.0.0.0/8"): "loopback",
     ipaddress.ip_network("169.254.0.0/16"): "link-local",
     ipaddress.ip_network("224.0.0.0/4"): "multicast",
     ipaddress.ip_network("240.0.0.0/4"): "reserved",
 }
 """Ranges of IANA's registry of special IPv4 addresses in which no machine and no pod has one."""
+_NEVER_OF_PODS: Final = {**_SPECIAL, ipaddress.ip_network("127.0.0.0/8"): "loopback"}
+"""A host can have a loopback address: `site_checks` judges it with its port and jump host."""
 
 
 def malformed(site: Site) -> Iterator[Finding]:
@@ -35,11 +36,10 @@ def malformed(site: Site) -> Iterator[Finding]:
         try:
             if key in _ADDRESSES and (_NUMBERS.fullmatch(value) or ":" in value):
                 ipaddress.ip_address(value)
-                # a host at a loopback address is judged with its port and jump host
-                kind = _special(value).replace("loopback", "") if key in _OF_MACHINES else ""
+                kind = _special(value, _SPECIAL) if key in _OF_MACHINES else ""
             elif key in _NETWORKS:
                 ipaddress.ip_network(value)
-                kind = _special(value) if key in _OF_PODS else ""
+                kind = _special(value, _NEVER_OF_PODS) if key in _OF_PODS else ""
             elif key == "netmask":
                 ipaddress.ip_network(f"0.0.0.0/{value}")
         except ValueError as error:
@@ -66,10 +66,10 @@ def fixed(site: Site) -> Iterator[tuple[Place, str, str]]:
         yield (*place, "svm_management_lif", "address"), lif["name"], lif["address"]
 
 
-def _special(value: str) -> str:
+def _special(value: str, ranges: Mapping[ipaddress.IPv4Network | ipaddress.IPv6Network, str]) -> str:
     """Return the kind of the special range that an IPv4 address or network is in or covers; empty for none."""
     network = ipaddress.ip_network(value)
-    kinds = [kind for special, kind in _SPECIAL.items() if network.version == 4 and network.overlaps(special)]
+    kinds = [kind for special, kind in ranges.items() if network.version == 4 and network.overlaps(special)]
     return kinds[0] if kinds else ""
 
 

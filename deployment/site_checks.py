@@ -95,8 +95,9 @@ def _doubled(site: Site) -> Iterator[Finding]:
     owners: dict[str, tuple[Place, str]] = {}
     for place, owner, text in addresses.fixed(site):
         first, other = owners.setdefault(text, (place, owner))
-        by_ssh = {first[0], place[0]} == {"hosts"} and first[2] == place[2] == "address"
-        if first[:2] == place[:2] == ("hosts", place[1]) or first == place or by_ssh or is_loopback(text):
+        hosts = first[0] == place[0] == "hosts"
+        one_host, by_ssh = first[1] == place[1], first[2] == place[2] == "address"
+        if first == place or is_loopback(text) or (hosts and (one_host or by_ssh)):
             continue
         yield Finding(place, f"{owner} has the address of {other}, {text}: correct one of them")
 

@@ -57,8 +57,13 @@ def problems(site: Site) -> Iterator[Finding]:
             yield Finding(place, f"vars.{name}: no role has this variable{_nearest(name, options)}")
         else:
             yield from _of_value(place, value, options[name])
-    extra = site.get(*EXTRA, default={})
-    yield from _of_extra(extra) if isinstance(extra, dict) else ()
+    yield from _of_extra(extra(site))
+
+
+def extra(site: Site) -> dict[Any, Any]:
+    """Return the variables that the site file hands to kubespray; none if the entry has not the form of keys."""
+    named = site.get(*EXTRA, default={})
+    return named if isinstance(named, dict) else {}
 
 
 def connection_problems(site: Site) -> Iterator[Finding]:
@@ -85,10 +90,10 @@ def connection_problems(site: Site) -> Iterator[Finding]:
                 )
 
 
-def _of_extra(extra: Mapping[Any, Any]) -> Iterator[Finding]:
+def _of_extra(named: Mapping[Any, Any]) -> Iterator[Finding]:
     """Yield unknown variables for kubespray, values of a wrong type, and variables that override a checked one."""
     keys = upstream.names()["keys"]
-    for name, value in extra.items():
+    for name, value in named.items():
         place: Place = (*EXTRA, name)
         where = ".".join(map(str, place))
         if name in keys:

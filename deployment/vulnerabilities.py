@@ -9,7 +9,7 @@ from packaging.version import Version
 from deployment import matrix
 from deployment.site import Finding, Site
 from deployment.stages.runtime import container_runtime
-from deployment.variable_checks import EXTRA
+from deployment.variable_checks import EXTRA, extra
 
 NAMES: Final = {
     "container_toolkit": "NVIDIA's container toolkit",
@@ -80,9 +80,9 @@ def warned_releases(releases: Mapping[str, str]) -> Iterator[str]:
 
 def chosen(site: Site) -> dict[str, str]:
     """Return the releases that the site file names, by software; kubespray takes some of them instead of its own."""
-    extra = _extra(site)
+    taken = extra(site)
     named = {software: site.versions[software] for software in NAMES if software in site.versions}
-    named |= {software: extra[f"{software}_version"] for software in NAMES if f"{software}_version" in extra}
+    named |= {software: taken[f"{software}_version"] for software in NAMES if f"{software}_version" in taken}
     return {software: str(release) for software, release in named.items()}
 
 
@@ -100,14 +100,9 @@ def brought(site: Site) -> dict[str, str]:
 
 def unlisted(site: Site) -> Iterator[str]:
     """Yield a note for each release of other software that kubespray takes instead of its own."""
-    for name, release in _extra(site).items():
+    for name, release in extra(site).items():
         if str(name).endswith("_version") and str(name).removesuffix("_version") not in NAMES:
             yield (
                 f"{'.'.join(EXTRA)}.{name}: {release} replaces the release of kubespray: the matrix, the tables of "
                 "vulnerabilities and the bundle do not have it"
             )
-
-
-def _extra(site: Site) -> dict[Any, Any]:
-    extra = site.get(*EXTRA, default={})
-    return extra if isinstance(extra, dict) else {}

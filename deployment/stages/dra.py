@@ -12,6 +12,7 @@ from deployment.site import Finding, Site
 from deployment.stages.api import items
 from deployment.stages.definition import StageDefinition, Variables
 from deployment.stages.steps import Step, component_steps
+from deployment.variable_checks import extra
 from orchestrator.cluster.resources import SECRETS
 from orchestrator.cluster.transport import Transport
 
@@ -150,8 +151,7 @@ def _hindrance(site: Site, row: dict[str, Any]) -> str:
 
 def _has_gate(site: Site) -> bool:
     """Whether the site file turns on the feature gate by which jobs get GPUs of the DRA driver."""
-    extra = site.get("vars", "deepops_extra_variables", default={})
-    return isinstance(extra, dict) and "DRAExtendedResource=true" in str(extra.get("kube_feature_gates", ""))
+    return "DRAExtendedResource=true" in str(extra(site).get("kube_feature_gates", ""))
 
 
 def _without_whole(site: Site, row: dict[str, Any]) -> str:

@@ -1,11 +1,12 @@
 """The networks of a cluster beside its hosts and its storage: family, size and overlaps."""
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from deployment import addresses, site_checks, upstream
 from deployment.site import Finding, Place, Site
+from deployment.variable_checks import extra
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -81,9 +82,9 @@ def _too_small(site: Site, plugin: str) -> Iterator[Finding]:
     """Yield a network of pods without a part for each host, and one of services of a size that Kubernetes refuses."""
     networks = of_cluster(site)
     pods, services = networks["pods"], networks["services"]
-    facts, extra = upstream.names(), site.get("vars", "deepops_extra_variables", default={})
-    of_node = _number(extra, "kube_network_node_prefix", facts["node_prefix"])
-    part = _number(extra, "calico_pool_blocksize", facts["block_prefix"]) if plugin == "calico" else of_node
+    facts, named = upstream.names(), extra(site)
+    of_node = _number(named, "kube_network_node_prefix", facts["node_prefix"])
+    part = _number(named, "calico_pool_blocksize", facts["block_prefix"]) if plugin == "calico" else of_node
     max_hosts = 2 ** max(part - pods.prefixlen, 0)
     if pods.prefixlen > of_node:
         yield Finding(
@@ -115,8 +116,8 @@ def _looping(site: Site) -> Iterator[Finding]:
             )
 
 
-def _number(extra: Any, name: str, default: int) -> int:
-    value = extra.get(name, default) if isinstance(extra, dict) else default
+def _number(named: Mapping[Any, Any], name: str, default: int) -> int:
+    value = named.get(name, default)
     return int(value) if str(value).isdecimal() else default
 
 

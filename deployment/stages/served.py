@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from deployment import images, matrix
 from deployment.site import Finding, Site
 from deployment.stages.runtime import container_runtime
-from deployment.variable_checks import EXTRA
+from deployment.variable_checks import EXTRA, extra
 
 FOLDERS: Final = {"github_url": "github.com", "dl_k8s_io_url": "dl.k8s.io", "get_helm_url": "get.helm.sh"}
 """Variables of kubespray with the URL of a site, and the folder that a bundle has for the files of that site."""
@@ -38,7 +38,7 @@ def words(site: Site) -> str:
 def problems(site: Site) -> Iterator[Finding]:
     """Yield variables that are named twice, and a registry for a runtime that takes no mirror of most registries."""
     ours = variables(site)
-    for name in site.get(*EXTRA, default={}):
+    for name in extra(site):
         if name in ours:
             key = ".".join(map(str, _REGISTRY if name == _MIRRORS else _FILES))
             yield Finding((*EXTRA, name), f"{'.'.join(EXTRA)}.{name}: {key} sets it: remove one of them")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from validation.judge.check_verdict import Judgement
-from validation.judge.hosts.group_search import Outcome, max_tests
+from validation.judge.hosts.group_search import Outcome, bits, max_tests
 from validation.judge.hosts.host_facts import NAMED
 from validation.judge.hosts.repairs import Repair, needs
 from validation.judge.verdict import Verdict
@@ -58,24 +58,24 @@ class _Shown:
 
     def __init__(self, hosts: Sequence[str], tests: Sequence[GroupTest]) -> None:
         self.hosts = hosts
-        bits = {name: 1 << index for index, name in enumerate(hosts)}
-        self.tests = [(sum(bits.get(name, 0) for name in test.hosts), test) for test in tests]
+        masks = {name: 1 << index for index, name in enumerate(hosts)}
+        self.tests = [(sum(masks.get(name, 0) for name in test.hosts), test) for test in tests]
         self.failed = [
             (mask, test) for mask, test in self.tests if test.outcome in {Outcome.FAILS, Outcome.SLOW}
         ]
         self.joined = [0] * len(hosts)
         for mask, test in self.tests:
             if test.outcome == Outcome.WORKS:
-                for index in _bits(mask):
+                for index in bits(mask):
                     self.joined[index] |= mask
 
     def names(self, mask: int) -> list[str]:
         """Return the names of the hosts of a set."""
-        return [self.hosts[index] for index in _bits(mask)]
+        return [self.hosts[index] for index in bits(mask)]
 
     def works(self, mask: int) -> bool:
         """Whether each pair of these hosts, or the only one, works in a group."""
-        return all(self.joined[index] & mask == mask for index in _bits(mask))
+        return all(self.joined[index] & mask == mask for index in bits(mask))
 
     def sick_hosts(self) -> Iterator[tuple[int, str]]:
         """Yield the set of each sick host, and the finding."""
@@ -93,7 +93,7 @@ class _Shown:
         found = set[int]()
         for mask, test in self.failed:
             fails = mask.bit_count() == 2 and not self.works(mask)
-            if fails and mask not in found and all(self.joined[index] for index in _bits(mask)):
+            if fails and mask not in found and all(self.joined[index] for index in bits(mask)):
                 found.add(mask)
                 yield mask, _finding(" with ".join(self.names(mask)), [test])
 
@@ -101,7 +101,7 @@ class _Shown:
         """Yield the set of each pair that works in no group."""
         every = (1 << len(self.hosts)) - 1
         for index, joined in enumerate(self.joined):
-            for other in _bits(every & ~joined & ~((1 << index + 1) - 1)):
+            for other in bits(every & ~joined & ~((1 << index + 1) - 1)):
                 yield 1 << index | 1 << other
 
 
@@ -127,11 +127,3 @@ def _finding(subject: str, tests: Sequence[GroupTest]) -> str:
     if worst.outcome == Outcome.FAILS:
         return needs(f"{subject} joins no group of hosts: {worst.text}", Repair.NETWORK)
     return needs(f"{subject} slows every group of hosts: {worst.text}", Repair.RESEAT)
-
-
-def _bits(mask: int) -> Iterator[int]:
-    """Yield the indices of the hosts of a set."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low

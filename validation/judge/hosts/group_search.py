@@ -193,7 +193,7 @@ class _State:
     def join(self) -> Search:
         """Test each pair with a partial host that no group has joined yet."""
         for host in self.partial:  # which grows
-            while missing := list(_bits(self.missing(host))):
+            while missing := list(bits(self.missing(host))):
                 group, barred = [host], self.apart[host]
                 for other in [*missing, *self.partial, *self.clean]:
                     if other not in group and not barred >> other & 1:
@@ -217,8 +217,12 @@ class _State:
         return working & ~self.joined[host] & ~self.apart[host]
 
 
-def _bits(mask: int) -> Iterator[int]:
-    return (bit for bit in range(mask.bit_length()) if mask >> bit & 1)
+def bits(mask: int) -> Iterator[int]:
+    """Yield the indices of the hosts of a set, whose mask has bit i for host i."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
 
 
 @lru_cache(maxsize=1 << 16)
