@@ -155,7 +155,13 @@ CONTAINER: Final = (
 )
 
 RESOURCES: Final = (
-    _text("-g", "--gpu", metavar="GPUS", help="Number of GPUs (2), or a GPU fraction (0.5)."),
+    _text(
+        "-g",
+        "--gpu",
+        "--gpus-per-node",
+        metavar="GPUS",
+        help="Number of GPUs (2), or a GPU fraction (0.5), of each pod.",
+    ),
     _text("--gpu-memory", metavar="BYTES", help="GPU fraction by memory (4G, 500M), instead of --gpu."),
     _number("--gpu-devices", help="Number of GPUs with this fraction each; default: 1."),
     _text("--cpu", metavar="CPUS", help="CPU request; default: 1 for each GPU."),
@@ -285,6 +291,11 @@ INTERACTIVE: Final = (
 )
 
 COUNTS: Final = (
+    _number(
+        "--nodes",
+        help="Distributed training: N pods that start together, with the variables of torchrun and /dev/shm. The same "
+        "as submit-dist pytorch --no-master --workers N --large-shm.",
+    ),
     _text(
         "--array",
         metavar="0-N[%M]",

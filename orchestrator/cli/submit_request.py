@@ -138,7 +138,7 @@ class SubmitRequest:
                 parsing.parse_memory, "memory_limit_bytes", values["memory_limit"]
             ),
             "extended_resources": self._all(parsing.parse_extended_resource, values["extended_resource"]),
-            "large_shm": bool(values["large_shm"]),
+            "large_shm": bool(values["large_shm"]) or values.get("nodes") is not None,
         }
 
     def _storage(self, values: Values) -> dict[str, Any]:
@@ -187,6 +187,14 @@ class SubmitRequest:
         counts = {
             field: self._count(field, values, 1) for field in ("completions", "parallelism", "min_member")
         }
+        nodes = self._once(parsing.parse_count, "--nodes", values["nodes"], 1)
+        if nodes is not None:
+            for field in ("array", *counts):
+                if values[field] is not None:
+                    raise UsageError(
+                        f"--nodes excludes --{field.replace('_', '-')}: it sets the number of pods"
+                    )
+            return _gang(nodes, Rendezvous("pytorch"))
         if values["array"] is None:
             return counts
         if any(values[field] is not None for field in ("completions", "parallelism")):
@@ -207,12 +215,7 @@ class SubmitRequest:
         port = values["master_port"]
         if port is not None and not 0 < port < 65536:
             raise UsageError(f"--master-port {port} is not possible: give a number from 1 to 65535")
-        return {
-            "completions": pods,
-            "parallelism": pods,
-            "min_member": pods,
-            "rendezvous": Rendezvous(self._framework, port or MASTER_PORT),
-        }
+        return _gang(pods, Rendezvous(self._framework, port or MASTER_PORT))
 
     def _variables(self, values: Values) -> tuple[Variable, ...]:
         """The command line has precedence over files."""
@@ -242,6 +245,10 @@ class SubmitRequest:
                 "ids of the submitting user"
             )
         return RunAs(os.getuid(), os.getgid(), tuple(sorted(set(os.getgroups()) - {os.getgid()})))
+
+
+def _gang(pods: int, rendezvous: Rendezvous) -> dict[str, Any]:
+    return {"completions": pods, "parallelism": pods, "min_member": pods, "rendezvous": rendezvous}
 
 
 def _read_variables(file: str) -> tuple[Variable, ...]:

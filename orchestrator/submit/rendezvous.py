@@ -64,6 +64,10 @@ def variables(submission: Submission) -> list[Manifest]:
         "PET_MASTER_ADDR": host(submission, 0),
         "PET_MASTER_PORT": port,
     }
+    devices = submission.gpu_devices or submission.gpu_milli // 1000
+    if devices > 1:
+        # One process for each GPU where torchrun is not told another number.
+        plain["PET_NPROC_PER_NODE"] = str(devices)
     if submission.rendezvous.framework == "mpi":
         plain["MPI_HOSTS"] = ",".join(host(submission, index) for index in range(pods))
     own_number = f"$({_INDEX_VARIABLE})"

@@ -381,6 +381,8 @@ def test_a_notebook_behind_an_ingress_knows_its_path(muster: Muster, server: Mem
         ("submit-dist pytorch x --workers 3 --no-master", 3),
         ("submit-dist pytorch --name x --processes 3", 3),
         ("submit-dist tf x --workers 1", 2),
+        ("submit x --nodes 4", 4),
+        ("submit --nodes=1 x", 1),
     ],
 )
 def test_a_distributed_job_is_a_gang_with_an_index(
@@ -403,7 +405,7 @@ def test_a_distributed_job_is_a_gang_with_an_index(
         assert config["task"] == {"type": "worker", "index": 1}
     else:
         assert (variables["WORLD_SIZE"], variables["MASTER_ADDR"]) == (str(pods), "x-0.x")
-        assert variables["PET_NODE_RANK"] == "$(RANK)"
+        assert (variables["PET_NODE_RANK"], variables["PET_NPROC_PER_NODE"]) == ("$(RANK)", "2")
         names = list(variables)
         assert names.index("RANK") < names.index("PET_NODE_RANK")  # what is expanded stands before
 
@@ -445,3 +447,67 @@ def test_the_examples_of_the_documentation_can_be_meant(muster: Muster, server: 
             else muster(*shlex.split(line.replace(" -- ", " --dry-run -- ", 1), comments=True))
         )
         assert outcome.code == 0, f"{line}: {outcome.err}"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "processes"),
+    [("8", "8"), ("1", None), ("0.5", None), ("0.5 --gpu-devices 3", "3"), (None, None)],
+)
+def test_nodes_are_pods_of_one_torchrun_with_shared_memory(
+    gpus: str | None, processes: str | None, muster: Muster, server: MemoryApiServer
+) -> None:
+    """Both command lines make the same objects; torchrun starts a process for each GPU if it is told no number."""
+    words = [] if gpus is None else ["--gpus-per-node", *gpus.split()]
+    tail = ("--", "torchrun", "train.py")
+    made = []
+    for line in (
+        ("submit", "x", "--nodes", "4"),
+        ("submit-dist", "pytorch", "x", "--no-master", "--large-shm"),
+    ):
+        more = () if "--nodes" in line else ("--workers", "4")
+        outcome = muster(*line, *more, *IMAGE, *words, "--dry-run", "-o", "json", *tail)
+        assert (outcome.code, outcome.err) == (0, "")
+        made.append([_without_times(each) for each in outcome.json["items"]])
+    assert made[0] == made[1]
+    job, service = made[0]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert [each["mountPath"] for each in container["volumeMounts"]] == ["/dev/shm"]  # noqa: S108
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert variables.get("PET_NPROC_PER_NODE") == processes
+    assert (variables["PET_NNODES"], container["args"]) == ("4", ["torchrun", "train.py"])
+    assert service["kind"] == "Service"
+
+
+def _without_times(body: Any) -> Any:
+    """The object without what differs between two submissions: their times and command lines."""
+    text = json.dumps(body)
+    text = re.sub(r'"muster.dev/(submitted-at|command-line)": "(\\.|[^"\\])*"', '"x": ""', text)
+    return json.loads(text)
+
+
+@pytest.mark.parametrize(
+    "words", ["--array 0-3", "--completions 2", "--parallelism 2", "--min-member 1", "--interactive"]
+)
+def test_nodes_exclude_other_counts(words: str, muster: Muster, server: MemoryApiServer) -> None:
+    outcome = muster("submit", "x", *IMAGE, "--nodes", "2", *words.split())
+    assert (outcome.code, server.writes()) == (2, [])
+    assert words.split(maxsplit=1)[0] in outcome.err
+
+
+def test_variables_of_the_site_reach_every_node_by_the_template_of_the_cluster(
+    muster: Muster, server: MemoryApiServer
+) -> None:
+    site = (
+        "--of-cluster",
+        "--default",
+        "--set",
+        "environment=NCCL_IB_HCA=mlx5",
+        "--set",
+        "extended-resource=rdma/hca=8",
+    )
+    assert muster("template", "create", "fabric", *site).code == 0
+    assert muster("submit", "x", *IMAGE, "--nodes", "2", "--gpus-per-node", "8").code == 0
+    (job,) = server.all("jobs")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert {"name": "NCCL_IB_HCA", "value": "mlx5"} in container["env"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8", "rdma/hca": "8"}
