@@ -9,7 +9,7 @@ __all__ = ["Planner", "plan"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the planner when it is used: most commands need only a figure or a type of this package."""
+    """Import the planner on first use: most commands need only a constant or a type of this package."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from orchestrator.planner import cycle  # noqa: PLC0415

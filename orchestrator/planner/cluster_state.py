@@ -1,7 +1,7 @@
 """The state between decisions: ledger, demand and queues, updated by differences between snapshots.
 
-Snapshots share unchanged objects: a workload that is the same object as last time is skipped. If nodes or projects
-change, a new state begins. The state depends on the present objects alone, not on their history.
+Snapshots share unchanged objects: a workload that is the same object as before is skipped. If nodes or projects change,
+a new state is built. The state depends only on the objects of the snapshot, not on their history.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,7 @@ from orchestrator.planner.traits import NO_TRAITS
 class ClusterState:
     """The ledger between decisions, the demand by project, and the pending and running workloads.
 
-    `incomplete` workloads lack pods that their gangs need and that do not exist yet. `homeless` ones lack their
-    project.
+    `incomplete` are the gangs with too few existing pods. `homeless` are the workloads whose project does not exist.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -53,7 +52,7 @@ class ClusterState:
         self._observe_neighbours()
 
     def follows(self, snapshot: Snapshot) -> bool:
-        """Take over the new snapshot. Return false if a new state is needed."""
+        """Update the state to the snapshot. Return false, with no change, if nodes or projects changed."""
         if not (
             _same(snapshot.nodes, self.snapshot.nodes) and _same(snapshot.projects, self.snapshot.projects)
         ):
@@ -73,7 +72,7 @@ class ClusterState:
         return True
 
     def _observe_neighbours(self) -> None:
-        """Let the ledger count pods for constraints between them, while a pod has one."""
+        """Let the ledger count pods by node for constraints between pods, if at least one pod has such a constraint."""
         ledger = self.ledger
         if not self._constrained and not self._is_constrained_by_others:
             ledger.neighbours = None
@@ -148,7 +147,7 @@ class ClusterState:
 
 
 def _states(pods: Sequence[Pod]) -> tuple[bool, bool, bool, bool]:
-    """Return whether some of the pods are pending, running, nominated, and bound without having started."""
+    """Return whether pods are pending, whether some run, are nominated, and are bound but not started."""
     waits = runs = nominated = unstarted = False
     for pod in pods:
         state = pod.state
@@ -163,9 +162,9 @@ def _states(pods: Sequence[Pod]) -> tuple[bool, bool, bool, bool]:
 
 
 def in_pod_order(workload: Workload) -> Workload:
-    """Return the workload with its pods sorted by name, numbers in their order.
+    """Return the workload with its pods sorted by the length of the name, then by name: `worker-2` before `worker-10`.
 
-    So no plan depends on the order of the input.
+    With this order, no plan depends on the order of the pods in the snapshot.
     """
     if len(workload.pods) < 2:
         return workload

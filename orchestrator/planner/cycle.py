@@ -1,6 +1,6 @@
 """One decision: the order of its steps, from pods on unhealthy hardware to evictions for each entitlement tier.
 
-The plan is the difference between the snapshot and the seats at the end.
+The plan is the difference between the snapshot and the seats at the end of the decision.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -47,8 +47,8 @@ ACTIONS: Sequence[tuple[tuple[str, ...], Callable[[Session], None]]] = (
     (("unhealthy",), move_off_unhealthy),
     (("reserve",), reserve),
     (("allocate",), allocate_within_quota),
-    # More entitled workloads evict before less entitled ones start, as they would otherwise evict those
-    # again.
+    # Pods are evicted for more entitled workloads before less entitled workloads start. Otherwise the
+    # decision would start workloads and evict them again.
     (("consolidate", "reclaim"), consolidate_or_reclaim_within_quota),
     (("allocate",), allocate_within_fair_share),
     (("consolidate", "reclaim"), consolidate_or_reclaim_within_fair_share),
@@ -90,7 +90,7 @@ class Planner:
         if state is None or not state.follows(snapshot):
             state = ClusterState(snapshot)
         decided = _decide(state, ACTION_NAMES)
-        # a cluster state that a failure left half-done is never used again
+        # if the decision raises an error, its half-changed cluster state is not used again
         self._state = state
         return decided
 
@@ -111,7 +111,7 @@ def _decide(state: ClusterState, actions: Collection[str]) -> Plan:
 
 
 def _difference(session: Session) -> Plan:
-    """Return the plan: the seats, evictions and reasons at the end that the snapshot does not have."""
+    """Return the plan: the seats, evictions and reasons that the decision added to the snapshot."""
     bindings = placed = {seat.pod.id: seat.binding for seat in session.seats.new()}
     if session.snapshot.dynamic.slices or session.snapshot.dynamic.claims:
         bindings = _grant_claims(session.ledger, placed, session.workload)
@@ -134,7 +134,7 @@ def _difference(session: Session) -> Plan:
 
 
 def _pending_reason(session: Session, name: str) -> PendingReason:
-    """Return the reason of the workload in words, with the amounts as they are at the end."""
+    """Return the reason of the workload in words, with the amounts at the end of the decision."""
     reason = session.reasons[name]
     if isinstance(reason, Nominated) and reason.charged is not None:
         workload = session.workload(name)
@@ -167,7 +167,7 @@ def _grant_claims(
         else:
             grants, devices = granted
             if not node.published_gpus:
-                devices = binding.devices  # claims give none there
+                devices = binding.devices  # without published GPUs, claims give no GPU indices
             complete[name] = replace(binding, devices=devices, grants=grants)
     return {name: binding for name, binding in complete.items() if binding.workload not in short}
 

@@ -9,7 +9,7 @@ from orchestrator.planner.seats import Seats
 
 
 class EvictionLimits:
-    """Says which pods may be evicted too, and notes in `hindrances`, by workload id, the limits that refused them."""
+    """Decides about further evictions; `hindrances` has, by preemptor id, the limits that refused evictions."""
 
     def __init__(self, snapshot: Snapshot, ledger: Ledger, seats: Seats) -> None:
         self.hindrances: dict[str, Hindrances] = {}
@@ -20,7 +20,7 @@ class EvictionLimits:
         self._pods_over_cap = 0
 
     def may_evict(self, victims: Iterable[Sequence[Pod]]) -> bool:
-        """Whether the decision stays within its maximum number of evictions with these groups of pods."""
+        """Whether the decision stays within its maximum number of evictions if it also evicts these groups of pods."""
         if self._max_evictions is None:
             return True
         # A nominated pod has started nothing: only running pods count.
@@ -31,16 +31,16 @@ class EvictionLimits:
         return False
 
     def budgets_allow(self, pods: Iterable[Pod]) -> bool:
-        """Whether the disruption budgets allow to evict these pods besides the evicted ones."""
+        """Whether the disruption budgets allow to evict these pods in addition to those evicted on the ledger."""
         return self._budgets.allow(pods, self._ledger.evicted)
 
     def forget(self) -> None:
-        """Begin to note the limits that refuse evictions."""
+        """Clear the limits that have refused evictions so far, before the search for another workload."""
         self._budgets.in_the_way.clear()
         self._pods_over_cap = 0
 
     def note(self, workload: Workload) -> None:
-        """Add the limits that refused evictions since then to the hindrances of the workload."""
+        """Add the limits that refused evictions since the last `forget` to the workload's hindrances."""
         budgets, pods = self._budgets.in_the_way, self._pods_over_cap
         if budgets or pods:
             before = self.hindrances.get(workload.id, Hindrances())
@@ -54,9 +54,9 @@ class EvictionLimits:
 
 
 class Budgets:
-    """Says which evictions the budgets allow, counting those that are on the ledger already.
+    """The disruption budgets of one decision. `in_the_way` has the names of the budgets that refused evictions.
 
-    A pod that several budgets protect is never evicted: Kubernetes does not do it either.
+    A pod that several budgets protect is never evicted: the eviction API of Kubernetes refuses it too.
     """
 
     def __init__(self, budgets: Iterable[Budget]) -> None:
@@ -68,8 +68,8 @@ class Budgets:
         self.in_the_way: set[str] = set()
 
     def allow(self, pods: Iterable[Pod], evicted: Collection[str]) -> bool:
-        """Return whether these pods may be evicted too, after those in `evicted`. Store the names of budgets that
-        refuse.
+        """Return whether these pods may be evicted in addition to the pods (ids) in `evicted`. Store the names of
+        budgets that refuse.
         """
         if not self._of_pod:
             return True

@@ -5,9 +5,9 @@
     a third failure of a workload ────> none of its pods is placed:    10 s, 20 s, 40 s … after the last failure
     its containers did not start ─────> none of its pods is placed:    5 min, 10 min, 20 min …
 
-A workload that fails on several nodes is the cause itself. Its failures alone make no other workload avoid a node, nor
-do containers that did not start in time: the image may be wrong. If the time is not known (`now_us` is 0), nodes are
-avoided and no workload backs off.
+If a workload fails on several nodes, the workload is the cause: its failures alone make no other workload avoid a node.
+The same applies to containers that did not start in time, because the image may be wrong. If the time is not known
+(`now_us` is 0), nodes are avoided and no workload backs off.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,17 +28,17 @@ NOT_STARTED_DELAY_SECONDS: Final = 300
 MAX_DELAY_SECONDS: Final = 640
 MAX_NOT_STARTED_DELAY_SECONDS: Final = 3600
 IN_A_ROW: Final = 2
-"""The number of failures from which a node is avoided. A workload may fail that often before it backs off."""
+"""A node is avoided after this number of failures. A workload backs off after one failure more."""
 OF_RUNTIME: Final = frozenset(("ContainerCannotRun", "StartError"))
-"""Reasons of the container runtime. A wrong command of a user has them too, so the delay of a node does not double."""
+"""Reasons of the container runtime. A wrong command in the pod causes them too: they do not double a node's delay."""
 TOGETHER_US: Final = 2 * SECOND_US
 """Refusals of one workload within this time are one attempt: its pods start together."""
 
 
 class Failures:
-    """The failures of one snapshot. `avoided` has, by node, why no pod is placed there.
+    """The failures of one snapshot. `avoided` has, by node, the reason why no pod is placed there.
 
-    `back_offs` has, by workload id, why none of its pending pods is placed.
+    `back_offs` has, by workload id, the reason why none of the workload's pending pods is placed.
     """
 
     def __init__(self, snapshot: Snapshot, workloads: Mapping[str, Workload]) -> None:
@@ -51,11 +51,11 @@ class Failures:
 
     @property
     def has_avoided(self) -> bool:
-        """Whether a node is avoided, by all workloads or by one."""
+        """Whether at least one workload avoids at least one node."""
         return bool(self.avoided or self._avoided_by)
 
     def avoided_by(self, workload: Workload) -> Mapping[str, str]:
-        """Return, by node, why no pod of the workload is placed there."""
+        """Return, by node, the reason why no pod of the workload is placed there."""
         own = self._avoided_by.get(workload.id)
         return self.avoided if own is None else {**own, **self.avoided}
 
@@ -88,7 +88,7 @@ class Failures:
                 self.back_offs[name] = reason
 
     def _why_avoided(self, node: str, counted: Sequence[Rejection]) -> str:
-        """Why the node is avoided after these failures; empty if it is not."""
+        """Return the reason why the node is avoided after these failures; empty if it is not avoided."""
         if len(counted) < IN_A_ROW:
             return ""
         last = counted[-1]
@@ -101,7 +101,7 @@ class Failures:
         return f"node {node} is avoided: {times}, the last with {last.reason or 'no reason'}{until}"
 
     def _back_off(self, workload: Workload, mine: Sequence[Rejection]) -> PendingReason | None:
-        """Why the workload is not placed; None if it is, also if the time is not known."""
+        """Return why the workload is not placed; None if it may be placed, or if the time is not known."""
         if not self._now_us:
             return None
         definite = [rejection for rejection in mine if rejection.kind is not FailureKind.REJECTED]
@@ -122,7 +122,7 @@ class Failures:
         )
 
     def _left_us(self, last: Rejection, delay: int) -> int:
-        """The rest of the delay after the failure; a failure without a time has just happened."""
+        """Return the rest of the delay; a failure without a time counts as one that has just happened."""
         return (last.at_us or self._now_us) + delay - self._now_us if self._now_us else delay
 
 
@@ -130,7 +130,7 @@ NO_FAILURES: Final = Failures(Snapshot((), (), ()), {})
 
 
 def delay_us(times: int, first_seconds: int = FIRST_DELAY_SECONDS, most: int = MAX_DELAY_SECONDS) -> int:
-    """Return the delay after a number of failures in microseconds: it doubles with each.
+    """Return the delay after this number of failures, in microseconds; it doubles with each.
 
     Example: `delay_us(3)` returns `40000000`.
     """
@@ -138,7 +138,7 @@ def delay_us(times: int, first_seconds: int = FIRST_DELAY_SECONDS, most: int = M
 
 
 def span_text(span_us: int) -> str:
-    """Return a span of time in seconds, from two minutes on in minutes; both rounded up.
+    """Return a span of time as text: in seconds, or in minutes from two minutes on; rounded up.
 
     Example: `span_text(150_000_000)` returns `'3 min'`.
     """
@@ -147,7 +147,7 @@ def span_text(span_us: int) -> str:
 
 
 def _fails_everywhere(rejections: Iterable[Rejection]) -> bool:
-    """Whether these failures of one workload were on several nodes, and it has not started since."""
+    """Whether these failures of one workload were on several nodes, without a later start of the workload."""
     nodes = {
         rejection.node
         for rejection in rejections
@@ -157,7 +157,7 @@ def _fails_everywhere(rejections: Iterable[Rejection]) -> bool:
 
 
 def _attempts(rejections: Sequence[Rejection]) -> int:
-    """How often the workload was tried: its pods fail at about the same time."""
+    """Return how often the workload was tried: failures within `TOGETHER_US` of each other are one attempt."""
     attempts, before_us = 0, 0
     for rejection in rejections:
         if not attempts or rejection.at_us - before_us > TOGETHER_US:

@@ -12,7 +12,7 @@ Chunk = tuple[Pod, ...]
 
 
 def start_chunks(workload: Workload) -> list[Chunk]:
-    """The pending pods, in the groups in which they may start; none when the gang cannot be complete yet."""
+    """Return the pending pods, divided in chunks. Return no chunk if the gang has too few pods to reach its minimum."""
     pending = [pod for pod in workload.pods if pod.state is PodState.PENDING]
     if not pending:
         return []
@@ -35,7 +35,7 @@ def has_gang(workload: Workload) -> bool:
 
 
 def is_stale(workload: Workload, now_us: int, grace_seconds: int) -> bool:
-    """Whether the gang has been below its minimum for longer than the grace period; a negative grace never ends."""
+    """Whether the gang has been below its minimum for at least the grace period. A negative grace period never ends."""
     grace = grace_seconds if workload.stale_grace_seconds is None else workload.stale_grace_seconds
     if not workload.stale_since_us or grace < 0:
         return False
@@ -43,7 +43,7 @@ def is_stale(workload: Workload, now_us: int, grace_seconds: int) -> bool:
 
 
 def held_parts(workload: Workload) -> tuple[Chunk, list[Pod]]:
-    """The running pods: those of the minimum, and the elastic pods in the order of their starts."""
+    """Return the running pods: those of the minimum, and the elastic pods in the order of their starts by a gang."""
     if workload.groups is not None:
         return _held_tree(workload, workload.groups)
     if len(workload.pods) == 1 == workload.min_member:
@@ -55,14 +55,14 @@ def held_parts(workload: Workload) -> tuple[Chunk, list[Pod]]:
 
 
 def give_up_chunks(workload: Workload) -> list[Chunk]:
-    """The groups of pods that can be evicted, least harm first: each elastic pod alone, then all of them."""
+    """Return the groups of pods to evict, in order: each elastic pod alone, last to first, then all running pods."""
     core, elastic = held_parts(workload)
     everything = (*core, *elastic)
     return [(pod,) for pod in reversed(elastic)] + ([everything] if everything else [])
 
 
 def chunk_amounts(chunk: Collection[Pod]) -> Amounts:
-    """The amounts of a chunk in quotas."""
+    """Return the GPUs, CPU and memory of a chunk, as quotas count them."""
     if len(chunk) == 1:
         return next(iter(chunk)).request.amounts
     gpu = cpu = memory = 0
@@ -75,15 +75,15 @@ def chunk_amounts(chunk: Collection[Pod]) -> Amounts:
 
 
 def chunk_gpu_milli(chunk: Sequence[Pod]) -> int:
-    """The GPUs of a chunk in quotas."""
+    """Return the GPUs of a chunk in thousandths, as quotas count them."""
     if len(chunk) == 1:
         return chunk[0].request.gpu_milli
     return sum([pod.request.gpu_milli for pod in chunk])
 
 
 def shape_of(workload: Workload, chunk: Chunk) -> tuple[Hashable, ...]:
-    """Return the key of everything that decides the placement of the chunk, apart from its project: equal for equal
-    chunks of equal workloads.
+    """Return a key of everything that decides the placement of the chunk, except its project. Chunks with equal keys
+    can be placed on the same nodes.
     """
     return (
         workload.interactive,
@@ -94,19 +94,19 @@ def shape_of(workload: Workload, chunk: Chunk) -> tuple[Hashable, ...]:
 
 
 def is_satisfied(group: SubGroup, allocated: dict[str, list[Pod]]) -> bool:
-    """Whether enough of the group runs."""
+    """Whether at least the group's minimum runs."""
     if not group.children:
         return len(allocated.get(group.name, ())) >= _leaf_minimum(group)
     return sum(is_satisfied(child, allocated) for child in group.children) >= _child_minimum(group)
 
 
 def leaves(group: SubGroup) -> list[SubGroup]:
-    """The groups that hold pods."""
+    """Return the leaves below the group, or the group itself if it is a leaf. Only leaves hold pods."""
     return [leaf for child in group.children for leaf in leaves(child)] if group.children else [group]
 
 
 def has_topology(group: SubGroup) -> bool:
-    """Whether the group, or one inside it, has a topology of its own."""
+    """Whether the group, or a group inside it, has a topology rule of its own."""
     return group.topology is not None or any(has_topology(child) for child in group.children)
 
 
@@ -119,7 +119,7 @@ def _child_minimum(group: SubGroup) -> int:
 
 
 def _starting_order(pod: Pod) -> tuple[int, bool]:
-    """Sort key among the pods of a gang: higher priority, then nominated pods."""
+    """Return the sort key of a pod in its gang: higher priority first, then nominated pods before others."""
     return -pod.priority, pod.nominated_node is None
 
 
@@ -133,7 +133,7 @@ def _by_group(workload: Workload, state: PodState) -> dict[str, list[Pod]]:
 def _missing(
     group: SubGroup, pending: dict[str, list[Pod]], allocated: dict[str, list[Pod]]
 ) -> list[Pod] | None:
-    """The fewest pending pods that make the group complete; None when they are not there."""
+    """Return the fewest pending pods that complete the group's minimum; None if too few pods are pending."""
     if not group.children:
         waiting = pending.get(group.name, [])
         missing = max(0, _leaf_minimum(group) - len(allocated.get(group.name, ())))
@@ -183,12 +183,12 @@ def _held_tree(workload: Workload, root: SubGroup) -> tuple[Chunk, list[Pod]]:
 
 
 def _elastic_order(running: int, minimum: int) -> tuple[bool, int]:
-    """The next group that grows: the one with the smallest portion of its minimum; one without a minimum is last."""
+    """Return the sort key of a group's next elastic pod: smaller running/minimum first; no minimum: last."""
     return minimum == 0, running * 1_000_000 // max(1, minimum)
 
 
 def _not_needed(group: SubGroup, allocated: dict[str, list[Pod]]) -> set[str]:
-    """Leaves that the gang does not need, because enough others of the same group run."""
+    """Return the names of leaves that the gang does not need, because enough other children of the same group run."""
     if not group.children:
         return set()
     complete = [child for child in group.children if is_satisfied(child, allocated)]

@@ -28,7 +28,7 @@ SECOND_US = 1_000_000
 """One second, in the unit of every time of a snapshot."""
 
 UNLIMITED = 1 << 62
-"""Stands for no limit wherever amounts are compared; larger than any sum that a cluster can reach."""
+"""Means "no limit" in comparisons of amounts; larger than any sum that a cluster can reach."""
 
 Amounts = tuple[int, int, int]
 """`gpu_milli`, `cpu_milli`, `memory_bytes`: the units of quotas."""
@@ -87,11 +87,11 @@ class _Amounts:
 class Request(_Amounts):
     """The request of one pod: whole devices, or the same fraction of `shared_devices` devices.
 
-    The fraction is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory; the
-    latter is a larger portion of a smaller device. `claim_specs` are the requests of those of its claims that have no
-    devices yet. Their GPUs are counted in the other fields, and the allocator chooses the devices.
+    The fraction is `gpu_portion_milli` (1 to 999 thousandths), or `gpu_memory_mib` of each device's memory; the latter
+    is a larger portion of a smaller device. `claim_specs` are the requests of the pod's ResourceClaims that have no
+    devices yet. The other fields include the GPUs of these claims, and the allocator chooses the devices.
 
-    `scalars` are the other resources that it requests of its node.
+    `scalars` are the other resources that the pod requests, such as hugepages.
     """
 
     gpu_count: int = 0
@@ -111,12 +111,12 @@ class Request(_Amounts):
         object.__setattr__(self, "amounts", (gpu_milli, self.cpu_milli, self.memory_bytes))
 
     def __reduce__(self) -> tuple[type["Request"], tuple[object, ...]]:
-        # a copy counts its amounts anew: they are no fields
+        # the amounts are not dataclass fields, so a copy computes them again
         return Request, tuple(getattr(self, own.name) for own in fields(Request))
 
     @property
     def is_shared(self) -> bool:
-        """Whether it requests fractions of devices."""
+        """Whether the pod requests fractions of devices."""
         return bool(self.gpu_portion_milli or self.gpu_memory_mib)
 
     def portion_milli(self, device_memory_mib: int) -> int:
@@ -133,13 +133,13 @@ class Request(_Amounts):
     def part_mib(self, device_memory_mib: int) -> int:
         """Return the requested memory on a device with this memory, rounded down.
 
-        So the fractions of a device together never exceed its memory.
+        Rounding down keeps the sum of all fractions of a device within its memory.
         """
         return self.gpu_memory_mib or device_memory_mib * self.gpu_portion_milli // DEVICE_MILLI
 
 
 class PodState(enum.Enum):
-    """Where a pod stands between the queue and its end; pods that have finished are not in a snapshot."""
+    """The state of a pod in a snapshot; finished pods are not in a snapshot."""
 
     PENDING = "pending"
     ALLOCATED = "allocated"
@@ -148,20 +148,21 @@ class PodState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod. `node` and `devices` (indices of GPUs on the node) are set unless it is pending.
+    """One pod. `node` and `devices` (indices of GPUs on the node) are set unless the pod is pending.
 
-    - `nominated_node`, `nominated_devices`: of a pending pod, the placement that an earlier decision reserved for it
-      until it is bound. Of a terminating pod, the placement that is reserved for its replacement pod.
-    - `replaced`: of a terminating pod, that its replacement pod exists.
-    - `stuck`: it should have terminated by now, so its devices are given to no other pod.
-    - `max_runtime_seconds`: its declared maximum runtime. `ends_by_us` is the end of that time for a running pod, 0
-      if it declares none.
+    - `nominated_node`, `nominated_devices`: for a pending pod, the placement that an earlier decision reserved until
+      the pod is bound. For a terminating pod, the placement that is reserved for its replacement pod.
+    - `replaced`: for a terminating pod, whether its replacement pod exists.
+    - `stuck`: the pod has not terminated in time, so its devices are given to no other pod.
+    - `max_runtime_seconds`: the declared maximum runtime. `ends_by_us`: the time at which the maximum runtime of a
+      running pod ends; 0 if the pod declares none.
     - `claims`: the keys of its ResourceClaims.
-    - `extended_claim`: the claim to create for its GPUs on a node that publishes them in slices.
-    - `never_started`: it is bound, and none of its containers has run yet. `bound_at_us` is the time of the binding,
-      0 if unknown.
-    - `start_problem`: the reason that its kubelet gives. With `cannot_start` it is final.
-    - `traits`: its labels and terms for the constraints between pods.
+    - `extended_claim`: the ResourceClaim to create for the pod's GPUs if its node publishes GPUs in ResourceSlices.
+    - `never_started`: the pod is bound, and none of its containers has run yet. `bound_at_us` is the time of the
+      binding, 0 if unknown.
+    - `start_problem`: the reason that the kubelet gives for a container that has not started. `cannot_start`: waiting
+      does not help.
+    - `traits`: the pod's labels, and its constraints on other pods.
     """
 
     id: str
@@ -222,8 +223,8 @@ class TopologyRule:
 class SubGroup:
     """One node of a workload's tree of gangs. A leaf holds the pods whose `sub_group` is its name.
 
-    `minimum` counts the pods of a leaf. For any other node it counts the children. None: one pod of a leaf, or all
-    children.
+    `minimum` is the number of pods that a leaf needs, or the number of children that another node needs. None means one
+    pod for a leaf, and all children for another node.
     """
 
     name: str
@@ -240,8 +241,8 @@ class Workload:
     - `started_at_us`: the start of its oldest running pod, 0 if none runs.
     - `groups`: refines `min_member` to a tree.
     - `stale_since_us`: the time at which the gang fell below its minimum, 0 while it is complete.
-    - `evicts_from_us`: before this time it waits for free GPUs and evicts no pod.
-    - `waiting_since_us`: the time from which its pods are pending, 0: since its creation.
+    - `evicts_from_us`: before this time, no pod is evicted for the workload; it can only use free GPUs.
+    - `waiting_since_us`: the time since which its pods are pending; 0 means since its creation.
     """
 
     id: str
@@ -275,7 +276,7 @@ _WORKLOAD_PODS = _WORKLOAD_FIELDS.index("pods")
 
 @dataclass(frozen=True, slots=True)
 class GpuModelBounds:
-    """A project's quota and limit for GPUs of one model, beside its total. None: no quota for the model; no limit."""
+    """A project's quota and limit for one GPU model, beside those for all GPUs. None: no separate quota or limit."""
 
     model: str
     quota_gpu_milli: int | None = None
@@ -284,14 +285,16 @@ class GpuModelBounds:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A team's entitlement. None as a quota or limit: unlimited. `over_quota_weight` is its weight beyond the quotas.
+    """A team's entitlement. None as a quota or limit means unlimited. `over_quota_weight` is the weight for GPUs beyond
+    all quotas.
 
     A project with children is a department: its workloads are those of its children. CPU and memory are unlimited
     unless the project has a quota or limit for them.
 
     For `reclaim_min_runtime_seconds` after its start, a workload is not evicted for other projects. For
-    `preempt_min_runtime_seconds` it is not evicted for its own project. None: the value of the department applies.
-    `moves_non_preemptible` allows the migration of non-preemptible workloads from unhealthy hardware.
+    `preempt_min_runtime_seconds` after its start, it is not evicted for its own project. If a value is None, that of
+    the department applies. `moves_non_preemptible` allows the migration of non-preemptible workloads from unhealthy
+    hardware.
     """
 
     name: str
@@ -317,16 +320,18 @@ class Project:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One machine. `schedulable` is false if it is cordoned or not ready; its running pods still count.
+    """One machine. `schedulable` is false if the node is cordoned or not ready; its running pods still count.
 
     - `node_type`: the group of nodes to which projects can be restricted.
-    - `foreign`: the amounts of pods of other schedulers. Of their GPUs, those not in `foreign_devices` have unknown
-      indices and are assumed to be the last ones.
-    - `unhealthy`: the problem of the whole node ("": none). `unhealthy_since_us` is the time since which it is not
-      ready; 0 if an administrator reported the problem, so that no grace period applies.
-    - `unhealthy_gpus`: indices of GPUs that must not be used. `lost_gpus` more are missing, with unknown indices.
-    - `published_gpus`: its GPUs by index, if a driver publishes them in slices. Pods get them only by claims.
-    - `scalars`: its other resources. It has none of a resource that is missing here.
+    - `foreign`: the amounts that pods of other schedulers use. `foreign_devices` has the known indices of their GPUs.
+      GPUs with unknown indices are assumed to be the last GPUs of the node.
+    - `unhealthy`: the problem of the whole node ("": none). `unhealthy_since_us`: the time since which the node is not
+      ready. If an administrator reported the problem, the time is 0, and no grace period applies.
+    - `unhealthy_gpus`: indices of GPUs that must not be used. `lost_gpus`: the number of further missing GPUs, whose
+      indices are unknown.
+    - `published_gpus`: the GPUs by index, if a DRA driver publishes them in ResourceSlices. Pods get these GPUs only by
+      ResourceClaims.
+    - `scalars`: the amounts of other resources; a resource that is not listed counts as 0.
     - `foreign_traits`: the traits of pods of other schedulers on it.
     """
 
@@ -364,7 +369,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """At most `allowed` of these pods (ids) can be evicted in this decision; `name` is for people."""
+    """At most `allowed` of these pods (ids) can be evicted in this decision; messages show the `name`."""
 
     name: str
     allowed: int
@@ -386,7 +391,7 @@ class FailureKind(enum.Enum):
 class Rejection:
     """A start of a pod that failed before a container ran: the node, the ids of workload and pod, and the reason.
 
-    `at_us` is when, 0 if that is not known. `node_recovered`: a container started on the node later.
+    `at_us` is the time of the failure, 0 if unknown. `node_recovered`: a container started on the node later.
     `workload_recovered`: a container of the workload started later, on any node.
     """
 
@@ -404,8 +409,8 @@ class Rejection:
 class Snapshot:
     """Everything that a decision may depend on. `now_us` 0: rules about time do not apply.
 
-    `left_over` are the workloads (ids) that the last decision did not reach: they are first in this one.
-    `rejections` are the failed starts that decisions remember, the oldest first.
+    `left_over` are the workloads (ids) that the last decision did not reach; this decision serves them first.
+    `rejections` are the remembered failed starts, oldest first.
     """
 
     nodes: tuple[Node, ...]
@@ -421,7 +426,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ClaimGrant:
-    """The allocation of a pod's claim, with the pod's binding. `extended`: the claim is to be created first."""
+    """The devices that a pod's ResourceClaim gets at the binding. `extended`: the claim must be created first."""
 
     claim: Claim
     allocation: Allocation
@@ -430,7 +435,7 @@ class ClaimGrant:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A pod gets these devices of this node, now. `grants` are for its claims that hold nothing yet."""
+    """A pod gets these devices of this node, now. `grants`: the devices of its ResourceClaims that have none yet."""
 
     pod: str
     workload: str
@@ -441,7 +446,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A pod is evicted so that `beneficiary` can run; `message` says victim, GPUs, preemptor and rule."""
+    """A pod is evicted so that `beneficiary` can run; `message` names victim, GPUs, preemptor and rule."""
 
     pod: str
     workload: str
@@ -479,12 +484,12 @@ CAPACITY_REASONS = (
     Waiting.HELD,
     Waiting.POD_CONSTRAINTS,
 )
-"""Reasons of workloads that more capacity would start."""
+"""Pending reasons of workloads that would start with more capacity."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingReason:
-    """The reason of a pending workload, and remedies."""
+    """The reason of a pending workload; `message` names the reason and possible remedies."""
 
     code: Waiting
     message: str
@@ -494,13 +499,14 @@ class PendingReason:
 class Plan:
     """The result of a decision. `shares_gpu_milli` and `allocated_gpu_milli` are by project, departments included.
 
-    - `nominations`: all that are valid after this decision, new or not. Each is a placement that waits for
-      terminating pods. It has the id of the pending pod, or of the evicted pod whose replacement gets the placement.
+    - `nominations`: the nominations that are valid after this decision, new and earlier. Each is a placement that
+      terminating pods still use. `pod` is the id of the pending pod, or of the evicted pod whose replacement pod gets
+      the placement.
     - `left_over`: the workloads that this decision did not reach within its bound on work.
     - `endangered`: by workload, the reason why it stays on unhealthy hardware.
     - `deallocations`: keys of claims whose devices are taken back. Only pending pods use them. These pods may
       start with other devices.
-    - `avoided`: by node, the reason why nothing is placed there.
+    - `avoided`: by node, the reason why no pod is placed there.
     """
 
     bindings: tuple[Binding, ...]

@@ -6,7 +6,7 @@ Three questions cost a few operations on whole sets, for any number of nodes:
 - the nodes that could run it if they were empty
 - the total of a set of nodes
 
-So the constraints of a pod are evaluated in microseconds, even if every pod has different ones.
+So the constraints of a pod are evaluated in microseconds, even if every pod has different constraints.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -32,10 +32,10 @@ NodeSet = int
 _Value = TypeVar("_Value", bound=Hashable)
 
 MAX_CACHED = 20_000
-"""Entries in one cache; above that it is emptied, as a cluster state may be kept for weeks."""
+"""Maximum number of entries in one cache. A full cache is emptied, because a cluster state can exist for weeks."""
 
 MAX_CACHED_SCALARS = 256
-"""Columns of other resources: users choose the names of resources that pods request."""
+"""Maximum number of cached columns of other resources: users choose the names of the resources that pods request."""
 
 _FEW_AMOUNTS = 8
 
@@ -44,7 +44,7 @@ CORDONED_TAINT = "node.kubernetes.io/unschedulable"
 
 
 def node_set(positions: Iterable[int], size: int) -> NodeSet:
-    """The set of these positions among `size` nodes."""
+    """Return the set of the nodes at these positions; `size` is the number of nodes."""
     digits = bytearray(b"0" * (size + 1))
     for position in positions:
         digits[size - position] = ord("1")
@@ -52,7 +52,7 @@ def node_set(positions: Iterable[int], size: int) -> NodeSet:
 
 
 def positions_in(nodes: NodeSet) -> Iterator[int]:
-    """The positions of the nodes in the set, from the lowest."""
+    """Yield the positions of the nodes in the set, lowest first."""
     while nodes:
         lowest = nodes & -nodes
         yield lowest.bit_length() - 1
@@ -60,7 +60,7 @@ def positions_in(nodes: NodeSet) -> Iterator[int]:
 
 
 class Column:
-    """One amount of every node, kept as one set of nodes for each binary digit of the amounts."""
+    """One amount for every node, stored as one set of nodes for each binary digit of the amounts."""
 
     def __init__(self, amounts: Sequence[int]) -> None:
         self._everywhere = (1 << len(amounts)) - 1
@@ -68,7 +68,8 @@ class Column:
         digits = range(max(amounts, default=0).bit_length())
         different = set(amounts)
         if len(different) <= _FEW_AMOUNTS:
-            # Nodes are mostly alike: a set for each amount is found sooner than one for each of forty digits.
+            # Most nodes have equal amounts. One pass over the nodes for each different amount is faster than
+            # one for each of up to forty digits.
             having = {
                 amount: node_set([at for at, mine in enumerate(amounts) if mine == amount], size)
                 for amount in different
@@ -83,11 +84,11 @@ class Column:
             ]
 
     def total(self, nodes: NodeSet) -> int:
-        """The sum over the nodes of the set."""
+        """Return the sum of the amounts of the nodes in the set."""
         return sum((nodes & having).bit_count() << digit for digit, having in enumerate(self._digits))
 
     def most(self, nodes: NodeSet) -> int:
-        """The largest amount of a node of the set; 0 for an empty one."""
+        """Return the largest amount of a node in the set; 0 for an empty set."""
         amount = 0
         for digit in reversed(range(len(self._digits))):
             having = nodes & self._digits[digit]
@@ -96,7 +97,7 @@ class Column:
         return amount
 
     def at_least(self, amount: int) -> NodeSet:
-        """The nodes that have the amount or more."""
+        """Return the nodes with at least this amount."""
         if amount <= 0:
             return self._everywhere
         if amount.bit_length() > len(self._digits):
@@ -112,9 +113,10 @@ class Column:
 
 
 class NodeSets:
-    """The nodes of a cluster by the requirements of pods and projects. Positions are those of `nodes`.
+    """The nodes of a cluster, and the sets of them that match requirements of pods and projects. A position is an index
+    in `nodes`.
 
-    The use by other schedulers is excluded, as in the capacity that projects share.
+    Amounts that pods of other schedulers use are subtracted, as in the capacity that projects share.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -147,7 +149,7 @@ class NodeSets:
         return nodes
 
     def holding(self, request: Request) -> NodeSet:
-        """The nodes that could hold a pod with this request if no other pod of ours were there."""
+        """Return the nodes that could run a pod with this request if no other pod of this scheduler ran there."""
         devices = request.shared_devices if request.is_shared else request.gpu_count
         nodes = (
             self._with_slot
@@ -156,20 +158,20 @@ class NodeSets:
             & self._memory_bytes.at_least(request.memory_bytes)
         )
         if request.gpu_memory_mib:
-            # On GPUs of unknown memory, the request takes whole ones.
+            # If the memory of a node's GPUs is unknown, the request takes whole GPUs.
             unknown = self.everywhere & ~self._gpu_memory_mib.at_least(1)
             nodes &= self._gpu_memory_mib.at_least(request.gpu_memory_mib) | unknown
         return nodes & self.having(request.scalars) if request.scalars else nodes
 
     def having(self, scalars: Scalars) -> NodeSet:
-        """The nodes that have these amounts for us: other schedulers hold the rest."""
+        """Return the nodes that have these amounts besides the amounts that pods of other schedulers use."""
         nodes = self.everywhere
         for name, amount in scalars:
             nodes &= self._scalar(name).at_least(amount)
         return nodes
 
     def largest_scalar(self, name: str, nodes: NodeSet) -> int:
-        """The most of the resource that one node of the set has."""
+        """Return the largest amount of the resource on one node of the set."""
         return self._scalar(name).most(nodes)
 
     def total_of_scalar(self, name: str) -> int:
@@ -191,7 +193,7 @@ class NodeSets:
         return column
 
     def largest(self, nodes: NodeSet) -> Amounts:
-        """The most of each resource that one node of the set has."""
+        """Return, for each resource, the largest amount on one node of the set."""
         return (
             self._devices.most(nodes) * DEVICE_MILLI,
             self._cpu_milli.most(nodes),
@@ -204,7 +206,7 @@ class NodeSets:
         return position is not None and bool(nodes >> position & 1)
 
     def capacity(self, nodes: NodeSet) -> Amounts:
-        """The total of the schedulable nodes of the set."""
+        """Return the total amounts of the schedulable nodes of the set."""
         amounts = self._capacity.get(nodes)
         if amounts is None:
             if len(self._capacity) >= MAX_CACHED:
@@ -222,12 +224,12 @@ class NodeSets:
         return self._models.get(model, 0)
 
     def models_in(self, nodes: NodeSet) -> list[str]:
-        """The models of the GPUs in the set; empty stands for those that no label names."""
+        """Return the GPU models of the nodes in the set; an empty name stands for GPUs without a model label."""
         nodes &= self._with_gpus
         return [model for model, having in self._models.items() if nodes & having]
 
     def unfit_counts(self, constraints: Constraints, node_types: tuple[str, ...] = ()) -> dict[str, int]:
-        """Return why nodes do not admit such a pod, with the number of nodes; each node counts for its first reason."""
+        """Return the number of nodes that do not admit such a pod, by reason; each node counts for its first reason."""
         unhealthy = self._those(position for position, node in enumerate(self._nodes) if node.unhealthy)
         cordoned = _union(
             having
@@ -266,11 +268,11 @@ class NodeSets:
         return nodes & self.matching(constraints.node_terms)
 
     def matching(self, terms: Sequence[Iterable[LabelRequirement]]) -> NodeSet:
-        """The nodes that match one of the terms; without terms every node."""
+        """Return the nodes that match at least one of the terms; all nodes if there are no terms."""
         return _union(self._matching(term) for term in terms) if terms else self.everywhere
 
     def tolerated(self, tolerations: Sequence[Toleration]) -> NodeSet:
-        """The nodes without a taint that keeps a pod with these tolerations away."""
+        """Return the nodes whose taints allow a pod with these tolerations."""
         return _union(
             having
             for taints, having in self._taints.items()
@@ -289,7 +291,8 @@ class NodeSets:
 
     def _satisfying(self, requirement: LabelRequirement) -> NodeSet:
         labels = self.labelled(requirement.key)
-        # A label such as the host name has a value for each node: these two operators need not look at all of them.
+        # A label such as the host name has a different value on each node. These two operators look up only
+        # the values that they name.
         if requirement.operator in ("In", "NotIn"):
             nodes = _union(labels.get(value, 0) for value in requirement.values)
             return nodes if requirement.operator == "In" else self.everywhere & ~nodes
@@ -303,7 +306,7 @@ class NodeSets:
         return nodes
 
     def labelled(self, key: str) -> Mapping[str, NodeSet]:
-        """The nodes that have the label, by its value."""
+        """Return the nodes with the label, by its value."""
         sets = self._labels.get(key)
         if sets is None:
             positions: dict[str, list[int]] = {}
@@ -332,7 +335,7 @@ def _union(sets: Iterable[NodeSet]) -> NodeSet:
 
 
 def label_of(node: Node, key: str) -> str | None:
-    """The value of the node's label, or its name for one of NAME_LABELS; None if it lacks the label."""
+    """Return the value of the node's label, or None. The default for a label of NAME_LABELS is the node's name."""
     return node.labels.get(key, node.name if key in NAME_LABELS else None)
 
 
@@ -348,5 +351,5 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def node_types_for(project: Project, workload: Workload) -> tuple[str, ...]:
-    """The node types that the project allows for this kind of workload; empty allows all."""
+    """Return the node types that the project allows for this kind of workload; an empty result allows all."""
     return project.interactive_node_types if workload.interactive else project.train_node_types

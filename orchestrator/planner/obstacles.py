@@ -7,16 +7,16 @@ from orchestrator.planner.model import Amounts, Waiting
 
 
 class Obstacle(Protocol):
-    """The reason of a pending workload: one of the classes below, or a `PendingReason`, which has its words already."""
+    """The reason of a pending workload: one of the classes below, or a `PendingReason` with a ready sentence."""
 
     @property
     def code(self) -> Waiting:
-        """The public word for it."""
+        """The public code of the reason."""
         ...
 
 
 class StillCharged(NamedTuple):
-    """The `amount` that terminating pods hold of a `bound` of the project; a `model` narrows it to those GPUs.
+    """The `amount` that terminating pods hold of a `bound` of the project; with a `model`, of GPUs of this model.
 
     `bound` is `limit` or `quota`.
     """
@@ -30,7 +30,7 @@ class StillCharged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LimitReached:
-    """A project or department would exceed its limit; `requested` and the others are amounts of `resource`.
+    """A project or department would exceed its limit. `requested`, `held` and `limit` are amounts of `resource`.
 
     `is_alone`: only this limit keeps the workload from starting.
     """
@@ -63,7 +63,7 @@ class QuotaReached:
 
 @dataclass(frozen=True, slots=True)
 class ModelReserved:
-    """A non-preemptible workload asks for GPUs of a model that quotas of others cover. As `QuotaReached`."""
+    """A non-preemptible workload requests GPUs of a model that are guaranteed to others. See `QuotaReached`."""
 
     project: str
     model: str
@@ -86,7 +86,7 @@ class LimitReserved:
 
 @dataclass(frozen=True, slots=True)
 class GangIncomplete:
-    """Only `present` of the `needed` pods of a gang exist; `needed` is None where sub-groups need them."""
+    """Only `present` of the `needed` pods of a gang exist. `needed` is None if sub-groups define the minimum."""
 
     present: int
     needed: int | None
@@ -127,7 +127,7 @@ class NoProject:
 class Nominated:
     """The nodes to which the workload is nominated until terminating pods have ended.
 
-    `charged` is set if the devices are free and only a limit or quota still charges such pods.
+    `charged` is set if the devices are free, and terminating pods only count in a limit or quota.
     """
 
     requested: Amounts
@@ -136,7 +136,7 @@ class Nominated:
     code: ClassVar[Waiting] = Waiting.RELEASING
 
     def plus(self, other: "Nominated") -> "Nominated":
-        """Both as one."""
+        """Return one nomination with the amounts and nodes of both."""
         first, second = self.requested, other.requested
         return Nominated(
             (first[0] + second[0], first[1] + second[1], first[2] + second[2]),
@@ -155,10 +155,10 @@ class Overtaken:
 
 @dataclass(frozen=True, slots=True)
 class Hindrances:
-    """The obstacles to evictions for a workload: disruption budgets, and the cap of one decision.
+    """The obstacles to evictions for a workload: disruption budgets, and the maximum number of evictions (`cap`).
 
-    `pods_over_cap` is the size of the smallest set of victims that exceeds the `cap`, 0 if no set does. `spent` is
-    the number of pods that were evicted for other workloads.
+    `pods_over_cap` is the size of the smallest set of victims that the `cap` refused, 0 if it refused none. `spent` is
+    the number of pods that the decision has evicted for other workloads.
     """
 
     budgets: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The queue order: the most deprived project first, compared again after every grant; inside it, priority, then age.
+"""The queue order: the most deprived project first, compared again after each start; then by priority, then by age.
 
 Projects are compared level by level with their use if their next workload ran:
 1. not above the fair share; 2. within the quota; 3. higher priority; 4. not requesting a resource without
@@ -24,13 +24,13 @@ QueueKey = tuple[int, int, int, str, str]
 
 
 def workload_order(workload: Workload) -> tuple[int, int, str, str]:
-    """Sort key inside a project: higher priority, then older, then by name."""
+    """Return the sort key of a workload in its project: higher priority first, then older, then by name."""
     return (-workload.priority, workload.created_at_us, workload.name, workload.id)
 
 
 def share_per_billion(held: int, entitled: int) -> int:
-    """The use of a project relative to its entitlement, in parts per billion; without an entitlement, more than any
-    other.
+    """Return the use of a project divided by its entitlement, in parts per billion. Without an entitlement, the result
+    is larger than any with one.
 
     Example: `share_per_billion(3000, 4000)` returns `750000000`.
     """
@@ -40,7 +40,7 @@ def share_per_billion(held: int, entitled: int) -> int:
 def dominant_share(
     held: Amounts, entitled: Amounts, total: Amounts, resources: Sequence[int] = EVERY_RESOURCE
 ) -> int:
-    """The largest `share_per_billion`; where nothing bounds a project, its part of the cluster's `total`."""
+    """Return the largest `share_per_billion`. The cluster's `total` replaces an unlimited entitlement."""
     shares = [
         share_per_billion(
             held[resource],
@@ -54,7 +54,7 @@ def dominant_share(
 
 
 def is_over_share(figures: Figures, resources: Sequence[int] = EVERY_RESOURCE) -> bool:
-    """Whether it holds more than its fair share of everything that is divided."""
+    """Whether the project holds more than its fair share of every resource that is divided."""
     held, share = figures.held, figures.share
     is_divided = False
     for resource in resources:
@@ -75,7 +75,7 @@ def priority_key(
     name: str,
     resources: Sequence[int] = EVERY_RESOURCE,
 ) -> PriorityKey:
-    """Sort key of a project or department whose next workload asks for `requested`."""
+    """Return the sort key of a project or department whose next workload requests `requested`."""
     held = figures.held
     then = (held[0] + requested[0], held[1] + requested[1], held[2] + requested[2])
     entitled, quota = entitled_amounts(figures), figures.quota
@@ -97,10 +97,11 @@ def priority_key(
 
 
 class PriorityQueue:
-    """Hands out pending workloads chunk by chunk; only the queues on the path of a change are weighed again.
+    """The pending workloads in queue order, chunk by chunk. After a change, only the project and its departments are
+    compared again.
 
-    `next_chunk` is the next chunk of a workload, `stage` its progress: workloads below their minimum come before
-    those at it, and these before those above.
+    `next_chunk` returns the next chunk of a workload, `stage` its progress. Workloads below their minimum come first,
+    then those at their minimum, then those above it.
     """
 
     def __init__(
@@ -124,12 +125,12 @@ class PriorityQueue:
             self._enqueue_path(name)
 
     def pop(self) -> Workload | None:
-        """The next workload, or None after all. The caller reports the outcome by `settle`."""
+        """Remove and return the next workload; None if none is left. The caller then calls `settle`."""
         name = self._best_leaf(None)
         return None if name is None else heapq.heappop(self._queues[name])[1]
 
     def settle(self, project: str, again: Workload | None = None) -> None:
-        """Compare the project and its departments again; `again` puts its next chunk into the queue."""
+        """Compute the sort keys of the project and its departments again. If `again` is given, queue its next chunk."""
         if again is not None:
             heapq.heappush(self._queues[project], (self._queue_key(again), again))
         self._enqueue_path(project)
@@ -144,14 +145,14 @@ class PriorityQueue:
         )
 
     def _enqueue_path(self, leaf: str) -> None:
-        """Put the leaf, then each department above it, into its parent's heap, keyed anew."""
+        """Put the project, then each department above it, into its parent's heap with a new sort key."""
         lineage = self._ledger.tree.lineage[leaf]
         for depth, name in enumerate(lineage):
             parent = lineage[depth + 1] if depth + 1 < len(lineage) else None
             candidate = leaf if depth == 0 else self._peek_leaf(name)
             heap = self._heaps.setdefault(parent, [])
             if heap and heap[0][1] == name:
-                heapq.heappop(heap)  # the usual case: the next one is of the same project
+                heapq.heappop(heap)  # the usual case: the changed project was first in the heap
             elif heap:
                 heap[:] = [entry for entry in heap if entry[1] != name]
                 heapq.heapify(heap)

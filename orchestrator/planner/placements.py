@@ -7,7 +7,7 @@ from orchestrator.planner.model import Pod
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A node and devices for a pod; `waits` when part of it is still being released."""
+    """A node and devices for a pod; `waits` if terminating pods still use a part of them."""
 
     node: str
     devices: tuple[int, ...]

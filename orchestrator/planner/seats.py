@@ -1,13 +1,13 @@
 """The record of one decision on the undo log of the ledger: seats of pods, and queues of pods that may start next.
 
-A pod without a record stays as the snapshot has it. Otherwise the decision
+A pod without a record stays as in the snapshot. For a pod with a record, the decision
 
     starts it        its seat is new: the pod is bound
     nominates it     the pod is pending, and its seat is free once terminating pods have ended
     evicts it        the pod leaves its node, and its controller creates a pending pod
     migrates it      the pod is evicted, and a seat on another node is kept for the pod that its controller creates
 
-The plan is the difference: bindings are the new seats, nominations the others, and evictions the seats that were left.
+The plan has the new seats as bindings, the other seats as nominations, and the evictions.
 """
 
 import enum
@@ -25,8 +25,8 @@ from orchestrator.planner.placements import Placed, Placement
 class SeatState(enum.IntEnum):
     """The state of a seat at the end of the decision.
 
-    A pod with a nominated seat counts as running, so that a better entitled workload finds it among the victims. A kept
-    seat waits for a pod that cannot start in this decision.
+    A pod with a nominated seat counts as running, so a more entitled workload can choose it as a victim. A kept seat is
+    reserved for a pod that cannot start in this decision, for example the replacement of an evicted pod.
     """
 
     NEW = 0
@@ -50,10 +50,10 @@ class Seat(NamedTuple):
 
 
 class Seats:
-    """The seats that pods get in this decision, and `evictions` by the id of the pod that leaves its node.
+    """The seats that pods get in this decision, and `evictions` by the id of the evicted pod.
 
-    `rollback` of the ledger undoes changes of the record too. `start` has the workloads of the snapshot by id.
-    `nomination_changes` counts by project the changes of nominations.
+    `rollback` of the ledger undoes changes of this record too. `start` has the workloads of the snapshot by id.
+    `nomination_changes` is the number of changes of nominated seats, by project.
     """
 
     def __init__(self, ledger: Ledger, start: Mapping[str, Workload]) -> None:
@@ -68,35 +68,35 @@ class Seats:
         self._chunks = 0
 
     def place(self, workload: Workload, placed: Placed, state: SeatState) -> None:
-        """Give pods these seats, which are on the ledger, instead of those that they have."""
+        """Record these seats for the pods, in place of earlier seats. The placements are on the ledger already."""
         self._chunks += 1
         for pod, where in placed:
             self._set(pod.id, Seat(state, workload, pod, where, self._chunks))
 
     def remove(self, pod: Pod) -> None:
-        """Take the pod's seat, if it has one, out of the record; the ledger stays as it is."""
+        """Remove the pod's seat, if it has one, from the record, without a change of the ledger."""
         if pod.id in self._seats:
             self._set(pod.id, None)
 
     def lift(self, workload: Workload, state: SeatState) -> None:
-        """Take the workload's seats of this state off the ledger and out of the record."""
-        # The last one first: a rollback then puts them back in their order.
+        """Remove the workload's seats of this state from the ledger and from the record."""
+        # The last seat is removed first, so a rollback restores the seats in their order.
         placed = self.placed(workload, state)[::-1]
         self._ledger.unplace(workload, placed)
         for pod, _ in placed:
             self.remove(pod)
 
     def evict(self, eviction: Eviction) -> None:
-        """Record that the pod, which is evicted on the ledger, leaves its node, and why."""
+        """Record the eviction of a pod that is evicted on the ledger."""
         self._set_eviction(eviction.pod, eviction)
 
     def keep_running(self, pod: Pod) -> None:
-        """Take the pod's eviction and its new seat out of the record; it runs again on the ledger."""
+        """Remove the pod's eviction and its new seat from the record. On the ledger, the pod runs again already."""
         self._set_eviction(pod.id, None)
         self.remove(pod)
 
     def of(self, pod: Pod) -> Seat | None:
-        """The seat that the decision gives the pod."""
+        """Return the seat that the decision gives the pod; None if it gives none."""
         return self._seats.get(pod.id)
 
     def is_new(self, pod: Pod) -> bool:
@@ -105,7 +105,7 @@ class Seats:
         return seat is not None and seat.state is SeatState.NEW
 
     def is_nominated(self, pod: Pod) -> bool:
-        """Whether the pod has a seat that is not free yet. Its loss ends no running pod."""
+        """Whether the pod has a nominated or kept seat. To remove such a seat evicts no running pod."""
         seat = self._seats.get(pod.id)
         return seat is not None and seat.state is not SeatState.NEW
 
@@ -116,13 +116,13 @@ class Seats:
     def names(self, state: SeatState, project: str) -> list[str]:
         """Ids of the project's workloads with seats of this state, in the order of their first seat.
 
-        A rollback puts seats back in another order than that in which they were given.
+        They are sorted because a rollback can restore seats in another order.
         """
         held = self._held[state].get(project, {})
         return sorted(held, key=lambda name: next(iter(held[name].values())).chunk)
 
     def count(self, state: SeatState) -> int:
-        """How many workloads have seats of this state."""
+        """Return the number of workloads with seats of this state."""
         return sum(map(len, self._held[state].values()))
 
     def all_names(self, state: SeatState) -> Iterator[str]:
@@ -131,12 +131,12 @@ class Seats:
             yield from by_workload
 
     def placed(self, workload: Workload, state: SeatState) -> Placed:
-        """The workload's pods with seats of this state, and where those are."""
+        """Return the workload's pods with seats of this state, and the placements."""
         seats = self._held[state].get(workload.project, {}).get(workload.id, {})
         return [(seat.pod, seat.where) for seat in seats.values()]
 
     def new_chunks(self, workload: Workload) -> list[Chunk]:
-        """The pods that the decision starts of the workload, as they were placed together."""
+        """Return the pods of the workload that the decision starts, in the chunks in which they were placed."""
         seats = self._held[SeatState.NEW].get(workload.project, {}).get(workload.id, {})
         return [
             tuple(seat.pod for seat in chunk) for _, chunk in groupby(seats.values(), key=attrgetter("chunk"))
@@ -147,14 +147,14 @@ class Seats:
         return (seat for seat in self._seats.values() if seat.state is SeatState.NEW)
 
     def nominated(self) -> Iterator[Seat]:
-        """The seats that are not free yet."""
+        """Yield the nominated and the kept seats."""
         for state in (SeatState.NOMINATED, SeatState.KEPT):
             for by_workload in self._held[state].values():
                 for seats in by_workload.values():
                     yield from seats.values()
 
     def workload(self, name: str) -> Workload:
-        """The workload by its id with its evicted pods as terminating and its nominated pods as running."""
+        """Return the workload with this id; its evicted pods are terminating, and its nominated pods run."""
         start = self._start[name]
         if name not in self._current:
             return start
@@ -164,9 +164,9 @@ class Seats:
         return current
 
     def running(self, at_start: Collection[str], project: str | None = None) -> list[Workload]:
-        """The workloads, by their ids, that ran at the start and still do, and those with nominated pods.
+        """Return the workloads of `at_start` (ids) that still run, and the workloads with nominated pods.
 
-        With a project, `at_start` has its workloads, and nominated pods of others are left out.
+        If `project` is given, `at_start` has its workloads, and workloads of other projects are left out.
         """
         if not self._current:
             return [self._start[name] for name in at_start]
@@ -191,7 +191,7 @@ class Seats:
         return pod.placed(PodState.ALLOCATED, seat.where.node, seat.where.devices)
 
     def as_decided(self, workload: Workload) -> Workload:
-        """The workload as if all pending pods with a seat ran."""
+        """Return the workload as if all pending pods with a seat ran."""
         pods = (
             pod.in_state(PodState.ALLOCATED)
             if pod.state is PodState.PENDING and pod.id in self._seats
@@ -242,7 +242,7 @@ _WAITS, _RUNS, _GROWS = range(3)
 
 
 class _Queue(NamedTuple):
-    """The chunks of one workload, those before `started` started. `stage`: below, at or above the minimum."""
+    """The chunks of one workload; the first `started` chunks have started. `stage`: below, at or above the minimum."""
 
     chunks: list[Chunk]
     started: int
@@ -254,9 +254,9 @@ _NO_QUEUE = _Queue([], 0, _WAITS, ())
 
 
 class Queues:
-    """The chunks of all waiting workloads; a queue that changed is worked out anew when it is next asked for.
+    """The chunks of all pending workloads. A changed queue is computed again when it is next read.
 
-    `queued_again` are the workloads that have more to start than at the start of the decision.
+    `queued_again` are the workloads that lost pods or seats in this decision and so have more pods to start.
     """
 
     def __init__(
@@ -274,20 +274,20 @@ class Queues:
         }
 
     def __iter__(self) -> Iterator[str]:
-        """Ids of the workloads with a chunk that could start."""
+        """Yield the ids of the workloads with a chunk that could start."""
         return (name for name, queue in self._queues.items() if (queue or self._renewed(name)).next_chunk)
 
     def next_chunk(self, name: str) -> Chunk:
-        """The pods that the workload would start next; empty if none waits."""
+        """Return the pods that the workload would start next; empty if no pod can start."""
         return self._of(name).next_chunk
 
     def chunks(self, name: str) -> list[Chunk]:
-        """The pods that the workload may start, in order."""
+        """Return the chunks that the workload can start, in order."""
         queue = self._of(name)
         return queue.chunks[queue.started :]
 
     def stage(self, name: str) -> int:
-        """How far the workload has grown: below its minimum, at its minimum, above it."""
+        """Return whether the workload is below its minimum (0), at its minimum (1) or above it (2)."""
         return self._of(name).stage
 
     def is_whole(self, workload: Workload) -> bool:
@@ -295,7 +295,7 @@ class Queues:
         return has_gang(workload) or self.stage(workload.id) > _WAITS
 
     def start(self, workload: Workload, placed: Placed) -> None:
-        """Take these pods out of the queue; a nomination of several chunks is one placement."""
+        """Remove the chunks of these pods from the queue. A nomination can place several chunks at once."""
         pods = {pod.id for pod, _ in placed}
         chunks, started, stage, _ = self._of(workload.id)
         while started < len(chunks) and pods.issuperset(pod.id for pod in chunks[started]):
@@ -303,12 +303,12 @@ class Queues:
         self._set(workload.id, _queue(chunks, started, stage))
 
     def put_first(self, workload: Workload, chunk: Chunk) -> None:
-        """Let the workload start this one of its chunks next."""
+        """Move this chunk to the front of the workload's queue."""
         others = [other for other in self.chunks(workload.id) if other is not chunk]
         self._set(workload.id, _queue([chunk, *others], 0, self.stage(workload.id)))
 
     def renew(self, name: str) -> None:
-        """Work the queue out anew: the workload has lost pods or their seats."""
+        """Compute the queue again when it is next read: the workload has lost pods or their seats."""
         self._set(name, None)
         if name not in self.queued_again:
             self.queued_again[name] = None
@@ -325,7 +325,7 @@ class Queues:
         return self._renewed(name) if name in self._queues else _NO_QUEUE
 
     def _renewed(self, name: str) -> _Queue:
-        # A nomination may hold several chunks. Each is a chunk of its own again.
+        # If a nomination with several chunks was removed, each of them is a chunk of its own again.
         current = self._seats.as_decided(self._seats.workload(name))
         queue = self._queues[name] = _queue(start_chunks(current), 0, _stage(current))
         return queue

@@ -48,12 +48,12 @@ _Built = TypeVar("_Built")
 class Session:
     """The state of one decision, and the methods that change it.
 
-    - `actions`: the names of the steps that it may run.
+    - `actions`: the names of the steps that the decision may run.
     - `seats` and `queues`: the record of the decision.
     - `restored`: the workloads with a seat from an earlier nomination.
-    - `reasons`: by workload, why it is pending.
-    - `limits`: the evictions that were refused.
-    - `has_lifted`: a start was undone, perhaps in a trial.
+    - `reasons`: by workload id, the reason why the workload is pending.
+    - `limits`: the limits on evictions, and the evictions that they refused.
+    - `has_lifted`: whether the decision, or a trial in it, has undone a start.
     """
 
     def __init__(self, state: ClusterState, actions: Collection[str] = ()) -> None:
@@ -110,8 +110,8 @@ class Session:
             self.reasons[name] = back_offs[name]
 
     def once(self, build: Callable[["Session"], _Built]) -> _Built:
-        """Return the result of `build` for this decision, built once. Its users must follow later
-        changes themselves.
+        """Return the result of `build`, which is called once for a decision. The result is not updated for later
+        changes of the session.
         """
         built = self._built.get(build)
         if built is None:
@@ -119,7 +119,7 @@ class Session:
         return cast("_Built", built)
 
     def queues_left_over_first(self, waiting: Iterable[Workload]) -> Iterator[PriorityQueue]:
-        """Yield the priority order of the workloads that the last decision did not reach, then that of the others."""
+        """Yield a queue of the workloads that the last decision did not reach, then a queue of the others."""
         workloads = list(waiting)
         first = [workload for workload in workloads if workload.id in self._left_over_before]
         if first:
@@ -128,12 +128,10 @@ class Session:
         yield self.priority_queue(workloads)
 
     def next_workload(self, queue: PriorityQueue) -> Workload | None:
-        """Return the next workload in priority order; None after the last one, or when the action has used up its
-        bound.
-        """
+        """Return the next workload of the queue; None after the last, or when the action has used up its bound."""
         workload = queue.pop()
         if workload is not None and not self.work.count_workload():
-            # They are stored and not dropped. They come first in the next decision, so the bound starves no
+            # The remaining workloads are stored and come first in the next decision, so the bound starves no
             # workload.
             while workload is not None:
                 self.left_over[workload.id] = None
@@ -158,25 +156,25 @@ class Session:
         return all(neighbours.is_met(*each) for each in there) and neighbours.can_come(there)
 
     def steady_nominees(self) -> list[tuple[Pod, int]]:
-        """Return the nominated pods whose affinity and spread constraints are met now, for `keeps_nominees`."""
+        """Return the nominated pods whose affinity and spread constraints are met now, and their node positions."""
         neighbours = self.ledger.neighbours
         return [] if neighbours is None else neighbours.steady_nominees()
 
     def keeps_nominees(self, nominees: Sequence[tuple[Pod, int]]) -> bool:
-        """Return whether the constraints of the nominees are still met.
+        """Return whether the constraints of these nominated pods are still met.
 
-        An eviction breaks the affinity of a nominated pod to the victim.
+        For example, an eviction breaks the affinity of a nominated pod to the victim.
         """
         neighbours = self.ledger.neighbours
         return neighbours is None or neighbours.keeps(nominees)
 
     def shape_beside_others(self, chunk: Chunk) -> tuple[Hashable, ...]:
-        """Return the part of a chunk's shape that constraints between pods add."""
+        """Return the additional key of `shape_of` for constraints on other pods; empty without such constraints."""
         neighbours = self.ledger.neighbours
         return () if neighbours is None else tuple(map(neighbours.key, chunk))
 
     def tier(self, workload: Workload, chunk: Chunk, *, levels: int | None = None) -> EntitlementTier:
-        """Return the entitlement tier of the chunk. With `levels` 1, only the project counts, not its departments."""
+        """Return the entitlement tier of the chunk. If `levels` is 1, only the project counts, not its departments."""
         requested = chunk_amounts(chunk)
         total = tier(self.ledger, self.shares, workload, requested, levels=levels)
         model = self.models.bound(workload, chunk)
@@ -190,7 +188,7 @@ class Session:
     def violation(
         self, workload: Workload, chunk: Chunk
     ) -> LimitReached | QuotaReached | LimitReserved | None:
-        """Return the limit, quota or reservation that excludes the chunk; None if the project may have it."""
+        """Return the limit, quota or reservation that excludes the chunk; None if the project may start the chunk."""
         return violation(self.ledger, workload, chunk_amounts(chunk)) or self.reservations.limit(
             workload, chunk
         )
@@ -208,7 +206,7 @@ class Session:
         return self.queues.next_chunk(workload.id)
 
     def priority_queue(self, waiting: Iterable[Workload]) -> PriorityQueue:
-        """Return the priority order of these workloads."""
+        """Return a queue of these workloads."""
         return PriorityQueue(
             self.ledger,
             self.shares,
@@ -218,9 +216,7 @@ class Session:
         )
 
     def precedes(self, first: Workload, its: Chunk, second: Workload, chunk: Chunk) -> bool:
-        """Return whether `first` with the chunk `its` comes before `second` with `chunk` in the priority order of
-        now.
-        """
+        """Return whether `first` with the chunk `its` comes before `second` with `chunk` in the current order."""
         chunks = {first.id: its, second.id: chunk}
         queue = PriorityQueue(
             self.ledger, self.shares, (first, second), lambda workload: chunks[workload.id], lambda _: 0
@@ -234,7 +230,7 @@ class Session:
         return self.seats.running(self._running_by_project.get(project, {}), project)
 
     def running_at_start(self, project: str) -> list[Workload]:
-        """The project's workloads that held something when the decision began, as they were."""
+        """Return the project's workloads that ran when the decision began, in their state at that time."""
         return [self._state.workloads[name] for name in self._running_by_project.get(project, {})]
 
     @cached_property
@@ -246,11 +242,11 @@ class Session:
         return by_project
 
     def unstarted(self) -> list[Workload]:
-        """Return the workloads with bound pods of which no container has started, by id."""
+        """Return the workloads with a bound pod that has started no container, sorted by id."""
         return [self.workload(name) for name in sorted(self._state.unstarted)]
 
     def stale_gangs(self) -> list[tuple[Workload, list[Pod]]]:
-        """Return the gangs beyond the grace period, by id, each with its running pods.
+        """Return the gangs that are incomplete beyond their grace period, sorted by id, each with its running pods.
 
         The decision evicts these pods unless it completes the gang.
         """
@@ -266,7 +262,7 @@ class Session:
         ]
 
     def _has_all_seats(self, workload: Workload) -> bool:
-        """Return whether the pods that the gang needs run or have a seat on another node."""
+        """Return whether enough pods of the gang run or have a reserved seat on another node."""
         pods = (
             pod.in_state(PodState.ALLOCATED)
             if pod.id in self.seats.evictions and self.seats.is_nominated(pod)
@@ -280,11 +276,11 @@ class Session:
         return self._chunk_placer.place(workload, chunk, only_now=only_now)
 
     def grant(self, workload: Workload, placed: Placed, *, after_evictions: bool = False) -> None:
-        """Give the next chunk of the workload its seats. If one pod waits for terminating pods, the whole chunk is
-        nominated.
+        """Give the next chunk of the workload its seats. If one pod has to wait for terminating pods, the whole chunk
+        is nominated.
         """
         self.queues.start(workload, placed)
-        # The whole chunk waits: pods that ran ahead of their gang would hold GPUs and do nothing.
+        # The whole chunk waits: pods that start before their gang is complete would hold GPUs and do nothing.
         if after_evictions or self._waits(workload, placed):
             self.nominate(workload, placed)
             return
@@ -319,7 +315,7 @@ class Session:
         return Use(workload.project, pod.request.amounts, model, workload.preemptible)
 
     def nominate(self, workload: Workload, placed: Placed, state: SeatState = SeatState.NOMINATED) -> None:
-        """Give the pods these seats, which are on the ledger, from the time at which they are free."""
+        """Reserve these seats until terminating pods have ended. The placements are on the ledger already."""
         if any(pod.state is PodState.PENDING and not self.seats.is_new(pod) for pod in workload.pods):
             nodes = tuple(dict.fromkeys(where.node for _, where in placed))
             is_free = not any(where.waits for _, where in placed)
@@ -330,25 +326,25 @@ class Session:
         self.seats.place(workload, placed, state)
 
     def nominated_workloads(self) -> list[Workload]:
-        """Workloads with nominations of earlier decisions."""
+        """Return the workloads with nominations of earlier decisions, in the state of the snapshot."""
         return [self._state.workloads[name] for name in self._state.nominated]
 
     def restore(self, workload: Workload, chunk: Chunk, placed: Placed) -> None:
-        """Seat a nominated chunk, which is on the ledger. It starts if all its devices are free, else it keeps its
-        nomination.
+        """Give a nominated chunk, which is on the ledger, its seats. If all its devices are free, it starts; otherwise
+        it keeps its nomination.
         """
         self.queues.put_first(workload, chunk)
         self.restored.add(workload.id)
         self.grant(workload, placed)
 
     def waiting_nominees(self) -> list[Workload]:
-        """Return the workloads whose earlier nominations are still not free, in queue order."""
+        """Return the workloads whose earlier nominations wait for terminating pods, by priority, then age."""
         workloads = map(self.workload, self.restored)
         waiting = (workload for workload in workloads if self.seats.has(workload, SeatState.NOMINATED))
         return sorted(waiting, key=workload_order)
 
     def nominated_now(self) -> list[Workload]:
-        """Return the workloads that this decision nominated for the first time."""
+        """Return the workloads that this decision nominated and that had no restored nomination."""
         names = self.seats.all_names(SeatState.NOMINATED)
         return [self.workload(name) for name in names if name not in self.restored]
 
@@ -357,7 +353,7 @@ class Session:
         return workload.id in self.restored and self.seats.has(workload, SeatState.NOMINATED)
 
     def renominate(self, workload: Workload, placed: Placed) -> None:
-        """Give nominated pods other seats, which are on the ledger. Their former seats are off the ledger already."""
+        """Give nominated pods other seats, which are on the ledger; their former seats are not on it any more."""
         self.seats.place(workload, placed, SeatState.NOMINATED)
         self.reasons.pop(workload.id, None)
         self.nominate(self._state.workloads[workload.id], self.seats.placed(workload, SeatState.NOMINATED))
@@ -373,22 +369,22 @@ class Session:
         return pod.nominated_node is None and self.seats.is_nominated(pod)
 
     def started(self, project: str) -> list[Workload]:
-        """Return the workloads of the project of which this decision starts pods."""
+        """Return the workloads of the project that have pods which this decision starts."""
         return [self.workload(name) for name in self.seats.names(SeatState.NEW, project)]
 
     def lift(self, workload: Workload) -> None:
-        """Undo the start of pods in this decision, also on the ledger."""
+        """Undo the starts of the workload's pods in this decision, also on the ledger."""
         self.has_lifted = True
         self.seats.lift(workload, SeatState.NEW)
         self.queues.renew(workload.id)
 
     def waits_for(self, workload: Workload, codes: Collection[Waiting]) -> bool:
-        """Return whether the workload is pending for one of these reasons, or for an unknown one."""
+        """Return whether the workload is pending for one of these reasons, or for no stored reason."""
         reason = self.reasons.get(workload.id)
         return reason is None or reason.code in codes
 
     def refuse(self, workload: Workload, reason: Obstacle) -> None:
-        """Store why the workload, or the rest of it, is pending."""
+        """Store the reason why the workload, or a part of its pods, is pending."""
         self.reasons[workload.id] = reason
 
     def take(self, evictions: Iterable[Eviction]) -> None:
@@ -400,7 +396,7 @@ class Session:
             pod = pods[eviction.pod]
             seat = self.seats.of(pod)
             if seat is not None and seat.state is SeatState.NOMINATED:
-                self.seats.remove(pod)  # no running pod ends: this one is pending again
+                self.seats.remove(pod)  # the pod was only nominated: it is pending again
                 self.reasons.pop(eviction.workload, None)
             elif seat is None and pod.state is PodState.ALLOCATED and pod.id not in self.seats.evictions:
                 self.seats.evict(eviction)
@@ -409,8 +405,8 @@ class Session:
                 self._queue_again(name)
 
     def _queue_again(self, name: str) -> None:
-        """After evictions, queue the pods that make a gang together with the running ones; no pod if that is
-        impossible.
+        """After evictions, queue the pods again. If the gang can no longer be complete, undo its starts in this
+        decision.
         """
         self.queues.renew(name)
         workload = self.workload(name)
@@ -427,14 +423,14 @@ class Session:
         moved = [(pod, where) for pod, where in placed if pod.id not in waiting]
         self.seats.place(workload, moved, SeatState.KEPT)
         again = [(pod, where) for pod, where in placed if pod.id in waiting]
-        if again:  # the preemptor that the rest of the workload is evicted for took their nominated seats
+        if again:  # the preemptor of the workload took the nominated seats of these pending pods
             self.nominate(self.workload(workload.id), again)
             self._queue_again(workload.id)
 
     def end_useless_nominations(self, name: str) -> tuple[Pod, ...]:
         """Remove the reserved seats of a gang that is too small to start with them.
 
-        Return its pods that ran and that this decision evicts, in the state before.
+        Return the evicted pods of the gang that had such a seat, in their state before the eviction.
         """
         workload = self.workload(name)
         seated = {pod.id for pod, _ in self.seats.placed(workload, SeatState.KEPT)}
@@ -454,16 +450,16 @@ class Session:
         return tuple(pod for pod in ran if pod.id in self.seats.evictions)
 
     def cancel_evictions(self, workload: Workload, chunk: Chunk) -> None:
-        """Keep pods running that were to be evicted or migrated. On the ledger they run already."""
+        """Cancel the evictions and migrations of these pods. On the ledger, the pods run again already."""
         for pod in chunk:
             self.seats.keep_running(pod)
         if workload.id in self.queues:
             self._queue_again(workload.id)
 
     def is_left_over(self, name: str) -> bool:
-        """Return whether the workload was not reached and comes first in the next decision.
+        """Return whether the decision did not reach the workload, so that it comes first in the next decision.
 
-        If the decision began with left-over workloads and changed nothing, only left-over workloads count.
+        If the decision began with left-over workloads and changed nothing, only those workloads count.
         """
         if name not in self.left_over or not self.queues.next_chunk(name):
             return False

@@ -1,9 +1,9 @@
 """The settings of an administrator with their defaults, and the bound on the work of one decision.
 
-The bound is `Settings.max_work`, in units of about a microsecond on one processor. On more than 500 nodes it grows to
-twice as much. It is counted and not timed, so a decision depends on the snapshot alone.
+The bound is `Settings.max_work`, in units of about a microsecond on one processor. From 500 to 1,000 nodes, the bound
+grows to twice as much. It is counted and not timed, so a decision depends on the snapshot alone.
 
-Each action may use a part of it. Workloads that an action does not reach are the first ones of the next decision.
+Each action may use a part of the bound. Workloads that an action does not reach come first in the next decision.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ MAX_WORK: Final = 350_000
 """The default of `Settings.max_work`."""
 
 _LEAST_WORKLOADS = 8
-"""Minimum number of workloads that each action serves at any cost.
+"""Number of workloads that each action serves even if the bound is used up.
 
 On a large cluster, counting the nodes alone can use up the bound.
 """
@@ -24,7 +24,7 @@ _NODES = 500
 
 
 def work_of_decision(max_work: int | None, node_count: int) -> int | None:
-    """`max_work` on up to 500 nodes, twice as much from 1,000 on: counting the nodes uses up the smaller.
+    """Return `max_work` for up to 500 nodes, twice as much from 1,000 nodes on, and a value between for others.
 
     Example: `work_of_decision(350_000, 750)` returns `525000`.
     """
@@ -57,7 +57,7 @@ class WorkBound:
         self._switch(self.part(percent))
 
     def part(self, percent: int) -> Allowance:
-        """Return this percentage of the bound, for `within`."""
+        """Return this percentage of the bound as an allowance for `within`."""
         return Allowance(None if self._max_work is None else self._max_work * percent // 100)
 
     @contextmanager
@@ -96,15 +96,15 @@ class WorkBound:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that an administrator may choose. None means: no cap.
+    """The settings that an administrator can choose. None means no maximum.
 
     - `max_consolidation_victims`: maximum number of pods that are migrated for one workload.
     - `max_evictions`: maximum number of pods that one decision evicts.
     - `spread`: place pods on the emptiest node, not on the fullest.
     - `not_ready_grace_seconds`: time after which pods are migrated from a node that is not ready.
     - `max_unhealthy_nodes`: maximum number of unhealthy nodes at a time from which pods are migrated.
-    - `reservation_after_seconds`: pending time after which nodes are reserved for a workload. It must request more
-      than one GPU and be entitled to them. None: never.
+    - `reservation_after_seconds`: pending time after which nodes are reserved for a workload that requests more than
+      one GPU and is entitled to them. None: never.
     - `start_timeout_seconds`: time after which a pod is evicted whose containers have not started. None: never.
     - `topology_levels`: the node labels of the cluster's topology that workloads may name, from the widest level to
       the closest.

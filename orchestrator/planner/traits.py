@@ -1,6 +1,6 @@
 """Constraints between pods: affinity, anti-affinity, topology spread, host ports and preferences.
 
-They are kept apart from `model.Constraints`, which nodes alone decide: these depend on the pods that run beside a pod.
+`model.Constraints` depend only on nodes. The constraints here depend on other pods too.
 """
 
 from collections.abc import Mapping
@@ -10,20 +10,20 @@ from typing import Final
 from orchestrator.labels import LabelRequirement, matches_requirement
 
 NAME_LABELS: Final = frozenset(("kubernetes.io/hostname", "metadata.name"))
-"""A node that lacks these has its name there: the label that a kubelet sets, and the field that affinity may match."""
+"""The label of the host name, and its form in node affinity. A node without them has its name as the value."""
 
 ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 - compared, never listened on
 
 
 @dataclass(frozen=True, slots=True)
 class PodSelector:
-    """The pods of these namespaces whose labels match all requirements; None: of every namespace."""
+    """The pods of these namespaces whose labels match all requirements. None: the pods of every namespace."""
 
     namespaces: tuple[str, ...] | None
     requirements: tuple[LabelRequirement, ...] = ()
 
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether a pod of the namespace with these labels is one of them."""
+        """Whether the selector selects a pod of the namespace with these labels."""
         if self.namespaces is not None and namespace not in self.namespaces:
             return False
         return all(matches_requirement(labels, requirement) for requirement in self.requirements)
@@ -41,9 +41,9 @@ class PodTerm:
 class SpreadConstraint:
     """A topology spread constraint with `DoNotSchedule`.
 
-    In no domain of the topology key are more than `max_skew` selected pods above the domain with the fewest. With
-    fewer domains than `min_domains` the fewest is 0. Only nodes that match `node_terms` count, and only those without
-    untolerated taints if `honors_taints` is set.
+    A domain of the topology key has at most `max_skew` selected pods more than the domain with the fewest. If there are
+    fewer domains than `min_domains`, the fewest counts as 0. Only nodes that match `node_terms` count, and only those
+    without untolerated taints if `honors_taints` is set.
     """
 
     topology_key: str
@@ -56,7 +56,7 @@ class SpreadConstraint:
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
-    """A port of the node that a pod takes at an address; `ANY_ADDRESS` takes it at each."""
+    """A port of the node that a pod uses at one address of the node, or at all of them (`ANY_ADDRESS`)."""
 
     port: int
     protocol: str = "TCP"
@@ -71,7 +71,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class NodePreference:
-    """A preferred node affinity: nodes that match all requirements have `weight` more."""
+    """A preferred node affinity: a node that matches all requirements gets `weight` added to its score."""
 
     weight: int
     requirements: tuple[LabelRequirement, ...]
@@ -79,7 +79,7 @@ class NodePreference:
 
 @dataclass(frozen=True, slots=True)
 class PodPreference:
-    """A preferred pod affinity: nodes with such a pod in their domain have `weight` more, with anti-affinity less."""
+    """A preferred pod affinity: a node with a selected pod in its domain gets `weight`, negative for anti-affinity."""
 
     weight: int
     term: PodTerm
@@ -108,7 +108,7 @@ class PodTraits:
 
     @property
     def is_constrained(self) -> bool:
-        """Whether the pod has constraints of its own that keep it from nodes."""
+        """Whether the pod has required constraints of its own that can exclude nodes."""
         return bool(self.anti_affinity or self.affinity or self.spread or self.host_ports)
 
     @property

@@ -173,8 +173,7 @@ def preempt_lower_for(
     losses = outcome[0]
     carry_out(session, workload, *outcome)
     # The order of new placements starts with nominations of earlier decisions. The victims, which ran, are
-    # next. The workloads that only this decision started are last. So none loses its GPUs to a workload
-    # that comes after it.
+    # next. The workloads that only this decision started are last. So no workload loses its GPUs to a
     # workload that comes after it.
     nominees = [other for other in granted if other.id in session.restored]
     _start_again(session, nominees)
