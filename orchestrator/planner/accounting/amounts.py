@@ -1,4 +1,4 @@
-"""Amounts of GPUs, CPU and memory: sums and comparisons, the figures of a project, and how sentences write them."""
+"""Amounts of GPUs, CPU and memory: sums, comparisons, the amounts of a project, and their text in messages."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -18,17 +18,17 @@ class Figures(NamedTuple):
 
 
 def plus(first: Amounts, second: Amounts) -> Amounts:
-    """The sum, resource by resource."""
+    """Return the sum of each resource."""
     return (first[0] + second[0], first[1] + second[1], first[2] + second[2])
 
 
 def minus(first: Amounts, second: Amounts) -> Amounts:
-    """The difference, resource by resource."""
+    """Return the difference of each resource."""
     return (first[0] - second[0], first[1] - second[1], first[2] - second[2])
 
 
 def summed_scalars(several: Iterable[Scalars]) -> Scalars:
-    """The sum of all of them, resource by resource."""
+    """Return the sum of each resource, sorted by name."""
     total: dict[str, int] = {}
     for scalars in several:
         for name, amount in scalars:
@@ -37,12 +37,12 @@ def summed_scalars(several: Iterable[Scalars]) -> Scalars:
 
 
 def exceeds_somewhere(amounts: Amounts, bounds: Amounts) -> bool:
-    """Whether some resource exceeds its bound."""
+    """Whether at least one resource exceeds its bound."""
     return amounts[0] > bounds[0] or amounts[1] > bounds[1] or amounts[2] > bounds[2]
 
 
 def exceeds_where_requested(amounts: Amounts, bounds: Amounts, requested: Amounts) -> bool:
-    """Whether a requested resource exceeds its bound; other resources do not count."""
+    """Whether a resource that is requested (above 0) exceeds its bound."""
     return bool(
         (requested[0] and amounts[0] > bounds[0])
         or (requested[1] and amounts[1] > bounds[1])
@@ -51,7 +51,7 @@ def exceeds_where_requested(amounts: Amounts, bounds: Amounts, requested: Amount
 
 
 def entitled(quota: int, limit: int, share: int) -> int:
-    """The entitlement of a project to a resource: its quota or fair share, within its limit.
+    """Return the entitlement of a project to a resource: the larger of quota and fair share, but at most the limit.
 
     Example: `entitled(4000, 6000, 8000)` returns `6000`.
     """
@@ -69,7 +69,7 @@ def entitled_amounts(figures: Figures) -> Amounts:
 
 
 def gpus(gpu_milli: int) -> str:
-    """Thousandths of a GPU as people write them: `2`, `0.5`, `0.125`, `unlimited`.
+    """Return an amount of GPUs as text for messages: `2`, `0.5`, `0.125`, `unlimited`.
 
     Example: `gpus(2500)` returns `'2.5'`.
     """
@@ -80,7 +80,7 @@ def gpus(gpu_milli: int) -> str:
 
 
 def amount_text(amount: int, resource: int) -> str:
-    """An amount of GPUs (0), CPU (1) or memory (2) as people write it: `1 GPU`, `0.5 CPUs`, `16 GiB`.
+    """Return an amount of GPUs (`resource` 0), CPU (1) or memory (2) as text: `1 GPU`, `0.5 CPUs`, `16 GiB`.
 
     Example: `amount_text(17179869184, 2)` returns `'16 GiB'`.
     """
@@ -94,7 +94,7 @@ def amount_text(amount: int, resource: int) -> str:
 
 
 def scalar_text(name: str, amount: int) -> str:
-    """An amount of another resource as people write it: `1 rdma/hca`, `4 GiB of hugepages-2Mi`.
+    """Return an amount of another resource as text: `1 rdma/hca`, `4 GiB of hugepages-2Mi`.
 
     Example: `scalar_text("rdma/hca", 1)` returns `'1 rdma/hca'`.
     """
@@ -102,7 +102,7 @@ def scalar_text(name: str, amount: int) -> str:
 
 
 def scalar_number(name: str, amount: int) -> str:
-    """The amount of `scalar_text` without the name."""
+    """Return the text of `scalar_text` without the name of the resource."""
     return amount_text(amount, 2) if _is_in_bytes(name) else str(amount)
 
 
@@ -111,14 +111,14 @@ def _is_in_bytes(name: str) -> bool:
 
 
 def amounts_text(amounts: Amounts) -> str:
-    """The GPUs; of a request without any, CPU and memory."""
+    """Return the GPUs as text; if there are none, CPU and memory."""
     if amounts[0]:
         return amount_text(amounts[0], 0)
     return all_amounts_text(amounts)
 
 
 def all_amounts_text(amounts: Amounts, scalars: Scalars = ()) -> str:
-    """GPUs, CPU, memory and other resources, as far as there is any of them."""
+    """Return all amounts above 0 as text: GPUs, CPU, memory and other resources."""
     words = [amount_text(amount, resource) for resource, amount in enumerate(amounts) if amount]
     words += [scalar_text(name, amount) for name, amount in scalars]
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:]))) or "a place"

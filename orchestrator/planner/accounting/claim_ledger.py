@@ -1,12 +1,12 @@
 """The claims that hold devices during one decision: the half of the ledger for ResourceClaims.
 
-The accounts of nodes count GPUs by index, for quotas and the choice of victims. The allocator decides the devices of
-a claim. The ledger changes and rolls back both together.
+Node accounts count GPUs by index, for quotas and the choice of victims. The allocator chooses the devices of a claim.
+The ledger changes and rolls back both together.
 
     observed      allocations of claims in the cluster, by any scheduler
-    releasing     claims whose users are all evicted: their devices are free after the terminating pods have ended
+    releasing     claims whose users all terminate: their devices are free after these pods have ended
     granted       allocations of this decision
-    joined        allocated claims that get one more user in this decision: they stay allocated
+    joined        allocated claims that a pod of this decision uses too: they stay allocated
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -44,9 +44,9 @@ _TO_BE_EVALUATED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The claims of a placed pod: those with an allocation since this decision, by key, and its own.
+    """The claims of a placed pod: the keys of all, and `new`: the allocations that this decision made for the pod.
 
-    `is_short`: it cannot be bound, because devices are missing or are used by others until these end.
+    `is_short`: the pod cannot be bound yet, because devices are missing or terminating pods still use them.
     """
 
     keys: tuple[str, ...] = ()
@@ -58,10 +58,11 @@ _NOTHING: Final = Granted()
 
 
 class ClaimLedger:
-    """Claims and devices between decisions, and the effects of placing and evicting pods.
+    """The claims with their devices and users, changed when a decision places or evicts pods.
 
-    `problems` say, by pod id, why its claims cannot be allocated anywhere, for want of devices apart. `doubles`
-    maps each claim that loses a device to the claim that keeps it; a claim of another scheduler always keeps it.
+    `problems` has, by pod id, the reason why its claims cannot be allocated on any node, other than missing devices.
+    `doubles` maps each claim that loses a device to the claim that keeps it; a claim of another scheduler always keeps
+    it.
     """
 
     def __init__(self) -> None:
@@ -81,13 +82,15 @@ class ClaimLedger:
 
     @cached_property
     def allocator(self) -> "DeviceAllocator":
-        """The allocator of devices. Most clusters publish none, so the CEL library is loaded at the first use."""
+        """The allocator of devices, imported at first use: it loads the CEL library, which most clusters do not
+        need.
+        """
         from orchestrator.devices.allocator import DeviceAllocator  # noqa: PLC0415
 
         return DeviceAllocator()
 
     def observe(self, dynamic: DynamicResources) -> None:
-        """Take these for all slices, classes and claims that there are."""
+        """Replace the known ResourceSlices, DeviceClasses and ResourceClaims by these."""
         if not (dynamic.slices or dynamic.claims or self._claims or "allocator" in self.__dict__):
             return
         self.allocator.observe(dynamic.slices, {listed.name: listed for listed in dynamic.classes})
@@ -102,7 +105,7 @@ class ClaimLedger:
                 self.allocator.ledger.take(listed.allocation)
 
     def _find_doubles(self) -> dict[str, str]:
-        """For each claim that loses a device, the claim that keeps it: a foreign one, else the first in order.
+        """Return, for each claim that loses a device, the claim that keeps it: a foreign claim, else the first by key.
 
         On a shared device, the claims beyond its capacity lose it.
         """
@@ -132,7 +135,7 @@ class ClaimLedger:
         return doubles
 
     def begin(self) -> None:
-        """Begin a decision."""
+        """Begin a decision: find claims with the same device, and clear cached results and the undo log."""
         self.doubles = self._find_doubles()
         if "allocator" in self.__dict__:
             self.allocator.ledger.forget_undo()
@@ -141,27 +144,27 @@ class ClaimLedger:
         self.problems.clear()
 
     def concern(self, node: Node, pod: Pod) -> bool:
-        """Whether claims decide the devices of the pod on the node."""
+        """Whether the pod gets devices on this node by ResourceClaims."""
         return bool(pod.claims or (node.published_gpus and pod.request.gpu_milli))
 
     def devices(
         self, node: Node, pod: Pod, *, later: bool, among: Sequence[int] | None = None
     ) -> tuple[int, ...] | None:
-        """The indices of the GPUs that the pod's claims get on the node; None when they cannot be had there.
+        """Return the indices of the GPUs that the pod's claims get on the node; None if they cannot be allocated.
 
-        `among` are the GPUs that its claims may have, the best first; None: all, in the order of pools.
+        `among` are the GPUs (indices) that the claims may get, best first. None: all GPUs, in the order of pools.
         """
         grants = self._grants(node, pod, later=later, among=among)
         if grants is None:
             return None
         devices = self._devices(node, pod, grants)
         if pod.node is not None and node.published_gpus and len(devices) < pod.request.gpu_count:
-            return None  # rescheduled with a lesser alternative, it would take its former devices when it returns
+            return None  # if a migrated pod got fewer GPUs, its replacement would not match this placement
         self._answers[pod.id, node.name] = (self._version, later, grants)
         return devices
 
     def may_keep_devices(self, node: Node, pod: Pod) -> bool:
-        """Whether the pod's claims can have their devices on its node beside those of others; if placed, they do."""
+        """Whether the pod's claims can keep their devices on the node. If so, a following `choose` returns them."""
         missing: list[Claim] = []
         held: dict[str, list[DeviceId]] = {}
         for key in pod.claims:
@@ -171,7 +174,7 @@ class ClaimLedger:
             devices = _device_ids(listed.allocation)
             if key in self._shared:
                 if _device_ids(self._shared[key][0]) != devices:
-                    return False  # a claim has all its devices where its users are, and another one is on another node
+                    return False  # this decision has allocated the claim on another node for another user
             elif self._is_releasing(key):
                 missing.append(listed.claim)
                 held[key] = devices
@@ -185,7 +188,7 @@ class ClaimLedger:
         return True
 
     def choose(self, node: Node, pod: Pod, devices: Sequence[int]) -> Granted:
-        """The pod's claims if it is placed on the node now, with these devices; a GPU fraction with no others."""
+        """Return the pod's claims if it is placed here; GPUs in `devices` come first, and a fraction gets no others."""
         version, later, grants = self._answers.get((pod.id, node.name), (-1, False, ()))
         if version == self._version:
             return Granted(pod.claims, grants, is_short=later)
@@ -198,7 +201,7 @@ class ClaimLedger:
         return Granted(is_short=True)
 
     def enter(self, pod: Pod, granted: Granted) -> None:
-        """Count a placed pod's claims."""
+        """Add a placed pod to the users of its claims, and take the devices of new allocations."""
         self._version += 1
         self._placed.setdefault(pod.id, []).append(granted)
         for grant in granted.new:
@@ -215,7 +218,7 @@ class ClaimLedger:
                 _add(self._joined, key, 1)
 
     def leave(self, pod: Pod) -> Granted:
-        """Stop counting them; claims with other users stay. Returns the value with which `enter` restores them."""
+        """Undo `enter`; claims with other users stay. Return the value with which `enter` restores the state."""
         self._version += 1
         stack = self._placed[pod.id]
         granted = stack.pop()
@@ -241,7 +244,7 @@ class ClaimLedger:
         return Granted(granted.keys, tuple(regained), granted.is_short)
 
     def use(self, pod: Pod, sign: int) -> None:
-        """Count (`sign` 1) or no longer (-1) a pod that has a node among the users of its claims."""
+        """Add (`sign` 1) or remove (-1) a pod of the snapshot that has a node as a user of its claims."""
         for key in pod.claims:
             _add(self._users, key, sign)
 
@@ -256,7 +259,7 @@ class ClaimLedger:
             del self._releasing_on[pod.node or ""]
 
     def holds_on(self, pod: Pod, devices: Collection[DeviceId]) -> bool:
-        """Whether a claim of the pod holds one of these devices, and not all of its users leave."""
+        """Whether a claim of the pod holds one of these devices and not all users of the claim terminate."""
         return any(
             result.device_id in devices
             for key in pod.claims
@@ -266,7 +269,7 @@ class ClaimLedger:
         )
 
     def granted(self, node: Node, pod: Pod) -> tuple[tuple[ClaimGrant, ...], tuple[int, ...]] | None:
-        """The allocations of a placed pod's claims, and the indices of its GPUs; None if it lacks some of them."""
+        """Return the new allocations of a placed pod's claims, and its GPU indices; None if devices are missing."""
         stack = self._placed.get(pod.id)
         granted = stack[-1] if stack else _NOTHING
         if granted.is_short or (not stack and self.concern(node, pod)):
@@ -278,7 +281,7 @@ class ClaimLedger:
         return grants, self._devices(node, pod, grants)
 
     def allocated_only_to(self, pods: Iterable[Pod]) -> list[str]:
-        """Keys of claims with devices that only these pending pods use."""
+        """Return the keys of allocated claims that only these pending pods use."""
         waiting = {pod.id for pod in pods}
         keys = dict.fromkeys(key for pod in pods for key in pod.claims)
         return [
@@ -292,11 +295,10 @@ class ClaimLedger:
         ]
 
     def _held_by(self, allocation: Allocation, *, is_short: bool) -> Allocation:
-        """Return the devices of a claim with this allocation.
+        """Return the allocation with the devices that it takes from other claims.
 
-        A nomination with admin access can have a device until it is allocated. Exception: a device that is shared or
-        consumes counters must be as free as for other claims at the allocation. This also applies if admin access
-        takes nothing of it.
+        A claim with admin access takes no device from others. Exception: until a nominated pod is bound, its claim
+        takes shared devices and devices with counters like any other claim.
         """
         if not is_short or not any(result.admin_access for result in allocation.results):
             return allocation
@@ -334,14 +336,14 @@ class ClaimLedger:
         return known[1]
 
     def _held(self, key: str) -> Allocation | None:
-        """The claims that a pod placed now shares with their users; None: the claim is allocated for it."""
+        """Return the allocation that the pod would share with other users; None if the claim must be allocated."""
         if key in self._shared:
             return self._shared[key][0]
         listed = self._claims.get(key)
         return None if listed is None or self._is_releasing(key) else listed.allocation
 
     def _is_releasing(self, key: str) -> bool:
-        """Whether all pods that use the claim go; it may be reserved for others too that are not known here."""
+        """Whether all pods in the claim's `reservedFor` terminate; pods of other schedulers count as running."""
         users = self._users.get(key, 0)
         if not users or self._releasing.get(key, 0) < users or key in self._joined:
             return False
@@ -351,17 +353,17 @@ class ClaimLedger:
     def _grants(
         self, node: Node, pod: Pod, *, later: bool, among: Sequence[int] | None
     ) -> tuple[ClaimGrant, ...] | None:
-        """The devices that the pod's claims would get on the node; None if they cannot be allocated."""
+        """Return the new allocations for the pod's claims on the node; None if the claims cannot be allocated there."""
         place = NodePlace(node.name, node.labels)
         missing = self._missing(place, pod, later=later)
         if missing is None:
             return None
-        # a running pod has its claim among the others
+        # the claim of a running pod exists and is among `pod.claims`
         extended = _claim_on(node, pod) if node.published_gpus and pod.node is None else None
         if extended is not None:
             missing.append(extended)
         elif not pod.claims:
-            return None  # such a node gives GPUs to claims alone
+            return None  # a node with published GPUs gives them only to claims
         if not missing:
             return ()
         open_to: dict[str, list[DeviceId]] = {}
@@ -383,11 +385,11 @@ class ClaimLedger:
         return None
 
     def _missing(self, place: NodePlace, pod: Pod, *, later: bool) -> list[Claim] | None:
-        """The pod's claims that are to be allocated; None when those that hold devices cannot be used there."""
+        """Return the pod's claims without devices; None if the pod cannot use its other claims on this node."""
         missing: list[Claim] = []
         for key in pod.claims:
             if key in self._promised and not later:
-                return None  # the allocation after the end of other pods
+                return None  # the claim gets its devices only after terminating pods have ended
             held = self._held(key)
             if held is not None:
                 if held.nodes is not None and not matches_term(place, held.nodes):
@@ -433,7 +435,7 @@ def _device_ids(allocation: Allocation) -> list[DeviceId]:
 
 
 def _claim_on(node: Node, pod: Pod) -> Claim | None:
-    """The claim for the pod's GPUs on a node: fractions are amounts of the memory of its GPUs."""
+    """Return the claim to create for the pod's GPUs on the node. A GPU fraction requests an amount of GPU memory."""
     claim, request = pod.extended_claim, pod.request
     if claim is None or not request.is_shared:
         return claim

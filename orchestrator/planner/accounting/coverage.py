@@ -1,8 +1,8 @@
-"""The running pods within a project's quota. Only the others are borrowed and can be reclaimed.
+"""The division of a project's running pods: within quota, or borrowed. Only borrowed pods can be reclaimed.
 
 The quota is filled with non-preemptible workloads first, then by priority, then by age. A workload that does not fit
-into the rest of the quota is borrowed; a smaller one behind it can still be within the quota. Elastic pods of a
-workload are judged one by one.
+into the rest of the quota is borrowed; a smaller workload after it can still be within the quota. Elastic pods are
+compared with the rest of the quota one by one.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,9 +18,9 @@ _BY_AGE = attrgetter("created_at_us", "name", "id")
 
 @dataclass(slots=True, eq=False)
 class Victim:
-    """Pods that one workload gives up together. `is_core`: without them it does not run at all.
+    """Pods of one workload that are evicted together. `is_core`: the workload cannot run without them.
 
-    `model`: they are within their project's total quota, and only workloads bound to that GPU model may preempt them.
+    `model`: the pods are within their project's total quota, so only workloads bound to this GPU model may evict them.
     `is_move`: the pods are migrated, with a nomination elsewhere.
     """
 
@@ -35,8 +35,8 @@ class Victim:
 class Coverage:
     """The pods within the quota and the borrowed ones, each in the order in which the quota is filled.
 
-    `other_model` has pods within the total quota but not within a quota for their GPU model, with that model. GPUs of
-    another model would serve them as well.
+    `other_model` has the pods within the total quota but not within a quota for their GPU model. GPUs of another model
+    would serve these pods as well.
     """
 
     covered: tuple[Victim, ...]
@@ -45,14 +45,16 @@ class Coverage:
 
 
 def filling_order(workloads: Iterable[Workload]) -> list[Victim]:
-    """Return the workloads as candidates: first the minimum of each, then its elastic pods one by one."""
-    # Two stable sorts, as a key with a priority turned round is not made in C.
+    """Return the candidates in the order of the quota: the minimum of each workload, then its elastic pods one by
+    one.
+    """
+    # Two stable sorts: `attrgetter` runs in C but cannot negate the priority.
     by_age = sorted(workloads, key=_BY_AGE)
     return _as_candidates(sorted(by_age, key=_by_priority))
 
 
 def in_filling_order(candidates: Iterable[Victim]) -> list[Victim]:
-    """Return candidates of several projects in the order of a department's quota. Those of one workload keep their
+    """Return candidates of several projects in the order of a department's quota. Candidates of a workload keep their
     order.
     """
     by_age = sorted(candidates, key=lambda candidate: _BY_AGE(candidate.workload))
@@ -81,9 +83,9 @@ def coverage(
     model_quota: Mapping[str, int] | None = None,
     model_of: Callable[[Pod], str] | None = None,
 ) -> Coverage:
-    """Fill the quota with the candidates. A workload without its minimum loses its elastic pods too.
+    """Fill the quota with the candidates. If the minimum of a workload is borrowed, its elastic pods are borrowed too.
 
-    Pods within a quota for their GPU model (`model_quota`, for models with a quota of any project) are taken first.
+    Pods within a quota for their GPU model (`model_quota`) come first.
     """
     remaining = list(quota)
     counted = tuple(resources)
@@ -116,7 +118,7 @@ def coverage(
 def covered_pods(
     workloads: Sequence[Workload], quota: Amounts, resources: Sequence[int] = EVERY_RESOURCE
 ) -> Iterator[Pod]:
-    """The pods that `coverage` covers, without quotas for GPU models."""
+    """Yield the pods within the quota, as `coverage` does, but without quotas for GPU models."""
     held = [
         pod.request.amounts
         for workload in workloads
@@ -125,7 +127,7 @@ def covered_pods(
     ]
     by_resource = {resource: [amounts[resource] for amounts in held] for resource in resources}
     order: Sequence[Victim]
-    # Most projects hold no more than their quota, and many that borrow have none: then nothing has to be put in order.
+    # Most projects are within their quota, and many that borrow have no quota: these two cases need no sort.
     if all(sum(amounts) <= quota[resource] for resource, amounts in by_resource.items()):
         order = _as_candidates(workloads)
     elif any(min(amounts, default=0) > quota[resource] for resource, amounts in by_resource.items()):
@@ -137,7 +139,7 @@ def covered_pods(
 
 
 def _fill(remaining: list[int], candidate: Victim, counted: Iterable[int]) -> bool:
-    """Subtract the candidate from the rest of the quota, if it fits. Return whether it does."""
+    """If the candidate fits into the rest of the quota, subtract it. Return whether it fits."""
     pods = candidate.pods
     held = pods[0].request.amounts if len(pods) == 1 else chunk_amounts(pods)
     for resource in counted:
@@ -155,8 +157,8 @@ def _firm(
     model_left: dict[str, int],
     model_of: Callable[[Pod], str],
 ) -> set[int]:
-    """Return the candidates (by identity) within quotas for GPU models, and subtract them from the
-    rest of the quota.
+    """Return the ids (`id()`) of the candidates within quotas for GPU models, and subtract their amounts from the
+    quota.
     """
     firm: set[int] = set()
     stopped: set[str] = set()

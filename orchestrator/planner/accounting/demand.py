@@ -1,7 +1,7 @@
-"""The demand of each project, as far as the cluster could ever serve it.
+"""The demand of each project, without requests that the cluster could not serve even if it were empty.
 
-Running pods count as they are, and terminating pods until their successor exists. Otherwise shares would fall while a
-successor is missing and rise again when it comes, and GPUs would be reclaimed back and forth.
+Running pods count with their request, and terminating pods until their replacement pod exists. Otherwise shares would
+fall until the replacement pod is created and then rise again, and GPUs would be reclaimed back and forth.
 
 Of pending pods:
 
@@ -10,11 +10,11 @@ Of pending pods:
 - Pods that can run only on some of the nodes count at most the total of these nodes. The pods that run there already
   are included.
 
-Running pods are bound to the same nodes as when they were pending. Shares that rise with a start would take GPUs from
-others, and fall again when these take them back.
+A running pod counts for the same set of nodes as when it was pending. Otherwise a share would rise when a pod starts,
+and fall when the pod is reclaimed.
 
-More demand would raise the project's fair share at the expense of projects that can use it. Nested and disjoint sets
-of nodes are bounded exactly; other overlapping sets by their union.
+Demand that cannot be served would raise a project's fair share at the expense of other projects. For nested and
+disjoint sets of nodes the bound is exact; other overlapping sets are bounded by their union.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,24 +27,24 @@ from orchestrator.planner.model import DEVICE_MILLI, Amounts, Constraints, Pod, 
 from orchestrator.planner.node_sets import NodeSet, NodeSets, node_types_for
 
 MAX_NESTED = 64
-"""Maximum number of node sets of a project that are compared. More sets are bounded one by one, and by their union."""
+"""Maximum number of node sets of a project that are compared. More sets are bounded each alone and by their union."""
 
 Block = tuple[NodeSet, list[int]]
-"""A set of nodes, and the amounts of each resource that are bound to it."""
+"""A set of nodes, and the amounts that only these nodes can serve."""
 
 Part = tuple[Request, Constraints, int]
-"""Alike pods of a chunk, and how many."""
+"""Request, constraints and number of equal pods of a chunk."""
 
 Shape = tuple[tuple[str, ...], tuple[Part, ...]]
-"""The request of a chunk: the node types of its project, and its parts."""
+"""The request of a chunk: the node types that its project allows, and its parts."""
 
 Served = tuple[tuple[NodeSet, NodeSet, Amounts], ...]
-"""For each part the nodes that admit its pods, those that could run one, and the total request."""
+"""For each part: the nodes that admit its pods, the nodes that could run one of them, and the total request."""
 
 
 @dataclass(slots=True)
 class _Pending:
-    """Alike chunks of one project."""
+    """Equal chunks of one project."""
 
     served: Served
     chunks: int = 0
@@ -52,7 +52,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Running:
-    """Pods of one project with the same request and constraints, and the nodes that admit and could hold one."""
+    """Pods of one project with the same request and constraints, and the nodes that could run one of them."""
 
     types: tuple[str, ...]
     constraints: Constraints
@@ -66,8 +66,8 @@ class _Running:
 class _ProjectDemand:
     """The running and pending amounts of one project.
 
-    `last` is the last count of `running`. `outside` are pods on nodes that would not accept them any more (cordoned,
-    other labels): no bound applies to them. `total` is the answer, None until it is added up again.
+    `last` is the entry of `running` that was used last. `outside` has the amounts of pods on nodes that no longer admit
+    them (cordoned, other labels); no bound applies to these. `total` is the cached result; None after a change.
     """
 
     pending: dict[Shape, _Pending] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class _ProjectDemand:
 
 
 class Demand:
-    """The demand of every project, kept up to date workload by workload, for one tree of projects and these nodes."""
+    """The demand of every project of a tree on these nodes, updated workload by workload."""
 
     def __init__(self, tree: ProjectTree, nodes: NodeSets) -> None:
         self._tree = tree
@@ -87,10 +87,10 @@ class Demand:
         self._projects = {name: _ProjectDemand() for name in tree.projects}
 
     def count(self, workload: Workload, chunks: Sequence[Sequence[Pod]], sign: int) -> None:
-        """Add (`sign` 1) or take off (-1) a workload whose pending pods start in these chunks.
+        """Add (`sign` 1) or subtract (-1) a workload. `chunks` are the chunks of its pending pods.
 
-        Pending pods that are in no chunk, as their gang is not complete, count one by one. A workload of an unknown
-        project counts nowhere.
+        Pending pods without a chunk, because their gang is not complete, count one by one. A workload of an unknown
+        project does not count.
         """
         mine = self._projects.get(workload.project)
         if mine is None:
@@ -124,11 +124,11 @@ class Demand:
                     self._count_pending(mine, (types, _parts((pod,))), sign)
 
     def by_project(self) -> dict[str, Amounts]:
-        """The demand of each project; of a department, that of its own workloads."""
+        """Return the demand of each project; for a department, the demand of its own workloads only."""
         return {name: self._total(mine) for name, mine in self._projects.items()}
 
     def by_model(self, held: Mapping[tuple[str, str], int]) -> dict[tuple[str, str], int]:
-        """By leaf project and GPU model with a bound: the running amount, and the pending one for that very model."""
+        """Return the running amount, and the pending amount that needs this model, by project and bounded model."""
         tree = self._tree
         demand = {
             (name, model): held.get((name, model), 0)
@@ -166,7 +166,9 @@ class Demand:
             and last.request == request
             and last.types == types
         ):
-            running = last  # nearly all pods of a project have the same: hashing theirs would cost more than all else
+            running = (
+                last  # nearly all pods of a project are equal; hashing them would cost more than all else
+            )
         else:
             key = (types, constraints, request)
             known = mine.running.get(key)
@@ -195,7 +197,7 @@ class Demand:
             del mine.pending[shape]
 
     def _served(self, shape: Shape) -> Served:
-        """The parts of the chunk with their nodes; nothing if it could not start on empty nodes."""
+        """Return the parts of the chunk with their nodes; empty if the chunk could not start on empty nodes."""
         types, parts = shape
         served: list[tuple[NodeSet, NodeSet, Amounts]] = []
         on_devices: dict[NodeSet, list[int]] = {}
@@ -209,7 +211,8 @@ class Demand:
                 return ()
             gpu, cpu, memory = request.amounts
             served.append((admitted, nodes, (gpu * count, cpu * count, memory * count)))
-            # A request for GPU memory counts against quotas as its part of the smallest GPU, which may be several.
+            # A quota counts a request for GPU memory as a portion of the smallest GPU; it needs at most its
+            # devices.
             most = max(request.gpu_count, request.shared_devices if request.is_shared else 0) * DEVICE_MILLI
             _add(on_devices, nodes, (min(gpu, most), cpu, memory), count)
         if any(self._nodes.total_of_scalar(scalar) < amount for scalar, amount in scalars.items()):
@@ -237,7 +240,7 @@ class Demand:
 def bounded_demand(
     groups: Mapping[NodeSet, Sequence[int]], capacity: Callable[[NodeSet], Amounts]
 ) -> Amounts:
-    """The portion of the amounts, each bound to its set of nodes, that these nodes could serve if they were empty."""
+    """Return the part of the amounts that their sets of nodes could serve if the nodes were empty."""
     if len(groups) > MAX_NESTED:
         blocks = [(nodes, _bounded(amounts, capacity(nodes))) for nodes, amounts in groups.items()]
         blocks = [_merged(blocks)]
@@ -253,9 +256,9 @@ def bounded_demand(
 
 
 def _nested(groups: Mapping[NodeSet, Sequence[int]], capacity: Callable[[NodeSet], Amounts]) -> list[Block]:
-    """The sets that no other set contains, each with the amount that it and the sets in it can serve."""
+    """Return the sets that no other set contains, each with the amount that it can serve, including sets within it."""
     blocks: list[Block] = []
-    # From the smallest set: the amount that it can serve counts in every set around it.
+    # Smallest set first: the amount that it can serve counts in each larger set that contains it.
     for nodes in sorted(groups, key=lambda candidate: (candidate.bit_count(), candidate)):
         inner = [block for block in blocks if block[0] & nodes == block[0]]
         blocks = [block for block in blocks if block[0] & nodes != block[0]]
@@ -265,7 +268,7 @@ def _nested(groups: Mapping[NodeSet, Sequence[int]], capacity: Callable[[NodeSet
 
 
 def _connected(blocks: Iterable[Block]) -> list[Block]:
-    """The blocks; overlapping ones are joined."""
+    """Return the blocks, with overlapping blocks joined to one."""
     merged: list[Block] = []
     for block in blocks:
         touching = [other for other in merged if other[0] & block[0]]
@@ -297,7 +300,7 @@ def _parts(chunk: Sequence[Pod]) -> tuple[Part, ...]:
     if len(chunk) == 1:
         return ((chunk[0].request, chunk[0].constraints, 1),)
     counts: dict[tuple[Request, Constraints], int] = {}
-    # Pods of a gang are mostly alike: to compare neighbours takes less than to hash all of them.
+    # Most pods of a gang are equal: comparing neighbours is faster than hashing all of them.
     for (request, constraints), alike in groupby(chunk, key=attrgetter("request", "constraints")):
         key = (request, constraints)
         counts[key] = counts.get(key, 0) + sum(1 for _ in alike)

@@ -1,4 +1,4 @@
-"""Nodes by the number of their idle GPUs, so that a pod looks only at nodes that can take it."""
+"""Nodes by the number of their idle GPUs, so that a search visits only nodes with enough idle GPUs."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
@@ -6,14 +6,14 @@ from typing import Protocol
 
 
 class Indexed(Protocol):
-    """The properties of a node for the index: its position in the order of names, and its idle devices."""
+    """The properties that the index needs of a node: its position by name, and its number of idle devices."""
 
     position: int
     idle_devices: int
 
 
 class FreeIndex:
-    """For each count of idle devices, the positions of the nodes that have it, in order."""
+    """For each number of idle devices, the sorted positions of the nodes with exactly this number."""
 
     def __init__(self, accounts: Sequence[Indexed]) -> None:
         self._accounts = accounts
@@ -28,7 +28,7 @@ class FreeIndex:
         return self._buckets[idle]
 
     def move(self, account: Indexed, idle_before: int) -> None:
-        """Follow a change of the account's idle devices."""
+        """Update the index after a change of the account's idle devices."""
         if account.idle_devices == idle_before:
             return
         bucket = self._buckets[idle_before]
@@ -36,6 +36,6 @@ class FreeIndex:
         insort(self._bucket(account.idle_devices), account.position)
 
     def with_at_least(self, idle: int) -> Iterator[int]:
-        """Positions of nodes with that many idle devices or more: the fullest nodes first, then by name."""
+        """Yield the positions of nodes with at least `idle` idle devices: the fullest nodes first, then by name."""
         for count in range(idle, len(self._buckets)):
             yield from self._buckets[count]

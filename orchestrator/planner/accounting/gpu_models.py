@@ -1,8 +1,8 @@
-"""Quotas and limits for GPUs of one model, and the sizes of models in memory.
+"""Quotas and limits for GPUs of one model, and GPU memory sizes.
 
-A pod counts for the model of its node. A workload that can run on one model only is *bound* to it. A quota for a
-model entitles its project to GPUs of this model. Other projects return them even if their total quota is large
-enough. A total quota alone guarantees no particular model.
+A pod counts for the model of its node. A workload that can run on only one model is *bound* to this model. A quota for
+a model entitles its project to GPUs of this model. Other projects return such GPUs even if they are within their total
+quota. A total quota alone guarantees no particular model.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from orchestrator.planner.obstacles import LimitReached, ModelReserved
 
 
 def within_quota(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
-    """Return whether the project and its departments have a quota for that much more of the model."""
+    """Return whether `gpu_milli` more of the model stays within the quotas of project and departments for it."""
     return all(
         ledger.model_held.get((name, model), 0) + gpu_milli <= ledger.tree.model_quota[name, model]
         for name in ledger.tree.lineage[workload.project]
@@ -33,7 +33,7 @@ def over_limit(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -
 
 
 def keeps_model_quotas(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
-    """Return whether all quotas for the model can still be served: non-preemptible pods must not borrow from them."""
+    """Return whether all quotas for the model stay guaranteed: non-preemptible pods must not borrow from them."""
     if workload.preemptible:
         return True
     tree, lineage = ledger.tree, ledger.tree.lineage[workload.project]
@@ -57,7 +57,7 @@ def keeps_model_quotas(ledger: Ledger, workload: Workload, gpu_milli: int, model
 
 
 def may_take(ledger: Ledger, workload: Workload, gpu_milli: int, model: str) -> bool:
-    """Return whether the limits and the quotas for the model allow the workload that much more of it."""
+    """Return whether the limits and the quotas for the model allow the workload `gpu_milli` more of this model."""
     return over_limit(ledger, workload, gpu_milli, model) is None and keeps_model_quotas(
         ledger, workload, gpu_milli, model
     )
@@ -78,7 +78,7 @@ class GpuModels:
         self.shares = model_shares(ledger, self.demand) if self._tree.models else {}
 
     def bound(self, workload: Workload, chunk: Chunk) -> str | None:
-        """Return the only model on which the GPUs of the chunk can be, if it has a quota or limit."""
+        """Return the only model on which the chunk can run, if the model has a quota or limit; otherwise None."""
         if not self._tree.models:
             return None
         models: set[str] = set()
@@ -90,14 +90,14 @@ class GpuModels:
         return model if model in self._tree.models else None
 
     def claim(self, workload: Workload, chunk: Chunk) -> str | None:
-        """Return the model to which the chunk is bound, if the quotas for it are large enough for the chunk."""
+        """Return the model to which the chunk is bound, if the chunk is within the quotas for it; otherwise None."""
         model = self.bound(workload, chunk)
         if model is None or not within_quota(self._ledger, workload, chunk_gpu_milli(chunk), model):
             return None
         return model
 
     def violation(self, workload: Workload, chunk: Chunk) -> LimitReached | ModelReserved | None:
-        """Why the project may not hold the chunk of the only model that it can run on."""
+        """Return the limit or quota for the chunk's model that excludes the chunk; None if none does."""
         model = self.bound(workload, chunk)
         requested = chunk_gpu_milli(chunk)
         if model is None:
@@ -113,7 +113,7 @@ class GpuModels:
 
 
 def model_shares(ledger: Ledger, demand: Mapping[tuple[str, str], int]) -> ModelAmounts:
-    """The fair share of every project and department of each model, divided as all GPUs are."""
+    """Return the fair shares of each model by project and department, divided like the shares of all GPUs."""
     tree = ledger.tree
     requested = total_model_demand(tree, demand)
     shares: ModelAmounts = {}
@@ -143,7 +143,7 @@ def _claim(ledger: Ledger, name: str, model: str, requested: Mapping[tuple[str, 
 
 
 class GpuSizes:
-    """The sizes of the GPUs of nodes, by the names of the nodes; 0 where a node does not say."""
+    """The memory of the GPUs by node name, in MiB; 0 if unknown."""
 
     def __init__(self, memory_mib: Mapping[str, int]) -> None:
         self._memory_mib = memory_mib
@@ -151,11 +151,11 @@ class GpuSizes:
 
     @classmethod
     def of(cls, nodes: Iterable[Node]) -> "GpuSizes":
-        """The sizes of the GPUs of these nodes."""
+        """Return the GPU memory sizes of these nodes."""
         return cls({node.name: node.gpu_memory_mib for node in nodes})
 
     def portion_milli(self, request: Request) -> int:
-        """Return the portion of the smallest GPU with enough memory; a whole GPU if none has enough."""
+        """Return the thousandths of the smallest GPU with enough memory; a whole GPU if none has enough."""
         smallest = next((size for size in self._sizes_mib if size >= request.gpu_memory_mib), 0)
         return request.portion_milli(smallest)
 
@@ -166,12 +166,12 @@ class GpuSizes:
         return request.shared_devices * self.portion_milli(request)
 
     def held_milli(self, request: Request, node: str | None) -> int:
-        """Return the amount of the node's GPUs that it uses. The same memory is a smaller portion of a large GPU."""
+        """Return the `gpu_milli` of the request on the node: the same memory is a smaller portion of a large GPU."""
         return gpu_milli_on(request, self._memory_mib.get(node or "", 0))
 
 
 def gpu_milli_on(request: Request, device_memory_mib: int) -> int:
-    """Return the amount of GPUs with that memory each; whole GPUs if the memory is unknown (0)."""
+    """Return the `gpu_milli` of the request on GPUs with this memory each; whole GPUs if the memory is unknown (0)."""
     if not request.gpu_memory_mib:
         return request.gpu_milli
     return request.shared_devices * request.portion_milli(device_memory_mib)

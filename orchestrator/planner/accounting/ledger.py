@@ -1,10 +1,10 @@
 """The use of all resources in one decision: mutable, exact, with an undo log.
 
-Every try of the planner happens on one ledger. A change is remembered in a log; `rollback` undoes the log down to a
-checkpoint. Nothing is ever copied, and a what-if is the same code as the real thing.
+Every trial of the planner happens on one ledger. A log stores the changes; `rollback` undoes them back to a checkpoint.
+Nothing is copied, and a trial runs the same code as a final change.
 
-Capacity of an evicted pod that has not ended is *releasing*. No pod can be bound to it, but one can be nominated, so
-that a decision is not repeated in the next one.
+Capacity of an evicted pod that has not ended is *releasing*. No pod can be bound to this capacity, but a pod can be
+nominated to it, so that the next decision does not evict again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class NodeAccount:
-    """The used and releasing amounts of one node. Device lists are indexed by GPU index, in `gpu_milli`."""
+    """The used and releasing amounts of one node. Device lists have an entry for each GPU index, in `gpu_milli`."""
 
     __slots__ = (
         "blocked",
@@ -81,7 +81,7 @@ class NodeAccount:
         self.idle_devices = max(0, self.unused_devices - self.lost)
 
     def _block_devices(self, node: Node) -> None:
-        """Count the devices that must not be used, and those of other schedulers, as used."""
+        """Count unhealthy devices, and devices that pods of other schedulers use, as used."""
         self.blocked = frozenset(device for device in node.unhealthy_gpus if device < node.gpu_count)
         known = self.blocked.union(device for device in node.foreign_devices if device < node.gpu_count)
         others = [device for device in range(node.gpu_count) if device not in known]
@@ -92,7 +92,7 @@ class NodeAccount:
             self.unused_devices -= 1
 
     def has_capacity(self, request: Request, *, later: bool) -> bool:
-        """Whether CPU, memory, a pod slot and the scalars are available; `later` includes releasing amounts."""
+        """Whether CPU, memory, a pod slot and other resources are free; with `later`, releasing amounts are free."""
         cpu = self.cpu_used_milli - (self.cpu_releasing_milli if later else 0)
         memory = self.memory_used_bytes - (self.memory_releasing_bytes if later else 0)
         pods = self.pods_used - (self.pods_releasing if later else 0)
@@ -107,17 +107,17 @@ class NodeAccount:
         return all(self.free_scalar(name, later=later) >= amount for name, amount in request.scalars)
 
     def free_scalar(self, name: str, *, later: bool) -> int:
-        """The free amount of the resource; negative if the node has less than its pods hold."""
+        """Return the free amount of the resource; negative if the pods hold more than the node has."""
         free = self.node.scalars.get(name, 0) - self.scalars_used.get(name, 0)
         return free + self.scalars_releasing.get(name, 0) if later else free
 
     def free_milli(self, device: int, *, later: bool) -> int:
-        """The amount that a pod could take of this device, in `gpu_milli`; never negative."""
+        """Return the free amount of this device, in `gpu_milli`; never negative."""
         used = self.used_milli[device] - (self.releasing_milli[device] if later else 0)
         return max(0, DEVICE_MILLI - used)
 
     def max_free_milli(self, *, later: bool) -> int:
-        """The most that a pod could take of one device, in `gpu_milli`; counted once until the node changes."""
+        """Return the largest free amount of one device, in `gpu_milli`; cached until the node changes."""
         if self.max_free[0] != self.version:
             now = max(0, DEVICE_MILLI - min(self.used_milli, default=DEVICE_MILLI))
             then = now
@@ -128,7 +128,7 @@ class NodeAccount:
         return self.max_free[2 if later else 1]
 
     def whole_devices(self, *, later: bool) -> list[int]:
-        """Indices of the devices that a pod can get as a whole, without N unused ones if the node lost N devices."""
+        """Return the free whole devices, without the last N if the node lost N devices with unknown indices."""
         held: Iterable[int] = self.used_milli
         if later and self.pods_releasing:
             held = map(sub, self.used_milli, self.releasing_milli)
@@ -136,17 +136,17 @@ class NodeAccount:
         return whole[: max(0, len(whole) - self.lost)] if self.lost else whole
 
     def count_whole_devices(self, *, later: bool) -> int:
-        """How many devices `whole_devices` would name."""
+        """Return the number of devices that `whole_devices` returns."""
         if not (later and self.pods_releasing):
             return self.idle_devices
         return len(self.whole_devices(later=True))
 
     def is_short_of_lost(self) -> bool:
-        """Return whether fewer devices are unused than the node has lost, while pods terminate."""
+        """Return whether pods terminate on the node and it has fewer unused devices than it lost."""
         return bool(self.lost and self.pods_releasing and self.unused_devices < self.lost)
 
     def share_milli(self, request: Request) -> int:
-        """The amount that the request takes of each of its devices."""
+        """Return the `gpu_milli` that the request takes of each of its devices."""
         return request.portion_milli(self.node.gpu_memory_mib)
 
     def occupy(self, request: Request, devices: Iterable[int], project: str, sign: int) -> None:
@@ -179,7 +179,7 @@ class NodeAccount:
             self.scalars_used[name] = self.scalars_used.get(name, 0) + sign * amount
 
     def release(self, request: Request, devices: Iterable[int], sign: int) -> None:
-        """Mark (`sign` 1) or unmark (-1) a pod's use as being given back."""
+        """Add (`sign` 1) or remove (-1) a pod's use to the releasing amounts."""
         share = self.share_milli(request)
         for device in devices:
             if device in self.blocked:
@@ -196,9 +196,9 @@ class NodeAccount:
 class Ledger:
     """The accounts of all nodes and projects, with an undo log.
 
-    First all running pods are loaded, then `index_free_devices` is called once. Loading between decisions is not in
-    the log. `changes` has the positions of the nodes that changed in this decision, in the order of the changes.
-    `neighbours` is set while a pod has required constraints on other pods.
+    The caller loads all running pods first and then calls `index_free_devices` once. `load` is not recorded in the log.
+    `changes` has the positions of the nodes that changed in this decision, in the order of the changes. `neighbours` is
+    set if a pod has constraints on other pods.
     """
 
     def __init__(self, nodes: Sequence[Node], tree: ProjectTree) -> None:
@@ -231,11 +231,11 @@ class Ledger:
         self._groups: dict[tuple[str, ...], dict[tuple[str, ...], tuple[int, ...]]] = {}
 
     def index_free_devices(self) -> None:
-        """Sort the nodes by their idle GPUs."""
+        """Build the index of nodes by their idle GPUs."""
         self.free = FreeIndex(self.nodes)
 
     def grouped_by(self, labels: tuple[str, ...]) -> Mapping[tuple[str, ...], tuple[int, ...]]:
-        """The positions of the nodes by their values of these labels, "" where a node has none; grouped once."""
+        """Return the node positions by the values of these labels, "" for a missing label; computed once."""
         groups = self._groups.get(labels)
         if groups is None:
             positions_by_values: dict[tuple[str, ...], list[int]] = {}
@@ -261,7 +261,7 @@ class Ledger:
                     devices = _devices(account, pod)
                 if self.free is not None:
                     self._occupy(account, workload, pod, devices, sign)
-                else:  # as `_occupy`, but no index has read the node yet
+                else:  # the first load, before the index exists, records no change
                     account.occupy(pod.request, devices, workload.project, sign)
                     if account.position in self.releasing_nodes:
                         self._note_free_gpus(account)
@@ -276,33 +276,33 @@ class Ledger:
         return {name: held[0] for name, held in self.allocated.items()}
 
     def figures(self, name: str, shares: Mapping[str, Amounts]) -> Figures:
-        """Where the project or department stands now."""
+        """Return quota, limit, fair share and current use of the project or department."""
         held = self.allocated[name]
         return Figures(
             self.tree.quota[name], self.tree.limit[name], shares[name], (held[0], held[1], held[2])
         )
 
     def with_idle_devices(self, count: int) -> Iterator[int]:
-        """Positions of nodes with that many idle GPUs or more: the fullest nodes first, then by name."""
+        """Yield the positions of nodes with at least `count` idle GPUs: the fullest nodes first, then by name."""
         if self.free is None:
             self.index_free_devices()
         return iter(()) if self.free is None else self.free.with_at_least(count)
 
     def checkpoint(self) -> int:
-        """A mark to roll back to."""
+        """Return a mark for `rollback`."""
         return len(self._log)
 
     def rollback(self, checkpoint: int) -> None:
-        """Undo everything since `checkpoint`, last change first."""
+        """Undo all changes since the checkpoint, last change first."""
         while len(self._log) > checkpoint:
             self._log.pop()()
 
     def note(self, undo: Callable[[], None]) -> None:
-        """Let a rollback undo a change of something else that belongs to the decision."""
+        """Add an undo function to the log, for a change that the caller made outside the ledger."""
         self._log.append(undo)
 
     def place(self, workload: Workload, pod: Pod, where: Placement) -> None:
-        """Give a pending pod these devices; also used for a nomination to releasing ones."""
+        """Give a pending pod these devices, for a start or for a nomination to releasing devices."""
         account = self.by_name[where.node]
         self._occupy(account, workload, pod, where.devices, 1)
         self._charge(workload, pod.request, account, 1)
@@ -318,7 +318,7 @@ class Ledger:
         self._log.append(undo)
 
     def unplace(self, workload: Workload, placed: Iterable[tuple[Pod, Placement]]) -> None:
-        """Take placements of this decision back."""
+        """Undo placements of this decision."""
         for pod, where in placed:
             self._unplace(workload, pod, where)
 
@@ -337,14 +337,14 @@ class Ledger:
         self._log.append(undo)
 
     def evict(self, workload: Workload, pod: Pod) -> None:
-        """Turn an allocated pod's use into capacity that is being released; once is enough."""
+        """Change a running pod's use to releasing capacity. A second call for the same pod changes nothing."""
         if pod.id in self.evicted:
             return
         self._leave(workload, pod)
         self._log.append(lambda: self._run_again(workload, pod))
 
     def unevict(self, workload: Workload, pod: Pod) -> None:
-        """Take an eviction of this decision back."""
+        """Undo an eviction of this decision."""
         self._run_again(workload, pod)
         self._log.append(lambda: self._leave(workload, pod))
 
@@ -399,7 +399,7 @@ class Ledger:
         self._note_free_gpus(account)
 
     def _note_free_gpus(self, account: NodeAccount) -> None:
-        """Update `nodes_with_free_gpus`: nodes with releasing GPUs beyond nominations."""
+        """Update `nodes_with_free_gpus`: the nodes with releasing GPUs that no nomination uses."""
         if account.later_milli > 0 and account.position in self.releasing_nodes:
             self.nodes_with_free_gpus.add(account.position)
         else:
@@ -425,7 +425,7 @@ class Ledger:
     def _charge_terminating(
         self, workload: Workload, request: Request, account: NodeAccount, sign: int
     ) -> None:
-        """Charge a terminating pod to the limits above it and, if it is non-preemptible, to the quotas."""
+        """Add a terminating pod to the use that counts for limits and, if it is non-preemptible, for quotas."""
         for project in self.tree.limited.get(workload.project, ()):
             for resource, amount in enumerate(request.amounts):
                 self.terminating[project][resource] += sign * amount
@@ -445,7 +445,7 @@ class Ledger:
 
 
 def capacity(nodes: Iterable[Node]) -> Amounts:
-    """The shared capacity: that of schedulable nodes, less the use by other schedulers."""
+    """Return the capacity that projects share: that of the schedulable nodes without the use by other schedulers."""
     gpu = cpu = memory = 0
     for node in nodes:
         if node.schedulable:
@@ -456,7 +456,7 @@ def capacity(nodes: Iterable[Node]) -> Amounts:
 
 
 def model_capacity(nodes: Iterable[Node]) -> dict[str, int]:
-    """`capacity` in GPUs of each model."""
+    """Return the GPUs of `capacity` for each model, in `gpu_milli`."""
     capacity: dict[str, int] = {}
     for node in nodes:
         model = node.gpu_model
@@ -470,12 +470,12 @@ def _shared_gpu_milli(node: Node) -> int:
 
 
 def capacity_gpu_milli(nodes: Iterable[Node]) -> int:
-    """`capacity` in GPUs."""
+    """Return the GPUs of `capacity`, in `gpu_milli`."""
     return capacity(nodes)[0]
 
 
 def _devices(account: NodeAccount, pod: Pod) -> tuple[int, ...]:
-    """The pod's devices that the node still has."""
+    """Return the pod's devices whose indices the node still has."""
     devices, count = pod.devices, account.node.gpu_count
     if not devices or (devices[0] if len(devices) == 1 else max(devices)) < count:
         return devices

@@ -1,8 +1,8 @@
-"""The pods of the ledger by their nodes, as far as required constraints between pods depend on them.
+"""The numbers of pods by node that constraints between pods depend on.
 
-A ledger has it only while a pod of the snapshot has such a constraint. The semantics are those of the plugins
-InterPodAffinity, PodTopologySpread and NodePorts of kube-scheduler. `later` stands for the time after all releases: a
-terminating pod keeps others away until then, but it counts neither for affinity nor for spread.
+A ledger has them only if a pod of the snapshot has such a constraint. The semantics are those of the plugins
+InterPodAffinity, PodTopologySpread and NodePorts of kube-scheduler. `later` is the time after all terminating pods have
+ended. Until then, a terminating pod counts for anti-affinity and host ports, but not for affinity and spread.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -21,11 +21,11 @@ from orchestrator.planner.traits import (
 
 _MAX_SPREAD_SCORE = 100
 _Selection = tuple[PodSelector, ...]
-"""Pods that each of the selectors selects."""
+"""The pods that every one of the selectors selects."""
 
 
 class Hindrance(NamedTuple):
-    """A constraint that closes nodes to a pod: its name in words, and the topology key, "" for the node itself."""
+    """A constraint that excludes nodes for a pod: its name in messages, and its topology key ("" for a host port)."""
 
     constraint: str
     topology_key: str
@@ -33,7 +33,7 @@ class Hindrance(NamedTuple):
 
 
 class _Counts:
-    """How many pods of one property are on each node, by position, and how many of these terminate."""
+    """The number of pods with one property on each node, by position, and the number of these that terminate."""
 
     __slots__ = ("held", "releasing")
 
@@ -42,19 +42,19 @@ class _Counts:
         self.releasing: dict[int, int] = {}
 
     def positions(self, *, later: bool) -> Iterator[int]:
-        """The nodes with such a pod."""
+        """Yield the positions of the nodes with such a pod."""
         if not (later and self.releasing):
             return (position for position, count in self.held.items() if count > 0)
         return (position for position, count in self.staying() if count > 0)
 
     def staying(self) -> Iterator[tuple[int, int]]:
-        """The number of pods that do not terminate, by position."""
+        """Yield the positions with the numbers of such pods that do not terminate."""
         releasing = self.releasing
         return ((position, count - releasing.get(position, 0)) for position, count in self.held.items())
 
 
 class _Kind:
-    """All pods with the same traits: the counts that include them, and the terms of other pods that select them."""
+    """All pods with the same traits: the counts that include them, and other pods' anti-affinity terms for them."""
 
     __slots__ = ("counts", "labels", "repelled_by", "traits")
 
@@ -65,13 +65,13 @@ class _Kind:
         self.repelled_by: list[tuple[PodTerm, _Counts]] = []
 
     def is_selected(self, selection: _Selection) -> bool:
-        """Whether each of the selectors selects these pods."""
+        """Whether every one of the selectors selects these pods."""
         namespace, labels = self.traits.namespace, self.labels
         return all(selector.selects(namespace, labels) for selector in selection)
 
 
 class _Resident:
-    """A pod on a node: a placement may be there once more while the pod is lifted off the node."""
+    """The counts of a pod on a node. In a trial, one pod can be counted twice there for a moment."""
 
     __slots__ = ("held", "kind", "releasing")
 
@@ -81,9 +81,9 @@ class _Resident:
 
 
 class Neighbours:
-    """The pods on the nodes, counted for the constraints that select them. Positions are those of the ledger.
+    """The pods on the nodes, counted for the constraints that select them. Positions are indices of the ledger's nodes.
 
-    `waiting` yields the nominated pods of the decision with their positions: no pod starts beside one of them.
+    `waiting` yields the nominated pods of the decision with their positions.
     """
 
     def __init__(self, nodes: Sequence[Node], node_sets: NodeSets) -> None:
@@ -104,11 +104,11 @@ class Neighbours:
 
     @property
     def is_worn(self) -> bool:
-        """Whether it remembers more kinds of pods than MAX_CACHED, most of which do not exist any more."""
+        """Whether it stores more than MAX_CACHED kinds of pods, most of which have ended; it is then built again."""
         return len(self._by_identity) + len(self._selected) > MAX_CACHED
 
     def occupy(self, pod: Pod, position: int, sign: int) -> None:
-        """Enter (`sign` 1) or strike out (-1) a pod on the node."""
+        """Add (`sign` 1) or remove (-1) a pod on the node."""
         self._change(pod.id, pod.traits, position, sign)
 
     def release(self, pod: Pod, position: int, sign: int) -> None:
@@ -130,9 +130,9 @@ class Neighbours:
         return id(self._kind(pod.traits)) if self.concerns(pod) else None
 
     def admitting(self, pod: Pod, *, later: bool) -> NodeSet:
-        """The nodes on which no constraint between pods would be broken with the pod there.
+        """Return the nodes on which the pod would break no constraint between pods.
 
-        Unless `later`, affinity and spread are met both with and without the pods that are only nominated.
+        Unless `later`, affinity and spread must be met both with and without the nominated pods.
         """
         if not self.concerns(pod):
             return self._node_sets.everywhere
@@ -150,7 +150,7 @@ class Neighbours:
     def _required_with_and_without(
         self, waiting: Sequence[tuple[Pod, int]], pod: Pod, kind: _Kind
     ) -> NodeSet:
-        """The nodes on which affinity and spread are met, whether the waiting pods start first or not."""
+        """Return the nodes on which affinity and spread are met both with and without the waiting pods."""
         nodes = self._required(pod, kind)
         if waiting:
             for other, position in waiting:
@@ -161,16 +161,16 @@ class Neighbours:
         return nodes
 
     def reachable(self, pod: Pod) -> NodeSet:
-        """The nodes on which evictions of conflicting pods alone could let the pod run."""
+        """Return the nodes where affinity and spread are met: evictions alone could let the pod run there."""
         kind = self._kind(pod.traits)
         return self._required(pod, kind)
 
     def is_bearable(self, pod: Pod, position: int) -> bool:
-        """Return whether the pod may stay on its node. Affinity and spread do not count for a running pod."""
+        """Return whether the running pod may stay on its node; affinity and spread do not count for it."""
         return not self._closed(self._kind(pod.traits), later=True) >> position & 1
 
     def is_met(self, pod: Pod, position: int) -> bool:
-        """Whether the constraints hold for the pod, where it is counted already, after all releases."""
+        """Whether the pod, counted at the position, meets all constraints after terminating pods have ended."""
         if not self.concerns(pod):
             return True
         kind = self._kind(pod.traits)
@@ -181,9 +181,9 @@ class Neighbours:
         return bool(nodes >> position & 1)
 
     def can_come(self, placed: Sequence[tuple[Pod, int]]) -> bool:
-        """Return whether the pods, counted already, can start one after the other as far as affinity is concerned.
+        """Return whether the pods, which are counted already, can start in some order without breaking their affinity.
 
-        Two pods that require each other cannot.
+        Two pods whose affinity requires each other cannot.
         """
         if not any(pod.traits.affinity for pod, _ in placed):
             return True
@@ -207,7 +207,7 @@ class Neighbours:
         return not coming
 
     def steady_nominees(self) -> list[tuple[Pod, int]]:
-        """Return the nominated pods with affinity or spread constraints that are met now, and their positions."""
+        """Return the nominated pods whose affinity and spread constraints are met now, with their positions."""
         return [
             (pod, position)
             for pod, position in self._waiting()
@@ -215,7 +215,7 @@ class Neighbours:
         ]
 
     def keeps(self, nominees: Iterable[tuple[Pod, int]]) -> bool:
-        """Return whether the constraints are still met for the nominees that are still counted there."""
+        """Return whether the constraints of these nominated pods, as far as they are still counted, are met."""
         return all(
             self.is_met(pod, position)
             for pod, position in nominees
@@ -223,7 +223,7 @@ class Neighbours:
         )
 
     def first_broken(self, placed: Sequence[tuple[Pod, int]]) -> Pod | None:
-        """Return the first of the pods, counted already, that its constraints forbid when they come in this order."""
+        """Return the first pod that breaks its constraints if the pods start in this order; None if none does."""
         kinds = [self._kind(pod.traits) for pod, _ in placed]
         for kind in kinds:
             self._select(kind)
@@ -242,7 +242,7 @@ class Neighbours:
     def scores(self, pod: Pod, preferences: Preferences) -> Iterator[tuple[NodeSet, int]]:
         """Yield sets of nodes with the score that the preferences on other pods add.
 
-        A domain of a topology spread constraint has up to _MAX_SPREAD_SCORE more, the fewer pods are in it.
+        For a topology spread constraint, the emptiest domain gets _MAX_SPREAD_SCORE, and the fullest domain 0.
         """
         for preference in preferences.pods:
             term = preference.term
@@ -256,9 +256,9 @@ class Neighbours:
                 yield nodes, _MAX_SPREAD_SCORE - _MAX_SPREAD_SCORE * above // max(1, most - fewest)
 
     def blockers(self, pod: Pod, position: int) -> frozenset[str] | None:
-        """Return the ids of the pods that anti-affinity or a host port keeps from running beside the pod.
+        """Return the ids of the pods that conflict with the pod on this node by anti-affinity or a host port.
 
-        None: one of them belongs to another scheduler, and is not evicted.
+        None: one of them belongs to another scheduler, so it cannot be evicted.
         """
         kind = self._kind(pod.traits)
         blockers: set[str] = set()
@@ -270,14 +270,14 @@ class Neighbours:
         return frozenset(blockers)
 
     def hindrances(self, pod: Pod) -> Iterator[Hindrance]:
-        """Yield the constraints that close nodes to the pod now."""
+        """Yield the constraints that exclude nodes for the pod now."""
         kind = self._kind(pod.traits)
         for term in pod.traits.anti_affinity:
             closed = self._domains(term.topology_key, self._counts((term.selector,)).positions(later=False))
             yield Hindrance("its required pod anti-affinity", term.topology_key, closed)
         repelled: dict[str, NodeSet] = {}
         for term, counts in kind.repelled_by:
-            # A term that a planner remembers may belong to no pod any more, and their order is that of the past.
+            # The pods of a stored term may all have ended, and the order of the terms depends on the past.
             if closed := self._domains(term.topology_key, counts.positions(later=False)):
                 repelled[term.topology_key] = repelled.get(term.topology_key, 0) | closed
         for key in sorted(repelled):
@@ -292,13 +292,13 @@ class Neighbours:
             yield Hindrance(f"its host port {port.port}", "", self._taken((port,), later=False))
 
     def _waiting(self) -> list[tuple[Pod, int]]:
-        """The nominated pods that are counted where they are nominated."""
+        """Return the nominated pods that are counted on the nodes of their nominations."""
         return [
             (pod, position) for pod, position in self.waiting() if pod.id in self._residents.get(position, ())
         ]
 
     def _required(self, pod: Pod, kind: _Kind) -> NodeSet:
-        """The nodes on which affinity and spread are met. Terminating pods do not count for either."""
+        """Return the nodes on which affinity and spread are met. Terminating pods do not count."""
         nodes = self._node_sets.everywhere
         if kind.traits.affinity:
             nodes &= self._beside(kind)
@@ -307,7 +307,7 @@ class Neighbours:
         return nodes
 
     def _closed(self, kind: _Kind, *, later: bool) -> NodeSet:
-        """The nodes that anti-affinity and host ports close."""
+        """Return the nodes that anti-affinity and host ports exclude."""
         closed = self._taken(kind.traits.host_ports, later=later)
         for term in kind.traits.anti_affinity:
             counts = self._counts((term.selector,))
@@ -326,7 +326,7 @@ class Neighbours:
         return closed
 
     def _beside(self, kind: _Kind) -> NodeSet:
-        """The nodes with pods in their domains that match all terms; each node if the pod is the first such pod."""
+        """Return the nodes with pods in their domains that match all terms; all nodes if it is the first such pod."""
         terms = kind.traits.affinity
         selection = tuple(term.selector for term in terms)
         positions = [position for position, count in self._counts(selection).staying() if count > 0]
@@ -341,7 +341,7 @@ class Neighbours:
         return nodes
 
     def _evenly(self, pod: Pod, kind: _Kind) -> NodeSet:
-        """The nodes on which one more pod keeps each spread constraint."""
+        """Return the nodes on which one more pod meets every spread constraint."""
         having = self._node_sets.everywhere
         for spread in kind.traits.spread:
             having &= self._having(spread.topology_key)
@@ -361,7 +361,7 @@ class Neighbours:
         return crowded
 
     def _totals(self, pod: Pod, spread: SpreadConstraint, having: NodeSet) -> dict[str, int]:
-        """The selected pods by domain (value of the label), for domains with at least one node that counts."""
+        """Return the number of selected pods by domain (label value), for domains with a node that counts."""
         counted = having & self._node_sets.matching(spread.node_terms)
         if spread.honors_taints:
             counted &= self._node_sets.tolerated(pod.constraints.tolerations)
@@ -379,7 +379,7 @@ class Neighbours:
         return nodes
 
     def _domains(self, topology_key: str, positions: Iterable[int]) -> NodeSet:
-        """The nodes in the domains of these nodes."""
+        """Return the nodes in the same domains as the nodes at these positions."""
         domains = self._node_sets.labelled(topology_key)
         values = {label_of(self._nodes[position], topology_key) for position in positions}
         nodes = 0
@@ -389,7 +389,7 @@ class Neighbours:
         return nodes
 
     def _around(self, kind: _Kind, position: int) -> Iterator[tuple[Hashable, _Resident, int]]:
-        """The pods that do not terminate in the domains of the node, each with its position."""
+        """Yield the pods in the node's domains that do not terminate, as id, counts and position."""
         keys = {term.topology_key for term in kind.traits.anti_affinity}
         keys.update(term.topology_key for term, _ in kind.repelled_by)
         nodes = 1 << position
@@ -401,7 +401,7 @@ class Neighbours:
                     yield name, resident, at
 
     def _conflict(self, kind: _Kind, other: _Kind, position: int, at: int) -> bool:
-        """Whether pods of the two kinds cannot run on these nodes together."""
+        """Whether a pod of `kind` at `position` and a pod of `other` at `at` exclude each other."""
         if position == at and any(
             mine.conflicts(its) for mine in kind.traits.host_ports for its in other.traits.host_ports
         ):
@@ -435,7 +435,7 @@ class Neighbours:
         return kind
 
     def _repelling_counts(self, term: PodTerm, holder: _Kind) -> _Counts:
-        """The counts of the pods with this anti-affinity term. A new term is made known to the pods that it selects."""
+        """Return the counts of the pods with this anti-affinity term. Add a new term to the kinds that it selects."""
         counts = self._repelling.get(term)
         if counts is None:
             counts = self._repelling[term] = _Counts()
@@ -445,7 +445,7 @@ class Neighbours:
         return counts
 
     def _counts(self, selection: _Selection) -> _Counts:
-        """The counts of the pods that each selector selects, counted when they are first needed."""
+        """Return the counts of the pods that every selector selects, computed at the first use."""
         counts = self._selected.get(selection)
         if counts is None:
             counts = self._selected[selection] = _Counts()
@@ -460,7 +460,7 @@ class Neighbours:
         return counts
 
     def _select(self, kind: _Kind) -> None:
-        """Count the pods that constraints of the kind select, before pods are left out of the counts for a while."""
+        """Create the counts for the kind's constraints, before a caller subtracts pods from the counts for a trial."""
         traits = kind.traits
         if traits.affinity:
             self._counts(tuple(term.selector for term in traits.affinity))

@@ -1,4 +1,4 @@
-"""Quotas as a tree: parents, and whether all quotas can be guaranteed at once."""
+"""The tree of projects with quotas and limits, and checks whether all quotas can be guaranteed at once."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -9,11 +9,11 @@ from orchestrator.planner.model import DEVICE_MILLI, UNLIMITED, Amounts, Node, P
 def quota_excess(
     projects: Mapping[str, tuple[str | None, int | None]], capacity_gpu_milli: int
 ) -> str | None:
-    """One line that says which guarantees cannot be kept together, or None.
+    """Return a message about quotas that cannot be guaranteed together; None if all can.
 
-    `projects` maps a name to (parent, quota_gpu_milli). The quotas of one department's projects may not exceed the
-    department's, and those of the top level may not exceed `capacity_gpu_milli`. A quota of None guarantees nothing
-    that could be added up.
+    `projects` maps a name to (parent, quota_gpu_milli). The sum of the quotas in a department may not exceed the
+    department's quota. The sum of the top level may not exceed `capacity_gpu_milli`. Quotas of None (unlimited) are not
+    in a sum.
     """
     return _excess(projects, capacity_gpu_milli, gpus, "GPUs")
 
@@ -57,7 +57,7 @@ def _excess(
 
 
 def _gibibytes(memory_bytes: int) -> str:
-    """`512Gi`, `0.5Gi`, to the thousandth.
+    """Return an amount of memory as text, up to thousandths: `512Gi`, `0.5Gi`.
 
     Example: `_gibibytes(1610612736)` returns `'1.5Gi'`.
     """
@@ -65,7 +65,7 @@ def _gibibytes(memory_bytes: int) -> str:
 
 
 def installed(nodes: Iterable[Node]) -> dict[str, int]:
-    """The total of each GPU model in `gpu_milli`, of all nodes."""
+    """Return the GPUs of all nodes by model, in `gpu_milli`."""
     capacity: dict[str, int] = {}
     for node in nodes:
         if node.gpu_model:
@@ -77,7 +77,7 @@ def gpu_model_excess(
     projects: Mapping[str, tuple[str | None, int | None, Mapping[str, int]]],
     capacity_gpu_milli: Mapping[str, int],
 ) -> str | None:
-    """`quota_excess` for the quotas of GPU models: of one project, of a department's projects, of all together.
+    """`quota_excess` for the quotas of GPU models: of one project, of a department's projects, of all projects.
 
     `projects` maps a name to (parent, total quota, quota by model), `capacity_gpu_milli` a model to its total.
     """
@@ -109,14 +109,14 @@ def gpu_model_excess(
 
 
 class ProjectTree:
-    """The projects with their parents and children. An unknown or circular parent counts as none.
+    """The projects with their parents and children. An unknown or circular parent counts as no parent.
 
-    `quota` and `limit` are by project and resource, UNLIMITED if not set. `resources` are the indices of bounded
-    ones: GPUs always, CPU and memory only with a bound. `limited` has the members of a project's `lineage` with a
-    limit of any kind.
+    `quota` and `limit` are by project and resource, UNLIMITED if not set. `resources` has the indices of bounded
+    resources: GPUs always, CPU and memory if a project bounds them. `limited` has, by project, the entries of its
+    `lineage` that have a limit.
 
-    `model_quota` and `model_limit` are by project and GPU model, for bounded `models`. Without its own quota for a
-    model, a project has a quota of zero, and a department the sum of its projects.
+    `model_quota` and `model_limit` are by project and GPU model, for bounded `models`. If no quota for a model is set,
+    a project has the quota 0, and a department the sum of its projects.
     """
 
     def __init__(self, projects: Iterable[Project]) -> None:
@@ -148,7 +148,7 @@ class ProjectTree:
         )
 
     def nearest(self, name: str, seconds: Callable[[Project], int | None]) -> int:
-        """The first setting on the way up from the project, else 0."""
+        """Return the value of the project, else of the nearest department above that has one, else 0."""
         own_settings = (seconds(self.projects[ancestor]) for ancestor in self.lineage[name])
         return next((value for value in own_settings if value is not None), 0)
 

@@ -1,7 +1,7 @@
 """The limit of a project and its quota for non-preemptible workloads, with and without terminating pods.
 
-A pod holds its devices until it has ended, so it is charged until then. A workload that needs the share of terminating
-pods is nominated, and bound after they have ended.
+A terminating pod holds its devices, so it counts until it has ended. A workload that only fits without terminating pods
+is nominated, and bound after they have ended.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,12 +13,12 @@ from orchestrator.planner.obstacles import GangIncomplete, LimitReached, QuotaRe
 
 
 def violation(ledger: Ledger, workload: Workload, requested: Amounts) -> LimitReached | QuotaReached | None:
-    """Why the project or one of its departments may not hold that much more, or None."""
+    """Return the limit or quota that the workload would exceed with `requested` more, or None."""
     return limit_violation(ledger, workload, requested) or quota_violation(ledger, workload, requested)
 
 
 def keeps_limits(ledger: Ledger, workload: Workload) -> bool:
-    """Whether the project and its departments are within their limits as the ledger stands."""
+    """Whether the project and its departments are within their limits on the ledger now."""
     for name in ledger.tree.lineage[workload.project]:
         held, limit = ledger.allocated[name], ledger.tree.limit[name]
         if held[0] > limit[0] or held[1] > limit[1] or held[2] > limit[2]:
@@ -27,7 +27,7 @@ def keeps_limits(ledger: Ledger, workload: Workload) -> bool:
 
 
 def limiting(ledger: Ledger, workload: Workload, requested: Amounts) -> tuple[str, int] | None:
-    """The first project of the lineage whose limit would be passed, and for which resource."""
+    """Return the first project or department whose limit would be exceeded, and the resource index; or None."""
     for name in ledger.tree.lineage[workload.project]:
         held, limit = ledger.allocated[name], ledger.tree.limit[name]
         for resource in ledger.tree.resources:
@@ -37,7 +37,7 @@ def limiting(ledger: Ledger, workload: Workload, requested: Amounts) -> tuple[st
 
 
 def limit_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> LimitReached | None:
-    """`limiting` with the amounts on both sides."""
+    """Return the limit of `limiting` with its amounts; None if no limit would be exceeded."""
     reached = limiting(ledger, workload, requested)
     if reached is None:
         return None
@@ -54,7 +54,7 @@ def limit_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> L
 def quota_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> QuotaReached | None:
     """Return the quota that a non-preemptible workload would exceed, or None.
 
-    It cannot be evicted, so the owner of a borrowed GPU could not reclaim it.
+    Such a workload cannot be evicted, so another project could not reclaim its quota.
     """
     if workload.preemptible:
         return None
@@ -73,14 +73,14 @@ def quota_violation(ledger: Ledger, workload: Workload, requested: Amounts) -> Q
 
 
 def incomplete(workload: Workload) -> GangIncomplete:
-    """Why a gang does not start for which not enough pods have been made."""
+    """Return the reason of a gang that has too few existing pods."""
     present = sum(pod.state is not PodState.RELEASING for pod in workload.pods)
     needed = workload.min_member if workload.groups is None else None
     return GangIncomplete(present, needed, terminating=len(workload.pods) - present)
 
 
 class Use(NamedTuple):
-    """The amounts that a pod of the project holds, or will hold, on a node with GPUs of that model."""
+    """The amounts that a pod of the project holds, or will hold, on a node with GPUs of `gpu_model`."""
 
     project: str
     amounts: Amounts
@@ -91,9 +91,9 @@ class Use(NamedTuple):
 def still_charged(
     ledger: Ledger, placed: Iterable[Use], nominated: Callable[[], Iterable[Use]]
 ) -> StillCharged | None:
-    """Return the first bound that would be exceeded if the placed pods started at once, None if there is none.
+    """Return the first limit or quota that would be exceeded if the placed pods started now; None if there is none.
 
-    The placed pods, of one workload, are on the ledger. So are the `nominated` ones, which hold nothing yet.
+    The placed pods, of one workload, and the `nominated` pods are on the ledger; nominated pods hold nothing yet.
     """
     excess = {charge: amount for charge, amount in _excess(ledger, list(placed)) if amount > 0}
     if not excess:
@@ -106,14 +106,14 @@ def still_charged(
 
 
 def _amount_of(charge: StillCharged, use: Use) -> int:
-    """Return the part of the use that counts against the bound, if the use is in its project."""
+    """Return the part of the use that counts for the limit or quota of its project."""
     if charge.bound == "quota" and use.preemptible:
         return 0
     return use.amounts[charge.resource] if charge.model in ("", use.gpu_model) else 0
 
 
 def _excess(ledger: Ledger, uses: list[Use]) -> Iterator[tuple[StillCharged, int]]:
-    """Yield each exceeded bound that charges terminating pods, with the amount by which all pods exceed it."""
+    """Yield each limit and quota that terminating pods count for, and the excess of all pods (0 or less: none)."""
     if not uses:
         return
     tree = ledger.tree

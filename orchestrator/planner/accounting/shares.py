@@ -3,11 +3,9 @@
 Each level of the tree is divided in these steps. The total of a level is the share of the parent.
 
 1. Each project gets its demand, up to the quota.
-2. The rest is given by priority from high to low. A lower priority gets nothing while a higher one has more demand
-   and
-   a weight.
-3. Inside a priority the rest is divided in proportion to the weights. A project with less demand than its portion
-   gets
+2. The rest is divided by priority, high to low. A lower priority gets nothing while a higher priority has more demand
+   and a weight.
+3. Within a priority, the rest is divided in proportion to the weights. A project with less demand than its portion gets
    exactly its demand, and the others divide the rest.
 4. The portions are rounded down to whole devices, once and at the end, so that a job can use a share. The remaining
    devices are given one each to the largest remainders, then to the older project.
@@ -28,7 +26,7 @@ ModelAmounts = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One project's side of a division. `limit` None: unlimited. All amounts in the unit of the total."""
+    """Demand and bounds of one project in a division, in the unit of the total. `limit` None: unlimited."""
 
     name: str
     quota: int
@@ -40,12 +38,12 @@ class Claim:
 
     @property
     def wanted(self) -> int:
-        """The maximum of its share."""
+        """The demand within the limit: the maximum of the project's share."""
         return self.demand if self.limit is None else min(self.demand, self.limit)
 
 
 def divide(total: int, claims: Sequence[Claim], unit: int = DEVICE_MILLI) -> dict[str, int]:
-    """Each project's fair share of `total`; `unit` is the granule beyond the quotas."""
+    """Return each project's fair share of `total`; portions beyond the quotas are rounded to `unit`."""
     shares = {
         claim.name: min(total if claim.quota >= UNLIMITED else claim.quota, claim.wanted) for claim in claims
     }
@@ -55,7 +53,7 @@ def divide(total: int, claims: Sequence[Claim], unit: int = DEVICE_MILLI) -> dic
 def divide_over_quota(
     remaining: int, claims: Sequence[Claim], guaranteed: Mapping[str, int], unit: int = DEVICE_MILLI
 ) -> tuple[dict[str, int], int]:
-    """Add each project's portion beyond the quotas to its guarantee.
+    """Return each project's guaranteed amount plus its portion beyond the quotas.
 
     Also return the portion that no project can use.
     """
@@ -76,9 +74,9 @@ def divide_over_quota(
 
 
 def _divide_among_equals(total: int, hungry: list[tuple[Claim, int]], unit: int) -> dict[str, int]:
-    """Portions of the total by weight, none above the missing amount. A rest remains only if no project misses more."""
-    # In the order in which a rising level of `part / weight` satisfies them. Two different ratios differ by at least
-    # 1 / heaviest², so that scaling by its square keeps their order in integers.
+    """Return the portions of the total by weight, each at most the project's missing amount."""
+    # Projects in the order in which a rising `part / weight` reaches their missing amount. Two different
+    # ratios differ by at least 1 / largest weight², so scaling by this square keeps their order in integers.
     scale = max(claim.weight for claim, _ in hungry) ** 2
     by_level = sorted(hungry, key=lambda entry: entry[1] * scale // entry[0].weight)
     parts: dict[str, int] = {}
@@ -99,7 +97,7 @@ def _divide_among_equals(total: int, hungry: list[tuple[Claim, int]], unit: int)
         rounded_off -= part
         remainder = total * claim.weight - part * weights
         remainders.append((-remainder, claim.created_at_us, claim.name, missing - part))
-    # Each maximum here is more than the remainder, so one pass gives out all that was rounded off.
+    # Each of these projects misses more than its remainder, so one pass distributes all that was rounded off.
     for _, _, name, missing in sorted(remainders):
         extra = min(unit, rounded_off, missing)
         parts[name] += extra
@@ -113,10 +111,10 @@ def fair_shares(
     capacity: Amounts,
     model_demand: ModelAmounts | None = None,
 ) -> dict[str, Amounts]:
-    """The fair share of every project and department; `demand` counts the leaves' jobs.
+    """Return the fair share of every project and department. `demand` has the demand of each project's own workloads.
 
-    `model_demand` is the demand that only one GPU model can serve: limits for models bound it as well. A resource
-    without a bound is not divided: all shares of it are UNLIMITED.
+    `model_demand` is the demand that only one GPU model can serve; limits for the model apply to it. If no project
+    bounds a resource, all shares of this resource are UNLIMITED.
     """
     requested = total_demand(tree, demand, model_demand or {})
     shares = {name: [UNLIMITED, UNLIMITED, UNLIMITED] for name in tree.projects}
@@ -136,9 +134,9 @@ def fair_shares(
 def total_demand(
     tree: ProjectTree, demand: Mapping[str, Amounts], model_demand: ModelAmounts
 ) -> dict[str, Amounts]:
-    """The demand of every project and department; of a department, that within the limits below it.
+    """Return the demand of every project and department. Below a department, limits bound the demand that it sums up.
 
-    The demand beyond a project's limits for GPU models is subtracted; that beyond its own total limit is not yet.
+    Demand beyond a project's limits for GPU models is subtracted; demand beyond its own total limit is not.
     """
     by_model = total_model_demand(tree, model_demand)
     totals = {name: list(demand.get(name, (0, 0, 0))) for name in tree.projects}
@@ -155,9 +153,7 @@ def total_demand(
 
 
 def total_model_demand(tree: ProjectTree, demand: ModelAmounts) -> dict[tuple[str, str], int]:
-    """`total_demand` for the bounded GPU models; the demand beyond a project's own limit for them is not subtracted
-    yet.
-    """
+    """`total_demand` for the bounded GPU models; demand beyond a project's own limit for a model is not subtracted."""
     totals = {key: amount for key, amount in demand.items() if key[0] in tree.projects}
     if not totals:
         return {}

@@ -1,7 +1,7 @@
 """Entitlement of a request: by the project's quota, by its fair share, or by neither.
 
-The three are served in this order, over all projects. So workloads that could reclaim GPUs are served before
-workloads that would have to return them, and no decision undoes the one before it.
+The tiers of all projects are served in this order. So workloads that could reclaim GPUs start before workloads that
+would have to return them, and no decision undoes the decision before it.
 """
 
 import enum
@@ -12,7 +12,7 @@ from orchestrator.planner.model import Amounts, Workload
 
 
 class EntitlementTier(enum.IntEnum):
-    """From the most entitled to the least."""
+    """The entitlement of a request, most entitled first."""
 
     GUARANTEED = 0
     FAIR = 1
@@ -27,9 +27,9 @@ def tier(
     *,
     levels: int | None = None,
 ) -> EntitlementTier:
-    """Where the workload's project, and every department above it, would stand with that much more.
+    """Return the worst tier of the workload's project and the departments above it with `requested` more.
 
-    `levels` 1 looks at the project alone.
+    If `levels` is 1, only the project counts.
     """
     worst = EntitlementTier.GUARANTEED
     for name in ledger.tree.lineage[workload.project][:levels]:
@@ -54,11 +54,10 @@ def tier_with_model(
     gpu_milli: int,
     model: str,
 ) -> EntitlementTier:
-    """The entitlement tier of a workload that is bound to a GPU model; `total` is the tier by its quotas of all
-    models.
+    """Return the tier of a workload that is bound to a GPU model; `total` is its tier without regard to models.
 
-    Beyond the quota for the model it comes after those that have one. Beyond the total quota it has to stay within
-    the fair share of the model as well.
+    Beyond the quota for the model, the tier is at best FAIR. Beyond the total quota, the workload must stay within the
+    fair share of the model as well.
     """
     if model not in ledger.tree.models_with_quota or total is EntitlementTier.OVER_SHARE:
         return total
