@@ -1,6 +1,4 @@
-"""Start workloads on free GPUs, the most entitled first and project by project in queue order, without any
-disruption.
-"""
+"""Start workloads on free GPUs, without evictions: most entitled tier first, then in queue order."""
 
 from collections.abc import Iterable
 
@@ -24,7 +22,7 @@ from orchestrator.planner.settings import Allowance
 
 
 def allocate_within_quota(session: Session) -> None:
-    """Place every pending workload that is within quota and fits. Store for the others why they do not fit."""
+    """Place every pending workload that is within quota and fits. Store the reasons of those that do not fit."""
     _allocate(session, EntitlementTier.GUARANTEED)
 
 
@@ -39,18 +37,17 @@ def allocate_within_fair_share(session: Session) -> None:
 
 
 def allocate_over_fair_share(session: Session) -> None:
-    """Place all other workloads that fit, after the entitled workloads had their evictions and migrations.
+    """Place all other workloads that fit, after the evictions and migrations for the entitled workloads.
 
-    Inside a project, an older workload is then preferred to younger ones that this decision started
-    (`_prefer_older`).
+    Then an older workload of a project can replace younger workloads that this decision started (`_prefer_older`).
     """
     with session.work.within(Allowance(None)):
         _prefer_older(session, _allocate(session, EntitlementTier.OVER_SHARE))
 
 
 def _allocate(session: Session, level: EntitlementTier) -> Explainer:
-    """Place the workloads that fit, of this tier and of the tiers before it. Return the explainer of those that do
-    not fit.
+    """Place the workloads of this tier and of more entitled tiers that fit. Return the explainer that gave the others
+    their reasons.
 
     Free capacity only shrinks during this step, so a shape that did not fit is not tried again.
     """
@@ -59,9 +56,9 @@ def _allocate(session: Session, level: EntitlementTier) -> Explainer:
     rearranger = Rearranger(session)
     pending = session.pending()
     # A nominated workload starts at once if other GPUs became free. It starts in its tier, because a
-    # nomination does not make it more entitled.
-    # It also starts after the more urgent pending workloads of its project. Example: the nominee takes the
-    # last free GPU before them, although its nominated GPU is of a node that they cannot use.
+    # nomination does not make it more entitled. It also starts after the more urgent pending workloads of its
+    # project. Example: without this order, the nominee takes the last free GPU from them, although they
+    # cannot use its nominated GPU.
     ahead, behind = _by_queue(session.waiting_nominees(), pending)
     _start_elsewhere(session, ahead, level)
     queue = session.priority_queue(pending)
@@ -85,7 +82,7 @@ def _allocate(session: Session, level: EntitlementTier) -> Explainer:
 def _by_queue(
     nominees: Iterable[Workload], waiting: Iterable[Workload]
 ) -> tuple[list[Workload], list[Workload]]:
-    """Divide the nominees: first those ahead of all waiting workloads of their project, then those behind one of
+    """Divide the nominees: those ahead of all waiting workloads of their project, and those behind at least one of
     them.
     """
     ahead: list[Workload] = []
@@ -109,10 +106,10 @@ def _start_elsewhere(session: Session, nominees: Iterable[Workload], level: Enti
 
 
 def _prefer_older(session: Session, explainer: Explainer) -> None:
-    """Exchange younger or less urgent workloads that this decision started for older ones of the same project.
+    """Replace workloads that this decision started by workloads of the same project that are before them in the queue.
 
-    The tiers can put a small request before a larger one of the same project. If only one of them fits, the queue
-    order decides. Exception: the older one would borrow GPUs to which other projects are more entitled.
+    The tiers can put a small request before a larger one of the same project. If only one of them fits, the queue order
+    decides. Exception: the older workload would borrow GPUs to which another project is more entitled.
 
     Example: 4 GPUs are free. A job of 1 GPU within quota started before an older job of 4 GPUs, which would borrow.
     No other project wants the GPUs, so the older job starts and the younger one is pending.
@@ -173,8 +170,8 @@ def _start(
 ) -> bool | None:
     """Place the next chunk, or store why it does not fit. Return whether it is placed.
 
-    Return None if it fits only on GPU models to which its project is less entitled than this tier. It then waits for
-    the other workloads of the tier.
+    Return None, with no change, if the chunk fits only on GPU models for which its tier is worse than `level`. It is
+    tried again in a later tier.
     """
     chunk = session.next_chunk(workload)
     violation_found = session.violation(workload, chunk)
@@ -198,9 +195,7 @@ def _start(
 
 
 def _tier_without_nomination(session: Session, workload: Workload) -> EntitlementTier:
-    """Return the entitlement tier of the nominated pods. They are on the ledger already, so they are taken off to
-    compute it.
-    """
+    """Return the entitlement tier of the nominated pods, without the use by these pods themselves."""
     checkpoint = session.ledger.checkpoint()
     nominated = session.seats.placed(workload, SeatState.NOMINATED)
     session.ledger.unplace(workload, nominated)
@@ -210,13 +205,11 @@ def _tier_without_nomination(session: Session, workload: Workload) -> Entitlemen
 
 
 def _tier_as_placed(session: Session, workload: Workload, placed: Placed) -> EntitlementTier:
-    """Return the tier of the placed pods by the GPU models that they really use: the worst of the tiers of all
-    models.
-    """
+    """Return the worst tier of the placed pods, by the GPU models of the nodes on which they are placed."""
     ledger, tree = session.ledger, session.tree
     chunk = tuple(pod for pod, _ in placed)
     if not tree.models_with_quota or session.models.bound(workload, chunk) is not None:
-        return EntitlementTier.GUARANTEED  # judged before it was placed
+        return EntitlementTier.GUARANTEED  # the caller checked the tier for the only possible model
     on: dict[str, int] = {}
     checkpoint = ledger.checkpoint()
     ledger.unplace(workload, placed)
@@ -243,9 +236,9 @@ _FAILURES = 16
 
 
 class Rearranger:
-    """Tries other placements for the workloads that this decision started, so that one more workload fits.
+    """Finds other placements for the workloads that this decision started, so that one more workload fits.
 
-    After 16 kinds of requests for which no arrangement was found, it stops for this decision.
+    After 16 failed searches, it searches no more in this decision.
     """
 
     def __init__(self, session: Session) -> None:
@@ -253,9 +246,7 @@ class Rearranger:
         self._hopeless: set[tuple[object, ...]] = set()
 
     def start(self, workload: Workload) -> bool:
-        """Start the next chunk of the workload if an arrangement of all started workloads leaves enough free GPUs for
-        it.
-        """
+        """Start the next chunk of the workload if it fits with other placements of the started workloads."""
         session = self._session
         chunk = session.next_chunk(workload)
         if not session.waits_for(workload, CAPACITY_REASONS) or len(self._hopeless) >= _FAILURES:

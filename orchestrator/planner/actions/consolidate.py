@@ -38,8 +38,8 @@ def consolidate(session: Session) -> None:
 
 
 def can_consolidate_for(session: Session, level: EntitlementTier) -> list[Workload]:
-    """Return the workloads of that tier for which migrations may help: the free GPUs of all nodes are enough for one
-    of them.
+    """Return the pending workloads of this tier, or none if the free GPUs of all nodes together are too few for each of
+    them.
     """
     if session.snapshot.settings.max_consolidation_victims == 0:
         return []
@@ -55,9 +55,9 @@ def can_consolidate_for(session: Session, level: EntitlementTier) -> list[Worklo
 
 
 class Consolidation:
-    """Migrations for one workload after the other.
+    """Migrations for workloads, one workload at a time.
 
-    A failing search is expensive. After 16 kinds of requests without success, it tries no more in this decision.
+    A failed search is expensive. After 16 failed searches, it searches no more in this decision.
     """
 
     def __init__(self, session: Session) -> None:
@@ -68,7 +68,7 @@ class Consolidation:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether no more workloads are tried."""
+        """Whether too many searches have failed, so that no more are made."""
         return self._hopeless.count >= _MAX_FAILURES
 
     def move_for(self, workload: Workload) -> bool:
@@ -79,9 +79,9 @@ class Consolidation:
 
 
 def _served(waiting: Iterable[Workload]) -> list[Workload]:
-    """Return the preemptible workloads, and those that are ahead of one of them in the queue of their project.
+    """Return the preemptible workloads, and the workloads ahead of one of them in the queue of their project.
 
-    If GPUs were made free for a preemptible workload alone, the more urgent one ahead of it would take them.
+    Otherwise a workload ahead of a preemptible workload would take the GPUs that migrations make free for it.
 
     Example: a non-preemptible job of priority 2 is ahead of a preemptible job of priority 1. Both are returned.
     """
@@ -113,7 +113,7 @@ def consolidate_for(
     free = free_milli(session)
     policy = MovePolicy(session.snapshot.settings.max_consolidation_victims)
     outcome = None
-    # Moves free nothing: unless enough GPUs are free in all, no search can succeed.
+    # Migrations free no GPUs: if all free GPUs together are too few, no search can succeed.
     if free >= requested[0]:
         outcome = preempt_for(session, workload, chunk, selector.under(policy)) or repack_for(
             session, workload, chunk, selector.under(policy)

@@ -15,7 +15,7 @@ from orchestrator.planner.session import Session
 
 
 def waiting_for(session: Session, codes: Iterable[Waiting]) -> list[Workload]:
-    """Return the workloads that wait for one of these reasons, and that may have other pods evicted at this time."""
+    """Return the workloads that are pending for one of these reasons and for which pods may be evicted now."""
     reasons = tuple(codes)
     now_us = session.snapshot.now_us
     return [
@@ -26,12 +26,13 @@ def waiting_for(session: Session, codes: Iterable[Waiting]) -> list[Workload]:
 
 
 def may_evict_now(session: Session, waiting: Iterable[Workload]) -> list[Workload]:
-    """Return the workloads without nominated pods that wait for their victims to terminate.
+    """Return the workloads, except those with nominated pods that still wait for victims to terminate.
 
-    The victims of the first pods of an elastic workload may be nominated elsewhere. If the workload continued now,
-    its next pods would evict them there before its first pods have started.
+    The victims of the first pods of an elastic workload can be nominated to other nodes. If more pods were evicted for
+    the workload now, it would evict these victims again before its first pods have started.
 
-    Example: pod 1 of a job evicts a pod of node a, which is nominated to node b. Pod 2 must not evict it from node b.
+    Example: pod 1 of a job evicts a victim from node a, and the victim is nominated to node b. Pod 2 must not evict it
+    there.
     """
     return [workload for workload in waiting if not session.waits_for_its_seat(workload)]
 
@@ -42,10 +43,11 @@ def better_claims(
     chunk: Chunk,
     suspended: Iterable[Workload],
 ) -> bool:
-    """Return whether a more entitled workload of another project would fit without the workloads of this project.
+    """Return whether a more entitled workload of another project would fit if this project started nothing in this
+    decision.
 
-    Without means: without all that the project starts in this decision. `suspended` is off the ledger already. Such a
-    workload would reclaim the GPUs at once. The ledger stays unchanged.
+    Such a workload would reclaim the GPUs at once. The caller has removed the `suspended` workloads from the ledger.
+    The ledger is unchanged afterwards.
     """
     ours = session.tier(workload, chunk)
     if ours is EntitlementTier.GUARANTEED:
@@ -74,7 +76,7 @@ def better_claims(
 
 
 def _one_of_each_kind(session: Session) -> Iterator[Workload]:
-    """Yield the first workload of each kind in the queue of its project, of those that wait for capacity only."""
+    """Yield, for each kind of workload that waits for capacity, the first one in the queue of its project."""
     for names in session.once(_by_kind).values():
         while names and not _waits_for_capacity(session, names[-1]):
             names.pop()
@@ -86,9 +88,7 @@ def _one_of_each_kind(session: Session) -> Iterator[Workload]:
 
 
 def _by_kind(session: Session) -> dict[tuple[object, ...], list[str]]:
-    """Return the ids of the workloads that wait for capacity, by kind. The first in the queue is the last of its
-    list.
-    """
+    """Return the ids of the workloads that wait for capacity, by kind, in reverse queue order."""
     kinds: dict[tuple[object, ...], list[str]] = {}
     for workload in sorted(waiting_for(session, CAPACITY_REASONS), key=workload_order, reverse=True):
         chunk = session.next_chunk(workload)
@@ -114,10 +114,10 @@ def carry_out(
 def nominate_victims(
     session: Session, workload: Workload, losses: Losses, placements: Mapping[str, Placed]
 ) -> None:
-    """Nominate the victims of the workload to these placements, which are on the ledger, by workload of the victim.
+    """Nominate victims to these placements, which are on the ledger. `placements` is by id of the victim's workload.
 
-    If a victim's gang is evicted for good, the nominations of its earlier migrated pods end. These pods are then
-    evicted for this workload, no longer migrated for an earlier one.
+    If a victim's gang can no longer run, the nominations of its pods that were migrated earlier end. The plan then has
+    them as evicted for this workload, not as migrated for an earlier workload.
     """
     for name, placed in placements.items():
         session.reserve_seats(session.workload(name), placed)
@@ -133,14 +133,14 @@ Size = tuple[int, int, int]
 
 
 class Hopeless:
-    """The failed searches of one decision. `owner` has all else on which the success of a search depends."""
+    """The failed searches of one decision. `owner` is a key of all other conditions that decide on success."""
 
     def __init__(self) -> None:
         self._failed: dict[tuple[Hashable, ...], list[Size]] = {}
         self.count = 0
 
     def includes(self, session: Session, workload: Workload, chunk: Chunk, owner: Hashable) -> bool:
-        """Return whether a search for the same request or a smaller one has failed."""
+        """Return whether a search for an equal or smaller request of the same kind has failed."""
         if not self._failed:
             return False
         kind, size = _kind(session, workload, chunk, owner)
@@ -164,7 +164,7 @@ class Hopeless:
 def _kind(
     session: Session, workload: Workload, chunk: Chunk, owner: Hashable
 ) -> tuple[tuple[Hashable, ...], Size]:
-    """Return the key that comparable requests have in common, and the size of this one."""
+    """Return the key that comparable requests share, and the size of this request."""
     tier = session.reservations.key(workload, chunk)
     if session.ledger.neighbours is not None:
         tier = (*tier, *session.shape_beside_others(chunk))

@@ -1,11 +1,11 @@
-"""Evictions that proved needless: a victim that fits beside all results of the decision keeps running.
+"""Cancel evictions that are not needed: a victim that fits beside all placements of the decision keeps running.
 
-A search looks at one preemptor at a time. A later preemptor may free more GPUs than it needs, so that an earlier
-eviction is not needed any more. A victim also keeps running if the pods that this decision nominated to its devices
-have other placements that are equally good.
+A search handles one preemptor at a time. The evictions for a later preemptor can free more GPUs than it needs, so that
+an earlier eviction is no longer needed. A victim also keeps running if the pods that this decision nominated to its
+devices fit elsewhere.
 
-Example: a pod of 1 GPU is evicted for a job. Then a gang of 4 GPUs is evicted for a job of 3. The first job fits on
-the GPU that is left of the gang, so the eviction of the pod is canceled.
+Example: a pod of 1 GPU is evicted for a job. Then a gang of 4 GPUs is evicted for a job of 3 GPUs. The first job fits
+on the remaining GPU of the gang, so the eviction of the pod is canceled.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from orchestrator.planner.session import Session
 _MAX_FAILURES = 32
 
 Device = tuple[str, int]
-"""A node by its name, and a device of it."""
+"""The name of a node, and the index of one of its devices."""
 
 
 def cancel_needless_evictions(session: Session) -> None:
@@ -45,7 +45,7 @@ def cancel_needless_evictions(session: Session) -> None:
 
 
 def _victims_of_others(session: Session) -> dict[str, list[str]]:
-    """Return the ids of the pods that are evicted or migrated for other workloads, by workload."""
+    """Return the ids of the pods that are evicted or migrated for other workloads, by id of the victim's workload."""
     victims: dict[str, list[str]] = {}
     for eviction in session.seats.evictions.values():
         if eviction.beneficiary != eviction.workload:
@@ -67,9 +67,9 @@ def _cancel_most_entitled_first(
     victims: Mapping[str, Collection[str]],
     keep_running_if_possible: Callable[[Workload, Chunk], bool],
 ) -> bool:
-    """Cancel evictions chunk by chunk, most entitled workloads first. Return whether any was canceled.
+    """Cancel evictions chunk by chunk, most entitled workloads first. Return whether an eviction was canceled.
 
-    `keep_running_if_possible` tries one chunk.
+    `keep_running_if_possible` cancels the evictions of one chunk, and returns whether that was possible.
     """
     parts = {
         name: parts_of_victim(as_it_ran(session.workload(name), evicted), evicted)
@@ -89,7 +89,7 @@ def _cancel_most_entitled_first(
 
 
 def _could_keep_running(session: Session, workload: Workload, evicted: Collection[str]) -> bool:
-    """Return whether an evicted pod could keep running on its node, if needed in exchange for its new seat."""
+    """Return whether an evicted pod could keep running on its node, or has a new seat that it can give up."""
     return any(
         session.seats.of(pod) is not None or session.placer.can_keep_running(pod)
         for pod in workload.pods
@@ -118,7 +118,7 @@ def _cancel_evictions(session: Session, workload: Workload, chunk: Chunk) -> boo
 class Renomination:
     """Nominates pods of this decision to other GPUs, so that the victims there keep running.
 
-    After 32 victims for which no other placement was found, it stops for this decision.
+    After 32 failed attempts, it makes no more in this decision.
     """
 
     def __init__(self, session: Session) -> None:
@@ -130,7 +130,7 @@ class Renomination:
         self._later_milli = self._largest_later_milli()
 
     def could_help(self, victims: Collection[str]) -> bool:
-        """Return whether one of the victims has a nomination itself, or the smallest nominated pod fits on a node."""
+        """Return whether one of the victims has a nomination, or one nominated pod could fit on a node."""
         if not self._nominees:
             return False
         if any(seat.pod.id in victims for seat in self._session.seats.nominated()):
@@ -139,9 +139,7 @@ class Renomination:
         return any(pod.request.gpu_milli <= self._later_milli for pod in pods)
 
     def keep_running_if_possible(self, workload: Workload, chunk: Chunk) -> bool:
-        """Cancel the evictions of the whole chunk if the nominated pods have other placements. Otherwise change
-        nothing.
-        """
+        """Nominate the pods on the chunk's devices elsewhere and cancel its evictions, or change nothing."""
         if self._failures >= _MAX_FAILURES:
             return False
         in_the_way = self._in_the_way(chunk)
@@ -193,17 +191,13 @@ class Renomination:
         return pods
 
     def _could_fit(self, chunk: Chunk, in_the_way: Mapping[str, Mapping[str, Pod]]) -> bool:
-        """Return whether the largest nominated pod fits into the free GPUs and those to which the chunk itself is
-        nominated.
-        """
+        """Return whether the largest nominated pod could fit into free GPUs plus the chunk's own nominated GPUs."""
         nominated_milli = (pod.request.gpu_milli for pod in chunk if self._session.seats.is_nominated(pod))
         largest = max(pod.request.gpu_milli for pods in in_the_way.values() for pod in pods.values())
         return largest <= self._later_milli + sum(nominated_milli)
 
     def _lost_a_nomination(self, workload: Workload) -> bool:
-        """Return whether earlier migrated pods of the workload lost their nominations, so that its gang would be
-        incomplete.
-        """
+        """Return whether a migrated pod of the workload lost its nomination, so that its gang would be incomplete."""
         session = self._session
         return any(pod.nominated_node is not None and session.seats.of(pod) is None for pod in workload.pods)
 
@@ -227,11 +221,11 @@ class Renomination:
         before: list[Placed],
         tiers: Mapping[str, EntitlementTier],
     ) -> dict[str, Placed] | None:
-        """Place the nominated pods elsewhere on the ledger. Return the placements by workload; None if one fits
-        nowhere.
+        """Place the nominated pods elsewhere on the ledger. Return the placements by workload; None if a pod does not
+        fit.
 
-        With the victims running again, a nominee can be beyond a limit, or in a worse tier than in `tiers`. The
-        result is None then too.
+        Also return None if the victims, which run again, put a nominee beyond a limit or in a worse tier than in
+        `tiers`.
         """
         session = self._session
         others: dict[str, Placed] = {}
@@ -246,8 +240,8 @@ class Renomination:
         return others
 
     def _models(self, placed: Placed) -> Counter[str]:
-        """Return the GPU models of the pods. Quotas for models were checked at the nomination, so the models must not
-        change.
+        """Return the number of pods by GPU model. Quotas for models were checked for the first nomination, so they must
+        not change.
         """
         if not self._session.tree.models_with_quota:
             return Counter()

@@ -31,8 +31,8 @@ from orchestrator.planner.session import Session
 
 
 class PriorityPolicy:
-    """Inside a project, every candidate of lower priority may be evicted. The limits of the project apply to the
-    result.
+    """Inside a project, every candidate of lower priority may be evicted. The project must be within its limits
+    afterwards.
     """
 
     moves = False
@@ -62,7 +62,7 @@ class PriorityPolicy:
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """Return whether this is another project: those lose no pods by priority."""
+        """Return whether `project` is another project: only pods of the preemptor's project are evicted by priority."""
         del requested, frees_gpus
         return project != workload.project
 
@@ -94,11 +94,11 @@ class PriorityPolicy:
         return EvictionReason("priority", f"priority {ours} goes before {theirs} inside {workload.project}")
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
-        """Return whether the evictions so far are within the cap on evictions."""
+        """Return whether the decision stays within its maximum number of evictions with these victims."""
         return session.limits.may_evict(victim.pods for victim, _ in losses)
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
-        """Return whether the cap on evictions and the limits of the project are kept."""
+        """Return whether the maximum number of evictions and the limits of the project are kept."""
         return session.limits.may_evict(victim.pods for victim, _ in losses) and keeps_limits(
             session.ledger, workload
         )
@@ -127,7 +127,7 @@ def preempt(session: Session) -> None:
 
 
 def _lowest_priorities(session: Session, projects: Collection[str]) -> dict[str, int]:
-    """Return, by project, the lowest priority of its preemptible running workloads and of those just started."""
+    """Return, by project, the lowest priority of its preemptible workloads that run or start in this decision."""
     lowest: dict[str, int] = {}
     started = (workload for project in sorted(projects) for workload in session.started(project))
     for workload in (*(workload for workload in session.running() if workload.preemptible), *started):
@@ -185,8 +185,8 @@ def preempt_lower_for(
 def _has_passed_on_its_place(session: Session, nominee: Workload) -> bool:
     """Return whether the nominee starts elsewhere and another workload got its nominated GPUs.
 
-    That workload can be less entitled to them than the preemptor. So the nominee starts, and can be evicted like any
-    running workload from the next decision on.
+    The other workload can be less entitled to these GPUs than the preemptor. So the nominee starts, and from the next
+    decision on it can be evicted like any running workload.
     """
     if nominee.id not in session.restored:
         return False
@@ -201,10 +201,11 @@ def _has_passed_on_its_place(session: Session, nominee: Workload) -> bool:
 def _is_due_to_others(
     session: Session, workload: Workload, outcome: Outcome, suspended: Sequence[Workload]
 ) -> bool:
-    """Return whether other workloads are more entitled to the GPUs: waiting ones of other projects, or the victims.
+    """Return whether pending workloads of other projects, or the victims, are more entitled to the GPUs.
 
-    If the preemptor is beyond the fair share of its project, a victim can be more entitled than it. If the victim
-    fits nowhere else, it would reclaim GPUs from other projects, which would reclaim theirs from the preemptor.
+    If the preemptor is beyond the fair share of its project, a victim can be more entitled than the preemptor. If such
+    a victim fits nowhere else, it would reclaim GPUs from other projects, and these would reclaim GPUs from the
+    preemptor.
     """
     losses, placed, elsewhere = outcome
     chunk = tuple(pod for pod, _ in placed)

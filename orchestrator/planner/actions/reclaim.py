@@ -2,8 +2,8 @@
 
 Reclaim evicts borrowed pods for projects below their entitlement, and only after the whole chunk has a placement.
 
-Both are tried for one workload before the next. If all migrations came first, a migration could make GPUs free that a
-more entitled workload takes, and a pod would be migrated for nothing.
+Both are tried for one workload before the next workload. If all migrations came first, a more entitled workload could
+take the GPUs that a migration made free.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ _MAX_FAILED_EXCHANGES = 4
 
 
 def can_reclaim_for(session: Session, level: EntitlementTier) -> list[Workload]:
-    """Return the workloads of that tier in their project that lack only capacity and may have other pods evicted."""
+    """Return the workloads of this tier (by project alone) that wait for capacity and for which pods may be evicted."""
     return [
         workload
         for workload in may_evict_now(
@@ -50,7 +50,7 @@ def can_reclaim_for(session: Session, level: EntitlementTier) -> list[Workload]:
 
 
 class Reclaim:
-    """Evictions for the workloads of one tier, one workload after the other."""
+    """Evictions for the workloads of one tier, one workload at a time."""
 
     def __init__(self, session: Session, level: EntitlementTier) -> None:
         self._session = session
@@ -80,8 +80,7 @@ class Reclaim:
     def _settle(self, name: str) -> None:
         """Nominate the victims of the workload to other placements, after the workload has its last pod.
 
-        If this came earlier, the next pod of the workload could need the new placement of a victim, and would evict
-        it again.
+        If this came earlier, the next pod of the workload could evict a victim again from its new placement.
         """
         if losses := self._displaced.pop(name, None):
             moved = move_elsewhere(self._session, losses)
@@ -93,7 +92,7 @@ def _may_reclaim(session: Session, workload: Workload, level: EntitlementTier) -
     requested = chunk_amounts(chunk)
     if not any(requested):
         return False
-    # The project alone: departments are compared where the lineages part, victim by victim.
+    # Only the project counts here; departments are compared for each victim.
     if session.tier(workload, chunk, levels=1) is not level:
         return False
     return quota_violation(session.ledger, workload, requested) is None and not session.reservations.limit(
@@ -111,7 +110,7 @@ def reclaim_for(
     """Evict borrowed pods of other projects for the next chunk. If that is impossible, change nothing and return
     None.
 
-    Return the victims. The caller nominates them to other placements.
+    Return the victims without migrated pods. The caller nominates them to other placements.
     """
     chunk = session.next_chunk(workload)
     owner = (workload.project, workload.preemptible)
@@ -135,8 +134,8 @@ def reclaim_for(
 class MovesWithinQuota:
     """Evictions of borrowed pods together with migrations of other pods, for requests within quota.
 
-    A failing search is expensive. After _MAX_FAILURES failures this decision tries no more of them. After
-    _MAX_FAILED_EXCHANGES it does not try to replace evictions by migrations.
+    A failed search is expensive. After _MAX_FAILURES failures, `evict_and_move` searches no more in this decision;
+    after _MAX_FAILED_EXCHANGES failures, `evict_fewer` does not.
     """
 
     def __init__(self, session: Session) -> None:
@@ -146,8 +145,8 @@ class MovesWithinQuota:
         self._failed_exchanges = 0
 
     def evict_and_move(self, workload: Workload) -> Losses | None:
-        """Make the next chunk fit and return the evicted pods without the migrated ones; None, with no change, if it
-        cannot fit.
+        """Evict and migrate pods so that the next chunk fits. Return the evicted ones; None, with no change, if
+        impossible.
         """
         session = self._session
         if self._cap == 0 or self._failures >= _MAX_FAILURES:
@@ -166,9 +165,10 @@ class MovesWithinQuota:
     def evict_fewer(
         self, workload: Workload, selector: VictimSelector, outcome: Outcome, checkpoint: int
     ) -> Losses | None:
-        """Evict only some of the outcome's victims and migrate other pods; return the evicted ones.
+        """Evict only some of the outcome's victims, migrate other pods, and return the evicted victims.
 
-        None, with the outcome on the ledger as it is: all victims are needed. `checkpoint` is from before the outcome.
+        Return None, with the outcome still on the ledger, if all victims are needed. `checkpoint` is from before the
+        outcome.
         """
         session = self._session
         if self._cap == 0 or self._failed_exchanges >= _MAX_FAILED_EXCHANGES:
@@ -192,9 +192,11 @@ class MovesWithinQuota:
         return None
 
     def _lost(self, losses: Losses) -> set[str] | None:
-        """Return the pods (ids) of the victims that fit nowhere else; None: migrations cannot replace an eviction.
+        """Return the running pods (ids) of the victims that fit nowhere else; None if migrations cannot replace an
+        eviction.
 
-        Migrations free nothing, so the free GPUs of all nodes have to be enough for the smallest victim.
+        Migrations free no GPUs, so the free GPUs of all nodes together must be enough for the smallest of these
+        victims.
         """
         session = self._session
         if len(losses) < 2:
@@ -209,7 +211,7 @@ class MovesWithinQuota:
         return self._running(victims) if len(victims) > 1 and 0 < smallest <= free else None
 
     def _running(self, victims: Iterable[Victim]) -> set[str]:
-        """Return the pods (ids) of the victims that run. A nominated pod loses nothing."""
+        """Return the pods (ids) of the victims that run. Nominated pods are not running yet."""
         is_nominated = self._session.seats.is_nominated
         return {pod.id for victim in victims for pod in victim.pods if not is_nominated(pod)}
 
@@ -243,13 +245,13 @@ def _consolidate_or_reclaim(
     movable = {workload.id for workload in moves}
     taking = {workload.id for workload in takes}
     consolidation, reclaim = Consolidation(session), Reclaim(session, level)
-    # Migrations have their own share of the work, so that failing searches leave enough for the evictions.
+    # Migrations have a separate bound on work, so that failed searches leave enough work for the evictions.
     part_of_moves = session.work.part(moves_percent)
     waiting = [*moves, *(workload for workload in takes if workload.id not in movable)]
     for queue in session.queues_left_over_first(waiting):
         while (workload := session.next_workload(queue)) is not None:
             served = False
-            # An earlier workload can have used up the quota. Then a later tier serves this one.
+            # If an earlier workload has used up the quota, a later tier serves this workload.
             if workload.id in movable and session.tier(workload, session.next_chunk(workload)) <= level:
                 with session.work.within(part_of_moves):
                     served = session.work.count_workload() and consolidation.move_for(workload)

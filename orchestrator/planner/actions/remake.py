@@ -1,8 +1,8 @@
 """Repeat evictions for nominations whose GPUs are still in use, because the operator crashed before it evicted.
 
-The operator writes a nomination before it evicts. So the next leader can find a nomination to GPUs that are in use.
-It repeats the evictions before it gives free GPUs to others. Otherwise younger workloads would take the part of the
-nominated GPUs that is free.
+The operator writes a nomination before it evicts. So the next leader can find a nomination to GPUs that are in use. The
+scheduler repeats the evictions before it gives free GPUs to other workloads. Otherwise younger workloads would take
+those nominated GPUs that are already free.
 """
 
 from orchestrator.planner.accounting.tiers import EntitlementTier
@@ -21,7 +21,7 @@ _WORK_PERCENT = 20
 
 
 def remake_lost_nominations(session: Session) -> None:
-    """Evict for workloads whose nomination could not be restored and that fit nowhere else, the oldest first."""
+    """Evict pods for workloads whose nomination could not be restored and that fit nowhere else, oldest first."""
     lost = [
         workload
         for workload in session.nominated_workloads()
@@ -42,7 +42,7 @@ def remake_lost_nominations(session: Session) -> None:
 
 
 def _fits(session: Session, workload: Workload) -> bool:
-    """Return whether the next chunk fits without evictions, or must not start at all. `allocate` handles both cases."""
+    """Return whether the next chunk fits without evictions, or may not start at all; `allocate` handles both."""
     chunk = session.next_chunk(workload)
     if session.violation(workload, chunk) is not None:
         return True

@@ -7,7 +7,7 @@ Three kinds of workloads can be backfilled on reserved nodes:
 
 - workloads that end in time by their own declaration
 - borrowed workloads of other projects, which the gang can reclaim
-- preemptible workloads of the own project that are behind the gang in the queue
+- preemptible workloads of the gang's project that are behind the gang in the queue
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -50,12 +50,12 @@ _MAX_RESERVATIONS = 4
 _MAX_TRIES = 16
 
 Ending = tuple[tuple[bool, int, int, int, str, str], Workload, Pod]
-"""A running pod with its sort key: pods with a known end first, in order of their end, then the others node by node."""
+"""A running pod with its sort key: pods with a known end first, in order of their ends, then the others by node."""
 
 
 def starving_since_us(session: Session, workload: Workload) -> int:
-    """Return the time from which nodes are reserved for the workload, in microseconds; 0 if reservations are
-    disabled.
+    """Return the time from which nodes are reserved for the workload; 0 if reservations are off or the time is
+    unknown.
     """
     after = session.snapshot.settings.reservation_after_seconds
     if after is None or not session.snapshot.now_us:
@@ -64,9 +64,7 @@ def starving_since_us(session: Session, workload: Workload) -> int:
 
 
 def reserve(session: Session) -> None:
-    """Reserve nodes for starving workloads that are entitled to their request, in priority order, at most four in
-    all.
-    """
+    """Reserve nodes for at most four entitled workloads that have been pending for long enough, in queue order."""
     if not starving_since_us(session, _NO_WORKLOAD):
         return
     starving = [workload for workload in session.pending() if _is_starving(session, workload)]
@@ -90,7 +88,7 @@ def reserve(session: Session) -> None:
 
 
 def start_reserved(session: Session) -> None:
-    """Start the workloads with a reservation for which evicting backfilled pods of their own project is enough."""
+    """Start the workloads with a reservation that fit if backfilled pods of their own project are evicted."""
     reasons = (*CAPACITY_REASONS, Waiting.PROJECT_LIMIT)
     waiting = waiting_for(session, reasons) if session.reservations else []
     for reservation in [
@@ -102,7 +100,7 @@ def start_reserved(session: Session) -> None:
         chunk = session.next_chunk(workload)
         backfilled = {victim.workload.id for victim in _backfilled_inside(session, workload)}
         if not backfilled:
-            continue  # other projects are reclaimed from by the usual rules
+            continue  # the usual rules of reclaim apply to pods of other projects
         selector = VictimSelector(session, session.once(Candidates), ReservationPolicy(session, backfilled))
         outcome = preempt_for(session, workload, chunk, selector)
         if outcome is None:
@@ -146,7 +144,7 @@ class ReservationPolicy(ReclaimPolicy):
         return bool(others) and super().falls_below_quota(workload, others)
 
     def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
-        """Return whether the victim is backfilled, or within no quota."""
+        """Return whether the victim is backfilled, or borrowed."""
         return victim.workload.project == workload.project or super().is_borrowed(workload, victim)
 
     def eviction_reason(
@@ -164,8 +162,8 @@ def _claim(session: Session, workload: Workload, chunk: Chunk) -> tuple[Entitlem
     The tier is None if the project is not entitled to the request, or if a limit or quota excludes it. Workloads of
     the project that are behind this one in the queue do not count.
 
-    Some of those may be non-preemptible, and the limit too small for them and this workload. They must end first: the
-    second value is true, and the scheduler reserves no nodes yet.
+    If a limit is too small for this workload and the non-preemptible workloads behind it, these must end first. Then
+    the second value is true, and the scheduler reserves no nodes yet.
     """
     checkpoint = session.ledger.checkpoint()
     behind = [
@@ -204,8 +202,8 @@ def _is_starving(session: Session, workload: Workload) -> bool:
 def _endings(session: Session) -> list[Ending]:
     """Return all running pods with GPUs, in the order in which they are expected to end.
 
-    Pods without a declared end come last, in the order of nodes: the node with the fewest GPUs of such pods first.
-    So the reservation stays on the node that needs the fewest endings.
+    Pods without a declared end come last, grouped by node: the node with the fewest GPUs of such pods first. So the
+    reservation stays on the nodes where the fewest pods must end.
     """
     open_ended: dict[str, int] = {}
     running = [
@@ -243,7 +241,8 @@ def _earliest(
             ledger.evict(owner, pod)
         return session.place_all(workload, chunk)
 
-    # Every attempt places the whole chunk, so their number is kept to a logarithm: steps that double, then halves.
+    # Each attempt places the whole chunk. To make few attempts, the count first grows in steps that double,
+    # then a binary search finds the smallest count.
     low, high = _fewest(session, chunk, endings) - 1, None
     for count in _steps(low + 1, len(endings)):
         if attempt(count) is not None:
@@ -279,7 +278,7 @@ def _earliest(
 
 
 def _fewest(session: Session, chunk: Chunk, endings: list[Ending]) -> int:
-    """Return the minimum number of pods that must end, from the number of missing GPUs alone.
+    """Return a lower bound for the number of pods that must end, from the number of missing GPUs.
 
     Example: a gang of 8 GPUs is pending and 3 GPUs are free. The first pods to end have 2, 2 and 4 GPUs. The result
     is 3.

@@ -1,10 +1,10 @@
 """Pods that hold GPUs and cannot work: on unhealthy hardware, in stale gangs, or with a device of another claim.
 
 Preemptible pods on unhealthy hardware are migrated as soon as all pods that must migrate together fit elsewhere. Other
-pods stay, as they may still work. The plan says which, and why.
+pods stay, because they may still work. The plan names them with the reason (`endangered`).
 
-Two schedulers can give one device to two claims at the same moment. The scheduler cannot take back the claim of the
-other one, so it evicts its own pod.
+Two schedulers can give one device to two ResourceClaims at the same moment. The operator cannot deallocate the claim of
+the other scheduler, so it evicts its own pod.
 """
 
 from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def _is_unhealthy(node: Node, now_us: int, grace_seconds: int) -> bool:
 
 
 def _common_cause(session: Session) -> str:
-    """Return that more nodes are unhealthy than the settings allow, "" if they are not."""
+    """Return a sentence if more nodes are unhealthy than the settings allow, else ""."""
     snapshot, most = session.snapshot, session.snapshot.settings.max_unhealthy_nodes
     if most is None:
         return ""
@@ -124,7 +124,7 @@ def _move(session: Session, workload: Workload, struck: Sequence[tuple[Pod, str]
 
 
 def _is_due_to_others(session: Session, workload: Workload, pods: Sequence[Pod], placed: Placed) -> bool:
-    """Return whether a waiting workload is more entitled to the new placements and would fit only there."""
+    """Return whether a pending workload is more entitled to the new placements and fits nowhere else."""
     checkpoint = session.ledger.checkpoint()
     session.ledger.unplace(workload, placed)
     ours = session.tier(workload, tuple(pods))
@@ -160,8 +160,8 @@ def _keeps_unhealthy(session: Session, pod: Pod) -> bool:
 
 
 def _together(workload: Workload, struck: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Return the affected pods and those that share their claims; all running pods if the rest is less than the gang
-    minimum.
+    """Return the affected pods and the pods that share their claims; all running pods if too few others run for the
+    gang.
     """
     keys = {key for pod in struck for key in pod.claims}
     if keys:
@@ -188,10 +188,10 @@ DOUBLE_CLAIM_RULE = "double-claim"
 
 
 def evict_hopeless_stale(session: Session) -> None:
-    """Evict the pods of stale gangs that this decision cannot complete, because no pod of them can start.
+    """Evict the pods of stale gangs that this decision cannot complete because the gang has no chunk to start.
 
-    Their GPUs are then free for workloads of the same decision, and count no more as used by their project. Otherwise
-    those workloads would evict pods of other projects without need.
+    Workloads of the same decision can then be nominated to these GPUs, which no longer count as used by the project.
+    Otherwise the decision would evict other pods without need.
     """
     _evict(session, only_hopeless=True)
 
@@ -202,7 +202,7 @@ def evict_stale(session: Session) -> None:
 
 
 def _evict(session: Session, *, only_hopeless: bool) -> None:
-    """Evict stale gangs as far as the cap on evictions and the budgets allow. The nominations of their pods end."""
+    """Evict stale gangs within the maximum number of evictions and the disruption budgets. Their nominations end."""
     for workload, survivors in session.stale_gangs():
         if not survivors or (only_hopeless and session.next_chunk(workload)):
             continue
@@ -216,7 +216,7 @@ def _evict(session: Session, *, only_hopeless: bool) -> None:
 
 
 def evict_double_holders(session: Session) -> None:
-    """Evict our pods whose claims hold devices that other claims hold too, also pods within quota."""
+    """Evict the pods whose claims hold devices that other claims hold too, even if the pods are within quota."""
     doubles = session.ledger.claims.doubles
     if not doubles:
         return

@@ -1,6 +1,6 @@
-"""Evict pods whose containers did not start in time: they hold GPUs and do no work.
+"""Evict pods whose containers did not start in time: such pods hold GPUs that they do not use.
 
-A pod whose kubelet says that it cannot start, for example with InvalidImageName, has two minutes.
+If the kubelet reports that a pod cannot start, for example with InvalidImageName, the time is two minutes.
 """
 
 from typing import Final
@@ -15,7 +15,7 @@ HOPELESS_SECONDS: Final = 120
 
 
 def evict_unstarted(session: Session) -> None:
-    """Evict the pods that are late, and the rest of a gang that cannot run without them."""
+    """Evict the pods that did not start in time, and the rest of a gang that cannot run without them."""
     timeout_seconds = session.snapshot.settings.start_timeout_seconds
     if timeout_seconds is None or not session.snapshot.now_us:
         return

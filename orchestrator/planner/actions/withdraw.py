@@ -1,7 +1,7 @@
-"""Starts that a later step of the same decision made impossible: they are taken back and decided on again.
+"""Undo starts that a later step of the same decision made impossible. The next decision tries them again.
 
-A pod with required affinity starts beside another pod; then that one is evicted. Nothing of the decision is carried out
-yet, so the pod is pending again. The next decision sees the eviction.
+Example: a pod with required affinity starts beside another pod, and a later step evicts the other pod. The operator has
+not carried out the decision yet, so the pod is pending again. The next decision sees the eviction.
 """
 
 from operator import attrgetter
@@ -13,10 +13,10 @@ _CHUNK = attrgetter("chunk")
 
 
 def withdraw_broken(session: Session) -> None:
-    """Take back starts whose constraints between pods are violated after the whole decision.
+    """Undo starts whose constraints between pods are violated at the end of the decision.
 
-    Pods that start one after the other keep all constraints of the earlier ones, as in kube-scheduler. So only a
-    decision that also takes something away is checked.
+    A start never violates the constraints of pods that started earlier, as in kube-scheduler. So a decision is checked
+    only if it also evicts pods or undoes starts.
     """
     neighbours = session.ledger.neighbours
     if neighbours is None or not (session.seats.evictions or session.has_lifted):

@@ -1,4 +1,4 @@
-"""Placements for a whole chunk of pods, together or not at all, and the domains of a topology in which it may be."""
+"""Placements for all pods of a chunk together or for none, and the topology domains in which a chunk can run."""
 
 from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
@@ -14,7 +14,7 @@ Domain = tuple[int, ...]
 
 
 def domains(ledger: Ledger, levels: Sequence[str], scope: Collection[int] | None) -> list[Domain]:
-    """The nodes in groups with the same labels for all `levels`; a node that lacks one of them is in no group."""
+    """Return the nodes in groups with the same values for all `levels`, without nodes that lack one of these labels."""
     groups = ledger.grouped_by(tuple(levels))
     groups_of_nodes = [(values, groups[values]) for values in sorted(groups) if all(values)]
     if scope is None:
@@ -32,7 +32,7 @@ def domains_to_try(
     scope: Collection[int] | None,
     occupied: Collection[int],
 ) -> list[Collection[int] | None]:
-    """Sets of nodes for the pods, best first. `occupied` are the nodes where the workload runs already."""
+    """Return sets of nodes for the pods, best first. `occupied` are the nodes on which the workload already runs."""
     tries: list[Collection[int] | None] = []
     for level in _levels_to_try(rule):
         below = rule.levels[: rule.levels.index(level) + 1]
@@ -66,7 +66,7 @@ def candidate_domains(ledger: Ledger, rule: TopologyRule, workload: Workload) ->
 
 
 def _levels_to_try(rule: TopologyRule) -> list[str]:
-    """From the preferred level outward, no further than the required one."""
+    """Return the levels from the preferred level to wider levels, at most up to the required level."""
     known = [level for level in (rule.preferred, rule.required) if level in rule.levels]
     if not known:
         return []
@@ -78,7 +78,7 @@ def _levels_to_try(rule: TopologyRule) -> list[str]:
 def _free_by_level(
     ledger: Ledger, levels: Sequence[str], scope: Collection[int] | None
 ) -> Callable[[Domain], list[int]]:
-    """Return a function that gives the free GPUs around a domain at each level, widest first, in thousandths.
+    """Return a function from a domain to the free GPUs around it at each level, widest first, in thousandths.
 
     GPUs of terminating pods count as free.
     """
@@ -100,7 +100,7 @@ def _free_by_level(
 
 
 Scope = Collection[int] | None
-"""Positions of the nodes to look at; None: all."""
+"""Positions of the nodes to search; None: all nodes."""
 
 _MAX_SEARCHED = 64
 _MAX_TRIES = 200
@@ -194,7 +194,7 @@ class ChunkPlacer:
     def _place_beside_each_other(
         self, workload: Workload, chunk: Sequence[Pod], scope: Scope, *, only_now: bool
     ) -> Placed | None:
-        """Place pods whose constraints may refer to each other: those without affinity first, then beside these."""
+        """Place pods whose constraints can refer to each other: pods without affinity first, then the others."""
         pods = sorted(largest_first(chunk), key=lambda pod: bool(pod.traits.affinity))
         placed = self._place_in_passes(workload, pods, scope, only_now=only_now)
         if placed is None and len(pods) <= _MAX_SEARCHED:
@@ -204,7 +204,7 @@ class ChunkPlacer:
     def _place_in_passes(
         self, workload: Workload, pods: Sequence[Pod], scope: Scope, *, only_now: bool
     ) -> Placed | None:
-        """Place each pod on its best node. A pod without a node is tried again after the others."""
+        """Place each pod on its best node. A pod that fits on no node is tried again after the others."""
         checkpoint = self._ledger.checkpoint()
         placed: Placed = []
         while pods:
@@ -251,7 +251,7 @@ class ChunkPlacer:
                     self._ledger.rollback(checkpoint)
                     closed.update(self._alike(pod, placement.node))
                 if closed:
-                    return None  # another order of the pods has the same nodes
+                    return None  # another order of the pods would try the same nodes
             return None
 
         return place(pods)
@@ -261,7 +261,7 @@ class ChunkPlacer:
         return [position for position in positions if position not in closed]
 
     def _alike(self, pod: Pod, name: str) -> Collection[int]:
-        """The nodes in the same domains of all topology keys of the pod's constraints."""
+        """Return the nodes that share the node's domains for all topology keys of the pod's constraints."""
         traits, nodes = pod.traits, self._ledger.nodes
         keys = dict.fromkeys(term.topology_key for term in (*traits.affinity, *traits.anti_affinity))
         keys |= dict.fromkeys(spread.topology_key for spread in traits.spread)
@@ -275,17 +275,17 @@ class ChunkPlacer:
 
 
 def _are_equal(one: Pod, other: Pod) -> bool:
-    """Whether the two pods have the same nodes."""
+    """Whether the two pods can use the same nodes: equal request, constraints and traits."""
     return (
         one.request == other.request and one.constraints is other.constraints and one.traits == other.traits
     )
 
 
 def _different(pods: Sequence[Pod]) -> list[Pod]:
-    """The first pod of each kind of request, constraints and traits."""
+    """Return the first pod of each combination of request, constraints and traits."""
     return list({(pod.request, pod.constraints, pod.traits): pod for pod in reversed(pods)}.values())[::-1]
 
 
 def largest_first(chunk: Sequence[Pod]) -> Sequence[Pod]:
-    """Return the pods with the largest first, the order in which they fit best."""
+    """Return the pods sorted by GPUs, largest first: in this order they fit best."""
     return chunk if len(chunk) == 1 else sorted(chunk, key=lambda pod: -pod.request.gpu_milli)

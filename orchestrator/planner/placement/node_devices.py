@@ -1,4 +1,4 @@
-"""Which devices of a node a pod gets: by the node's account, and by claims where these decide."""
+"""The choice of a pod's devices on a node: by the node's account, or by ResourceClaims."""
 
 from orchestrator.planner.accounting.claim_ledger import ClaimLedger
 from orchestrator.planner.accounting.ledger import NodeAccount
@@ -15,9 +15,9 @@ def devices_on(
     preferred: tuple[int, ...] = (),
     only_preferred: bool = False,
 ) -> tuple[int, ...] | None:
-    """Indices of the GPUs that a pod with claims gets on this node, () for none; None when they are not there.
+    """Return the indices of the GPUs that a pod with claims gets on this node; None if devices are missing.
 
-    Claims get the preferred devices if these are suitable; with `only_preferred`, they get no others.
+    Claims get the preferred devices if possible. With `only_preferred`, they get no other devices.
     """
     by_plugin: tuple[int, ...] | None = ()
     if has_plugin_gpus(account, pod.request):
@@ -40,18 +40,18 @@ def _claimed_devices(
     preferred: tuple[int, ...],
     only_preferred: bool,
 ) -> tuple[int, ...] | None:
-    """The devices of the pod's claims, among the GPUs with enough left by all other counts.
+    """Return the devices for the pod's claims among the GPUs that also have enough left on the node's account.
 
-    In thousandths. The sum can exceed a GPU if memory fits exactly; fractions beside whole GPUs count as whole
-    ones.
+    The account counts thousandths, rounded up. So fractions that fit a GPU's memory exactly can exceed it on the
+    account.
     """
     request = pod.request
     if not request.is_shared and not request.gpu_count:
         return claims.devices(account.node, pod, later=later)
     open_devices = _open_devices(account, request, project, later=later)
     if not preferred and not (request.is_shared and pod.extended_claim is not None):
-        # The claims' choice among all devices nearly always has enough left; the index remembers nodes without, for
-        # it alone.
+        # The first try offers all devices. Its result nearly always has enough left, and only for it a
+        # failure is cached by node.
         devices = claims.devices(account.node, pod, later=later)
         if devices is None or set(devices) <= set(open_devices):
             return devices
@@ -62,12 +62,12 @@ def _claimed_devices(
 
 
 def has_plugin_gpus(account: NodeAccount, request: Request) -> bool:
-    """Whether no claims decide the pod's GPUs on the node: a device plugin gives them."""
+    """Whether a device plugin, not claims, gives the pod its GPUs on this node."""
     return bool((request.gpu_count or request.is_shared) and not account.node.published_gpus)
 
 
 def _open_devices(account: NodeAccount, request: Request, project: str, *, later: bool) -> list[int]:
-    """The devices of the node that have enough left for the request, the best first."""
+    """Return the devices of the node that have enough left for the request, best first."""
     if not request.is_shared:
         return account.whole_devices(later=later)
     return [device for _, _, device in ranked_devices(account, request, project, later=later)]
@@ -76,7 +76,7 @@ def _open_devices(account: NodeAccount, request: Request, project: str, *, later
 def devices_for(
     account: NodeAccount, request: Request, project: str, *, later: bool
 ) -> tuple[int, ...] | None:
-    """Device indices on this node for the request; () when it asks for no GPU; None when they are not there."""
+    """Return the devices (indices) on this node for the request; () if it requests no GPU; None if too few are free."""
     if request.is_shared:
         choice = best_devices(account, request, project, later=later)
         return None if choice is None else tuple(device for _, _, device in choice)
@@ -89,7 +89,7 @@ def devices_for(
 def best_devices(
     account: NodeAccount, request: Request, project: str, *, later: bool
 ) -> list[tuple[bool, int, int]] | None:
-    """(not shared by this project yet, free part in `gpu_milli`, index) of the tightest devices that fit, or None."""
+    """Return the first `shared_devices` entries of `ranked_devices`; None if fewer devices fit."""
     choices = ranked_devices(account, request, project, later=later)
     return choices[: request.shared_devices] if len(choices) >= request.shared_devices else None
 
@@ -97,7 +97,7 @@ def best_devices(
 def ranked_devices(
     account: NodeAccount, request: Request, project: str, *, later: bool
 ) -> list[tuple[bool, int, int]]:
-    """The devices with enough left for the request's fraction, the fullest first."""
+    """Return (is not shared by the project, free `gpu_milli`, index) of devices that fit the fraction, best first."""
     choices: list[tuple[bool, int, int]] = []
     if not later and account.is_short_of_lost():
         return choices

@@ -1,8 +1,8 @@
-"""The placement of one pod: the first node and devices that fit, packed so that large requests still fit later.
+"""The placement of one pod on the node and devices that keep the most free GPUs together for large requests.
 
-Whole devices are placed on the fullest node that has enough of them. A fraction is placed on devices that are shared
-already: first those with pods of the same project, then the fullest. It opens a new device only if no shared one
-fits.
+Whole devices are placed on the fullest node that has enough of them. A GPU fraction is placed on devices that are
+shared already: first devices with pods of the same project, then the fullest. It gets an idle device only if no shared
+device fits.
 
 With the setting `spread` the emptiest node comes first. If the pod has preferences, the node that meets most of them
 comes first.
@@ -27,11 +27,11 @@ from orchestrator.planner.placements import Placement
 from orchestrator.planner.traits import Preferences
 
 _LISTED_NODES_PER_LOOKUP = 32
-"""Nodes of a list that are read in the time of examining one node."""
+"""Number of list entries that take as long to read as one node to examine."""
 
 
 _MAX_SCORE = 1 << 32
-"""Above the score of each node."""
+"""Larger than the score of every node."""
 
 
 class Placer:
@@ -54,8 +54,8 @@ class Placer:
         self._reservations = reservations
         self._node_sets = node_sets
         self.looked_at = 0
-        # The most that is free of one device now and later, by position: to ask thousands of nodes for it takes longer
-        # than all else. Kept current by the ledger's changes from `_cursor` on.
+        # The largest free amount of one device, now and later, by node position. Computing it for thousands
+        # of nodes takes longer than all else, so it is updated from the ledger's changes after `_cursor`.
         self._max_free: tuple[list[int], list[int]] = ([], [])
         self._cursor = 0
         self._admitting: dict[tuple[int, tuple[str, ...]], NodeSet] = {}
@@ -68,10 +68,10 @@ class Placer:
         *,
         only_now: bool = False,
     ) -> Placement | None:
-        """Return the best placement on free GPUs, else the best one on GPUs of terminating pods, else None.
+        """Return the best placement on free GPUs, else the best placement on GPUs of terminating pods, else None.
 
-        `positions` limits the nodes. A GPU fraction waits for a shared device rather than opening another one, which
-        would be lost to requests for whole GPUs for much longer.
+        `positions` limits the nodes. A GPU fraction waits for a shared device instead of taking an idle device.
+        Requests for whole GPUs would lose the idle device for much longer.
         """
         placement = self._find(workload, pod, positions, later=False)
         if only_now or not self.ledger.releasing_nodes:
@@ -83,16 +83,14 @@ class Placer:
         return placement
 
     def _opens_device(self, placement: Placement) -> bool:
-        """Return whether no pod uses one of the devices yet."""
+        """Return whether at least one of the devices is used by no pod."""
         account = self.ledger.by_name[placement.node]
         return any(not account.tenants[device] for device in placement.devices)
 
     def _find_shared_later(
         self, workload: Workload, pod: Pod, positions: Collection[int] | None
     ) -> Placement | None:
-        """Return devices that stay shared and have enough free after terminating pods have ended, on the first such
-        node.
-        """
+        """Return shared devices of one node that have enough free after terminating pods have ended; else None."""
         for position in sorted(self.ledger.nodes_with_free_gpus):
             account = self.ledger.nodes[position]
             if positions is not None and position not in positions:
@@ -128,9 +126,9 @@ class Placer:
     def keep(
         self, workload: Workload, pod: Pod, where: Placement, *, is_home: bool = False
     ) -> Placement | None:
-        """Exactly this place, free now or once all releases are through; None when the node cannot keep it.
+        """Return this placement, free now or after terminating pods have ended; None if it is not possible.
 
-        `is_home`: the pod runs there, so that required affinity and spread do not count any more.
+        `is_home`: the pod already runs there, so required affinity and spread do not count.
         """
         account, request = self.ledger.by_name.get(where.node), pod.request
         accepts = self._takes_back if is_home else self.accepts
@@ -146,10 +144,9 @@ class Placer:
         return self._keep_devices(account, request, where.devices, now=now)
 
     def original_placement(self, workload: Workload, pod: Pod) -> Placement | None:
-        """Return the placement where the pod ran, with the same devices; None if others get them. It may have to
-        wait.
+        """Return the placement on which the pod ran, with the same devices; None if other pods get the devices.
 
-        The pod and all other users of its claims are off the ledger.
+        The caller has removed the pod and all other users of its claims from the ledger.
         """
         account = self.ledger.by_name.get(pod.node or "")
         if account is None or not pod.claims:
@@ -196,15 +193,15 @@ class Placer:
     def _keep_by_claims(
         self, account: NodeAccount, pod: Pod, reserved: tuple[int, ...], *, now: bool
     ) -> Placement | None:
-        """The node with the devices that the pod's claims get there: those that were kept, or others if need be."""
+        """Return a placement on the node with devices for the pod's claims: the reserved devices if possible."""
         if has_plugin_gpus(account, pod.request):
             where = self._keep_devices(account, pod.request, reserved, now=now)
             if where is None:
                 return None
             now = not where.waits
         times = (False, True) if now else (True,)
-        # The pod's own devices come before others that are free now, even if it must wait: others may be
-        # nominated.
+        # The reserved devices come first, even if the pod has to wait for them, because other devices can be
+        # nominated to other pods.
         own = [(later, True) for later in times if reserved]
         for later, only_preferred in (*own, *((later, False) for later in times)):
             devices = self._devices_for(
@@ -238,33 +235,33 @@ class Placer:
         return devices
 
     def accepts(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
-        """Whether the node admits the pod, and the pods that stay in the cluster let it run there."""
+        """Whether the node admits the pod, also by constraints on the pods that do not terminate."""
         return bool(self._open_to(workload, pod, later=True) >> account.position & 1)
 
     def _takes_back(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
-        """As `accepts` for a pod that runs on the node: of constraints between pods only conflicts count."""
+        """`accepts` for a pod that runs on the node: affinity and spread do not count."""
         neighbours = self.ledger.neighbours
         if neighbours is not None and not neighbours.is_bearable(pod, account.position):
             return False
         return bool(self.admitting(workload, pod) >> account.position & 1)
 
     def _open_to(self, workload: Workload, pod: Pod, *, later: bool) -> NodeSet:
-        """The nodes that admit the pod and where no required constraint between pods keeps it away."""
+        """Return the nodes that admit the pod and that no required constraint between pods excludes."""
         nodes = self.admitting(workload, pod)
         neighbours = self.ledger.neighbours
         return nodes if neighbours is None else nodes & neighbours.admitting(pod, later=later)
 
     def admitting(self, workload: Workload, pod: Pod) -> NodeSet:
-        """The nodes that match the pod and are not avoided."""
+        """Return the nodes that match the pod and are not avoided after failures."""
         return self.matching(workload, pod) & ~self.avoided(workload)
 
     def matching(self, workload: Workload, pod: Pod) -> NodeSet:
-        """The nodes that match the pod, those that are avoided after failures included."""
+        """Return the nodes that match the pod, including nodes that are avoided after failures."""
         project = self.ledger.tree.projects[workload.project]
         return self._nodes_for(pod.constraints, node_types_for(project, workload))
 
     def avoided(self, workload: Workload) -> NodeSet:
-        """The nodes on which no pod of the workload is placed after failures there."""
+        """Return the nodes that the workload avoids after failures."""
         if not self._failures.has_avoided:
             return 0
         nodes = self._avoided.get(workload.id)
@@ -275,9 +272,9 @@ class Placer:
         return nodes
 
     def _nodes_for(self, constraints: Constraints, node_types: tuple[str, ...]) -> NodeSet:
-        """The nodes that admit such pods.
+        """Return the nodes that admit pods with these constraints.
 
-        The cache uses identity, because hashing constraints costs more than the answer.
+        The cache uses the identity of the constraints, because hashing them takes longer than the computation.
         """
         key = (id(constraints), node_types)
         nodes = self._admitting.get(key)
@@ -286,7 +283,7 @@ class Placer:
         return nodes
 
     def fits_on(self, account: NodeAccount, workload: Workload, pod: Pod) -> tuple[int, ...] | None:
-        """Devices on this node once all releases are through, or None."""
+        """Return devices for the pod on this node after terminating pods have ended; None if it does not fit."""
         if not self.accepts(account, workload, pod) or not account.has_capacity(pod.request, later=True):
             return None
         if not self._may_take(account, workload, pod):
@@ -297,7 +294,7 @@ class Placer:
         return devices
 
     def count_on(self, account: NodeAccount, workload: Workload, pod: Pod) -> int:
-        """About how many such pods would fit on the node, by GPUs and scalars where it has CPU and memory for one."""
+        """Return an upper bound of such pods on the node, by GPUs and scalars; 0 if CPU or memory is short for one."""
         request = pod.request
         if not self.accepts(account, workload, pod) or not account.has_capacity(request, later=True):
             return 0
@@ -328,7 +325,7 @@ class Placer:
             self.looked_at += 1
             account = nodes[position]
             if not later and account.cpu_used_milli + request.cpu_milli > account.node.cpu_milli:
-                continue  # where CPU is short, most nodes with idle GPUs end here
+                continue  # a cheap check first: if CPU is short, most nodes with idle GPUs fail here
             if not admitting >> position & 1 or not account.has_capacity(request, later=later):
                 continue
             if not self._may_take(account, workload, pod):
@@ -349,7 +346,7 @@ class Placer:
         return scores_of(pod, preferences, self._node_sets, self.ledger.neighbours)
 
     def _may_take(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
-        """Whether the project may hold that much more of the node's GPU model."""
+        """Whether limits and quotas for the node's GPU model allow the pod."""
         if account.model not in self._models or not pod.request.gpu_milli:
             return True
         return may_take(self.ledger, workload, pod.request.gpu_milli, account.model)
@@ -357,11 +354,11 @@ class Placer:
     def _leaves_reserved(
         self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], *, later: bool
     ) -> bool:
-        """Return whether the reservations of other workloads on the node are kept, or allow the pod."""
+        """Return whether the pod leaves the GPUs that are reserved on the node, or may use them."""
         return not self._reservations or self._reservations.lets(account, workload, pod, devices, later=later)
 
     def _is_model_of_others(self, account: NodeAccount, workload: Workload, pod: Pod) -> bool:
-        """Return whether other projects have a quota for the node's GPU model, so that any other node is better."""
+        """Return whether the GPU model is under quota for other projects only, so that any other node is better."""
         if account.model not in self._models_with_quota or not pod.request.gpu_milli:
             return False
         return not within_quota(self.ledger, workload, pod.request.gpu_milli, account.model)
@@ -372,7 +369,9 @@ class Placer:
             need = request.gpu_count * DEVICE_MILLI
             known: Iterable[int] = self.ledger.nodes_with_free_gpus if need else self.ledger.releasing_nodes
             if neighbours is not None and neighbours.concerns(pod):
-                known = range(len(nodes))  # a pod that terminates on another node may keep it away until then
+                known = range(
+                    len(nodes)
+                )  # a pod that terminates on another node can exclude this node by its constraints until it has ended
             return [
                 position
                 for position in sorted(known)
@@ -388,7 +387,7 @@ class Placer:
     def _with_portion(
         self, request: Request, positions: Collection[int] | None, *, later: bool
     ) -> Collection[int]:
-        """Return the nodes on which one device may have the requested fraction free."""
+        """Return the positions of nodes on which a device can have the requested fraction free."""
         if positions is not None or request.gpu_memory_mib:
             return range(len(self.ledger.nodes)) if positions is None else positions
         self.looked_at += len(self.ledger.nodes) // _LISTED_NODES_PER_LOOKUP
@@ -445,7 +444,7 @@ class Placer:
 
 
 def _spares_lost(account: NodeAccount, devices: tuple[int, ...], *, later: bool) -> bool:
-    """Return whether enough devices stay unused beside these: as many as the node has lost."""
+    """Return whether, without these devices, the node still has as many unused devices as it has lost."""
     if not later and account.is_short_of_lost():
         return False
     opened = sum(account.free_milli(device, later=later) == DEVICE_MILLI for device in devices)

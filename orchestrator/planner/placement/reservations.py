@@ -1,4 +1,4 @@
-"""GPUs that are reserved for a workload that is pending for long, and the workloads that can backfill them.
+"""GPUs that are reserved for a workload that has been pending for long, and the rules for backfilling them.
 
 A reservation also reserves the workload's amounts of its project's limits. Otherwise smaller jobs of the project
 would take each GPU as soon as it is free.
@@ -28,7 +28,7 @@ class ReservedCapacity:
     scalars: Scalars = ()
 
     def plus(self, pod: Pod) -> "ReservedCapacity":
-        """With the amounts of one more pod; a fraction of a device is reserved as a whole one."""
+        """Return the sum with the amounts of one more pod; a GPU fraction is reserved as a whole device."""
         request = pod.request
         devices = request.shared_devices if request.is_shared else request.gpu_count
         return ReservedCapacity(
@@ -41,12 +41,12 @@ class ReservedCapacity:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Nodes, by position, with GPUs that are reserved for a workload.
+    """The amounts that are reserved for a workload, by position of the node.
 
-    - `tier`: its entitlement.
-    - `starts_us`: the latest time at which it fits, 0 if a pod without a declared end must end first.
-    - `requested`: the amounts that it needs of its project's limits.
-    - `yielding`: the amounts of pods of its project that are evicted when needed.
+    - `tier`: the entitlement tier of the workload.
+    - `starts_us`: the time until which the workload fits, 0 if a pod without a declared end must end first.
+    - `requested`: the amounts that the workload needs within its project's limits.
+    - `yielding`: the amounts of backfilled pods of its project that can be evicted for it.
 
     `nodes` is empty if the limits of the project are too small until other workloads end.
     """
@@ -63,7 +63,8 @@ class Reservation:
 class Reservations:
     """The reservations of one decision.
 
-    `tier` is the entitlement of a chunk, `is_whole` tells whether the pods that a gang needs run or will run.
+    `tier` returns the tier of a chunk. `is_whole` returns whether the minimum of a gang runs, or will after this
+    decision.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Reservations:
         self._by_workload: dict[str, Reservation] = {}
 
     def add(self, reservation: Reservation) -> None:
-        """Reserve GPUs for one more workload, on nodes without a reservation."""
+        """Add a reservation. Its nodes must not be reserved for another workload."""
         self._by_workload[reservation.workload.id] = reservation
         self._by_position |= dict.fromkeys(reservation.nodes, reservation)
 
@@ -93,17 +94,17 @@ class Reservations:
         return bool(self._by_workload)
 
     def of(self, workload: Workload) -> Reservation | None:
-        """The reservation of the workload."""
+        """Return the reservation of the workload, or None."""
         return self._by_workload.get(workload.id)
 
     def on(self, position: int) -> Reservation | None:
-        """The workload of the node's reservation."""
+        """Return the reservation of the node at this position, or None."""
         return self._by_position.get(position)
 
     def lets(
         self, account: NodeAccount, workload: Workload, pod: Pod, devices: tuple[int, ...], *, later: bool
     ) -> bool:
-        """Whether the pod can have these devices: enough stays free beside it, or it can use the reservation."""
+        """Whether the pod can get these devices: the reserved amount stays free, or the pod may use it."""
         reservation = self._by_position.get(account.position)
         if reservation is None or reservation.workload.id == workload.id:
             return True
@@ -114,8 +115,8 @@ class Reservations:
     def reserved_milli(
         self, accounts: Sequence[NodeAccount], nodes: NodeSet, workload: Workload, pod: Pod
     ) -> tuple[int, Reservation | None]:
-        """The free GPUs of these nodes that are reserved against the pod, in `gpu_milli`, and the first workload of
-        the reservations.
+        """Return the free GPUs of these nodes that the pod may not use, in `gpu_milli`, and the first such
+        reservation.
         """
         closed = {
             reservation.workload.id
@@ -133,10 +134,10 @@ class Reservations:
         return total, first
 
     def _passes(self, workload: Workload, pod: Pod, reservation: Reservation) -> bool:
-        """Whether the pod may use the reserved nodes: it is better entitled, ends in time, or is evicted in time."""
+        """Whether the pod may use the reserved nodes: it is more entitled, ends in time, or can be evicted in time."""
         ours = reservation.workload
         if self._is_whole(ours):
-            return True  # it starts in this decision, and its nodes are free
+            return True  # the reservation has ended: its workload runs or starts in this decision
         if workload.project == ours.project:
             ahead = workload_order(workload) < workload_order(ours)
             return ahead or self._ends_or_is_evicted_in_time(workload, pod, reservation)
@@ -158,7 +159,7 @@ class Reservations:
         return (workload.preemptible and not protected) or self._ends_in_time(pod, reservation)
 
     def key(self, workload: Workload, chunk: Chunk) -> tuple[object, ...]:
-        """Return the properties of the chunk that decide which reserved GPUs it may use; empty if none are reserved."""
+        """Return a key of the rules by which the chunk may use reserved GPUs; empty without reservations."""
         if not self:
             return ()
         return (
@@ -172,7 +173,7 @@ class Reservations:
         )
 
     def limit(self, workload: Workload, chunk: Chunk) -> LimitReserved | None:
-        """Return the limit of the workload's project that the chunk would take from a starving workload, if any."""
+        """Return a limit that the chunk would take from a starving workload of the same project, or None."""
         for reservation in self:
             ours = reservation.workload
             ahead = workload_order(workload) <= workload_order(ours)
@@ -187,7 +188,7 @@ class Reservations:
     def _limit_of(
         self, reservation: Reservation, workload: Workload, requested: Amounts
     ) -> LimitReserved | None:
-        """Return the first limit or quota that cannot hold both workloads, of the same project."""
+        """Return the first limit or quota that is too small for both workloads, which are of the same project."""
         ledger = self._ledger
         both = not workload.preemptible and not reservation.workload.preemptible
         for name in ledger.tree.lineage[workload.project]:
