@@ -1,7 +1,7 @@
 """Other placements for workloads that this decision starts, so that one more chunk fits: alone, or beside evictions.
 
-Chunks are placed one by one. A chunk can be pending although the cluster has nodes for all of them. The next decision
-would then move a pod that has just started.
+Chunks are placed one by one. So a chunk can be pending although all chunks would fit with other placements. The next
+decision would then migrate a pod that has just started.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from orchestrator.planner.session import Session
 Arrangement = list[tuple[Workload, Placed]]
 """The new placements of started workloads, chunk by chunk."""
 Placing = tuple[Placed, Arrangement]
-"""The placement of one more chunk, and the new ones of started workloads."""
+"""The placement of one more chunk, and the new placements of started workloads."""
 Part = tuple[Workload, Chunk]
 
 _MAX_STARTED = 64
@@ -25,10 +25,9 @@ _WORK_PERCENT = 5
 
 
 class ArrangedSearches:
-    """The number of searches that also try other placements for started workloads. After 4 failures, no further one
-    does.
+    """The bound on searches that also try other placements for started workloads: at most 4 failures in a decision.
 
-    `allowance`: their own part of the bound on work.
+    `allowance`: the part of the decision's bound that these searches may use.
     """
 
     def __init__(self, session: Session) -> None:
@@ -37,10 +36,10 @@ class ArrangedSearches:
         self.allowance = session.work.part(_WORK_PERCENT)
 
     def started(self, chunk: Chunk) -> list[Workload]:
-        """Workloads that may get other placements for the chunk.
+        """Return the workloads that may get other placements so that the chunk fits.
 
-        Workloads that an earlier decision nominated keep their seats. For pods of at most one GPU there is none: GPUs
-        of several nodes are as good as those of one.
+        Workloads that an earlier decision nominated keep their seats. If each pod needs at most one GPU, the result is
+        empty: other placements make no difference for such pods.
         """
         if self.is_used_up or all(pod.request.gpu_milli <= DEVICE_MILLI for pod in chunk):
             return []
@@ -49,17 +48,17 @@ class ArrangedSearches:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether no more searches are tried in this decision."""
+        """Whether no more such searches are made in this decision."""
         left = self.allowance.left
         return self._failures >= _MAX_FAILURES or (left is not None and left <= 0)
 
     def note_failure(self) -> None:
-        """Count a search in vain."""
+        """Count a failed search."""
         self._failures += 1
 
 
 def started_workloads(session: Session) -> list[Workload]:
-    """Workloads that this decision has started; none if there are too many to place them again."""
+    """Return the workloads that this decision has started; empty if more than _MAX_STARTED."""
     if not 0 < session.seats.count(SeatState.NEW) <= _MAX_STARTED:
         return []
     return [other for name in session.tree.projects for other in session.started(name)]
@@ -68,7 +67,7 @@ def started_workloads(session: Session) -> list[Workload]:
 def place_beside(
     session: Session, workload: Workload, chunk: Chunk, started: Sequence[Workload], *, only_now: bool
 ) -> Placing | None:
-    """Place the chunk on the ledger, if need be with other placements for the started workloads."""
+    """Place the chunk on the ledger, with other placements for `started` if necessary; None if it does not fit."""
     placed = session.place_all(workload, chunk)
     if placed is not None:
         return placed, []
@@ -82,14 +81,15 @@ def place_beside(
 def arrange(
     session: Session, workload: Workload, chunk: Chunk, started: Sequence[Workload], *, only_now: bool
 ) -> Placing | None:
-    """Place the chunk and all started workloads anew on the ledger; None, with the ledger as it was, if that fails.
+    """Place the chunk and all started workloads again on the ledger. Return None, with no change, if they do not fit.
 
-    `only_now`: on GPUs that are free now, so that all of them start.
+    `only_now`: use only GPUs that are free now, so that all of them start.
     """
     parts = [(other, group) for other in started for group in session.seats.new_chunks(other)]
     session.work.spend(_WORK_OF_PART * len(parts))
     checkpoint = session.ledger.checkpoint()
-    # On the ledger alone: a workload with a reservation still counts as started, and its nodes are free.
+    # Only the ledger changes. In the session they still count as started, so reservations do not block their
+    # nodes.
     for other in started:
         session.ledger.unplace(other, session.seats.placed(other, SeatState.NEW))
     new = (workload, chunk)
@@ -97,7 +97,8 @@ def arrange(
     for order in ([new, *parts], largest):
         mark = session.ledger.checkpoint()
         found = _place(session, order, only_now=only_now)
-        # The first pod of a group needs no pod beside it. A younger pod must not be placed first for that.
+        # The first pod of a group needs no pod beside it, and this order can put another pod first. So the
+        # constraints are checked at the end.
         if found is not None and session.meets_constraints([entry for each in found for entry in each]):
             placed = {id(part): where for part, where in zip(order, found, strict=True)}
             return placed[id(new)], [(part[0], placed[id(part)]) for part in parts]
@@ -117,7 +118,7 @@ def _place(session: Session, parts: Iterable[Part], *, only_now: bool) -> list[P
 
 
 def arrange_again(session: Session, arrangement: Arrangement) -> None:
-    """Put an arrangement on the ledger once more, after a rollback."""
+    """Put an arrangement on the ledger again after a rollback."""
     for other in _workloads(arrangement):
         session.ledger.unplace(other, session.seats.placed(other, SeatState.NEW))
     for other, placed in arrangement:
@@ -126,7 +127,7 @@ def arrange_again(session: Session, arrangement: Arrangement) -> None:
 
 
 def carry_out_arrangement(session: Session, arrangement: Arrangement) -> None:
-    """Record the new placements, which are on the ledger, as those of the started workloads."""
+    """Record the new placements of the started workloads, which are on the ledger already."""
     for other in _workloads(arrangement):
         for pod, _ in session.seats.placed(other, SeatState.NEW):
             session.seats.remove(pod)

@@ -3,10 +3,11 @@
 A candidate is one elastic pod, or all pods of a workload. For migrations it can also be a single pod. The eviction
 policies decide which candidates a preemptor may evict.
 
-Example: a gang with a minimum of 2 runs 4 pods. It is three candidates: one elastic pod, the other one, and the gang.
+Example: a gang with a minimum of 2 runs 4 pods. It is three candidates: each of the two elastic pods, and the whole
+gang.
 
-The candidates of a node are made when a search first asks for them, because a large cluster has many more than a
-decision needs. They show the workloads as they were at the first of these requests.
+The candidates of a node are made when a search first needs them: a decision needs only few nodes of a large cluster.
+They show the workloads as they were at the creation of `Candidates`.
 """
 
 from bisect import bisect_left
@@ -33,14 +34,14 @@ _ON_NO_NODE: Mapping[int, Sequence[Pod]] = {}
 
 
 class Candidate(Victim):
-    """A possible victim. `order` sorts the candidates of a project, the least entitled first.
+    """A possible victim. `order` is a sort key within a project, least entitled first.
 
-    `pods_on` has its pods by the position of their node. `gpu_milli` is the sum of its GPUs. `is_harmless` says that
-    it has only nominations, so no pod is evicted. `is_covered` says that some of its pods are within the quota of its
-    project. `has_started` says that one of its containers has started.
+    `pods_on` has the pods by the position of their node. `gpu_milli` is the sum of their GPUs. `is_harmless`: the pods
+    are only nominated, so no pod is evicted. `is_covered`: at least one pod is within the quota of its project.
+    `has_started`: at least one container has started.
 
-    `urgency` is the number of lower priorities among the running preemptible workloads of its project. `lost_gpu_ns`
-    is the GPU time since the start, in nanoseconds.
+    `urgency` is the number of different lower priorities among the running preemptible workloads of the project.
+    `lost_gpu_ns` is the GPU time since the start of the workload, in nanoseconds.
     """
 
     __slots__ = (
@@ -84,7 +85,7 @@ class Candidate(Victim):
         self.pods_on = _ON_NO_NODE
 
     def is_evicted(self, evicted: set[str]) -> bool:
-        """Return whether all its pods are evicted on the ledger."""
+        """Return whether all pods of the candidate are evicted on the ledger."""
         if not evicted:
             return False
         pods = self.pods
@@ -94,8 +95,8 @@ class Candidate(Victim):
 class Candidates:
     """The candidates of all preemptible running workloads, by node and by project, for one decision.
 
-    On request they include migrations of single pods. The least entitled candidate is first. A nominated workload
-    that started on other GPUs in this decision counts with the pods that it has there.
+    If `moves` is set, they include migrations of single pods. The least entitled candidate is first. A nominated
+    workload that this decision started on other GPUs has its pods on these GPUs.
     """
 
     def __init__(self, session: Session) -> None:
@@ -152,16 +153,16 @@ class Candidates:
 
     @cached_property
     def nodes(self) -> NodeSet:
-        """The nodes on which any candidate runs."""
+        """The nodes with at least one candidate."""
         return node_set(self._workloads_on, len(self._positions))
 
     @property
     def projects(self) -> list[str]:
-        """The names of the projects that run a workload, in alphabetical order."""
+        """The sorted names of the projects with running workloads."""
         return sorted(self._running)
 
     def on(self, position: int, *, moves: bool = False) -> Sequence[Candidate]:
-        """Return the candidates with pods on that node."""
+        """Return the candidates with pods on the node at this position."""
         self._follow()
         known = self._on_with_moves if moves else self._on
         candidates = known.get(position)
@@ -178,7 +179,7 @@ class Candidates:
         return candidates
 
     def movable_milli(self, position: int) -> int:
-        """Return the GPUs of the pods on that node that could migrate, in thousandths.
+        """Return the GPUs of the pods on this node that could migrate, in thousandths.
 
         The result equals the sum over the migrations of `on`, without making candidates.
         """
@@ -231,7 +232,7 @@ class Candidates:
         return both
 
     def _only_candidate(self, workload: Workload) -> Candidate:
-        """Return the candidate of a workload with a single pod, as `_complete` would return it."""
+        """Return the candidate of a workload with a single pod, with all fields that `_complete` sets."""
         pods = workload.pods
         pod = pods[0]
         candidate = Candidate(workload, pods, 0, self._now_us, is_core=True, is_move=False)
@@ -259,7 +260,8 @@ class Candidates:
             for pod in candidate.pods:
                 if pod.id in covered:
                     candidate.is_covered = True
-                # A pod that only has a nomination has not started. It stays pending and loses no GPU time.
+                # A nominated pod has not started. If it is a victim, it stays pending, and no running pod is
+                # evicted.
                 if pod.id in nominated:
                     candidate.pod_count -= 1
             candidate.is_harmless = not candidate.pod_count
@@ -276,7 +278,7 @@ class Candidates:
         return bisect_left(priorities, workload.priority)
 
     def _pods_on(self, pods: tuple[Pod, ...]) -> Mapping[int, Sequence[Pod]]:
-        """Return the running pods by the position of their node."""
+        """Return the pods by the position of their node."""
         positions = self._positions
         if len(pods) == 1:
             position = positions.get(pods[0].node or "")
@@ -298,7 +300,7 @@ class Candidates:
 
 
 def _evictions(workload: Workload, nominated: Collection[str], now_us: int) -> list[Candidate]:
-    # Nominated pods are evicted before running ones, as they would not keep the workload running.
+    # Nominated pods are elastic before running pods are: the workload runs without them.
     running_first = sorted(workload.pods, key=lambda pod: pod.id in nominated)
     *elastic, everything = give_up_chunks(workload.with_pods(tuple(running_first))) or [()]
     candidates = [
@@ -311,8 +313,8 @@ def _evictions(workload: Workload, nominated: Collection[str], now_us: int) -> l
 
 
 def _is_movable(workload: Workload) -> bool:
-    # If one of its pods terminates or has just been nominated, the workload migrates already. The others
-    # wait for that. A pod that makes a gang complete again would lose its nomination with the others.
+    # If a pod terminates or was nominated earlier, the workload migrates already, and its other pods stay. If
+    # they migrated too, the gang would be incomplete and would lose that nomination.
     return not any(pod.state is PodState.RELEASING or _is_successor(pod) for pod in workload.pods)
 
 

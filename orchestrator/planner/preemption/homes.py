@@ -1,6 +1,6 @@
-"""Pods that were taken off their nodes and should return to their original placement: which of them do not fit.
+"""Pods that the repacking search took off their nodes: which of them cannot return to their original placement.
 
-The repacking search takes all candidates off the ledger, places other pods, and asks here which pods must migrate.
+The search removes all candidates from the ledger, places other pods, and finds out here which candidates must migrate.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,15 +11,15 @@ from orchestrator.planner.model import DEVICE_MILLI, Pod, Request, Workload
 from orchestrator.planner.preemption.candidates import Candidate
 
 Rest = tuple[int, ...]
-"""Pod slots, CPU in milli, memory in bytes, and of the scalars that the lifted pods request, by name."""
+"""Pod slots, CPU (milli), memory (bytes), and the other resources that the lifted pods request, by name."""
 
 Free = tuple[Rest, tuple[int, ...]]
-"""The free amounts of a node once all releases are through: beside its devices, and of each device."""
+"""The free amounts of a node after terminating pods have ended: those other than devices, and those of each device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """A pod to place. `candidate` is the migration that it belongs to, None for a pod of the preemptor."""
+    """A pod to place. `candidate` is the candidate of the pod, None for a pod of the preemptor."""
 
     workload: Workload
     pod: Pod
@@ -36,7 +36,7 @@ class Homes:
         self._present: dict[int, int] = {}
         self._pinned = 0
         self._free: dict[int, tuple[int, Free]] = {}
-        # A search comes to the same node with as much free and the same pods again and again, by other ways.
+        # A search reaches the same free amounts and the same pods of a node many times on different paths.
         self._lost: dict[tuple[int, int, Free], int] = {}
         self._last_lost: dict[int, tuple[int, int, int]] = {}
         self._states: dict[tuple[object, ...], object] = {}
@@ -47,7 +47,7 @@ class Homes:
             self.add(item)
 
     def add(self, item: Lifted, *, pinned: bool = False) -> None:
-        """Let the pod return to its original placement. With `pinned`, the search may not migrate it."""
+        """Add a pod that should return to its original placement. If `pinned`, the search may not migrate it."""
         account = self._ledger.by_name[item.pod.node or ""]
         index = self._order[id(item)]
         self._by_position.setdefault(account.position, {})[index] = _Home(item, account, self._names)
@@ -55,7 +55,7 @@ class Homes:
         self._pinned = self._pinned | 1 << index if pinned else self._pinned & ~(1 << index)
 
     def remove(self, item: Lifted) -> None:
-        """Let the pod migrate."""
+        """Remove a pod, which the search migrates."""
         account = self._ledger.by_name[item.pod.node or ""]
         index = self._order[id(item)]
         del self._by_position[account.position][index]
@@ -66,11 +66,11 @@ class Homes:
         return bool(self._pinned >> self._order[id(item)] & 1)
 
     def kind(self, index: int) -> tuple[int, bool]:
-        """Return a key that two pods of a node share if they could exchange their placements there."""
+        """Return a key of the pod (index): pods of a node with equal keys could exchange their placements."""
         return self._kinds[index], bool(self._pinned >> index & 1)
 
     def kind_of_place(self, item: Lifted) -> tuple[object, ...]:
-        """Return a key that two pods of a node share if migrating either has the same effect."""
+        """Return a key of the pod. The migration of either of two pods with equal keys has the same effect."""
         account = self._ledger.by_name[item.pod.node or ""]
         residents = self.on(account.position)
         device_states = [
@@ -80,18 +80,16 @@ class Homes:
         return (account.position, self._kinds[self._order[id(item)]], *sorted(device_states))
 
     def kind_waiting(self, item: Lifted) -> int:
-        """Return a key that two pods to be placed share if their needs are equal; -1 for pods of the preemptor."""
+        """Return a key that is equal for pods with equal needs; -1 for pods of the preemptor."""
         return self._kinds[self._order[id(item)]] if item.candidate is not None else -1
 
     def at(self, position: int) -> tuple[object, ...]:
-        """Return the free amounts of the node, and the pods to return to it with those that may not migrate."""
+        """Return the exact state of the node: free amounts, pods that should return, and pods that may not migrate."""
         present = self._present.get(position, 0)
         return position, present, self._pinned & present, self.free_on(position)
 
     def state(self, position: int) -> object:
-        """Return the free amounts and the pods to return, device by device, in a form that is equal for equal
-        devices.
-        """
+        """Return the state of the node in a form that does not change if equal devices are exchanged."""
         key = self.at(position)
         state = self._states.get(key)
         if state is None:
@@ -101,7 +99,8 @@ class Homes:
             devices = []
             for device, free_milli in enumerate(free_of_devices):
                 there = residents.get(device, ())
-                # pods with several devices keep their index, so that they are not mistaken for others
+                # a pod with several devices keeps its index, because its devices cannot be exchanged one by
+                # one
                 names = [index if len(homes[index].devices) > 1 else -1 for index in there]
                 devices.append((free_milli, *sorted(zip(map(self.kind, there), names, strict=True))))
             state = (free_rest, tuple(sorted(map(self.kind, homes))), tuple(sorted(devices)))
@@ -125,7 +124,7 @@ class Homes:
             yield from (home.item for home in homes.values())
 
     def on(self, position: int) -> dict[int, tuple[int, ...]]:
-        """Return the indices of the pods on each device."""
+        """Return the pods (indices) by the device to which they should return."""
         residents: dict[int, tuple[int, ...]] = {}
         homes = self._by_position.get(position, {})
         for index in sorted(homes):
@@ -134,7 +133,7 @@ class Homes:
         return residents
 
     def count_lost(self) -> int:
-        """Return a lower bound of the number of pods that cannot return."""
+        """Return a lower bound of the number of pods that cannot return to their nodes."""
         total = 0
         for position, present in self._present.items():
             version = self._ledger.nodes[position].version
@@ -158,7 +157,7 @@ class Homes:
 
 
 class _Home:
-    """The amounts that a pod uses on its node: a share of each of its devices, and `rest`."""
+    """The amounts that a pod uses on its node: `share_milli` of each of its devices, and `rest`."""
 
     __slots__ = ("devices", "item", "rest", "share_milli")
 
@@ -230,12 +229,12 @@ def free_milli_of_devices(account: NodeAccount) -> list[int]:
 
 
 def scalar_names(items: Iterable[Lifted]) -> tuple[str, ...]:
-    """Return the names of the scalars that the pods request, sorted."""
+    """Return the sorted names of the other resources that the pods request."""
     return tuple(sorted({name for item in items for name, _ in item.pod.request.scalars}))
 
 
 def rest_of(request: Request, names: Sequence[str]) -> Rest:
-    """Return the amounts that a pod uses beside devices. `names` are those of `scalar_names`."""
+    """Return the amounts other than devices that a pod uses. `names` is the result of `scalar_names`."""
     rest = (1, request.cpu_milli, request.memory_bytes)
     if not names:
         return rest
@@ -244,11 +243,11 @@ def rest_of(request: Request, names: Sequence[str]) -> Rest:
 
 
 def free_rest_of(account: NodeAccount, names: Sequence[str]) -> Rest:
-    """Return the free amounts beside devices after all terminating pods have ended. `names` are those of
-    `scalar_names`.
+    """Return the node's free amounts other than devices after terminating pods have ended. `names` is as in
+    `rest_of`.
     """
     node = account.node
-    # A node that has lost a resource keeps its pods, and takes others that do not request it.
+    # If a node lost a resource, its pods stay, and pods that do not request the resource can be placed there.
     scalars = [max(0, account.free_scalar(name, later=True)) for name in names]
     return (
         node.pod_slots - account.pods_used + account.pods_releasing,

@@ -1,9 +1,9 @@
-"""The minimal sets of candidates after whose eviction one pod fits on one node, by counting alone.
+"""The minimal sets of candidates whose eviction makes one pod fit on one node, computed from amounts alone.
 
-A set is minimal if the pod does not fit without any one of its candidates. Nodes have few candidates, so all sets are
-tried up to a bound, smaller ones first.
+A set is minimal if all its candidates are needed. A node has few candidates, so all sets up to a bound are tried,
+smaller sets first.
 
-Example: a pod needs 2 GPUs, and candidates hold 1, 1 and 2. The minimal sets are the third one, and the first two.
+Example: a pod needs 2 GPUs, and the candidates hold 1, 1 and 2 GPUs. The minimal sets are {third} and {first, second}.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,19 +21,20 @@ MAX_CANDIDATES = 12
 MAX_EXHAUSTIVE = 8
 """Up to this number of candidates, MAX_SETS is large enough for all sets."""
 _SMALLEST = 8
-"""Number of first candidates to try, beside the largest others, on a node with more than MAX_CANDIDATES."""
+"""If a node has more than MAX_CANDIDATES: number of least entitled candidates to try; the others are the largest."""
 
 
 Harm = tuple[int, bool, int, int, int, int]
-"""Protected pods, whether a container has started, GPUs beyond the need, urgency, class of lost time, pods."""
+"""Protected pods, whether a container has started, GPUs beyond the need, urgency, class of lost time, evicted pods."""
 NO_HARM: Harm = (0, False, 0, 0, 0, 0)
 
 
 class Option(NamedTuple):
-    """A set of candidates. `excess_milli` are the GPUs that they free beyond the need of the pod, in thousandths.
+    """A set of candidates. `excess_milli` is the GPUs that their eviction frees beyond the need of the pod.
 
-    `pod_count` is the number of evicted pods. `covered` is the number of candidates within quota, and `urgency` the
-    highest of a candidate. `projects` lose `freed_milli` each. `lost_gpu_ns` is the sum of their lost GPU time.
+    `pod_count` is the number of evicted pods, `covered` the number of candidates within quota, and `urgency` the
+    highest urgency of a candidate. Each of the `projects` loses its `freed_milli`. `lost_gpu_ns` is the sum over the
+    candidates.
     """
 
     candidates: Sequence[Candidate]
@@ -47,7 +48,7 @@ class Option(NamedTuple):
     has_started: bool
 
     def harm(self, protected: int) -> Harm:
-        """Return the harm; `protected` is the part that the policy weighs first."""
+        """Return the harm; `protected` is the number that the policy compares first."""
         return (
             protected,
             self.has_started,
@@ -59,7 +60,7 @@ class Option(NamedTuple):
 
 
 class Need(NamedTuple):
-    """The amounts that a node lacks for a pod: devices (or a fraction of each), CPU, memory, pod slots and scalars."""
+    """The amounts that a node lacks for a pod. The pod needs `portion_milli` of each of its devices."""
 
     devices: int
     portion_milli: int
@@ -75,7 +76,7 @@ def minimal_options(
     candidates: Sequence[Candidate],
     allowed: Callable[[Sequence[Candidate]], bool] | None = None,
 ) -> tuple[list[Option], int]:
-    """Return all minimal options on this node, and the number of sets that were tried. `allowed` excludes sets."""
+    """Return all minimal options on this node, and the number of tried sets. `allowed` can exclude sets."""
     if len(candidates) > MAX_CANDIDATES:
         ranked = sorted(candidates, key=lambda candidate: candidate.order)
         others = sorted(ranked[_SMALLEST:], key=lambda candidate: -candidate.gpu_milli)
@@ -105,7 +106,7 @@ def minimal_options(
 
 
 def includes_all(candidates: Sequence[Candidate], pods: Collection[str]) -> bool:
-    """Return whether all these pods (ids) would be evicted."""
+    """Return whether all these pods (ids) belong to the candidates."""
     return {pod.id for candidate in candidates for pod in candidate.pods}.issuperset(pods)
 
 
@@ -142,9 +143,9 @@ def option_of(candidates: Sequence[Candidate], excess_milli: int) -> Option:
 
 
 def _sets(fewest: int, count: int, enough: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the sets of at least `fewest` indices, smaller ones first.
+    """Yield the sets of at least `fewest` indices below `count`, smaller sets first.
 
-    Sets of several indices do not have those that are `enough` alone (bit masks): they would not be minimal.
+    Sets of several indices have no index that is `enough` alone (bit masks): they would not be minimal.
     """
     rest = list(range(count))
     if fewest <= 1:
@@ -155,9 +156,9 @@ def _sets(fewest: int, count: int, enough: Sequence[int]) -> Iterator[tuple[int,
 
 
 def missing_on(account: NodeAccount, request: Request) -> Need:
-    """Return the amounts that the node lacks for such a pod, after all terminating pods have ended.
+    """Return the amounts that the node lacks for a pod with this request after terminating pods have ended.
 
-    An amount of 0 or less is available.
+    An amount of 0 or less: nothing is missing.
     """
     cpu = account.cpu_used_milli - account.cpu_releasing_milli + request.cpu_milli - account.node.cpu_milli
     memory = (
@@ -215,7 +216,7 @@ class _Node:
         ]
 
     def fewest_candidates(self) -> int:
-        """Return the least number of candidates that could be enough: those with the largest shares of the devices."""
+        """Return a lower bound of the number of candidates, from the candidates with the largest shares of devices."""
         free = sum(min(self._need.portion_milli, free) for free in self._free)
         missing = self._need.devices * self._need.portion_milli - free
         held = sorted((sum(shares.values()) for shares in self._held), reverse=True)
@@ -226,7 +227,7 @@ class _Node:
         return len(held)
 
     def excess_milli(self, indices: Sequence[int]) -> int | None:
-        """Return the GPUs that these candidates free beyond the need; None if they are not enough."""
+        """Return the GPUs, in thousandths, that these candidates free beyond the need; None if they are not enough."""
         need = self._need
         total = cpu = memory = slots = 0
         for index in indices:
@@ -258,9 +259,9 @@ class _Node:
         )
 
     def _excess_of_devices(self, freed: Mapping[int, int], total: int) -> int | None:
-        """Return `total` less the amount that the pod needs of it.
+        """Return the part of the freed GPUs (`total`) that the pod does not need; None if the devices are not enough.
 
-        The pod gets the devices that are free already, then those that need the least of the freed amounts.
+        The pod gets devices that are free already, then devices of which it uses the least freed amount.
         """
         portion, free = self._need.portion_milli, self._free
         missing = self._need.devices - self._fitting
@@ -275,9 +276,7 @@ class _Node:
         return total - sum(costs[: max(0, missing)])
 
     def _excess_without_lost(self, freed: Mapping[int, int], total: int) -> int | None:
-        """Do the same as `_excess_of_devices` on a node that lost GPUs with unknown indices: as many whole GPUs do
-        not count.
-        """
+        """`_excess_of_devices` for a node that lost N GPUs with unknown indices: N free whole GPUs do not count."""
         portion, lost = self._need.portion_milli, self._lost
         costs: list[int] = []
         for device, free in enumerate(self._free):

@@ -1,8 +1,7 @@
-"""The options of all nodes for pods of one shape, in order of harm, kept current between one search and the next.
+"""The options of all nodes for pods of one shape, in order of harm, updated between searches.
 
-If each search examined each node, a decision would cost the number of nodes times the number of workloads. So options
-are kept in groups of equal harm and equal losing projects. Each group is a heap, with the least entitled option
-first.
+If each search examined each node, the cost of a decision would be nodes times workloads. So the options are stored in
+groups with equal harm, equal losing projects and equal freed GPUs. Each group is a heap, least entitled option first.
 
 A search compares the groups of the least harm only. It skips the groups in which a project may not lose pods now, and
 takes the first option of the best group. Only nodes that changed since the last search are counted again.
@@ -29,10 +28,10 @@ _WORK_OF_OPTION = 3
 
 
 class NodeRanking:
-    """The options on these nodes for one request. `may_go` says which candidates may be evicted.
+    """The options on these nodes for one request. `may_go` returns whether a candidate may be evicted.
 
-    `harm` ranks the options. `moves` says whether pods may also be migrated. `blockers` returns the pods of a node
-    that each option there must include, or None if one of these cannot be evicted.
+    `harm` returns the harm of an option. If `moves` is set, pods may also be migrated. `blockers` returns the pods of a
+    node that each option there must include, or None if one of these pods cannot be evicted.
     """
 
     def __init__(
@@ -59,14 +58,13 @@ class NodeRanking:
         self._stamps: dict[int, int] = {}
         # Whether a project may lose pods changes with every search, but is the same for all options with
         # these projects. So one check for each group skips thousands of options.
-        # grouped by losers, thousands of options are passed over in one step.
         self._groups: dict[Harm, dict[_Losers, list[_Entry]]] = {}
         self._cursor = len(self._ledger.changes)
         for position in positions:
             self._count(position)
 
     def refresh(self) -> None:
-        """Count the nodes again that changed since the last call."""
+        """Compute the options again for the nodes that changed since the last call."""
         changes = self._ledger.changes
         if self._cursor == len(changes):
             return
@@ -76,7 +74,7 @@ class NodeRanking:
         self._cursor = len(changes)
 
     def options(self) -> Iterator[tuple[int, Option]]:
-        """Yield all options, with the position of their node."""
+        """Yield all options, each with the position of its node."""
         for position, options in self._options.items():
             for option in options:
                 yield position, option
@@ -87,11 +85,11 @@ class NodeRanking:
         order: Callable[[Candidate], tuple[object, ...]],
         scope: Collection[int] | None,
     ) -> Iterator[tuple[int, Option]]:
-        """Yield the options, least harm first, without those that take pods of a `closed` project. `scope` limits the
-        nodes.
+        """Yield the options with node positions, least harm first, without those of `closed` projects or outside
+        `scope`.
 
-        Among options of equal harm, the first is the one that `order` puts first. The ranking stays valid during the
-        trials of the caller, which rolls them back.
+        Options of equal harm are sorted by `order`. The ranking stays valid while the caller tries options, if it rolls
+        them back.
         """
         session = self._session
         for harm in sorted(self._groups):
@@ -110,14 +108,14 @@ class NodeRanking:
                     yield position, entry[3]
                     self._push_head(walk, losers)
             finally:
-                # The caller stops at the first option that works. Those before it stay in the ranking for
-                # the next search.
+                # The caller stops at the first option that works. All options that were yielded return to the
+                # ranking.
                 for losers, entries in walk.passed.items():
                     for entry in entries:
                         heappush(groups[losers], entry)
 
     def _push_head(self, walk: "_Walk", losers: _Losers) -> None:
-        """Put the first current option of the group among the heads. Drop outdated options before it."""
+        """Add the first valid option of the group to the heads. Remove outdated options before it."""
         heap = walk.groups[losers]
         while heap:
             _, position, stamp, option = heap[0]
@@ -127,8 +125,8 @@ class NodeRanking:
             if walk.scope is not None and position not in walk.scope:
                 walk.passed.setdefault(losers, []).append(heappop(heap))
                 continue
-            # Inside a group the sides are equal. Between groups the rank is computed anew, as the amounts
-            # of the sides have changed.
+            # Within a group, the stored ranks compare the same projects. Between groups, the rank is computed
+            # again, because the amounts of the projects have changed.
             rank = tuple(sorted(map(walk.order, option.candidates), reverse=True))
             heappush(walk.heads, (rank, position, losers))
             return
@@ -146,7 +144,7 @@ class NodeRanking:
         ]
         options, work = self._minimal_options(account, candidates) if candidates else ([], _WORK_OF_NODE)
         self._session.work.spend(work)
-        if len(options) == 1:  # as on a node with pods of one kind
+        if len(options) == 1:  # for example, on a node with pods of one kind
             self._options[position] = options
             self._enter(options[0], _rank(options[0].candidates), position, stamp)
             return
@@ -170,7 +168,7 @@ class NodeRanking:
     def _minimal_options(
         self, account: NodeAccount, candidates: Sequence[Candidate]
     ) -> tuple[list[Option], int]:
-        """Return the options on one node, and the cost of finding them in units of work."""
+        """Return the options on one node, and the cost of the search in units of work."""
         blockers = () if self._blockers is None else self._blockers(account.position)
         if blockers is None:
             return [], _WORK_OF_NODE
@@ -189,9 +187,7 @@ class NodeRanking:
 
 @dataclass(slots=True)
 class _Walk:
-    """The state of one search in the groups of equal harm: the first option of each, and the options taken out so
-    far.
-    """
+    """The state of one search in the groups of equal harm: `heads` and the options that were `passed` (taken out)."""
 
     groups: dict[_Losers, list[_Entry]]
     order: Callable[[Candidate], tuple[object, ...]]

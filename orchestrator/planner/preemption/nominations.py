@@ -38,8 +38,8 @@ def restore_nominations(session: Session) -> None:
         _restore(session, workload, inherited, find_others=False)
     for workload in nominated:
         _keep_for_successors(session, workload, inherited)
-    # A pod that lost its placement looks for another one. It must not find the placement of a workload
-    # restored after it.
+    # A pod that lost its placement gets another placement. This must not be the placement of a workload that
+    # is restored later.
     for workload in nominated:
         _restore(session, workload, inherited, find_others=True)
 
@@ -55,9 +55,10 @@ def _oldest_first(session: Session) -> list[Workload]:
 def _keeping_all(session: Session, oldest_first: list[Workload]) -> list[Workload]:
     """Return an order of nominated workloads in which each keeps its nomination; the given order if none is found.
 
-    Only clusters with ResourceClaims need the search. A nomination names the GPUs, but not the fractions or network
-    cards that the claim gets there. The workload restored first gets the first suitable device, which can be the only
-    device that fits another workload. A workload that lost its placement in one try comes first in the next.
+    Only clusters with ResourceClaims need the search. A nomination names the GPUs, but not the other devices (for
+    example network cards) of the claims. The workload that is restored first gets the first suitable device, which can
+    be the only one for another workload. A workload that loses its placement in one trial comes first in the next
+    trial.
     """
     order = oldest_first if session.snapshot.dynamic.slices else []
     for _ in range(_MAX_ORDERS if len(order) > 1 else 0):
@@ -113,9 +114,9 @@ def start_nominated_elsewhere(session: Session, workload: Workload) -> bool:
 
 
 def start_on_free_devices(session: Session) -> None:
-    """Bind the pods that this decision nominated to devices that no other pod has to leave any more.
+    """Bind the pods that this decision nominated to devices on which no pod terminates any more.
 
-    If they waited, their reason would name terminating pods, and none terminates there.
+    Otherwise their pending reason would name terminating pods, although no pod terminates there.
     """
     for workload in session.nominated_now():
         checkpoint = session.ledger.checkpoint()
@@ -135,7 +136,7 @@ def start_on_free_devices(session: Session) -> None:
 
 
 def _count_unshared(session: Session, placed: Placed) -> int:
-    """Return the number of devices that these GPU fractions have to themselves once all terminating pods have ended."""
+    """Return the number of devices that no other pod shares with these fractions after terminating pods have ended."""
     count = 0
     for pod, where in placed:
         account = session.ledger.by_name[where.node]
@@ -151,11 +152,11 @@ def _count_unshared(session: Session, placed: Placed) -> int:
 def inherited_placements(
     workload: Workload, startable: Mapping[str, Pod], inherited: Collection[str]
 ) -> tuple[dict[str, Placement], dict[str, str]]:
-    """Return the nominated placements by pod id, and the terminating pod from which each heir inherited, by heir id.
+    """Return the nominated placements by pod id, and by id of each heir the terminating pod from which it inherits.
 
-    A pending pod without a nomination inherits that of a terminating pod with the same request and sub-group.
-    `startable` has the pods that may start, by id. `inherited` has the terminating pods whose nomination is inherited
-    already.
+    A pending pod without a nomination (the heir) inherits the nomination of a terminating pod with the same request and
+    sub-group. `startable` has the pods that may start, by id. `inherited` has the ids of terminating pods that have an
+    heir already.
     """
     placements: dict[str, Placement] = {
         pod.id: Placement(pod.nominated_node, pod.nominated_devices)
@@ -182,7 +183,7 @@ def _restore(session: Session, workload: Workload, inherited: set[str], *, find_
     """Restore the nominations of a workload chunk by chunk. With `find_others`, replace lost placements by other
     ones.
 
-    Add the terminating pods from which a pending pod inherited to `inherited`.
+    Add to `inherited` the ids of terminating pods whose nomination a pending pod inherited.
     """
     chunks = session.queues.chunks(workload.id)
     startable = {pod.id: pod for chunk in chunks for pod in chunk}
@@ -196,7 +197,7 @@ def _restore(session: Session, workload: Workload, inherited: set[str], *, find_
                 inherited.update(heirs[pod.id] for pod in chunk if pod.id in heirs)
                 continue
         if len(chunk) > 1 or not session.queues.is_whole(workload):
-            break  # the rest of it grows only once its gang is there
+            break  # the elastic pods start only after the gang is complete
 
 
 def _exchange(
@@ -206,7 +207,7 @@ def _exchange(
     placements: dict[str, Placement],
     heirs: dict[str, str],
 ) -> None:
-    """Give the placements that are still usable to the pods that start first, among pods of the same kind.
+    """Among pods of the same kind, give the placements that are still usable to the pods that start first.
 
     A workload does not start without its first chunk. If a pod of that chunk lost its placement and a later pod did
     not, they exchange placements. Otherwise the whole gang would lose its nominations. Changes `placements` and
@@ -233,7 +234,7 @@ def _exchange(
 
 
 def _keep_for_successors(session: Session, workload: Workload, inherited: set[str]) -> None:
-    """Keep the nominations of pods whose gang is incomplete because other pods of it are still terminating."""
+    """Keep the nominations of pods whose gang is incomplete because other pods of the gang are still terminating."""
     if not any(pod.state is PodState.RELEASING and not pod.stuck for pod in workload.pods):
         return
     startable = {pod.id: pod for chunk in session.queues.chunks(workload.id) for pod in chunk}
@@ -258,7 +259,7 @@ def _place_chunk(
     *,
     find_others: bool,
 ) -> Placed | None:
-    """Place the chunk on the ledger, nominated pods at their nominations; None if the chunk does not fit as a whole."""
+    """Place the chunk on the ledger, nominated pods at their nominations. Return None if not all pods fit."""
     needs_place = any(chunk_amounts(chunk)) or any(pod.claims for pod in chunk)
     if session.violation(workload, chunk) is not None or not needs_place:
         return None
@@ -273,7 +274,8 @@ def _place_chunk(
         session.ledger.place(workload, pod, placement)
         placed.append((pod, placement))
     bound_together = workload.topology is not None or workload.groups is not None
-    # One pod elsewhere could break a topology: such a gang loses its nominations and is placed anew as a whole.
+    # One pod on another node could break a topology rule, so such a gang loses its nominations and is placed
+    # again as a whole.
     may_find = find_others and not bound_together
     for pod in homeless:
         other: Placement | None = session.placer.find(workload, pod) if may_find else None
@@ -288,8 +290,8 @@ def _place_chunk(
 def held_behind(session: Session, nominee: Workload) -> Amounts:
     """Return the amounts that less urgent workloads of the project got while the nominee waits for its GPUs.
 
-    The sum has their nominations, and the pods that this decision started. It is zero if the nominee has no
-    nomination.
+    The sum has the nominations of these workloads and the pods that this decision started. If `nominee` has no
+    nomination, the sum is zero.
     """
     if not session.seats.has(nominee, SeatState.NOMINATED):
         return (0, 0, 0)

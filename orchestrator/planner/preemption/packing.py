@@ -1,7 +1,7 @@
 """A search for any placement of pods on a few nodes, by amounts alone.
 
-Large pods are placed first, because small pods fill the rest most easily. Each pod is first tried where it was.
-States with equal free amounts are tried once.
+Large pods are placed first, because small pods fill the rest most easily. Each pod is first tried on its original
+placement. States with equal free amounts are tried once.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +28,8 @@ Slot = tuple[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The free amounts of a node: of each device, and beside devices. `homes` counts the pods that were on each
-    device.
+    """The free amounts of a node: of each device, and `rest`. `homes` has, by device, the number of pods that were on
+    it.
     """
 
     free_milli: tuple[int, ...]
@@ -39,10 +39,9 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A pod to place. `share_milli` has, for each space, the share that it takes of each of `count` devices; None if
-    it does not fit on this node.
+    """A pod to place. `share_milli` has, for each space, the share of each of `count` devices; None: not on this node.
 
-    `is_shared` says that other pods may use the rest of its devices. `home` is its original placement.
+    `is_shared`: other pods may use the rest of its devices. `home` is the original placement of the pod.
     """
 
     count: int
@@ -53,9 +52,7 @@ class Parcel:
 
     @property
     def size(self) -> tuple[int, ...]:
-        """The sort key, largest first: whole devices, then the number of fractions and their size, then CPU and
-        memory.
-        """
+        """The size as a sort key: whole devices, then number and size of fractions, then CPU and memory."""
         whole = 0 if self.is_shared else self.count
         share_milli = max((share for share in self.share_milli if share is not None), default=0)
         return (whole, self.count, share_milli, *self.rest[1:])
@@ -73,8 +70,8 @@ def spaces_of(items: Sequence[Lifted], nodes: Sequence[NodeAccount]) -> list[Spa
                     homes[device] += 1
         free_milli = free_milli_of_devices(account)
         idle = [device for device, milli in enumerate(free_milli) if milli == DEVICE_MILLI]
-        # The indices of lost GPUs are unknown. Devices with running pods are not lost, so others are
-        # assumed to be.
+        # The indices of lost GPUs are unknown. Devices with running pods are not lost, so the lost GPUs are
+        # assumed to be among the others.
         for device in sorted(idle, key=lambda device: (homes[device], -device))[: account.lost]:
             free_milli[device] = 0
         spaces.append(Space(tuple(free_milli), free_rest_of(account, names), tuple(homes)))
@@ -86,7 +83,7 @@ def parcels_of(
     nodes: Sequence[NodeAccount],
     may_be_on: Callable[[Lifted, NodeAccount], bool],
 ) -> list[Parcel]:
-    """Return the items as parcels, in their order. `may_be_on` says whether the node admits an item."""
+    """Return the items as parcels, in the same order. `may_be_on` returns whether a node admits an item."""
     position = {account.node.name: index for index, account in enumerate(nodes)}
     parcels = []
     names = scalar_names(items)
@@ -123,9 +120,7 @@ class Packing:
         return len(self._failed)
 
     def find(self) -> list[Slot] | None:
-        """Return a placement for each parcel, in their order; None if there is none, or none within MAX_STATES
-        states.
-        """
+        """Return a placement for each parcel, in the same order; None if none was found within MAX_STATES states."""
         if not self._is_enough_in_all():
             return None
         try:
@@ -165,7 +160,7 @@ class Packing:
         return False
 
     def _return_home(self) -> None:
-        """Exchange the placements of equal parcels if one of them then has its original placement."""
+        """If two equal parcels can exchange placements so that one gets its original placement, exchange them."""
         holders: dict[object, dict[Slot, int]] = {}
         for index, parcel in enumerate(self._parcels):
             slot = self._slots[index]
@@ -185,9 +180,9 @@ class Packing:
 
 
 def _slots(parcel: Parcel, spaces: Sequence[Space]) -> Iterator[Slot]:
-    """Yield the placements of the parcel: the original one, then those on devices from which fewer pods come.
+    """Yield placements of the parcel: the original placement, then devices on which fewer pods were before.
 
-    Of placements that leave equal free amounts, one is enough.
+    Of placements that leave equal free amounts, only one is yielded.
     """
     home = parcel.home
     if home is not None and _is_free(spaces[home[0]], parcel, home):
@@ -218,7 +213,7 @@ def _is_free(space: Space, parcel: Parcel, slot: Slot) -> bool:
 
 
 def _device_sets(space: Space, parcel: Parcel, share_milli: int) -> Iterator[tuple[int, ...]]:
-    """Yield sets of devices that differ in their free amounts. Devices from which fewer pods come are first."""
+    """Yield sets of devices that differ in their free amounts. Devices on which fewer pods were before come first."""
     if not parcel.count:
         yield ()
         return

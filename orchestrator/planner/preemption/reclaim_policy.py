@@ -1,12 +1,12 @@
-"""The projects from which a project may reclaim GPUs, for the present state of the ledger.
+"""The rules that decide from which projects a project may reclaim GPUs, for the current state of the ledger.
 
 Two sides are compared at the level of the project tree at which their lineages diverge. By the rule `fair-share`, a
 side can lose pods if it holds more than its fair share. By the rule `quota`, its own quota counts instead, and the
 preemptor's side must stay within its quota.
 
-A pod within the quota of its side is not evicted. Exception: the preemptor requests the GPU model of the pod, and the
-quota would be filled by GPUs of another model as well. A workload within its GPU quota can also reclaim the CPUs and
-memory that the GPUs of a node need.
+A pod within the quota of its side is not evicted. Exception: the preemptor has a quota for the pod's GPU model, and
+GPUs of another model would fill the quota as well. A workload within its GPU quota can also reclaim the CPUs and memory
+that the GPUs of a node need.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -67,24 +67,23 @@ class ReclaimPolicy:
         )
 
     def key(self, workload: Workload) -> tuple[object, ...]:
-        """Return the key of the cached candidates. With minimum runtimes they differ by the project of the preemptor.
+        """Return the key of the cached candidates. If minimum runtimes are set, it depends on the preemptor's project.
 
-        A minimum runtime applies from the level at which the two lineages diverge. Nothing else depends on the
-        preemptor.
+        The minimum runtime is that of the victim's side at the level where the two lineages diverge.
         """
         return ("reclaim", workload.project if self._has_protection else "")
 
     def start(self, workload: Workload, chunk: Chunk) -> None:
-        """Store the requested amounts and, if a quota exists for it, the requested GPU model."""
+        """Store the requested amounts, and the GPU model if the chunk is bound to it and within the quotas for it."""
         self._claimed = chunk_amounts(chunk)
         model = self._session.models.claim(workload, chunk) if self._tree.models_with_quota else None
         self._claimed_model = model if model in self._tree.models_with_quota else None
 
     def may_go(self, workload: Workload, candidate: Candidate) -> bool:
-        """Return whether some quota may not cover the candidate, and it has run for the minimum runtime of its project.
+        """Return whether the candidate may be beyond a quota and, unless elastic, has run for its minimum runtime.
 
-        Without minimum runtimes, candidates of the preemptor's own project pass too: `is_closed` excludes them. So
-        the answer is the same for all preemptors, and the ranking of one preemptor serves the next.
+        Without minimum runtimes, candidates of the preemptor's own project are not excluded here but by `is_closed`. So
+        the result is the same for all preemptors, and they can share one ranking.
         """
         if candidate.is_move or self._within_quota.is_firm(candidate):
             return False
@@ -114,13 +113,11 @@ class ReclaimPolicy:
         return self._reason(workload, requested, project) is None
 
     def harm(self, option: Option) -> Harm:
-        """Return the harm, with pods within quota counted first."""
+        """Return the harm, with the number of candidates within quota compared first."""
         return option.harm(option.covered)
 
     def order(self, workload: Workload) -> Order:
-        """Return the sort key: pods that never started, then the side with the weakest entitlement, then
-        `victim_order`.
-        """
+        """Return the sort key: pods that never started, then the weakest entitled side, then `victim_order`."""
         sides: dict[str, SideKey] = {}
 
         def key(candidate: Candidate) -> tuple[object, ...]:
@@ -170,7 +167,9 @@ class ReclaimPolicy:
         )
 
     def _has_any_quota(self, workload: Workload, victims: Iterable[str]) -> bool:
-        """Return whether a side of these workloads has a quota that an eviction could violate, also of a GPU model."""
+        """Return whether a side of these workloads has a quota, also for a GPU model, that an eviction could
+        violate.
+        """
         if self._tree.models_with_quota:
             return True
         for name in victims:
@@ -191,7 +190,7 @@ class ReclaimPolicy:
         lost_amounts: Mapping[str, list[int]],
         lost_of_model: dict[tuple[str, str], int],
     ) -> None:
-        """Add the pods of stale gangs to the sums: this decision evicts them at its end, so they fill no quota."""
+        """Add the pods of stale gangs to the lost amounts, because this decision evicts them at its end."""
         for gang, survivors in self._session.stale_gangs():
             lineage = () if gang.id in victims else self._tree.lineage.get(gang.project, ())
             for pod, side in product(survivors, lineage):
@@ -202,9 +201,7 @@ class ReclaimPolicy:
                     lost_of_model[key] += amounts[0]
 
     def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
-        """Return whether the victim is over quota; if a GPU model is requested, whether it is over the quota for that
-        model.
-        """
+        """Return whether the victim is beyond the quota of its side, or beyond its quota for the claimed GPU model."""
         _, theirs = self._divergence_point(workload.project, victim.workload.project)
         if theirs is None:
             return False
@@ -221,8 +218,8 @@ class ReclaimPolicy:
         The elastic pods of a gang are evicted together with its core. By the rule `fair-share`, the core is a victim
         only if its side is over its fair share even without the elastic pods.
 
-        Example: a side with a fair share of 4 GPUs runs a gang of 4 and an elastic pod of 1. If the core were
-        evicted, the project would be entitled to reclaim 4 GPUs at once.
+        Example: a side with a fair share of 4 GPUs runs a gang of 4 and an elastic pod of 1. If the core were evicted,
+        this side would be entitled to reclaim 4 GPUs at once.
         """
         behind = plus(held_behind(self._session, victim.workload), self._elastic_amounts_of(victim))
         project = victim.workload.project
@@ -240,7 +237,7 @@ class ReclaimPolicy:
         return reason
 
     def _may_take_cpus(self, workload: Workload, requested: Amounts, project: str) -> bool:
-        """Return whether the request for GPUs is within quota, and no quota of CPUs or memory protects the project."""
+        """Return whether the requested GPUs are within quota, and no CPU or memory quota protects the project."""
         ours, _ = self._divergence_point(workload.project, project)
         if ours is None or not self._has_no_cpu_quota(workload, project):
             return False
@@ -252,7 +249,7 @@ class ReclaimPolicy:
         return bool(self._claimed[0]) and all(min(cpu, memory) >= UNLIMITED for _, cpu, memory in quotas)
 
     def _holds_needed_cpus(self, workload: Workload, victim: Victim) -> bool:
-        """Return whether the victim has no GPUs, and uses CPUs or memory of a node that the GPUs of this node need.
+        """Return whether the victim has no GPUs, and uses CPUs or memory that the GPUs of its node need.
 
         Each GPU needs an equal portion of the CPUs and the memory of its node. Example: 8 CPUs on a node with 8 GPUs
         and 64 CPUs. A preemptor that requests more than this portion for each of its GPUs cannot evict such a victim.
@@ -282,11 +279,11 @@ class ReclaimPolicy:
         )
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
-        """Return whether the evictions so far are within the cap on evictions."""
+        """Return whether the decision stays within its maximum number of evictions with these victims."""
         return session.limits.may_evict(victim.pods for victim, _ in losses)
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
-        """Return whether caps and limits are kept and no losing side is served worse than the preemptor's side."""
+        """Return whether maximums and limits are kept, and no losing side is served worse than the preemptor's."""
         victims = [victim for victim, _ in losses]
         return (
             session.limits.may_evict(victim.pods for victim in victims)
@@ -303,11 +300,11 @@ class ReclaimPolicy:
         *,
         behind: Amounts = (0, 0, 0),
     ) -> EvictionReason | None:
-        """Return the rule by which the project may lose a pod now; with `victim`, a pod with these amounts.
+        """Return the rule by which the project may lose a pod now; if `victim` is given, a pod with these amounts.
 
-        A victim must use a resource of which its side holds too much. If its side only borrows GPUs, evicting a pod
-        without GPUs changes nothing: the pod would return. `behind` is subtracted before the comparison with the fair
-        share. It has the amounts that less urgent workloads got while the victim waits for its nominated GPUs.
+        A victim must use a resource of which its side holds too much. If the side only borrows GPUs, the eviction of a
+        pod without GPUs has no effect: the pod would start again. `behind` is subtracted before the comparison with the
+        fair share. It is the result of `held_behind`.
         """
         ours, theirs = self._divergence_point(workload.project, project)
         if ours is None or theirs is None:
@@ -332,10 +329,10 @@ class ReclaimPolicy:
         return None if model is None else self._model_reason(ours, theirs, requested, model)
 
     def _model_reason(self, ours: str, theirs: str, requested: Amounts, model: str) -> EvictionReason | None:
-        """Return the rule `quota` if the other side is over its quota for the model and ours is within its own, else
+        """Return the rule `quota` if side `theirs` is beyond its quota for the model and `ours` is within it, else
         None.
 
-        The total of the other side can be within its quota.
+        The side `theirs` can be within its total quota.
         """
         held, quota = self._ledger.model_held, self._tree.model_quota
         mine, of_other = held.get((ours, model), 0), held.get((theirs, model), 0)
@@ -353,14 +350,14 @@ class ReclaimPolicy:
         )
 
     def _leaves_balance(self, reclaimer: Workload, victims: Sequence[Victim]) -> bool:
-        """Return whether no side that lost pods is served worse than the side of the preemptor after the evictions."""
+        """Return whether, after the evictions, no losing side is served worse than the preemptor's side."""
         requested = chunk_amounts(self._session.next_chunk(reclaimer))
         for project in sorted({victim.workload.project for victim in victims}):
             ours, theirs = self._divergence_point(reclaimer.project, project)
             if ours is None or theirs is None:
                 continue
             taker, loser = self._figures(ours), self._figures(theirs)
-            # Within its quota, the preemptor's side gets its guarantee, however the losing side is served.
+            # within its quota, the preemptor's side gets its GPUs however the losing side is served
             if exceeds_where_requested(taker.held, taker.quota, requested) and is_better_served(
                 taker, taker.held, loser, loser.held, self._tree.resources
             ):
@@ -368,7 +365,7 @@ class ReclaimPolicy:
         return True
 
     def _side_key(self, side: str) -> SideKey:
-        """Return the sort key of a side by its entitlement to its GPUs. The weakest, which loses first, is first."""
+        """Return the sort key of a side by its entitlement to its GPUs. The weakest side is first: it loses first."""
         held = tuple(self._ledger.allocated[side])
         known = self._side_keys.get(side)
         if known is not None and known[0] == held:
@@ -387,8 +384,8 @@ class ReclaimPolicy:
         return key
 
     def _exceeded(self, held: Amounts, bounds: Amounts, victim: Amounts | None) -> int | None:
-        """Return the first resource with more in `held` than in `bounds`; with `victim`, one that it uses. None: no
-        resource.
+        """Return the first resource of which `held` exceeds `bounds` (and of which `victim`, if given, uses some), or
+        None.
         """
         for resource in self._tree.resources:
             if held[resource] > bounds[resource] and (victim is None or victim[resource]):

@@ -1,8 +1,8 @@
-"""Repacking: take all candidates off a few nodes, place the preemptor's pods, and place the others again.
+"""Repacking: take all candidates off a few nodes, place the preemptor's pods, and place the candidates again.
 
-This is the last resort, for cases in which one migration needs another one first. The pods of the preemptor are
-placed first, in any placement. If a node is then over capacity, one of its pods is placed elsewhere, and so on, until
-all others keep their original placement.
+This is the last resort, for cases in which a migration is possible only after another migration. The pods of the
+preemptor are placed first, on any node. If a node is then over capacity, one of its pods is placed elsewhere. This is
+repeated until all other pods fit on their original placements.
 
 Example: three nodes have 4 GPUs each. Node a runs a job of 3 GPUs, node b a job of 3, and node c two jobs of 1. A job
 of 4 GPUs is pending. The job of node a can migrate to node c, but only if a job of node c migrates to node b.
@@ -62,7 +62,7 @@ def repack_for(
 
 
 def _scopes(ledger: Ledger, workload: Workload, chunk: Chunk) -> Sequence[Collection[int] | None]:
-    """Return the sets of nodes of which one must take the whole chunk; None stands for all nodes.
+    """Return sets of nodes; the whole chunk must be placed in one of the sets. None stands for all nodes.
 
     The result is empty if sub-groups have topologies of their own: repacking does not support these.
     """
@@ -100,13 +100,13 @@ class _Repacking:
         self._tries = 0
         self._homes = Homes((), self._ledger)
         self._are_few = len(self._ledger.nodes) <= _FEW_NODES
-        # With many nodes, most tries end at the first check. So one check already counts as a step.
+        # With many nodes, most trials fail at the first check, so a check already counts as a step.
         self._tries_of_step = _TRIES_OF_STEP if self._are_few else 1
         self._max_tries = self._tries_of_step * (_MAX_STEPS if self._are_few else _STEPS_AMONG_MANY)
-        # ResourceClaims choose devices by more than the free amounts, and few steps seldom reach the same
-        # state twice.
+        # Failed states are stored only if equal free amounts mean equal results. ResourceClaims choose
+        # devices by more than free amounts, and a search with few steps seldom reaches a state twice.
         self._is_memorized = self._are_few and not session.snapshot.dynamic.slices
-        # The same amounts can be free with other pods on the node, and constraints between pods tell these apart.
+        # With constraints between pods, equal free amounts beside different pods are different states.
         self._is_memorized = self._is_memorized and session.ledger.neighbours is None
         self._failed: dict[object, int] = {}
         self._sets: dict[object, Sequence[tuple[int, tuple[int, ...]]]] = {}
@@ -118,7 +118,7 @@ class _Repacking:
         ]
         if limiting(self._ledger, self._workload, self._requested) is not None:
             self._ledger.rollback(checkpoint)
-            return None  # migrated pods still count for the limit
+            return None  # only evictions can help with a limit, because migrated pods still count
         lifted = [
             candidate for candidate in self._candidates() if candidate.is_move and self._lift(candidate)
         ]
@@ -129,8 +129,8 @@ class _Repacking:
         fits = self._put_down_with_fewest_moves(items, placements)
         if not fits and self._is_memorized and self._tries > self._max_tries:
             fits = self._pack_anew(items, placements)
-        # All candidates are off the ledger by now. The most entitled of them is the first to be placed
-        # again.
+        # All candidates are off the ledger now. Those for eviction are placed again if they fit, most
+        # entitled first.
         back: set[str] = set()
         restored = (
             {id(candidate) for candidate in reversed(evicted) if self._put_back(candidate, back)}
@@ -176,7 +176,7 @@ class _Repacking:
     def _candidates(self) -> Iterator[Candidate]:
         """Yield the candidates whose pods are all on the chosen nodes and may be evicted, the least entitled first.
 
-        Pods on cordoned nodes count as on the chosen nodes, because such nodes are never chosen.
+        A candidate can also have pods on cordoned nodes, which are never chosen.
         """
         closed = (account.position for account in self._ledger.nodes if not account.node.schedulable)
         chosen = {*self._positions, *closed}
@@ -189,7 +189,7 @@ class _Repacking:
         yield from sorted(candidates.values(), key=self._policy.order(self._workload))
 
     def _lift(self, candidate: Candidate) -> bool:
-        """Take the candidate off the ledger, if the policy and the budgets allow it. Return whether they do."""
+        """Evict the candidate on the ledger if policy and budgets allow it. Return whether it was evicted."""
         if candidate.is_evicted(self._ledger.evicted) or (candidate.is_harmless and candidate.is_move):
             return False
         checkpoint = self._ledger.checkpoint()
@@ -199,9 +199,7 @@ class _Repacking:
         return True
 
     def _put_down_with_fewest_moves(self, items: Sequence[Lifted], placements: list[_Place]) -> bool:
-        """Place the pods of the chunk so that the fewest other pods migrate. Try 0 migrations first, then 1, 2 and so
-        on.
-        """
+        """Place the pods of the chunk with the fewest migrations: try 0 migrations first, then 1, 2 and so on."""
         lifted = [item for item in items if item.candidate is not None]
         chunk = tuple(item for item in items if item.candidate is None)
         most = min(len(lifted), self._policy.max_moves)
@@ -213,7 +211,7 @@ class _Repacking:
         return any(self._put_down(chunk, placements, moves) for moves in allowed)
 
     def _pack_anew(self, items: Sequence[Lifted], placements: list[_Place]) -> bool:
-        """Place all pods in any way, if the search for the fewest migrations has used up its steps."""
+        """Place all pods with any number of migrations, after the search for the fewest has used up its steps."""
         nodes = [self._ledger.nodes[position] for position in self._positions]
         packing = Packing(parcels_of(items, nodes, self._may_be_on), spaces_of(items, nodes))
         slots = packing.find()
@@ -245,10 +243,9 @@ class _Repacking:
         return is_open and self._session.placer.accepts(account, item.workload, item.pod)
 
     def _put_down(self, waiting: tuple[Lifted, ...], placements: list[_Place], moves: int) -> bool:
-        """Place these pods, and the pods that they displace, with at most `moves` migrations. All others keep their
-        placement.
+        """Place these pods, and the pods that they displace with at most `moves` migrations; all others stay.
 
-        Backtracks until a placement is found or the steps are used up.
+        The search backtracks until it finds a solution or has used up its steps. Return whether it found one.
         """
         if self._homes.count_lost() > moves:
             return False
@@ -262,9 +259,7 @@ class _Repacking:
         return False
 
     def _state(self, waiting: tuple[Lifted, ...], placements: Sequence[_Place]) -> object:
-        """Return the state on which the success of the rest of the search depends, so that a failed state is not
-        tried again.
-        """
+        """Return a key of all conditions that decide whether the rest of the search succeeds."""
         first = self._positions_for(waiting[0], placements)[:1] if waiting else ()
         nodes = tuple(self._homes.state(position) for position in self._positions)
         return (*first, *map(self._homes.kind_waiting, waiting)), nodes
@@ -291,7 +286,7 @@ class _Repacking:
         return False
 
     def _make_way(self, placements: list[_Place], moves: int) -> bool:
-        """Place all others where they were. While one of them does not fit, migrate a pod of that node."""
+        """Place all other pods on their original placements. If one does not fit, migrate a pod of its node."""
         crowd = self._homes.crowd()
         if not crowd and (misfit := self._put_down_at_home()) is not None:
             crowd = [misfit]
@@ -306,8 +301,8 @@ class _Repacking:
             self._homes.remove(item)
             if kinds[id(item)] not in tried and self._put_down((item,), placements, moves - 1):
                 return True
-            # One pod of the crowd must migrate. All solutions in which this one or an equal pod migrates
-            # were tried, so it stays.
+            # One pod of the crowd must migrate. All solutions in which this pod or an equal pod migrates were
+            # tried, so it is pinned.
             tried.add(kinds[id(item)])
             self._homes.add(item, pinned=True)
             pinned.append(item)
@@ -316,7 +311,7 @@ class _Repacking:
         return False
 
     def _put_down_at_home(self) -> Lifted | None:
-        """Place all remaining pods where they were. If one does not fit, undo this and return that pod."""
+        """Place all remaining pods on their original placements. If one does not fit, undo this and return the pod."""
         checkpoint = self._ledger.checkpoint()
         for item in self._homes.items():
             where = self._session.placer.original_placement(item.workload, item.pod)
@@ -327,9 +322,7 @@ class _Repacking:
         return None
 
     def _choices(self, item: Lifted, placements: Sequence[_Place]) -> Iterator[Placement]:
-        """Return the possible placements of the pod. For a migrated pod, those that displace the fewest other pods
-        are first.
-        """
+        """Yield the possible placements of the pod, for a migrated pod those that displace the fewest pods first."""
         placer = self._session.placer
         home = (item.pod.node, frozenset(item.pod.devices)) if item.candidate is not None else None
         choices: list[tuple[int, Placement]] = []
@@ -341,14 +334,15 @@ class _Repacking:
             if default is None:
                 continue
             if self._ledger.claims.concern(account.node, item.pod):
-                # claims choose their devices
+                # devices of ResourceClaims are chosen by the allocator, not here
                 if (
                     item.pod.node != account.node.name
                     or placer.original_placement(item.workload, item.pod) is None
                 ):
                     choices.append((0, Placement(account.node.name, default, waits=True)))
                 continue
-            # Among many nodes a step is better spent on another node than on other parts of the same GPUs.
+            # With many nodes, it is better to spend a step on another node than on other devices of the same
+            # node.
             residents = self._homes.on(position) if self._are_few or not item.pod.request.is_shared else {}
             for in_the_way, devices in self._device_sets(account, item.pod.request, default, residents):
                 if (account.node.name, frozenset(devices)) == home:
@@ -366,8 +360,8 @@ class _Repacking:
         default: tuple[int, ...],
         residents: Mapping[int, tuple[int, ...]],
     ) -> Sequence[tuple[int, tuple[int, ...]]]:
-        """Return the sets of devices with the number of pods each displaces. Equal states of the node share one
-        computation.
+        """Return the sets of devices, each with the number of pods that it displaces; cached by the state of the
+        node.
         """
         key = (request, default, bool(residents), self._homes.at(account.position))
         known = self._sets.get(key)
@@ -379,7 +373,7 @@ class _Repacking:
         return known
 
     def _positions_for(self, item: Lifted, placements: Sequence[_Place]) -> Sequence[int]:
-        """Return the nodes to try for the pod.
+        """Return the positions of the nodes to try for the pod.
 
         Equal pods of the chunk are placed in the order of the nodes, because exchanging two of them changes nothing.
         """
@@ -397,11 +391,10 @@ class _Repacking:
         )
 
     def _put_back(self, candidate: Candidate, back: set[str]) -> bool:
-        """Place a candidate where it was, so that it is not evicted. Add its pods to `back` and return whether it
-        fits.
+        """Place an evicted candidate on its original placement again, if it fits. Return whether it fits.
 
-        The elastic pods of a workload are part of its core candidate too, so `back` has those that are placed
-        already.
+        `back` collects the ids of the pods that are placed again: elastic pods belong to the core candidate of the
+        workload too.
         """
         pods = [pod for pod in candidate.pods if pod.id not in back]
         if limiting(self._ledger, candidate.workload, chunk_amounts(pods)) is not None:
@@ -446,7 +439,7 @@ class _Repacking:
 
 
 def _are_alike(first: Lifted, second: Lifted) -> bool:
-    """Return whether both are pods of the chunk that could exchange their placements."""
+    """Return whether both are pods of the preemptor that could exchange their placements."""
     return (
         first.candidate is None
         and second.candidate is None
@@ -472,11 +465,11 @@ def _device_sets(
 ) -> list[tuple[int, ...]]:
     """Return sets of devices that differ in their free amounts or in the pods that would migrate, fewest pods first.
 
-    Devices without other pods are equal. If there are enough of them, the result is one set.
+    Devices without other pods are equal. If there are enough such devices, the result is one set.
     """
     count = len(default)
-    # Several fractions are not all equal, even on empty devices. Example: three pods of two halves each fit
-    # on three devices, if each two of them share one.
+    # If a pod has several fractions, the choice matters even on empty devices. Example: three pods with two
+    # half GPUs each fit on three devices only if each two pods share one device.
     if not default or not (residents or (request.is_shared and count > 1)):
         return [default]
     usable = account.whole_devices(later=True)

@@ -1,9 +1,9 @@
-"""Other nodes and devices for victims, and preemption by migrations, alone or together with evictions.
+"""New placements for victims, and the policy for migrations, alone or together with evictions.
 
-The most entitled victim is placed first, as it could take its placement from the others.
+The most entitled victim is placed first. Otherwise it would later take the placement of a less entitled victim.
 
-A pod within quota is never evicted for another project, but it may be migrated to a nominated placement. So a
-guaranteed quota is available whenever evictions of borrowed pods and such migrations together make enough GPUs free.
+A pod within quota is never evicted for another project, but it can be migrated to a nominated placement. So a project
+gets its quota if evictions of borrowed pods and such migrations together free enough GPUs.
 """
 
 from collections import deque
@@ -29,18 +29,18 @@ _MAX_MOVES = 16
 
 
 def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
-    """Place victims that fit elsewhere on the ledger, the most entitled first. Return the placements by workload.
+    """Place the victims that fit elsewhere on the ledger, most entitled first. Return the placements by workload id.
 
     In another order, a more entitled victim would take the placement of a less entitled one later.
 
-    Example: one GPU is free, and two victims need one each. The victim within quota gets it, and the borrowed one
-    is evicted.
+    Example: one GPU is free, and two victims need one each. The victim within quota gets it, and the borrowed victim is
+    evicted.
     """
     names = dict.fromkeys(victim.workload.id for victim, _ in losses)
     evicted = {pod.id for victim, _ in losses for pod in victim.pods}
     victims: dict[str, Workload] = {}
     parts: dict[str, deque[Chunk]] = {}
-    # a pod that has another seat by now needs none
+    # a pod that already has another seat needs no placement
     lost = {
         pod.id
         for name in names
@@ -67,13 +67,13 @@ def move_elsewhere(session: Session, losses: Losses) -> dict[str, Placed]:
 
 
 def as_it_ran(workload: Workload, lost: Collection[str]) -> Workload:
-    """Return the workload as it was before it lost these pods."""
+    """Return the workload with these pods (ids) running, as before their eviction."""
     pods = (pod.in_state(PodState.ALLOCATED) if pod.id in lost else pod for pod in workload.pods)
     return workload.with_pods(tuple(pods))
 
 
 def parts_of_victim(workload: Workload, evicted: Collection[str]) -> deque[Chunk]:
-    """Return the evicted pods of the workload, in the chunks in which they can continue elsewhere."""
+    """Return the evicted pods of the workload, in the chunks in which they can start elsewhere."""
     core, elastic = held_parts(workload)
     pods = [(pod,) for pod in (*core, *elastic) if pod.id in evicted]
     if _keeps_running(workload, evicted):
@@ -82,12 +82,12 @@ def parts_of_victim(workload: Workload, evicted: Collection[str]) -> deque[Chunk
 
 
 def _keeps_running(workload: Workload, evicted: Collection[str]) -> bool:
-    """Return whether other pods of the workload keep running where they are."""
+    """Return whether at least one pod of the workload keeps running."""
     return any(pod.state is PodState.ALLOCATED and pod.id not in evicted for pod in workload.pods)
 
 
 def by_claim(session: Session, parts: Mapping[str, deque[Chunk]]) -> Iterator[tuple[Workload, Chunk]]:
-    """Yield the next chunk of the workload that is most entitled at that moment, by the present ledger."""
+    """Yield the chunks, most entitled workload first; the order follows changes of the ledger between two chunks."""
     waiting = [session.workload(name) for name, chunks in parts.items() if chunks]
     if len(waiting) == 1:  # nearly always
         chunks = parts[waiting[0].id]
@@ -110,10 +110,10 @@ def by_claim(session: Session, parts: Mapping[str, deque[Chunk]]) -> Iterator[tu
 
 
 class MovePolicy:
-    """Every preemptible pod may be migrated. With `reclaim`, borrowed pods may also be evicted.
+    """Every preemptible pod may be migrated. If `reclaim` is given, borrowed pods may also be evicted.
 
-    `cap` bounds the pods that are migrated for one workload. With `among`, only these pods (ids) are evicted. `moved`
-    has the placements of the last accepted outcome.
+    `cap` is the maximum number of pods that are migrated for one workload. If `among` is given, only these pods (ids)
+    are evicted. `moved` has the placements of the last accepted outcome.
     """
 
     moves = True
@@ -129,9 +129,7 @@ class MovePolicy:
         self.moved: dict[str, Placed] = {}
 
     def key(self, workload: Workload) -> tuple[object, ...]:
-        """Return the workload, whose own pods are no candidates. With evictions, the candidates differ for each
-        search.
-        """
+        """Return a key of the workload, because its own pods are no candidates; with `reclaim`, of this policy too."""
         return (
             "move",
             workload.id,
@@ -145,9 +143,7 @@ class MovePolicy:
             self._reclaim.start(workload, chunk)
 
     def may_go(self, workload: Workload, candidate: Candidate) -> bool:
-        """Return whether the candidate is of another workload and may be migrated, or evicted by the rules of
-        reclaim.
-        """
+        """Return whether reclaim may evict the candidate; for a migration, that reclaim may not evict its pod."""
         if candidate.is_move:
             return candidate.workload.id != workload.id and not self._is_evictable(workload, candidate)
         return self._is_evictable(workload, candidate)
@@ -167,12 +163,12 @@ class MovePolicy:
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """Return false: every project may have pods migrated."""
+        """Return false: pods of every project may be migrated."""
         del workload, requested, project, frees_gpus
         return False
 
     def harm(self, option: Option) -> Harm:
-        """Return the harm, in which evicted pods count first and migrated pods last."""
+        """Return the harm, with the number of evicted pods compared first and that of migrated pods last."""
         return option.harm(
             sum(candidate.pod_count for candidate in option.candidates if not candidate.is_move)
         )
@@ -183,7 +179,7 @@ class MovePolicy:
         return lambda candidate: (not candidate.is_harmless, candidate.is_move, candidate.order)
 
     def falls_below_quota(self, workload: Workload, candidates: Sequence[Candidate]) -> bool:
-        """Return the answer of reclaim for the evicted candidates. Migrated pods keep their quota."""
+        """Return whether reclaim says so for the evicted candidates. Migrated pods still count for the quota."""
         evicted = [candidate for candidate in candidates if not candidate.is_move]
         return (
             bool(evicted) and self._reclaim is not None and self._reclaim.falls_below_quota(workload, evicted)
@@ -196,23 +192,23 @@ class MovePolicy:
     def eviction_reason(
         self, workload: Workload, requested: Amounts, victim: Victim
     ) -> EvictionReason | None:
-        """Return the rule `consolidation` for a migration, else that of reclaim."""
+        """Return the rule `consolidation` for a migration, else the rule of reclaim."""
         if victim.is_move:
             return EvictionReason(MOVE_RULE, f"migrated so that {workload.name} fits")
         return None if self._reclaim is None else self._reclaim.eviction_reason(workload, requested, victim)
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
-        """Return whether all pods that are migrated so far have a new placement."""
+        """Return whether all pods that are migrated so far fit elsewhere."""
         if not session.limits.may_evict(victim.pods for victim, _ in losses):
             return False
         checkpoint = session.ledger.checkpoint()
-        # Checked pod by pod: once all of a gang is placed it is too late to try another node.
+        # The check is made for each pod: after the whole gang is placed, the search cannot try another node.
         fits = self._place_moved(session, losses) is not None
         session.ledger.rollback(checkpoint)
         return fits
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
-        """Return whether all migrated pods have a new placement on the ledger and their number is within the caps."""
+        """Place all migrated pods on the ledger. Return whether they fit and their number is within the maximums."""
         if not self._is_within_caps(session, losses):
             return False
         moved = self._place_moved(session, losses)
@@ -224,7 +220,7 @@ class MovePolicy:
     def accepts_placements(
         self, session: Session, workload: Workload, losses: Losses, moved: dict[str, Placed]
     ) -> bool:
-        """Do the same as `accepts` for migrations to these given placements, and put them on the ledger."""
+        """`accepts` for given placements of the migrated pods, which are put on the ledger."""
         if not self._is_within_caps(session, losses):
             return False
         for name, placed in moved.items():
@@ -240,7 +236,7 @@ class MovePolicy:
         )
 
     def _accepts_evictions(self, session: Session, workload: Workload, losses: Losses) -> bool:
-        """Return whether reclaim accepts the evictions, with all migrated pods in their new placements."""
+        """Return whether reclaim accepts the evictions, with all migrated pods on their new placements."""
         evicted = [(victim, reason) for victim, reason in losses if not victim.is_move]
         return not evicted or self._reclaim is None or self._reclaim.accepts(session, workload, evicted)
 

@@ -1,6 +1,6 @@
 """The search for victims: evict and place on the ledger until a whole chunk fits, by the rules of an eviction policy.
 
-It decides nothing. The caller adds the result on the ledger to the plan, or rolls it back.
+The search changes only the ledger. The caller adds the result to the plan, or rolls it back.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -31,7 +31,7 @@ from orchestrator.planner.preemption.victims import keep_on_ledger
 from orchestrator.planner.session import Session
 
 Outcome = tuple[Losses, Placed, Arrangement]
-"""The victims with the rules, the placement of the chunk, and other placements of started workloads."""
+"""The victims with their rules, the placement of the chunk, and new placements of started workloads."""
 
 _MAX_PRUNED = 24
 _MAX_VICTIMS_OF_TREE = 200
@@ -39,7 +39,7 @@ _MAX_ARRANGED = 32
 _TRIED_EACH = 8
 """Placing a tree of sub-groups is expensive.
 
-After this number of victims, it is tried once for each further such number.
+After this number of victims, a placement is tried only after each further such number.
 """
 _WORK_OF_TREE = 10_000
 _MAX_OPTIONS = 24
@@ -112,7 +112,7 @@ def _is_acceptable(
     outcome: Outcome,
     nominees: Sequence[tuple[Pod, int]],
 ) -> bool:
-    """Return whether the outcome on the ledger is allowed as a whole and keeps the constraints between pods."""
+    """Return whether the policy accepts the outcome on the ledger and all constraints between pods are met."""
     losses, placed, _ = outcome
     return (
         selector.policy.accepts(session, workload, losses)
@@ -122,7 +122,7 @@ def _is_acceptable(
 
 
 def _ends_nominations_needlessly(session: Session, losses: Losses) -> bool:
-    """Return whether nominations are lost to an eviction that is not needed in the end."""
+    """Return whether a nomination would be lost although the outcome does not need the eviction."""
     evicted = [victim for victim, _ in losses if not victim.is_move]
     if not any(session.seats.is_nominated(pod) for victim in evicted for pod in victim.pods):
         return False
@@ -135,7 +135,7 @@ def _ends_nominations_needlessly(session: Session, losses: Losses) -> bool:
 def _relieve_limits(
     session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
 ) -> Losses | None:
-    """Evict the least harmful candidates under a full limit on the ledger, until the chunk fits within the limit."""
+    """If a limit is full, evict the least harmful candidates that count for it, until the chunk is within the limit."""
     requested = chunk_amounts(chunk)
     losses: Losses = []
     while (full := limiting(session.ledger, workload, requested)) is not None:
@@ -192,7 +192,7 @@ def _search(
 def _domains(
     session: Session, workload: Workload, chunk: Chunk, selector: VictimSelector
 ) -> list[Collection[int] | None]:
-    """Return the domains in which the gang can run together, those that need the fewest evictions first."""
+    """Return the domains in which the whole gang can run, domains with the least harmful evictions first."""
     rule = workload.topology
     if rule is None:
         return [None]
@@ -213,7 +213,8 @@ def _domains(
         if costs:
             used = sorted(costs)[: len(chunk)]
             ranked.append((len(chunk) - len(used), [sum(part) for part in zip(*used, strict=True)], domain))
-    # An estimate by the largest pod alone: a whole search in every domain would cost domains times pods.
+    # The order is an estimate from the largest pod alone, because a search in every domain would cost domains
+    # times pods.
     ranked.sort(key=lambda entry: entry[:2])
     chosen: list[Collection[int] | None] = [entry[2] for entry in ranked[:_MAX_DOMAINS]]
     return chosen if rule.required is not None else [*chosen, None]
@@ -261,9 +262,7 @@ def _evict_for(
     losses: Losses,
     scope: Collection[int] | None,
 ) -> tuple[Losses, Placement] | None:
-    """Evict the least harmful victims that the policy tolerates. Return all victims so far, and the placement of the
-    pod.
-    """
+    """Evict the least harmful victims that the policy tolerates. Return all victims so far and the pod's placement."""
     for account, option in islice(selector.options(workload, pod, requested, scope), _MAX_OPTIONS):
         current = option
         for _ in range(2):
@@ -283,9 +282,9 @@ def _evict_for(
                 session.ledger.rollback(checkpoint)
                 break
             session.ledger.rollback(checkpoint)
-            # The ranking judges candidates one by one. Example: a side is over its share by 1 GPU and has
-            # two candidates of 1 GPU. Each may be evicted, but not both. On such nodes whole sets are
-            # judged, which costs much more.
+            # The ranking checks candidates one by one. Example: a side is over its share by 1 GPU and has two
+            # candidates of 1 GPU. Each may be evicted, but not both. On such nodes `retry` checks whole sets,
+            # which costs much more.
             other = selector.retry(account, workload, pod, requested)
             if other is None:
                 break
@@ -302,7 +301,7 @@ def _search_one_by_one(
     *,
     most: int | None = None,
 ) -> Outcome | None:
-    """Evict one candidate after the other, the least entitled first, until `place` finds nodes for the chunk.
+    """Evict one candidate after the other, least entitled first, until `place` finds a placement for the chunk.
 
     Candidates without which a project falls below its quota come last. `most` bounds the number of candidates.
     """
@@ -338,7 +337,7 @@ def _prune(
     checkpoint: int,
     nominees: Sequence[tuple[Pod, int]],
 ) -> Outcome:
-    """Return the same outcome without the victims that are not needed in the end."""
+    """Return the outcome without the victims that it does not need."""
     requested = chunk_amounts(chunk)
     victims = [victim for victim, _ in outcome[0]]
 

@@ -7,7 +7,7 @@ The harm is compared in this order:
 - the priority inside the victim's project
 - lost GPU time
 - the number of evicted pods
-- the side that holds most beyond its entitlement, and the youngest workload of it
+- the side that holds most beyond its entitlement, and its youngest workload
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -31,7 +31,7 @@ from orchestrator.planner.session import Session
 Losses = list[tuple[Victim, EvictionReason]]
 """The victims that a search found for one chunk, each with the rule by which it is evicted."""
 MAX_NODES = 24
-"""Maximum number of nodes that a search for migrations or reclaims examines for pods of one shape."""
+"""Maximum number of nodes that a search with migrations examines for pods of one shape."""
 _FEW_NODES = 64
 """With more nodes than this, CPU and memory are rounded up so that similar pods share one ranking."""
 _WORK_OF_CHECK = 3
@@ -39,27 +39,27 @@ Order = Callable[[Candidate], tuple[object, ...]]
 
 
 class EvictionPolicy(Protocol):
-    """The rules by which workloads may preempt others. `moves` says whether victims may also be migrated."""
+    """The rules by which workloads may preempt other workloads. `moves`: victims may also be migrated."""
 
     moves: bool
 
     def start(self, workload: Workload, chunk: Chunk) -> None:
-        """Prepare for a search for the chunk, nothing of which is on the ledger."""
+        """Prepare a search for the chunk. No pod of the chunk is on the ledger."""
         ...
 
     def key(self, workload: Workload) -> tuple[object, ...]:
-        """Return the values that `may_go` depends on, apart from the candidate."""
+        """Return a key of the workload's properties on which `may_go` depends."""
         ...
 
     def may_go(self, workload: Workload, candidate: Candidate) -> bool:
-        """Return whether the workload may consider the candidate as a victim at all."""
+        """Return whether the candidate is a possible victim for the workload."""
         ...
 
     def is_closed(
         self, workload: Workload, requested: Amounts, project: str, *, frees_gpus: bool = True
     ) -> bool:
-        """Return whether the project may not lose any pod now. `requested` are the amounts that are not on the ledger
-        yet.
+        """Return whether the project may not lose any pod now. `requested` has the amounts that are not yet on the
+        ledger.
 
         `frees_gpus` says whether the victims would hold GPUs.
         """
@@ -78,7 +78,7 @@ class EvictionPolicy(Protocol):
         ...
 
     def is_borrowed(self, workload: Workload, victim: Victim) -> bool:
-        """Return whether the victim is within no quota of another project, so that quotas allow its eviction."""
+        """Return whether no quota of another project protects the victim."""
         ...
 
     def eviction_reason(
@@ -88,18 +88,19 @@ class EvictionPolicy(Protocol):
         ...
 
     def tolerates(self, session: Session, losses: Losses) -> bool:
-        """Return whether the search may continue with these victims. The pod that needed the last of them is placed."""
+        """Return whether the search may continue with these victims. All pods placed so far are on the ledger."""
         ...
 
     def accepts(self, session: Session, workload: Workload, losses: Losses) -> bool:
-        """Return whether the outcome on the ledger is allowed as a whole. May add migrated pods to the ledger."""
+        """Return whether the whole outcome on the ledger is allowed. Migrated pods can be added to the ledger."""
         ...
 
 
 class VictimSelector:
     """Selects victims among the candidates of one decision under one policy, and caches the rankings of nodes.
 
-    `max_nodes` bounds the nodes that are examined for pods of one shape: those with the most free GPUs.
+    `max_nodes` is the maximum number of nodes that are examined for pods of one shape: the nodes with the most free
+    GPUs.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class VictimSelector:
     def options(
         self, workload: Workload, pod: Pod, requested: Amounts, scope: Collection[int] | None = None
     ) -> Iterator[tuple[NodeAccount, Option]]:
-        """Yield nodes, each with the candidates without which the pod should fit there, least harm first.
+        """Yield nodes, each with candidates whose eviction should make the pod fit there, least harm first.
 
         Options after which a project would fall below its quota come last. `scope` limits the positions of nodes.
         """
@@ -146,7 +147,7 @@ class VictimSelector:
         yield from below
 
     def harm_by_node(self, workload: Workload, pod: Pod, requested: Amounts) -> dict[int, Harm]:
-        """Return the least harm with which one such pod fits on a node, by position."""
+        """Return, by position, the least harm with which one such pod fits on the node."""
         closed = _Closed(self.policy, workload, requested)
         harms: dict[int, Harm] = {}
         for position, option in self._ranking(workload, pod).options():
@@ -161,10 +162,9 @@ class VictimSelector:
         return all(self.policy.is_borrowed(workload, candidate) for candidate in option.candidates)
 
     def retry(self, account: NodeAccount, workload: Workload, pod: Pod, requested: Amounts) -> Option | None:
-        """Return the best set on the node in which the candidates may be evicted one after the other, or None.
+        """Return the least harmful set of candidates on the node that may all be evicted, or None.
 
-        The rankings judge each candidate alone. This search asks the policy about each set as a whole, which costs
-        more.
+        The rankings check each candidate alone. This search checks each set as a whole, which costs more.
         """
         closed = _Closed(self.policy, workload, requested)
         eligible = [
@@ -220,7 +220,7 @@ class VictimSelector:
         return evicted is not None
 
     def _blockers(self, pod: Pod, position: int) -> frozenset[str] | None:
-        """Return the pods on the node that exclude the pod by constraints; None if one of these cannot be evicted."""
+        """Return the pods (ids) that exclude the pod from the node by constraints; None if one cannot be evicted."""
         neighbours = self._ledger.neighbours
         return frozenset() if neighbours is None else neighbours.blockers(pod, position)
 
@@ -237,7 +237,7 @@ class VictimSelector:
             accepting = (pod.constraints, types, request.scalars, avoided)
             positions = self._accepting.get(accepting)
             if positions is None:
-                # Where each job names hosts of its own, asking every node about it would cost jobs times nodes.
+                # If each job selects its own hosts, a check of every node would cost jobs times nodes.
                 admitting = self._session.placer.admitting(workload, pod) & self.candidates.nodes
                 if request.scalars:
                     admitting &= self._session.node_sets.having(request.scalars)
@@ -259,7 +259,7 @@ class VictimSelector:
         return ranking
 
     def _ranking_beside_others(self, workload: Workload, pod: Pod, neighbours: Neighbours) -> NodeRanking:
-        """Return a ranking for this pod alone: pods on other nodes change the set of nodes on which it may run."""
+        """Return a ranking for this pod alone, because pods on other nodes change the set of nodes that it can use."""
         admitting = self._session.placer.admitting(workload, pod) & self.candidates.nodes
         admitting &= neighbours.reachable(pod) & self._session.node_sets.having(pod.request.scalars)
         return NodeRanking(
@@ -274,17 +274,16 @@ class VictimSelector:
         )
 
     def _counted_request(self, request: Request, *, exact: bool) -> Request:
-        """Return the request for which nodes are ranked, so that pods with slightly different requests share a
-        ranking.
-        """
+        """Return the rounded request for which nodes are ranked, so that pods with similar requests share a ranking."""
         known = self._counted.get((request, exact))
         if known is None:
             known = request
             if self._cpu_is_ample:
                 known = replace(request, cpu_milli=0, memory_bytes=0)
             elif not exact:
-                # Up, never down: where the larger request fits, the real one does. That a node is missed now and then
-                # costs less than a ranking for each of thousands of CPU requests.
+                # Amounts are rounded up, so the real request fits wherever the rounded request fits. A node
+                # is missed now and then, which is better than a ranking for each of thousands of CPU
+                # requests.
                 known = replace(
                     request,
                     cpu_milli=_rounded_up(request.cpu_milli),
@@ -294,7 +293,7 @@ class VictimSelector:
         return known
 
     def _is_cpu_ample(self) -> bool:
-        """Return whether each node has free CPU, memory and pod slots for any pending pod, so that only GPUs decide."""
+        """Return whether every node has enough CPU, memory and pod slots for every pending pod: only GPUs decide."""
         cpu = memory = 0
         for workload in self._session.pending():
             for pod in self._session.next_chunk(workload):
@@ -314,7 +313,7 @@ def _rounded_up(amount: int) -> int:
 
 
 class _Closed:
-    """The answers of `is_closed`, computed once for each project."""
+    """The results of `is_closed`, computed once for each project."""
 
     def __init__(self, policy: EvictionPolicy, workload: Workload, requested: Amounts) -> None:
         self._policy, self._workload, self._requested = policy, workload, requested
@@ -339,8 +338,8 @@ def evict_allowed(
 ) -> Losses | None:
     """Evict the victims on the ledger one by one. Return None if one may not be evicted.
 
-    The ledger then keeps the evictions so far. Pods that only this decision nominated are evicted first: their side
-    may then be within its share, and the running pods stay.
+    In this case the evictions so far stay on the ledger. Pods that only this decision nominated are evicted first:
+    their side can then be within its share, so that its running pods stay.
     """
     losses: Losses = []
     if len(victims) > 1:

@@ -1,10 +1,10 @@
-"""Victims: the rules of reclaim on figures, the order of victims, and the messages for their owners.
+"""Victims: the rules of reclaim for given amounts, the order of victims, and the messages for their owners.
 
-A project reclaims for a workload if with it the project stays within its fair share. At the level where the two
-lineages diverge, one of two rules must apply to each victim:
+A project can reclaim for a workload if the project stays within its fair share with this workload. At the level where
+the two lineages diverge, one of two rules must apply to each victim:
 
 - `fair-share`: the victim's side has more than its fair share, or its quota if that is more
-- `quota`: the preemptor's side stays within its quota, and the victim's side is above its own
+- `quota`: the preemptor's side stays within its quota, and the victim's side is above its own quota
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -26,7 +26,7 @@ from orchestrator.planner.session import Session
 
 @dataclass(frozen=True, slots=True)
 class EvictionReason:
-    """The rule by which a victim's pods may be evicted, with its figures in a sentence."""
+    """The rule by which a victim's pods may be evicted, and a sentence with the amounts."""
 
     rule: str
     message: str
@@ -35,13 +35,13 @@ class EvictionReason:
 VictimKey = tuple[int, bool, int, int, int, str, str]
 
 _LOST_IN_CLASS_0_GPU_NS = 600 * 1_000_000_000
-"""Ten GPU-minutes: less than that does not count."""
+"""Ten GPU-minutes: a smaller loss counts as none."""
 
 
 def victim_order(victim: Victim, lost_gpu_ns: int) -> VictimKey:
-    """Sort key of victims of one project: lowest priority, elastic pods, least lost time, youngest.
+    """Return the sort key of a victim in its project: lowest priority, elastic pods, least lost time, youngest first.
 
-    A workload keeps its age when it restarts, so that the same one is not evicted again and again.
+    A workload keeps its age when it restarts, so that the same workload is not evicted again and again.
     """
     workload = victim.workload
     return (
@@ -60,7 +60,7 @@ def gpu_ns_since_start(victim: Victim, now_us: int) -> int:
     started_at_us = victim.workload.started_at_us
     if not victim.is_core or not 0 < started_at_us < now_us:
         return 0
-    # thousandths of GPUs for microseconds
+    # thousandths of GPUs times microseconds are nanoseconds of GPUs
     return (now_us - started_at_us) * sum(
         pod.request.gpu_milli
         for pod in victim.pods
@@ -95,7 +95,7 @@ def needed_pods(victim: Victim) -> Chunk:
 
 
 def keep_on_ledger(session: Session, workload: Workload, pods: Collection[Pod]) -> bool:
-    """Let evicted pods run again where they are, if they fit beside all nominations. Otherwise change nothing.
+    """Undo the eviction of these pods on the ledger if they fit beside all nominations, else change nothing.
 
     Return whether they fit.
     """
@@ -142,9 +142,9 @@ def restores_quota(reclaimer: Figures, requested: Amounts, victim: Figures, held
 def is_better_served(
     taker: Figures, held: Amounts, loser: Figures, remaining: Amounts, involved: Iterable[int]
 ) -> bool:
-    """Return whether the preemptor's side, over its fair share with `held`, is served no worse than a sibling's.
+    """Return whether `taker` with `held` is beyond its fair share and served at least as well as `loser`.
 
-    `remaining` are the amounts that the sibling keeps. Only the `involved` resources count.
+    `remaining` are the amounts that `loser` keeps. Only the `involved` resources count.
     """
     for resource in involved:
         share, sibling = taker.share[resource], loser.share[resource]

@@ -1,10 +1,10 @@
-"""`minimal_options` for pods and candidates with whole devices, where freed amounts add up and few sets must be
-tried.
+"""`minimal_options` for pods and candidates with whole devices: the freed amounts add up, so fewer sets are tried.
 
-Candidates of one kind free the same amounts, at the same harm to the same project. They differ only in their
-entitlement. The least entitled of a kind is evicted first, so a set is described by a count for each kind.
+Candidates of one kind free the same amounts with the same harm to the same project. They differ only in their order.
+Within a kind, the least entitled candidate is evicted first, so a set is described by a count for each kind.
 
-Example: five equal jobs of 1 GPU, and a pod that needs 2. Instead of ten sets there is one: the first two jobs.
+Example: a node runs five equal jobs of 1 GPU, and a pod needs 2 GPUs. Instead of ten sets there is one: the first two
+jobs.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -24,7 +24,7 @@ _WORK_OF_SEARCH = 4
 
 
 class _Kind:
-    """Equal candidates of a node, the least entitled first."""
+    """Equal candidates of a node, least entitled first."""
 
     __slots__ = ("amounts", "candidates")
 
@@ -36,10 +36,9 @@ class _Kind:
 def whole_device_options(
     account: NodeAccount, request: Request, candidates: Sequence[Candidate]
 ) -> tuple[list[Option], int] | None:
-    """Return the best minimal option of each kind on this node, and its cost; None if fractions or scalars are
-    involved.
+    """Return the minimal options on this node, and the cost of the search; None if this method does not apply.
 
-    `candidates` are in their order.
+    The method needs whole GPUs, no other resources, no lost or unhealthy GPUs, and few candidates, sorted by `order`.
     """
     is_counted_otherwise = request.is_shared or account.lost or account.blocked or request.scalars
     if is_counted_otherwise or len(candidates) > MAX_EXHAUSTIVE:
@@ -47,7 +46,7 @@ def whole_device_options(
     need = missing_on(account, request)
     free = _free_devices(account)
     missing = need.devices - len(free)
-    # If the node has enough of a resource, candidates do not differ by it.
+    # If the node lacks only devices, the CPU, memory and pod slots of candidates do not matter.
     counts_rest = need.cpu_milli > 0 or need.memory_bytes > 0 or need.slots > 0
     excess_less = DEVICE_MILLI * max(0, missing)
     if not counts_rest and missing <= 1:
@@ -87,7 +86,7 @@ def _free_devices(account: NodeAccount) -> set[int]:
 def _singles(
     position: int, candidates: Sequence[Candidate], free: set[int], missing: int
 ) -> Collection[Candidate] | None:
-    """Return the first candidate of each kind that frees `missing` devices alone; None as for `_kinds`."""
+    """Return the first candidate of each kind that alone frees `missing` devices; None in the cases of `_kinds`."""
     first: dict[tuple[object, ...], Candidate] = {}
     for candidate in candidates:
         devices = 0
@@ -104,7 +103,7 @@ def _singles(
 
 
 def _harm_of(candidate: Candidate) -> tuple[object, ...]:
-    """Return a key that is equal for alike victims."""
+    """Return a key that is equal for victims with the same project, GPUs and harm."""
     lost = class_of_lost_time(candidate.lost_gpu_ns)
     harm = (candidate.is_covered, candidate.has_started, candidate.urgency, lost, candidate.pod_count)
     return candidate.project, candidate.gpu_milli, *harm
@@ -113,7 +112,7 @@ def _harm_of(candidate: Candidate) -> tuple[object, ...]:
 def _kinds(
     position: int, candidates: Sequence[Candidate], used: set[int], *, counts_rest: bool
 ) -> list[_Kind] | None:
-    """Return the candidates by kind; None if one has a fraction of a device, or a device that is free or of two."""
+    """Return the candidates by kind; None if one holds a GPU fraction, or a device that is free or another's too."""
     kinds: dict[tuple[object, ...], _Kind] = {}
     devices: list[int] = [*used]
     for candidate in candidates:
@@ -140,10 +139,10 @@ def _kinds(
 def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Candidate]], int]:
     """Return all minimal sets that free `missing` devices, and the number of steps. No other resource is missing.
 
-    Kinds with the most devices come first, so the last candidate of a set frees the least. The set is minimal if that
-    candidate is needed.
+    Kinds with the most devices come first, so the last candidate of a set frees the fewest devices. If this candidate
+    is needed, the set is minimal.
     """
-    # Those that hold none free none.
+    # candidates without devices free none
     ranked = sorted((kind for kind in kinds if kind.amounts[0]), key=lambda kind: -kind.amounts[0])
     rest = [0]
     for kind in reversed(ranked):
@@ -162,8 +161,7 @@ def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Ca
         needed = -(-missing // size)
         count = len(kind.candidates)
         if needed <= count:
-            # Of two sets with different counts of this kind, the smaller count would do without its last
-            # candidate.
+            # a larger count of this kind would have a candidate that is not needed
             sets.append(sorted([*chosen, *kind.candidates[:needed]], key=_ORDER))
             count = needed - 1
         open_sets += [
@@ -174,7 +172,7 @@ def _sets_of_devices(kinds: Sequence[_Kind], missing: int) -> tuple[list[list[Ca
 
 
 class _Search:
-    """The search for all minimal sets: they free `need`, and do not without any one of their candidates."""
+    """The search for all minimal sets of candidates that free `need`."""
 
     def __init__(self, kinds: Sequence[_Kind], need: _Amounts) -> None:
         self._kinds = kinds
@@ -203,7 +201,7 @@ class _Search:
             then = _plus(freed, kind.amounts, count)
             yield from self._extend(index + 1, then, [*counts, count])
             if count and _covers(then, need):
-                return  # with more of them one would be too many
+                return  # with a larger count, one candidate would not be needed
 
     def _first(self, counts: Sequence[int]) -> Iterator[Candidate]:
         for kind, count in zip(self._kinds, counts, strict=False):

@@ -1,7 +1,7 @@
 """The pods that the quotas of projects and departments cover in one decision.
 
-A pod within the quota when the decision begins stays so until its end. A sibling that starts meanwhile does not change
-that. Pods that are nominated within the quota count too.
+A pod that is within quota when the decision begins counts as within quota until the decision ends, even if other
+workloads start. Pods that the decision nominates within the quota count too.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ _Running = Callable[[str], list[Workload]]
 
 
 class WithinQuota:
-    """The pods within quota by project and department, each computed when it is first used."""
+    """The pods within quota by project and department, computed at the first use."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -33,12 +33,12 @@ class WithinQuota:
     def pods(self, side: str, model: str | None) -> frozenset[str]:
         """Return the ids of the side's pods within quota.
 
-        Pods that another GPU model would serve as well are left out if `model` is claimed.
+        If `model` is given, pods that GPUs of another model would serve as well are left out.
         """
         changes = self._changes(side)
         at_start = self._pods_at_start(side, model)
         known = self._now.get((side, model))
-        # The eviction of a borrowed pod leaves the others as they are.
+        # The eviction of a borrowed pod does not change the result.
         if known is None:
             known = self._now[side, model] = (0, at_start)
         if known[0] != changes or not known[1].isdisjoint(self._session.seats.evictions):
@@ -48,7 +48,7 @@ class WithinQuota:
         return known[1]
 
     def is_firm(self, victim: Victim) -> bool:
-        """Whether no claim on GPUs can reach the victim in this decision: all quotas above it cover it."""
+        """Whether all quotas above the victim cover it, so that no project can reclaim its GPUs in this decision."""
         if self._models or not victim.pods[0].request.gpu_milli:
             return False
         return all(
@@ -58,12 +58,12 @@ class WithinQuota:
         )
 
     def model_of(self, pod: Pod) -> str:
-        """The GPU model of the pod's node; empty if it is not known."""
+        """Return the GPU model of the pod's node; empty if unknown."""
         account = self._session.ledger.by_name.get(pod.node or "")
         return "" if account is None else account.model
 
     def _changes(self, side: str) -> int:
-        """How often nominations of the project, or of one below it, changed."""
+        """Return the number of changes of nominations in the project and the projects below it."""
         children = self._tree.children.get(side, ())
         own = self._session.seats.nomination_changes.get(side, 0)
         return own + sum(map(self._changes, children)) if children else own
@@ -86,8 +86,8 @@ class WithinQuota:
         if children:
             parts = [(child, self._coverage(child, running)) for child in children]
             inside = in_filling_order(candidate for _, part in parts for candidate in part.covered)
-            # A workload that took GPUs of a sibling by its fair share is not evicted before the pods that
-            # the sibling borrows.
+            # Workloads within the fair share of their project come before other borrowed workloads, so they
+            # are evicted later.
             fair = [candidate for child, part in parts for candidate in self._within_share(child, part)]
             known = set(map(id, fair))
             beyond = (

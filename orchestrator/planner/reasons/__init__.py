@@ -1,1 +1,1 @@
-"""Reasons of pending workloads: the findings as data with their words (texts), and their choice (explainer)."""
+"""Reasons of pending workloads: their choice (`explainer`), their sentences, and proven remedies."""

@@ -1,4 +1,4 @@
-"""The reasons: for each pending workload the one dominant obstacle, after the decision is complete.
+"""The choice of the one dominant reason for each pending workload, after the decision is complete.
 
 The free amounts are read from the ledger once, as columns over all nodes; each kind of request then costs
 microseconds.
@@ -47,7 +47,7 @@ from orchestrator.planner.session import Session
 
 _SETTLED = (Nominated, GangEvicted, Overtaken, ConstraintsOvertaken)
 _IDLE = 3
-"""An additional index: wholly free GPUs."""
+"""Index of wholly free GPUs in `_Free.total`, after the three resources."""
 
 
 def explain_all(session: Session) -> None:
@@ -65,7 +65,7 @@ def explain_all(session: Session) -> None:
 
 
 def _share_hindrances(session: Session, waiting: Iterable[Workload]) -> None:
-    """Obstacles to evictions for one workload also apply to equal workloads that were not tried."""
+    """Copy the hindrances of a workload to equal workloads for which no eviction was tried."""
     if not session.limits.hindrances:
         return
     kinds = {
@@ -80,14 +80,14 @@ def _share_hindrances(session: Session, waiting: Iterable[Workload]) -> None:
 
 
 def kind_of(session: Session, workload: Workload) -> tuple[object, ...]:
-    """The key of the evictions for the workload."""
+    """Return a key of everything that decides which evictions are possible for the workload."""
     chunk = session.next_chunk(workload)
     shape = (*session.shape_beside_others(chunk), *shape_of(workload, chunk))
     return (workload.project, workload.priority, workload.preemptible, *shape)
 
 
 class Explainer:
-    """Finds obstacles in one decision."""
+    """Finds the obstacles of pending workloads in one decision."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -97,11 +97,11 @@ class Explainer:
         self.remedies = Remedies(session)
 
     def no_capacity(self, workload: Workload, chunk: Chunk) -> Obstacle:
-        """Why a chunk within its project's bounds has no placement: finally, or for now, which is explained later."""
+        """Return the reason if the chunk can never fit, else NO_CAPACITY, which `explain_all` replaces at the end."""
         return self._impossible(workload, chunk) or NO_CAPACITY
 
     def obstacle(self, workload: Workload, chunk: Chunk) -> Obstacle:
-        """Why a chunk within its project's bounds has no placement, by the ledger."""
+        """Return the reason why a chunk within the limits and quotas has no placement on the ledger."""
         impossible = self._impossible(workload, chunk)
         if impossible is not None:
             return impossible
@@ -115,7 +115,7 @@ class Explainer:
         return no_node_matches(len(self._session.ledger.nodes), unfit)
 
     def _impossible(self, workload: Workload, chunk: Chunk) -> Obstacle | None:
-        """Why no release would help."""
+        """Return the reason why the chunk would not fit even if other pods ended; None if it could."""
         problems = self._session.ledger.claims.problems
         for pod in chunk if problems else ():
             if pod.id in problems:
@@ -138,7 +138,7 @@ class Explainer:
         return self._session.models.violation(workload, chunk)
 
     def _needs_claim(self, pod: Pod, nodes: NodeSet) -> bool:
-        """Whether all these nodes give GPUs by claims only, and none can be made for the pod's."""
+        """Whether all these nodes give GPUs only to ResourceClaims, and the pod has none and can get none."""
         if pod.claims or pod.extended_claim is not None or not pod.request.gpu_milli:
             return False
         if self._without_slices is None:
@@ -149,7 +149,7 @@ class Explainer:
         return not nodes & self._without_slices
 
     def _shortage(self, workload: Workload, chunk: Chunk) -> PendingReason:
-        """The present shortage."""
+        """Return the resource, reservation or constraint that keeps the chunk pending now."""
         session = self._session
         requested = chunk_amounts(chunk)
         pod = max(chunk, key=lambda pod: pod.request.gpu_milli)
@@ -183,7 +183,7 @@ class Explainer:
         )
 
     def _held(self, workload: Workload, chunk: Chunk, pod: Pod, admitting: NodeSet) -> PendingReason | None:
-        """The reservation for the workload, or against it."""
+        """Return the reason of a reservation, for this workload or for another; None if reservations do not matter."""
         session, requested = self._session, chunk_amounts(chunk)
         if not session.reservations:
             return None
@@ -216,7 +216,7 @@ class Explainer:
         )
 
     def _kept_apart(self, workload: Workload, chunk: Chunk) -> PendingReason | None:
-        """The constraints between pods that close every node with the capacity, or the nodes that are left together."""
+        """Return the constraints between pods that exclude all nodes with capacity, for one pod or for all together."""
         neighbours = self._session.ledger.neighbours
         if neighbours is None:
             return None
@@ -231,7 +231,7 @@ class Explainer:
         return kept_apart(asking, chunk[0].request, 0, together) if together and len(chunk) > 1 else None
 
     def _part_refused(self, pod: Pod, admitting: NodeSet) -> PendingReason | None:
-        """Whether drivers do not give the GPU fraction that would fit on a node."""
+        """Return a node with enough of a GPU free whose driver does not give the requested fraction, as a reason."""
         request = pod.request
         if not request.is_shared or pod.extended_claim is None:
             return None
@@ -244,7 +244,7 @@ class Explainer:
         return None
 
     def _fragmented(self, workload: Workload, chunk: Chunk) -> PendingReason:
-        """Return the largest pod of the chunk that fits on no node. Without one, the pods do not fit together."""
+        """Return the reason for the largest pod that fits on no node, or else that the pods do not fit together."""
         columns, placer = self._columns(), self._session.placer
         largest = sorted(chunk, key=lambda pod: -pod.request.gpu_milli)
         shortages = (
@@ -263,7 +263,7 @@ class Explainer:
         )
 
     def _columns(self) -> "_Free":
-        """The free amounts, read from the ledger again after a change."""
+        """Return the free amounts; they are read from the ledger again after a change."""
         version = self._session.ledger.version
         if self._free is None or self._free[0] != version:
             self._free = (version, _Free(self._session.ledger.nodes))
@@ -271,7 +271,7 @@ class Explainer:
 
 
 def _closing(hindrances: Iterable[Hindrance], nodes: NodeSet) -> list[Hindrance]:
-    """The hindrances that close some of the nodes, without those that close no further node."""
+    """Return the hindrances that exclude nodes, without those that exclude no additional node."""
     closing: list[Hindrance] = []
     for hindrance in hindrances:
         if nodes & hindrance.closed:
@@ -281,7 +281,7 @@ def _closing(hindrances: Iterable[Hindrance], nodes: NodeSet) -> list[Hindrance]
 
 
 class _Free:
-    """The free amounts of every node, each as a column over all of them."""
+    """The free amounts of all nodes, one column for each resource."""
 
     def __init__(self, accounts: list[NodeAccount]) -> None:
         self._accounts = accounts
@@ -301,7 +301,7 @@ class _Free:
         self._shortages: dict[tuple[Request, NodeSet], Shortage | None] = {}
 
     def total(self, resource: int, nodes: NodeSet) -> int:
-        """The free amount of the resource on these nodes."""
+        """Return the free amount of the resource on these nodes."""
         known = self._totals.get((resource, nodes))
         if known is None:
             known = (self._gpu, self._cpu, self._memory, self._idle)[resource].total(nodes)
@@ -309,18 +309,18 @@ class _Free:
         return known
 
     def whole(self, nodes: NodeSet) -> int:
-        """How many GPUs are free as a whole on these nodes."""
+        """Return the number of wholly free GPUs on these nodes."""
         return self.total(_IDLE, nodes)
 
     def shortage(self, request: Request, nodes: NodeSet) -> Shortage | None:
-        """The resource that no node has enough of for the request; None if one has enough."""
+        """Return the resource of which no node has enough for the request; None if a node has enough of all."""
         key = (request, nodes)
         if key not in self._shortages:
             self._shortages[key] = self._find_shortage(request, nodes)
         return self._shortages[key]
 
     def fitting(self, request: Request, nodes: NodeSet) -> NodeSet:
-        """The nodes with the capacity for the request."""
+        """Return the nodes with enough free capacity for the request."""
         nodes = self._having_gpus(request, nodes) & self._with_slot
         nodes &= self._cpu.at_least(request.cpu_milli) & self._memory.at_least(request.memory_bytes)
         for name, amount in request.scalars:

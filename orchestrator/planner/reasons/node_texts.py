@@ -1,6 +1,4 @@
-"""The reasons of pending workloads that are about nodes: none admits them, none has enough free, or they are
-reserved.
-"""
+"""Sentences for reasons that are about nodes: no node matches, none has enough free, or nodes are reserved."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ POD_SLOT, TOGETHER, SCALAR = 3, 4, 5
 """Other shortages of a node: no pod slot, not all of the resources together, too little of a scalar."""
 
 NO_CAPACITY = PendingReason(Waiting.CLUSTER_FULL, "has no placement yet")
-"""The workload has no placement so far. The facts are added when the decision is complete."""
+"""Preliminary reason of a workload without a placement; `explain_all` replaces it."""
 
 
 _UNFIT = {
@@ -37,7 +35,7 @@ _UNFIT = {
 
 
 def no_node_matches(nodes: int, unfit: Mapping[str, int]) -> PendingReason:
-    """None of the nodes admits one of its pods; `unfit` counts them by the first reason."""
+    """Return the reason that no node admits one of its pods; `unfit` has the number of nodes by reason."""
     counts = ", ".join(f"{count} {_UNFIT[why]}" for why, count in unfit.items())
     return PendingReason(
         Waiting.NO_NODE_MATCHES,
@@ -46,12 +44,12 @@ def no_node_matches(nodes: int, unfit: Mapping[str, int]) -> PendingReason:
 
 
 def nodes_avoided(whys: Iterable[str]) -> PendingReason:
-    """All nodes that could hold one of its pods are avoided after failures."""
+    """Return the reason that all nodes for one of its pods are avoided after failures."""
     return PendingReason(Waiting.AVOIDED, _some_sentences(whys))
 
 
 def with_avoided(reason: PendingReason, whys: Iterable[str]) -> PendingReason:
-    """The reason with the nodes that are avoided after failures."""
+    """Return the reason with the nodes that are avoided after failures added."""
     return PendingReason(reason.code, f"{reason.message}; {_some_sentences(whys)}")
 
 
@@ -94,7 +92,7 @@ def claims_not_allocatable(why: str) -> PendingReason:
 
 
 def no_claim_made(*, is_part: bool) -> PendingReason:
-    """Its nodes give GPUs by claims only; the pod names no claim, and none can be made for it."""
+    """Return the reason that nodes give GPUs only to ResourceClaims, and the pod has none and can get none."""
     limits = ", and one of its containers muster.dev/gpu-part: 1 in its limits" if is_part else ""
     return PendingReason(
         Waiting.CLAIMS,
@@ -104,7 +102,7 @@ def no_claim_made(*, is_part: bool) -> PendingReason:
 
 
 def devices_taken(claims: int) -> PendingReason:
-    """Nodes have enough GPUs, CPU and memory, but not the devices that its claims ask for."""
+    """Return the reason that nodes have enough GPUs, CPU and memory, but not the devices that its claims request."""
     asking = "resource claim asks" if claims == 1 else f"{claims} resource claims ask"
     return PendingReason(
         Waiting.FRAGMENTED, f"no node that matches has all devices free that its {asking} for"
@@ -112,7 +110,7 @@ def devices_taken(claims: int) -> PendingReason:
 
 
 def part_refused(node: str) -> PendingReason:
-    """The node has enough of a GPU free, but no device that its driver would share."""
+    """Return the reason that the node has enough of a GPU free, but its driver would not share that device."""
     return PendingReason(
         Waiting.FRAGMENTED,
         f"its GPU fraction would fit on node {node}, but no GPU there with enough free memory is shared by "
@@ -122,7 +120,7 @@ def part_refused(node: str) -> PendingReason:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The beginning of a reason: the amounts that the pods of a chunk request together."""
+    """The beginning of a reason: the number of pods in the chunk, and the amounts that they request together."""
 
     requested: Amounts
     pods: int
@@ -144,11 +142,10 @@ def full(
     figures: Figures,
     is_at_share: bool,
 ) -> PendingReason:
-    """The matching nodes have less of the resource free than the workload requests. `is_part`: some nodes do not
-    match.
+    """Return the reason that matching nodes have too little of a resource free. `is_part`: some nodes do not match.
 
-    `is_at_share`: with it the project would exceed its entitlement. `is_counted`: the request is the same amount on
-    every node, so the reason can name the missing amount. A request by GPU memory is not.
+    `is_at_share`: with the workload, the project would exceed its entitlement. `is_counted`: the request is the same
+    amount on every node (false for GPU memory), so the reason names the missing amount.
     """
 
     def number(amount: int) -> str:
@@ -172,8 +169,8 @@ def full(
 class Shortage:
     """The resource of which no node has enough for one pod: an index of amounts, POD_SLOT, TOGETHER or SCALAR.
 
-    `nodes` is the number of nodes with enough GPUs for it. `most` is the largest free amount of the resource on one
-    of them. `scalar` is the name of a SCALAR.
+    `nodes` is the number of nodes with enough GPUs for the pod. `most` is the largest free amount of the resource on
+    one of these nodes. `scalar` is the name of the resource if `resource` is SCALAR.
     """
 
     request: Request
@@ -193,11 +190,10 @@ def fragmented(
     level: str,
     short_scalar: tuple[str, int, int] | None = None,
 ) -> PendingReason:
-    """Enough is free in total, but not where it is needed; `first` is the largest request.
+    """Return the reason that enough is free, but not on one node or in one domain. `first` is the largest request.
 
-    Without a shortage each pod alone would fit. `level` is the topology level that the pods have to share.
-    `short_scalar` is another resource of which the nodes together have too little: its name, the requested amount and
-    the free amount.
+    If `shortage` is None, each pod alone would fit. `level` is the required topology level. `short_scalar` is another
+    resource of which the nodes together have too little: its name, the requested amount and the free amount.
     """
     request = first if shortage is None else shortage.request
     if shortage is not None:
@@ -218,7 +214,7 @@ def fragmented(
 
 
 def _short_together(asking: Asking, free: Amounts, short_scalar: tuple[str, int, int] | None) -> str:
-    """The resource beside GPUs of which all nodes together have too little for the pods; empty if there is none."""
+    """Return the resource other than GPUs of which all nodes together have too little for the pods, as text; or ""."""
     if short_scalar is not None:
         name, requested, left = short_scalar
         free_text = scalar_number(name, left)
@@ -267,9 +263,9 @@ def _gpu_shortage_text(devices: int, part_milli: int) -> str:
 def kept_apart(
     asking: Asking, request: Request, nodes: int, hindrances: Sequence[Hindrance]
 ) -> PendingReason:
-    """Nodes have the capacity for a pod, and constraints between pods close all of them.
+    """Return the reason that constraints between pods exclude all `nodes` (a number) with capacity for a pod.
 
-    Without `nodes` each pod alone has a node, and the constraints leave too few for all pods together.
+    If `nodes` is 0, each pod alone has a node, but the constraints leave too few nodes for all pods together.
     """
     named = dict.fromkeys(
         f"{one.constraint} ({one.topology_key})" if one.topology_key else one.constraint for one in hindrances
@@ -291,9 +287,9 @@ def kept_apart(
 def held_for_other(
     asking: Asking, other: Reservation, *, free: int, reserved: int, fitting_minutes: int
 ) -> PendingReason:
-    """Too much of the free capacity is reserved for another workload.
+    """Return the reason that too much of the free capacity is reserved for another workload.
 
-    `fitting_minutes`: the workload starts at once if its pods declare that they end within them; 0: not known.
+    `fitting_minutes`: the workload would start if its pods declared that they end within this time; 0: unknown.
     """
     in_time = (
         f": starts at once if its pods declare that they end within {fitting_minutes} min "
@@ -311,7 +307,7 @@ def held_for_other(
 def nodes_reserved(
     asking: Asking, waited_us: int, *, reserved: int, used: int, nodes: tuple[str, ...], until_us: int
 ) -> PendingReason:
-    """Nodes are reserved for it, with `used` of the `reserved` devices in use until `until_us`; 0: not known."""
+    """Return the reason that nodes are reserved for it. `used` devices end within `until_us` from now; 0: unknown."""
     end = f"; these end at the latest in {minutes_text(until_us)}" if until_us > 0 else ""
     held, use = ("is" if count == 1 else "are" for count in (reserved, used))
     return asking.reason(
@@ -322,7 +318,7 @@ def nodes_reserved(
 
 
 def devices_of(request: Request) -> int:
-    """Return how many GPUs of one node the request is for, whole or in part."""
+    """Return the number of GPUs that the request uses, whole or a fraction of each."""
     return request.shared_devices if request.is_shared else request.gpu_count
 
 
@@ -335,12 +331,12 @@ def requests_text(requested: Amounts, pods: int) -> str:
 
 
 def leading_resource(amounts: Amounts) -> int:
-    """The resource that a request is about: GPUs, else CPU, else memory."""
+    """Return the index of the first requested resource: GPUs, else CPU, else memory."""
     return next((resource for resource, amount in enumerate(amounts) if amount), 1)
 
 
 def number_text(amount: int, resource: int) -> str:
-    """GPUs without their unit, which is said before.
+    """Return the amount as text, GPUs without the unit, which the sentence has already.
 
     Example: `number_text(2500, 0)` returns `'2.5'`.
     """
@@ -348,7 +344,7 @@ def number_text(amount: int, resource: int) -> str:
 
 
 def is_or_are(amount: int, resource: int) -> str:
-    """The verb that follows an amount.
+    """Return the verb that follows an amount: `is` or `are`.
 
     Example: `is_or_are(1000, 0)` returns `'is'`.
     """
@@ -357,13 +353,13 @@ def is_or_are(amount: int, resource: int) -> str:
 
 
 def some_of(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and the number of further names, as text."""
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
     return f"{', '.join(names[:_SHOWN_NAMES])}{more}"
 
 
 def minutes_text(span_us: int) -> str:
-    """A span of time in minutes, above ten hours in hours, rounded up.
+    """Return a span of time as text: in minutes, above ten hours in hours, rounded up.
 
     Example: `minutes_text(90_000_000)` returns `'2 min'`.
     """

@@ -1,7 +1,6 @@
-"""Remedies, tried on the ledger at the end of the decision: only proven ones are named.
+"""Remedies that are tried on the ledger at the end of the decision: a reason names only remedies that work.
 
-A trial costs a placement, so only the first sixteen kinds of workloads of a decision get one; the others get the
-facts alone.
+A trial costs a placement, so a decision makes trials for sixteen kinds of workloads; other reasons name no remedy.
 """
 
 from collections.abc import Iterable
@@ -19,16 +18,16 @@ _MINUTE_US = 60_000_000
 
 
 class Remedies:
-    """Tries remedies in one decision; the ledger is always left as it was."""
+    """Tries remedies in one decision; after each trial, the ledger is unchanged."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._known: dict[tuple[object, ...], bool] = {}
 
     def note_limits(self, waiting: Iterable[Workload]) -> None:
-        """Mark workloads with one limit as their only obstacle: without it all of them would start now, in any order.
+        """Mark workloads for which one limit is the only obstacle: without this limit, all of them would start now.
 
-        No workload is marked while others lack GPUs: another limit changes fair shares, and they could reclaim them.
+        If any workload lacks capacity, none is marked: a changed limit changes fair shares, so it could reclaim.
         """
         limited: dict[str, list[Workload]] = {}
         for workload in waiting:
@@ -45,7 +44,7 @@ class Remedies:
                         self._session.refuse(workload, replace(reason, is_alone=True))
 
     def _start_together(self, workloads: Iterable[Workload], name: str) -> bool:
-        """Whether all pending pods of these could start now together, except for the limits of the project."""
+        """Whether all pending pods of these workloads could start now if project `name` had no limits."""
         session, tree = self._session, self._session.tree
         checkpoint = session.ledger.checkpoint()
         parts = [(workload, chunk) for workload in workloads for chunk in session.queues.chunks(workload.id)]
@@ -61,7 +60,7 @@ class Remedies:
         return starts
 
     def _is_full(self, name: str, chunk: Chunk) -> bool:
-        """Whether the chunk would pass a limit of that one project."""
+        """Whether the chunk would exceed a limit of this project or department."""
         requested = chunk_amounts(chunk)
         held, limit = self._session.ledger.allocated[name], self._session.tree.limit[name]
         return any(
@@ -77,7 +76,7 @@ class Remedies:
                 self._session.refuse(workload, replace(reason, starts_preemptible=True))
 
     def fitting_minutes(self, workload: Workload, chunk: Chunk, reservation: Reservation) -> int:
-        """Maximum runtime in minutes with which its pods could use reserved GPUs now; 0: that does not help."""
+        """Return the maximum runtime in minutes with which the pods could use reserved GPUs now; 0: none helps."""
         left_us = reservation.starts_us - self._session.snapshot.now_us
         minutes = left_us // _MINUTE_US if reservation.starts_us else 0
         if minutes < 1:
@@ -87,18 +86,18 @@ class Remedies:
 
     def _starts_preemptible(self, workload: Workload) -> bool:
         if any(pod.state is not PodState.PENDING for pod in workload.pods):
-            return False  # its running pods could then be evicted
+            return False  # as a preemptible workload, its running pods could be evicted
         return self._starts(
             replace(workload, preemptible=True), self._session.next_chunk(workload), "preemptible"
         )
 
     def _starts(self, variant: Workload, chunk: Chunk, remedy: str) -> bool:
-        """Whether the chunk could start now as part of this variant of its workload."""
+        """Whether the chunk could start now if its workload were like `variant`."""
         kind = (
             remedy,
             variant.id
             if self._session.reservations
-            else "",  # the reservation depends on the position in the queue
+            else "",  # with reservations, the result depends on the position in the queue
             variant.project,
             *self._session.shape_beside_others(chunk),
             *shape_of(variant, chunk),

@@ -1,7 +1,7 @@
 """The sentences about obstacles that other steps of a decision found: projects, limits, gangs, nominations.
 
-A sentence states facts: the request, the free amounts, the holders. It says that a change would help only if a field
-says that this was tried on the ledger of the decision.
+A sentence states facts: the request, the free amounts, the holders. It names a remedy only if a field says that the
+remedy was tried on the ledger.
 """
 
 from functools import singledispatch
@@ -31,7 +31,7 @@ _LEFT_OVER = (
 
 
 def pending_reason(obstacle: Obstacle, hindrances: Hindrances | None, is_left_over: bool) -> PendingReason:
-    """Return the code and the whole message; `is_left_over` if the bound on work did not let the decision reach it."""
+    """Return the code and the whole message. `is_left_over`: the decision did not reach it within its bound."""
     message = sentence(obstacle)
     if hindrances is not None and obstacle.code is not Waiting.RELEASING:
         message += hindrances_text(hindrances)
@@ -144,7 +144,7 @@ def _(nominated: Nominated) -> str:
 
 
 def hindrances_text(hindrances: Hindrances) -> str:
-    """Return the addition to a reason that says why nothing is evicted for the workload."""
+    """Return the addition to a reason that says why no pod is evicted for the workload."""
     words: list[str] = []
     if hindrances.pods_over_cap > hindrances.cap:
         words.append(
