@@ -1,1 +1,1 @@
-"""Allocation of the devices of a node to ResourceClaims (DRA): pure, and independent of the planner."""
+"""Allocation of a node's devices to ResourceClaims (DRA; "claims" here): pure, and independent of the planner."""

@@ -1,8 +1,8 @@
-"""The allocator: whether a group of claims fits on a node beside the present allocations, and the devices for it.
+"""The allocator: whether a group of claims fits on a node beside the current allocations, and with which devices.
 
-A decision makes a `group` of the claims of a pod once, calls `allocate` for node after node, and records the answer
-with `ledger.take`. `ledger.rollback` undoes a trial. `observe` gets all slices and classes; results for unchanged
-slices are kept.
+A decision makes a `group` of a pod's claims once, calls `allocate` for each node, and records a result with
+`ledger.take`. `ledger.rollback` undoes a trial. `observe` gets all slices and classes; results for unchanged slices are
+kept.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,28 +31,28 @@ from orchestrator.devices.results import allocation
 from orchestrator.devices.search import CannotAllocate, Search, WorkBoundExceeded
 
 MAX_SHAPES: Final = 10_000
-"""Number of different groups of claims after which the remembered results are dropped."""
+"""Number of different groups of claims after which the cached results are dropped."""
 
 MAX_LOOSENED: Final = 10_000
-"""Number of releases after which the remembered results of nodes are dropped."""
+"""Number of releases of devices after which the cached results of nodes are dropped."""
 
 MAX_WORK: Final = 200_000
-"""Maximum number of devices in a search: a fraction of a second."""
+"""Maximum number of devices that a search examines: a fraction of a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimGroup:
-    """Claims that are allocated together, in this order; `shape` is the same for groups that ask for the same."""
+    """Claims that are allocated together, in this order. Groups with equal specifications have the same `shape`."""
 
     claims: tuple[Claim, ...]
     shape: int
 
 
 class DeviceAllocator:
-    """The present slices and classes, and the ledger of allocated devices.
+    """The published slices, the device classes, and the ledger of allocated devices.
 
-    `looked_at` counts the devices that searches looked at, and the cost of new selectors. It counts for the bound of a
-    decision.
+    `looked_at` is the number of devices that searches examined plus the cost of new selectors. It counts for the bound
+    of a decision.
     """
 
     def __init__(self, features: Features | None = None) -> None:
@@ -66,7 +66,7 @@ class DeviceAllocator:
         self.looked_at = 0
 
     def observe(self, slices: Sequence[ResourceSlice], classes: Mapping[str, DeviceClass]) -> None:
-        """Take these for all slices and classes that there are. Slices that did not change are the same objects."""
+        """Replace all known slices and classes by these. Unchanged slices must be the same objects as before."""
         before = self._inventory.version
         self._inventory.replace(slices)
         if self._inventory.version != before:
@@ -77,11 +77,11 @@ class DeviceAllocator:
         self._classes = classes
 
     def begin(self) -> None:
-        """Begin a decision: each project has credit for new selectors again."""
+        """Begin a decision: add to the credit of each project for new selectors."""
         self._matches.begin()
 
     def group(self, claims: Sequence[Claim]) -> ClaimGroup:
-        """Return the claims as something to ask for on many nodes."""
+        """Return the claims as a group for calls of `allocate`."""
         specs = tuple(claim.spec for claim in claims)
         if len(self._shapes) >= MAX_SHAPES:
             self._shapes.clear()
@@ -95,11 +95,11 @@ class DeviceAllocator:
         max_work: int = MAX_WORK,
         among: Mapping[str, Sequence[DeviceId]] = MappingProxyType({}),
     ) -> Answer:
-        """Return the devices of the claims on the node, for all of them together; nothing is recorded.
+        """Return devices on the node for all claims of the group together. The ledger is unchanged.
 
-        If a node lacks the devices, it is not searched again for the same group until a device of its pools is
-        released.
-        `among` are the devices that a claim (key) may have, the best first; if not said, all, in the order of pools.
+        If a node lacks the devices, later calls with an equal group fail at once until a device of the node's pools is
+        released. `among` has, by claim key, the devices that the claim may get, best first. Other claims may get all
+        devices, in the order of pools.
         """
         unsatisfiable = self._unsatisfiable_for(group)
         if place.name in unsatisfiable:
@@ -115,11 +115,11 @@ class DeviceAllocator:
         return (place for place in candidates if place.name not in unsatisfiable)
 
     def devices_on(self, place: NodePlace) -> Iterator[DeviceId]:
-        """Yield the devices that claims may get on the node, held or not, in the order of pools."""
+        """Yield all devices that claims can use on the node, also allocated devices, in the order of pools."""
         return (candidate.device_id for candidate in self._inventory.on_node(place).candidates)
 
     def overfull(self) -> frozenset[DeviceId]:
-        """Return the devices that are allocated beyond their capacity: only two schedulers together cause that."""
+        """Return the devices that are allocated beyond their capacity, which only two schedulers together can cause."""
         return frozenset(
             device_id
             for device_id in self.ledger.parted
@@ -127,7 +127,7 @@ class DeviceAllocator:
         )
 
     def is_overfull(self, device_id: DeviceId, consumed: Mapping[str, int]) -> bool:
-        """Whether this is more than the device has."""
+        """Whether an amount in `consumed` exceeds the device's capacity."""
         return self._inventory.is_overfull(device_id, consumed)
 
     def has_counters(self, device_id: DeviceId) -> bool:
@@ -135,7 +135,7 @@ class DeviceAllocator:
         return self._inventory.has_counters(device_id)
 
     def _unsatisfiable_for(self, group: ClaimGroup) -> set[str]:
-        """Return the nodes that lacked the devices, without nodes where a device was released since then."""
+        """Return the nodes that lacked devices for the group and whose pools had no release since then."""
         loosened = self.ledger.loosened
         if len(loosened) > MAX_LOOSENED:
             loosened.clear()
@@ -213,6 +213,6 @@ class DeviceAllocator:
 def _asks_for_all(claim: Claim) -> bool:
     """Return whether the claim requests all devices.
 
-    Allocations by others can make such a request possible, because full devices no longer count among all.
+    Such a request can become possible without a release: a full device no longer counts among all devices.
     """
     return any(request.mode == "All" for choice in claim.spec.requests for request in choice.alternatives)

@@ -1,4 +1,4 @@
-"""The amounts of a device's capacities that a request takes, by the policies of its driver."""
+"""The amounts of a device's capacities that a request consumes, by the request policies of the driver."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from orchestrator.devices.quantity import NANO, whole
 
 
 def consumption(request: Request, device: Device) -> Mapping[str, int] | None:
-    """Return the amounts that the request takes of each capacity, in billionths; None if the device cannot serve it."""
+    """Return the amounts (billionths) that the request consumes by capacity; None if the device cannot serve it."""
     requested = dict(request.capacity or ())
     if any(name not in device.capacity for name in requested):
         return None
@@ -33,7 +33,7 @@ def _charged(requested_nano: int | None, capacity: Capacity) -> int:
 
 
 def _in_range(requested_nano: int, min_nano: int, step_nano: int) -> int:
-    """Return the least amount from the minimum on; steps are whole numbers, as Kubernetes counts them."""
+    """Return the least allowed amount: the minimum plus steps. Steps are rounded to whole numbers, as in Kubernetes."""
     if requested_nano < min_nano:
         return min_nano
     if not step_nano:

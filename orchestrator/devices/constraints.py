@@ -1,15 +1,15 @@
-"""Conditions on the devices of a claim: common attributes, and different ones."""
+"""Constraints between the devices of a claim: equal or distinct values of an attribute."""
 
 from orchestrator.devices.model import Attribute, Constraint, Device, Features, Request
 
 AttributeValues = tuple[str, frozenset[int | bool | str]]
-"""The kind of an attribute, and its values: one, or those of a list."""
+"""The kind of an attribute, and its values: one value, or the values of a list."""
 
 
 def attribute_values(driver: str, device: Device, name: str, features: Features) -> AttributeValues | None:
-    """Return the attribute with that full name, None if the device has none that can be compared.
+    """Return the attribute with this full name; None if the device has no such attribute that can be compared.
 
-    The driver's own attributes need no domain in the device.
+    Attributes without a domain in the device belong to the driver's domain.
     """
     attribute = device.attributes.get(name)
     if attribute is None:
@@ -25,7 +25,7 @@ def _values(attribute: Attribute, features: Features) -> AttributeValues | None:
 
 
 class ConstraintState:
-    """One constraint of one claim, and the values of the devices that were chosen so far."""
+    """One constraint of a claim, and the values of the devices that the search has chosen so far."""
 
     def __init__(self, constraint: Constraint, features: Features) -> None:
         self._constraint = constraint
@@ -34,11 +34,11 @@ class ConstraintState:
 
     @property
     def attribute(self) -> str:
-        """The compared attribute."""
+        """The full name of the compared attribute."""
         return self._constraint.attribute
 
     def add(self, request: Request, driver: str, device: Device) -> bool:
-        """Count the device in and return True, or return False if that would violate the constraint."""
+        """Add the device and return true. Return false, with no change, if the device violates the constraint."""
         if not self._constraint.covers(request):
             return True
         values = attribute_values(driver, device, self._constraint.attribute, self._features)
@@ -56,7 +56,7 @@ class ConstraintState:
         return True
 
     def remove(self, request: Request) -> None:
-        """Undo the latest addition of a device for that request."""
+        """Undo the latest addition of a device for this request."""
         if self._constraint.covers(request):
             self._chosen.pop()
 

@@ -1,4 +1,4 @@
-"""Counters that devices of a pool share: the free amounts, and those of a search."""
+"""Counters that devices of a pool share: the amounts that are free, and that a search takes."""
 
 from collections.abc import Mapping
 
@@ -7,23 +7,23 @@ from orchestrator.devices.model import Device
 from orchestrator.devices.pools import Candidate, Pool
 
 CounterName = tuple[str, str]
-"""Counter set and counter."""
+"""The names of a counter set and of one of its counters."""
 
 
 class CounterBook:
-    """The amounts that one search takes of the counters of each pool. A shared device takes its counters once."""
+    """The free counters of each pool during one search. A device with several shares takes its counters once."""
 
     def __init__(self, ledger: DeviceLedger) -> None:
         self._ledger = ledger
         self._free: dict[Pool, dict[CounterName, int]] = {}
 
     def has_capacity(self, candidate: Candidate) -> bool:
-        """Whether enough is left for the device."""
+        """Whether the pool has enough of its counters left for the device."""
         free = self._of_pool(candidate.pool)
         return all(nano <= free.get(name, 0) for name, nano in _consumed_by(candidate.device).items())
 
     def charge(self, candidate: Candidate, times: int = 1) -> None:
-        """Take the device's amounts; with -1, return them."""
+        """Subtract the device's amounts from the free counters; if `times` is -1, add them."""
         free = self._of_pool(candidate.pool)
         for name, nano in _consumed_by(candidate.device).items():
             free[name] = free.get(name, 0) - nano * times

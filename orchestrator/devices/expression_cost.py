@@ -1,8 +1,8 @@
-"""The cost of an expression on any device, estimated from its syntax tree before it is evaluated.
+"""The cost of evaluating an expression on any device, estimated from its syntax tree before the evaluation.
 
-The estimate is an upper bound. It follows values through the tree: the length of a string or list, and the weight of a
-value with all that it contains. A loop multiplies the cost of its body by the length of the list. A name or function
-that this module does not know is refused: its cost is unknown.
+The estimate is an upper bound. It follows the sizes of values through the tree: the length of a string or list, and the
+weight of a value including its elements. A loop multiplies the cost of its body by the length of the list. Unknown
+names and functions are refused, because their cost is unknown.
 
 Example: `[1, 2, 3].all(a, [1, 2, 3].all(b, a + b > 0))` visits some 160 nodes and costs about 26 µs.
 """
@@ -24,49 +24,49 @@ from orchestrator.devices.expression_tree import (
 )
 
 MAX_COST_NS: Final = 10_000_000
-"""Maximum cost of one evaluation. A comparison of one attribute costs about 20,000."""
+"""Maximum cost of one evaluation, 10 ms. A comparison of one attribute costs about 20,000 ns."""
 
 MAX_WEIGHT: Final = 100_000
-"""Maximum weight of a value: about 3 MB."""
+"""Maximum weight of a value, which is about 3 MB."""
 
 _BASE_NS: Final = 20_000
-"""To hand the device to the library."""
+"""Cost of passing the device to the library."""
 _NODE_NS: Final = 100
 _COPY_NS: Final = 100
-"""To copy one element of a list."""
+"""Cost of copying one element of a list."""
 _LOOK_NS: Final = 40
-"""To compare one unit of weight."""
+"""Cost of comparing one unit of weight."""
 _CHARACTER_NS: Final = 20
 _PYTHON_NS: Final = 10_000
-"""To call a function that is written in Python."""
+"""Cost of calling a function that is written in Python."""
 _CHARACTERS: Final = 16
-"""Characters of a string that weigh as much as one element."""
+"""Number of characters of a string that weigh as much as one element."""
 _NUMBER_LENGTH: Final = 450
-"""Characters of the longest number that is written as text: 1e308 with a precision of 100."""
+"""Number of characters of the longest number as text: 1e308 with a precision of 100."""
 
 _REPETITION: Final = re.compile(r"\{(\d*),?(\d*)\}")
 _UNICODE_CLASS: Final = re.compile(r"\\[pP]")
 _WIDE_CLASS: Final = re.compile(r"\[|\.|\\[DSWC]")
 _MAX_REPETITIONS: Final = 1000
-"""RE2 refuses patterns with more."""
+"""RE2 refuses patterns with more repetitions."""
 _PATTERN_NS: Final = 400
-"""To compile one character of a pattern; more for a class of characters, most for a class of Unicode."""
+"""Cost of compiling one character of a pattern; a character class costs _WIDE_NS, a Unicode class _UNICODE_NS more."""
 _WIDE_NS: Final = 5_000
 _UNICODE_NS: Final = 2_000_000
 _STATE_NS: Final = 4
-"""To match one character with one character of a pattern."""
+"""Cost of matching one character of a string with one character of a pattern."""
 
 
 class Refused(ValueError):
-    """The expression is not evaluated; the message says why."""
+    """The expression must not be evaluated; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """The largest value that a part of the expression can have.
+    """Upper bounds of the size of a value that a node of the syntax tree can have.
 
     `length` is the number of characters or elements. `count` is the number of elements that a loop visits. `weight` is
-    the size of the value with its elements, theirs, and so on. `item` is an element of a list or map.
+    the size of the value with all nested elements. `item` is the largest element of a list or map.
     """
 
     length: int = 1
@@ -76,7 +76,7 @@ class _Value:
 
     @property
     def element(self) -> "_Value":
-        """An element; the value itself if it has none."""
+        """The largest element; the value itself if it has no elements."""
         return self if self.item is None else self.item
 
 
@@ -118,22 +118,22 @@ _NAMESPACES: Final = frozenset({"optional", "strings"})
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of one evaluation in nanoseconds: if each attribute has one value, and if each is a list of MAX_LIST."""
+    """The cost of one evaluation: `min_ns` if each attribute has one value, `max_ns` if each is a list of MAX_LIST."""
 
     min_ns: int
     max_ns: int
 
     def on(self, list_length: int) -> int:
-        """Return the cost on a device whose longest list has this length.
+        """Return an upper bound, in nanoseconds, for a device whose longest list has this length.
 
-        The cost grows at least as fast as the length, so that it is never above the straight line.
+        The cost is convex in the length, so the straight line between both costs is an upper bound.
         """
         more = (self.max_ns - self.min_ns) * (min(max(list_length, 1), MAX_LIST) - 1)
         return self.min_ns + more // (MAX_LIST - 1)
 
 
 def estimate(tree: Tree) -> Cost:
-    """Return the upper bound of the cost of an evaluation. Raises Refused."""
+    """Return upper bounds of the cost of an evaluation. Raises Refused."""
     low, high = (_total(*_visit(tree, {**_TYPE_NAMES, "device": _device(count)})) for count in (1, MAX_LIST))
     return Cost(low, high)
 
@@ -182,7 +182,7 @@ def _visit_all(trees: Sequence[Tree], scope: _Scope) -> tuple[list[_Value], int]
 
 
 def _largest(values: Sequence[_Value]) -> _Value:
-    """Return one value that is at least as large as each of these, also in its elements."""
+    """Return a value that is at least as large as each of these values, including its elements."""
     if not values:
         return _SCALAR
     items = [value.item for value in values if value.item is not None]
@@ -206,7 +206,7 @@ def _loop(loop: Loop, scope: _Scope) -> _Cost:
     step, step_cost = _visit(loop.step, inside)
     grown = start
     if count and (step.item is not None or start.item is not None):
-        # `map` and `filter` copy the list that they have so far to append one element.
+        # `map` and `filter` copy the whole result list to append one element.
         item = _largest([step.element, start.element])
         grown = _listed(start.count + count * max(0, step.count - start.count), item)
         step_cost += _COPY_NS * grown.length
@@ -254,7 +254,7 @@ def _size_of(pattern: str) -> int:
 
 
 def _pattern_ns(pattern: str) -> int:
-    """Return the cost of compiling the pattern. The library compiles it in each evaluation."""
+    """Return the cost, in nanoseconds, of compiling the pattern. The library compiles it in each evaluation."""
     once = (
         _PATTERN_NS * len(pattern)
         + _WIDE_NS * len(_WIDE_CLASS.findall(pattern))
@@ -273,17 +273,17 @@ def _plus(values: Sequence[_Value]) -> _Cost:
 
 
 def _scalar(values: Sequence[_Value]) -> _Cost:
-    """Functions that read all of their arguments and return a number or a bool."""
+    """Return the cost of a function that reads all its arguments and returns a number or a bool."""
     return _SCALAR, sum(_LOOK_NS * value.weight + value.length for value in values)
 
 
 def _compared(values: Sequence[_Value]) -> _Cost:
-    """Comparisons of two values: they end where the smaller value does."""
+    """Return the cost of a comparison of two values; it ends with the smaller value."""
     return _SCALAR, _LOOK_NS * min(value.weight for value in values)
 
 
 def _search(values: Sequence[_Value]) -> _Cost:
-    """A search of one string in another, in the worst case at each position."""
+    """Return the cost of a search of one string in another: in the worst case, a comparison at each position."""
     return _SCALAR, values[0].length * (_CHARACTER_NS + values[1].length // 4) if len(values) > 1 else 0
 
 
@@ -296,7 +296,7 @@ def _element(values: Sequence[_Value]) -> _Cost:
 
 
 def _same_text(values: Sequence[_Value]) -> _Cost:
-    """Functions that return a part of a string, or as many characters."""
+    """Return the cost of a function whose result is at most as long as its string argument."""
     return values[0], _CHARACTER_NS * values[0].length
 
 
@@ -334,7 +334,7 @@ def _written(values: Sequence[_Value]) -> _Cost:
 
 
 def _python(values: Sequence[_Value]) -> _Cost:
-    """Quantities, versions and `includes`."""
+    """Return the cost of a function for quantities or versions, or of `includes`: these are written in Python."""
     read = sum(value.length * _CHARACTER_NS + value.weight * 2 * _COPY_NS for value in values)
     return _QUANTITY, _PYTHON_NS + read
 

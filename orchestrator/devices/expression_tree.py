@@ -1,7 +1,7 @@
-"""The syntax tree of a CEL expression, decoded from the bytes that the library writes for a parsed expression.
+"""The syntax tree of a CEL expression, decoded from the library's serialized form of a parsed expression.
 
 The bytes are a `google.protobuf.Any` with a `cel.expr.ParsedExpr`. Macros are expanded: `all`, `map` and `cel.bind` are
-comprehensions. Their accumulator is `@result`, a name that no expression can contain.
+comprehensions. Their accumulator has the name `@result`, which an expression cannot contain.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ class UnknownTree(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A literal. `text` is the value of a string or of bytes, None for all other kinds."""
+    """A literal. `text` is the value of a string or of bytes; None for all other kinds."""
 
     text: str | None = None
 
@@ -86,19 +86,19 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def decode(serialized: bytes) -> Tree:
-    """Return the tree. Raises UnknownTree."""
+    """Return the syntax tree from its serialized form. Raises UnknownTree."""
     parsed = _message(_read(serialized), _ANY_VALUE)
     return _tree(_message(parsed, _PARSED_EXPRESSION))
 
 
 Use = tuple[str, ...]
-"""A property of a device that an expression reads: `(driver,)`, or `(attributes, gpu.nvidia.com, model)`."""
+"""A property of a device that an expression reads, for example `(driver,)` or `(attributes, gpu.nvidia.com, model)`."""
 
 
 def uses(tree: Tree) -> frozenset[Use] | None:
-    """Return the parts of `device` that the expression reads; None if the tree does not show them.
+    """Return the properties of `device` that the expression reads; None if they are not fixed in the tree.
 
-    `device.attributes["gpu.nvidia.com"].model` is one. `device.attributes.all(d, …)` reads all domains, hence None.
+    Example: `device.attributes["gpu.nvidia.com"].model` is one property; `device.attributes.all(d, …)` returns None.
     """
     found: set[Use] = set()
     pending: list[Tree] = [tree]

@@ -1,4 +1,4 @@
-"""All published slices, and the view of each node; kept between decisions."""
+"""All published ResourceSlices, and the view that each node has of them; both are kept between decisions."""
 
 from collections.abc import Iterable, Mapping, Set
 
@@ -7,7 +7,7 @@ from orchestrator.devices.pools import Candidate, NodePlace, Pool, gather_pools
 
 
 class NodeDevices:
-    """The view of a node: its pools in order, and the devices that can be allocated."""
+    """The view of a node: the pools that it can use, in order, and their devices (`candidates`)."""
 
     __slots__ = ("candidates", "invalid", "place", "pool_ids", "pools")
 
@@ -22,7 +22,7 @@ class NodeDevices:
 
 
 def is_overfull(slices: Iterable[ResourceSlice], device_id: DeviceId, consumed: Mapping[str, int]) -> bool:
-    """Whether this amount exceeds the device in these slices of its pool; False if the device does not exist."""
+    """Whether an amount exceeds the device's capacity in these slices of its pool; false for an unknown device."""
     listed = tuple(slices)
     newest = max((published.generation for published in listed), default=0)
     for published in listed:
@@ -36,7 +36,7 @@ def is_overfull(slices: Iterable[ResourceSlice], device_id: DeviceId, consumed: 
 
 
 class Inventory:
-    """The slices. `replace` is told of all of them; those that are the same objects as before cost nothing."""
+    """All slices. `replace` gets every slice each time; unchanged slices must be the same objects as before."""
 
     def __init__(self, features: Features) -> None:
         self.features = features
@@ -50,11 +50,11 @@ class Inventory:
 
     @property
     def slices(self) -> frozenset[ResourceSlice]:
-        """All of them."""
+        """All published slices."""
         return self._slices
 
     def replace(self, slices: Iterable[ResourceSlice]) -> None:
-        """Make these all slices, and drop the views of nodes with changed ones."""
+        """Replace all slices by these, and drop the views of nodes that a changed slice concerns."""
         now = frozenset(slices)
         changed = now ^ self._slices
         if not changed:
@@ -72,7 +72,7 @@ class Inventory:
         self._forget(changed)
 
     def on_node(self, place: NodePlace) -> NodeDevices:
-        """Return the view of the node."""
+        """Return the view of the node, cached until one of its slices or labels changes."""
         view = self._views.get(place.name)
         if view is None or (view.place.labels is not place.labels and view.place.labels != place.labels):
             nearby = (*self._by_node.get(place.name, ()), *self._anywhere)
@@ -83,7 +83,7 @@ class Inventory:
         return view
 
     def nodes_of(self, pool_id: PoolId) -> Set[str]:
-        """Return the names of the nodes that were seen to reach the pool."""
+        """Return the names of the nodes whose views have had the pool."""
         return self._nodes_of.get(pool_id, frozenset())
 
     def is_overfull(self, device_id: DeviceId, consumed: Mapping[str, int]) -> bool:
@@ -91,7 +91,7 @@ class Inventory:
         return is_overfull(self._by_pool.get(device_id[:2], ()), device_id, consumed)
 
     def has_counters(self, device_id: DeviceId) -> bool:
-        """Whether the device takes counters of its pool."""
+        """Whether the device consumes counters of its pool."""
         return any(
             device.counters
             for published in self._by_pool.get(device_id[:2], ())

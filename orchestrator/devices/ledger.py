@@ -1,4 +1,4 @@
-"""Which devices are held, and how much of the shared ones: with an undo log, so that a what-if is a rollback away."""
+"""The allocated devices and the consumed amounts of shared devices, with an undo log for trials."""
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import TypeVar
@@ -11,9 +11,9 @@ _NOTHING: Mapping[str, int] = {}
 
 
 class DeviceLedger:
-    """The allocation of all claims together. Devices of results with admin access do not count.
+    """The devices that the claims hold together. Devices with admin access do not count.
 
-    `loosened` are the pools, in order, of which a device was released or a grant undone.
+    `loosened` has the pools, in order, of which a device was released or an allocation was undone.
     """
 
     def __init__(self) -> None:
@@ -24,24 +24,24 @@ class DeviceLedger:
         self.loosened: list[PoolId] = []
 
     def is_held(self, device_id: DeviceId) -> bool:
-        """Whether one claim has the whole device."""
+        """Whether a claim holds the whole device."""
         return device_id in self._exclusive
 
     @property
     def has_doubles(self) -> bool:
-        """Return whether a device is held twice. Only two schedulers together cause that."""
+        """Return whether two claims hold the same whole device, which only two schedulers together can cause."""
         return any(count > 1 for count in self._exclusive.values())
 
     def is_shared(self, device_id: DeviceId) -> bool:
-        """Whether a claim has a share of the device."""
+        """Whether a claim holds a share of the device."""
         return device_id in self._shares
 
     def is_occupied(self, device_id: DeviceId) -> bool:
-        """Whether a claim has the device or a share of it."""
+        """Whether a claim holds the device or a share of it."""
         return device_id in self._exclusive or device_id in self._shares
 
     def has_share(self, device_id: DeviceId, share_id: str) -> bool:
-        """Whether the part of that name is taken."""
+        """Whether a claim holds the share with this id."""
         return share_id in self._shares.get(device_id, _NOTHING)
 
     @property
@@ -50,11 +50,11 @@ class DeviceLedger:
         return self._consumed.keys()
 
     def consumed(self, device_id: DeviceId) -> Mapping[str, int]:
-        """The taken amounts of the capacities of a shared device, in billionths."""
+        """Return the consumed amounts of a shared device by capacity, in billionths."""
         return self._consumed.get(device_id, _NOTHING)
 
     def checkpoint(self) -> int:
-        """Return a mark that `rollback` goes back to."""
+        """Return a mark for `rollback`."""
         return len(self._undo)
 
     def rollback(self, mark: int) -> None:
@@ -63,16 +63,16 @@ class DeviceLedger:
             self._undo.pop()()
 
     def forget_undo(self) -> None:
-        """Make the changes so far final."""
+        """Clear the undo log: the changes so far can no longer be undone."""
         self._undo.clear()
 
     def take(self, allocation: Allocation) -> None:
-        """Count the devices of an allocation as held."""
+        """Add the devices of an allocation."""
         for result in allocation.results:
             self._count(result, 1)
 
     def release(self, allocation: Allocation) -> None:
-        """Count the devices of an allocation that was taken as free."""
+        """Remove the devices of an allocation that was added."""
         for result in allocation.results:
             self._count(result, -1)
 

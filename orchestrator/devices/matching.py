@@ -1,8 +1,8 @@
-"""The devices that the selectors of a request accept, and the cost of selectors that a project may cause.
+"""The devices that the selectors of a request accept, and the bound on each project's cost of selectors.
 
 An expression is compiled once, also if several claims contain it. It is evaluated once for all devices that are equal
-in the parts that it reads: `device.driver == "gpu.nvidia.com"` once for all GPUs of that driver. The outcomes are
-remembered up to a total size; the expression that was used least recently is forgotten first.
+in the properties that it reads: `device.driver == "gpu.nvidia.com"` once for all GPUs of this driver. The outcomes are
+cached up to a total size; the least recently used expression is dropped first.
 """
 
 from collections import OrderedDict
@@ -15,7 +15,7 @@ from orchestrator.devices.pools import Candidate
 from orchestrator.devices.selectors import Content, DeviceView, Program, SelectorFailed, Selectors
 
 MAX_BYTES: Final = 48 * 1024 * 1024
-"""Approximate maximum size of all remembered expressions and outcomes."""
+"""Approximate maximum size of all cached expressions and outcomes."""
 _PROGRAM_BYTES: Final = 20_000
 _CHARACTER_BYTES: Final = 150
 _OUTCOME_BYTES: Final = 120
@@ -23,11 +23,11 @@ _OUTCOME_BYTES: Final = 120
 MAX_CREDIT: Final = 1_000_000
 """Maximum cost of new selectors of one project in one decision, in microseconds."""
 REFILL: Final = 100_000
-"""Microseconds that a decision adds to the credit of a project. Projects that used up their credit share them."""
+"""Microseconds that a decision adds to each credit, divided by the number of projects that had used up theirs."""
 _COMPILE_WORK: Final = 500
 _CHARACTER_WORK: Final = 20
 _VALUE_NS: Final = 2_000
-"""To hand one attribute or capacity to the library."""
+"""Cost of passing one attribute or capacity to the library."""
 
 Outcome = bool | SelectorFailed
 
@@ -38,7 +38,7 @@ class SelectorWorkExceeded(Exception):
 
 @dataclass(slots=True)
 class _Known:
-    """A compiled expression or the reason of its failure, and its outcomes on devices and on equal content of them."""
+    """A compiled expression or the reason of its failure, with its outcomes by device and by content of devices."""
 
     program: Program | SelectorFailed
     length: int
@@ -55,7 +55,7 @@ class _Known:
 
 
 class Matches:
-    """The outcomes of expressions on devices. The outcomes of a device are forgotten when its slice is replaced.
+    """The cached outcomes of expressions on devices. If a slice is replaced, the outcomes of its devices are dropped.
 
     `work` is the cost of all compilations and evaluations in microseconds, `evaluated` the number of evaluations.
     """
@@ -73,7 +73,7 @@ class Matches:
         self.evaluated = 0
 
     def begin(self) -> None:
-        """Begin a decision: add to the credits."""
+        """Begin a decision: add to the credits of the projects."""
         refill = REFILL // max(1, len(self._short))
         self._short.clear()
         self._credit = {
@@ -83,7 +83,7 @@ class Matches:
         }
 
     def keep(self, slices: Iterable[ResourceSlice]) -> None:
-        """Forget the devices that are in none of these."""
+        """Drop the outcomes of devices that are in none of these slices."""
         devices = {device for published in slices for device in published.devices}
         for known in self._known.values():
             known.outcomes = {
@@ -149,14 +149,14 @@ class Matches:
         return known
 
     def _grow(self, size: int) -> None:
-        """Add to the total size, and forget expressions while it is above the maximum."""
+        """Add to the total size, and drop expressions while the size is above the maximum."""
         self._size += size
         while self._size > self._max_bytes and len(self._known) > 1:
             _, oldest = self._known.popitem(last=False)
             self._size -= oldest.size
 
     def _spend(self, project: str, work: int) -> None:
-        """Take the cost off the credit. Raises SelectorWorkExceeded if the credit was used up before."""
+        """Subtract the cost from the project's credit. Raises SelectorWorkExceeded if the credit is used up already."""
         credit = self._credit.get(project, MAX_CREDIT)
         if credit <= 0:
             self._short.add(project)
@@ -166,7 +166,7 @@ class Matches:
 
 
 def tolerates_taints(request: Request, device: Device) -> bool:
-    """Whether the request accepts the taints of the device; only those that keep claims away count."""
+    """Whether the request tolerates the taints of the device. Only NoSchedule and NoExecute count."""
     return all(
         taint.effect not in {"NoSchedule", "NoExecute"}
         or any(

@@ -1,7 +1,7 @@
-"""The vocabulary of claims: published devices, requests, and allocations.
+"""The types of dynamic resource allocation: published devices, claims with requests, and allocations.
 
-Quantities are exact integers of billionths (`nano`). Objects of drivers compare by identity: a slice that was read
-again is another one, and remembered results about its devices are dropped.
+Quantities are exact integers of billionths (`nano`). Slices and devices compare by identity: a slice that was read
+again is a different slice, and cached results about its devices are dropped.
 """
 
 from collections.abc import Mapping
@@ -14,21 +14,21 @@ MAX_RESULTS: Final = 32
 """Maximum number of devices of a claim."""
 
 MAX_USERS: Final = 256
-"""Pods for which one claim can be reserved: the API server takes no more."""
+"""Maximum number of pods for which one claim can be reserved, as in the API server."""
 
 DeviceId = tuple[str, str, str]
-"""Driver, pool and device."""
+"""The names of driver, pool and device."""
 
 PoolId = tuple[str, str]
-"""Driver and pool."""
+"""The names of driver and pool."""
 
 Amounts = tuple[tuple[str, int], ...]
-"""Names with their quantities in billionths."""
+"""Names with quantities in billionths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The enabled features of the allocation; the defaults are those of Kubernetes 1.36."""
+    """The enabled feature gates of allocation; the defaults are those of Kubernetes 1.36."""
 
     admin_access: bool = True
     prioritized_list: bool = True
@@ -41,7 +41,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class NodeTerm:
-    """Requirements on the labels and on the fields of a node; all must match."""
+    """Requirements on the labels and the fields of a node; all must match."""
 
     expressions: tuple[LabelRequirement, ...] = ()
     fields: tuple[LabelRequirement, ...] = ()
@@ -57,13 +57,13 @@ class NodeChoice:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether it has no field that muster understands."""
+        """Return whether no field is set that muster understands."""
         return not self.node_name and not self.all_nodes and self.terms is None
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """`kind` is int, bool, string or version, or empty for one that is not understood. Versions are text."""
+    """An attribute of a device. `kind` is int, bool, string, version (as text), or empty for an unknown kind."""
 
     kind: str
     values: tuple[int | bool | str, ...] = ()
@@ -72,7 +72,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicy:
-    """How much of a capacity may be asked for: within a range in steps, or one of some values."""
+    """The amounts of a capacity that a request can have: a range with steps, or a list of values."""
 
     default_nano: int | None = None
     min_nano: int | None = None
@@ -84,7 +84,7 @@ class RequestPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much of something a device has."""
+    """An amount that a device has, and the policy for requests of it."""
 
     value_nano: int
     policy: RequestPolicy | None = None
@@ -92,7 +92,7 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class CounterSet:
-    """Amounts that devices of a pool share."""
+    """A counter set of a pool, or the amounts that a device consumes of it."""
 
     name: str
     counters: Amounts
@@ -109,7 +109,7 @@ class DeviceTaint:
 
 @dataclass(frozen=True, slots=True)
 class DeviceToleration:
-    """A request's acceptance of taints, as the claim has it: it is copied into the result."""
+    """A request's acceptance of taints, with the fields of the claim: it is copied into the result."""
 
     key: str | None = None
     operator: str | None = None
@@ -120,7 +120,7 @@ class DeviceToleration:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
-    """One device of a slice. `counters` are the amounts that it takes of the counter sets of its pool."""
+    """One device of a slice. `counters` are the amounts that the device consumes of its pool's counter sets."""
 
     name: str
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResourceSlice:
-    """A part of a pool. `per_device_nodes` is None where the slice does not say whether each device has its nodes."""
+    """A part of a pool. `per_device_nodes` is None if the slice does not set the field of this name."""
 
     name: str
     driver: str
@@ -150,13 +150,13 @@ class ResourceSlice:
 
     @property
     def pool_id(self) -> PoolId:
-        """The pool it is a part of."""
+        """Driver and name of the slice's pool."""
         return self.driver, self.pool
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Parameters for a driver, as JSON text; for some requests, or for all if none is named."""
+    """Parameters for a driver, as JSON text. They apply to the named requests, or to all if none is named."""
 
     opaque: str
     requests: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClass:
-    """The target of requests. `selectors` are expressions that must all be true."""
+    """A DeviceClass, which requests name. `selectors` are expressions that must all be true for a device."""
 
     name: str
     selectors: tuple[str, ...] = ()
@@ -173,9 +173,9 @@ class DeviceClass:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One way to satisfy a request. `name` is that of the result: `request`, or `request/subrequest`.
+    """One alternative of a request. `name` is the name in the result: `request`, or `request/subrequest`.
 
-    `capacity` and `admin_access` are None where the claim does not say anything about them.
+    `capacity` and `admin_access` are None if the claim does not set them.
     """
 
     name: str
@@ -190,13 +190,13 @@ class Request:
 
     @property
     def is_admin(self) -> bool:
-        """Whether it also gets devices that other claims hold."""
+        """Whether the request has admin access: it can get devices that other claims hold."""
         return bool(self.admin_access)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestChoice:
-    """An entry of a claim: alternatives, the first possible one counts. `exactly` has one."""
+    """A request of a claim, with its alternatives in order of preference; `exactly` is one alternative."""
 
     name: str
     alternatives: tuple[Request, ...]
@@ -205,20 +205,20 @@ class RequestChoice:
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """All devices of the requests (of all, if none is named) share an attribute's value, or no two of them do."""
+    """A common value of the attribute for all devices of the requests (none named: all), or `distinct` values."""
 
     attribute: str
     distinct: bool = False
     requests: tuple[str, ...] = ()
 
     def covers(self, request: Request) -> bool:
-        """Whether it holds for devices of the request."""
+        """Whether the constraint applies to devices of the request."""
         return not self.requests or request.parent in self.requests or request.name in self.requests
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    """The specification of a claim. Claims of one template have equal ones."""
+    """The specification of a claim. Claims of one template have equal specifications."""
 
     requests: tuple[RequestChoice, ...]
     constraints: tuple[Constraint, ...] = ()
@@ -227,7 +227,7 @@ class ClaimSpec:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim that waits for its devices."""
+    """A ResourceClaim, without its status."""
 
     uid: str
     namespace: str
@@ -236,13 +236,13 @@ class Claim:
 
     @property
     def key(self) -> str:
-        """Its namespace and name, to which pods refer."""
+        """Namespace and name of the claim, by which pods refer to it."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceResult:
-    """One device for one request. `share_id` and `consumed` are set for devices that others may share."""
+    """One device for one request. `share_id` and `consumed` are set if other claims can share the device."""
 
     request: str
     device_id: DeviceId
@@ -264,7 +264,7 @@ class ResultConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The allocation of a claim. `nodes` is None if its devices can be used from anywhere."""
+    """The allocation of a claim. `nodes` is None if its devices can be used from all nodes."""
 
     results: tuple[DeviceResult, ...]
     config: tuple[ResultConfiguration, ...] = ()
@@ -273,7 +273,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class ObservedClaim:
-    """A claim in the cluster: its allocation, and the pods (uids) that it is reserved for."""
+    """A claim in the cluster with its allocation, and the pods (uids) for which it is reserved."""
 
     claim: Claim
     allocation: Allocation | None = None
@@ -282,7 +282,7 @@ class ObservedClaim:
 
 @dataclass(frozen=True, slots=True)
 class DynamicResources:
-    """All published devices and requests of claims. An unchanged object is the same as before."""
+    """All ResourceSlices, DeviceClasses and ResourceClaims. Unchanged ones are the same objects as before."""
 
     slices: tuple[ResourceSlice, ...] = ()
     classes: tuple[DeviceClass, ...] = ()
@@ -294,7 +294,7 @@ NO_DYNAMIC_RESOURCES: Final = DynamicResources()
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """All claims can be had together. `alternatives` are the indices of the subrequests that were chosen."""
+    """All claims fit together. `alternatives` are the indices of the chosen subrequests."""
 
     allocations: tuple[Allocation, ...]
     alternatives: tuple[int, ...] = ()
@@ -307,7 +307,7 @@ class Unsatisfiable:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The claims cannot be allocated, although devices exist; other nodes are possible if it is `only_this_node`."""
+    """The claims cannot be allocated for another reason than missing devices. `only_this_node`: other nodes may fit."""
 
     why: str
     only_this_node: bool = False
@@ -315,7 +315,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class WorkBoundReached:
-    """The search was given up: there may be an answer. `continues`: the next decision continues the search."""
+    """The search ended without a result at its bound. `continues`: the next decision continues the search."""
 
     continues: bool = False
 

@@ -18,7 +18,7 @@ from orchestrator.labels import matches_requirement
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """A node, as far as it decides which devices can be used from it."""
+    """The properties of a node that decide which devices it can use."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class NodePlace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A device of a usable pool. `is_reachable`: if the device has its own node selection, the node is in it."""
+    """A device of a usable pool. `is_reachable`: the node is in the device's own node selection, if it has one."""
 
     device_id: DeviceId
     device: Device
@@ -37,9 +37,9 @@ class Candidate:
 
 @dataclass(slots=True, eq=False)
 class Pool:
-    """A node's view of a pool. An incomplete or invalid one has no candidates.
+    """A node's view of a pool. An incomplete or invalid pool has no candidates.
 
-    `others` are devices that cannot be used from the node but may have taken counters.
+    `others` are devices that the node cannot use, but that can consume counters of the pool.
     """
 
     pool_id: PoolId
@@ -51,19 +51,19 @@ class Pool:
 
     @property
     def has_binding_conditions(self) -> bool:
-        """Whether any of its devices must be prepared before a pod is bound."""
+        """Whether a device of the pool has binding conditions, which must be met before a pod is bound."""
         return any(candidate.device.binding_conditions for candidate in self.candidates)
 
 
 def is_available(place: NodePlace, nodes: NodeChoice) -> bool:
-    """Whether devices for these nodes are available from this one."""
+    """Whether the node is one of these nodes."""
     if nodes.node_name:
         return nodes.node_name == place.name
     return nodes.all_nodes or any(matches_term(place, term) for term in nodes.terms or ())
 
 
 def matches_term(place: NodePlace, term: NodeTerm) -> bool:
-    """Whether all requirements hold; of fields there is the name. A term without any holds nowhere."""
+    """Whether the node matches all requirements. The only field is `metadata.name`. An empty term matches no node."""
     if not term.expressions and not term.fields:
         return False
     fields = {"metadata.name": place.name}
@@ -78,9 +78,9 @@ def gather_pools(
     by_pool: Mapping[PoolId, Sequence[ResourceSlice]],
     features: Features,
 ) -> tuple[Pool, ...]:
-    """Return the pools in the order in which their devices are tried.
+    """Return the pools that the node can use, in the order in which their devices are tried.
 
-    `nearby` are the slices that may be for this node, `by_pool` all of them.
+    `nearby` are the slices that can concern this node, `by_pool` are all slices.
     """
     relevant: dict[PoolId, list[ResourceSlice]] = {}
     for published in nearby:
@@ -100,7 +100,7 @@ def _is_relevant(place: NodePlace, published: ResourceSlice, features: Features)
     ):
         return False
     if published.counter_sets:
-        return True  # the counters of a pool are needed wherever its devices are
+        return True  # every node that uses devices of a pool needs the pool's counters
     if not published.nodes.is_empty:
         return is_available(place, published.nodes)
     return bool(published.per_device_nodes) and any(
@@ -115,7 +115,7 @@ def _gathered(
     all_of_pool: Sequence[ResourceSlice],
     features: Features,
 ) -> Pool | None:
-    """Return the pool, or None while it is being replaced and the new one has nothing for the node."""
+    """Return the pool; None if its driver is replacing it by a generation that has no devices for the node."""
     generation = max(published.generation for published in relevant)
     slices = sorted(
         (published for published in relevant if published.generation == generation),
@@ -144,7 +144,7 @@ def _fill(
     others: Sequence[ResourceSlice],
     features: Features,
 ) -> str:
-    """Put devices and counters of the slices into the pool; return the errors in them."""
+    """Put devices and counters of the slices into the pool. Return the first error in the slices, or ""."""
     with_counters = [s for s in slices if s.counter_sets] if features.partitionable_devices else []
     candidates: list[Candidate] = []
     for published in slices:

@@ -7,7 +7,7 @@ from typing import Final
 NANO: Final = 10**9
 """One, in billionths."""
 MIB_NANO: Final = (1 << 20) * NANO
-"""One MiB, in billionths of a byte."""
+"""One MiB in billionths of a byte."""
 
 _MAX_LENGTH: Final = 64
 _MAX_EXPONENT: Final = 40
@@ -55,7 +55,7 @@ def whole(nano: int) -> int:
 
 
 def format_nano(nano: int) -> str:
-    """Return the quantity as Kubernetes writes it: with a binary suffix where one fits, with a decimal one below 1.
+    """Return the quantity as text: with a binary suffix if one fits, with a decimal one if it is no whole number.
 
     Example: `format_nano(1500000000)` returns `'1500m'`.
     """

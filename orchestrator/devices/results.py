@@ -1,4 +1,4 @@
-"""The allocation of a claim with chosen devices: parameters, nodes, names of shares."""
+"""The allocation of a claim from the chosen devices: driver parameters, node selector, and ids of shares."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,9 +55,9 @@ def _result(choice: Choice, share_id: str, features: Features) -> DeviceResult:
 
 
 def _share_id(claim: Claim, choice: Choice, index: int, ledger: DeviceLedger) -> str:
-    """Return a name for the part of a shared device that no other part of it has; the same for the same decision.
+    """Return an unused id for a share of the device; "" if it is not shared. Equal input gives an equal id.
 
-    It is a UUID of the version that RFC 9562 leaves to applications.
+    The id is a UUID of version 8, which RFC 9562 leaves to applications.
     """
     if choice.consumed is None:
         return ""
@@ -95,7 +95,7 @@ def _of_claim(claim: Claim, requests: Sequence[Request]) -> Iterable[ResultConfi
 
 
 def _nodes(choices: Iterable[Choice], node_name: str) -> NodeTerm | None:
-    """Return the nodes of the devices together: the node if one device is local, else the common requirement."""
+    """Return the nodes that can use all devices: this node if a device is local, else the common requirements."""
     expressions: dict[LabelRequirement, None] = {}
     fields: dict[LabelRequirement, None] = {}
     for choice in choices:

@@ -1,7 +1,7 @@
 """The search for devices: claim by claim, request by request, device by device, with backtracking.
 
-The first answer counts. The order is that of kube-scheduler: pools by driver and name, slices by name, devices as
-listed; pools with binding conditions are last. So both choose the same subrequest.
+The first solution counts. The order is that of kube-scheduler: pools by driver and name, slices by name, devices as
+listed; pools with binding conditions are last. So muster and kube-scheduler choose the same subrequest.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,20 +31,20 @@ T = TypeVar("T")
 _NOTHING: Mapping[str, int] = {}
 
 _SELECTORS_A_WORK: Final = 8
-"""Number of remembered outcomes that cost as much as one device."""
+"""Number of cached outcomes that cost as much as examining one device."""
 
 
 class CannotAllocate(Exception):
-    """The claims cannot be allocated for another reason than missing devices, which is the message."""
+    """The claims cannot be allocated for a reason other than missing devices; the message is the reason."""
 
 
 class WorkBoundExceeded(Exception):
-    """The search looked at as many devices as it may."""
+    """The search has examined its maximum number of devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The next choice: a device of one alternative of a request; `alternative` is -1 while none is chosen."""
+    """The next choice: a device for an alternative of a request; `alternative` -1: the alternative itself."""
 
     claim: int = 0
     request: int = 0
@@ -55,7 +55,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One device that was chosen. `consumed` is None for devices that are not shared."""
+    """One chosen device. `consumed` is None if the device cannot be shared."""
 
     request: Request
     candidate: Candidate
@@ -64,7 +64,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Demand:
-    """A request with the results before the search: its selectors, the number of devices, and for All the devices."""
+    """A request with its selectors and number of devices. For mode All, `all_of_them` has the devices."""
 
     request: Request
     selectors: tuple[str, ...]
@@ -84,7 +84,7 @@ class _Progress:
 
 
 class Search:
-    """One search for the devices of some claims together, on one node. `looked_at` counts devices, each time anew."""
+    """One search for devices for several claims together on one node. `looked_at` is the number of examined devices."""
 
     def __init__(
         self,
@@ -129,12 +129,12 @@ class Search:
 
     @property
     def choices(self) -> Sequence[Sequence[Choice]]:
-        """The devices that were chosen, for each claim."""
+        """The chosen devices of each claim."""
         return self._progress.choices
 
     @property
     def alternatives(self) -> Sequence[Mapping[int, int]]:
-        """For each claim, the index of the alternative that was chosen, by the index of the request."""
+        """For each claim, the index of the chosen alternative by index of the request."""
         return self._progress.alternatives
 
     def run(self) -> bool:
@@ -189,7 +189,7 @@ class Search:
         return _Demand(request, selectors, len(all_of_them), all_of_them)
 
     def _needed(self, claim: Claim, requests: Sequence[Sequence[_Demand]]) -> list[int]:
-        """Return for each request the minimum number of devices for it and all later requests.
+        """Return, by index of the request, the minimum number of devices for this and all later requests.
 
         Raises CannotAllocate.
         """
@@ -202,7 +202,7 @@ class Search:
         return needed
 
     def _decide(self, at: Position) -> Iterator[Position]:
-        """Make one choice after the other, yield the next choice each time, and undo it when resumed."""
+        """Try the choices at this position: yield the next position after each, and undo the choice when resumed."""
         claims = self._demands
         if at.claim == len(claims):
             yield at
@@ -282,7 +282,7 @@ class Search:
         return not request.is_admin and (device_id in progress.regular or self._ledger.is_shared(device_id))
 
     def _is_selected(self, claim: Claim, demand: _Demand, candidate: Candidate) -> bool:
-        """Return whether class and request accept the device. Raises CannotAllocate where an expression fails."""
+        """Return whether class and request accept the device. Raises CannotAllocate if an expression fails."""
         if candidate.device.binding_conditions and not self._features.binding_conditions:
             return False
         self._work(len(demand.selectors) // _SELECTORS_A_WORK)
@@ -295,7 +295,7 @@ class Search:
         return is_accepted and candidate.is_reachable
 
     def _remaining_capacity(self, request: Request, candidate: Candidate) -> Mapping[str, int] | None:
-        """Return the amounts that the request would take of the capacities; None if they are not available."""
+        """Return the amounts that the request would consume of the device's capacities; None if too little is left."""
         if not self._features.consumable_capacity:
             return _NOTHING
         device, device_id = candidate.device, candidate.device_id
@@ -309,7 +309,7 @@ class Search:
         return amounts
 
     def _take(self, claim: int, request: Request, candidate: Candidate, *, must: bool) -> bool:
-        """Choose the device, if nothing forbids it. Raises CannotAllocate if it `must` be and a constraint does."""
+        """Choose the device and return true if possible. Raises CannotAllocate for `must` and a failed constraint."""
         amounts = self._remaining_capacity(request, candidate)
         if (amounts is None and not must) or self._is_forbidden(request, candidate):
             return False
@@ -327,7 +327,7 @@ class Search:
         return True
 
     def _is_forbidden(self, request: Request, candidate: Candidate) -> bool:
-        """Whether the counters are too small, or a taint is not tolerated."""
+        """Whether counters or taints exclude the device."""
         device = candidate.device
         if device.counters and not self._features.partitionable_devices:
             return True
@@ -377,7 +377,7 @@ class Search:
         self._remove_from_constraints(claim, request)
 
     def _charges_counters(self, candidate: Candidate) -> bool:
-        """Whether choosing the device takes its counters: not if it or a part of it is in use already."""
+        """Whether the choice consumes the device's counters: not if the device or a share of it is in use already."""
         device_id = candidate.device_id
         return bool(candidate.device.counters) and not (
             self._ledger.is_occupied(device_id)
@@ -386,7 +386,7 @@ class Search:
         )
 
     def _likeness(self, candidate: Candidate) -> object:
-        """Return a key that is equal for devices that are equivalent for these claims in the present state."""
+        """Return a key that is equal for devices that can be exchanged in the current state of the search."""
         device, device_id = candidate.device, candidate.device_id
         return (
             self._ledger.is_held(device_id),
@@ -416,7 +416,7 @@ class Search:
 
 
 def _chosen(candidates: Sequence[Candidate], devices: Sequence[DeviceId] | None) -> Sequence[Candidate]:
-    """Return the candidates that are among the devices, in the order of these; all of them for None."""
+    """Return the candidates with these devices, in the order of `devices`; all candidates if it is None."""
     if devices is None:
         return candidates
     by_id = {candidate.device_id: candidate for candidate in candidates}

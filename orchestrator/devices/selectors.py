@@ -1,8 +1,8 @@
 """Selectors of devices: expressions in CEL with the types that Kubernetes adds, quantities and versions.
 
-The library has no custom types. So a quantity is the map `{"quantity": "billionths"}` and a version `{"semver":
-"1.2.3"}` during an evaluation; equal ones are equal maps. `expression_cost` bounds an evaluation: an expression above
-the bound is not evaluated. The library also stops after 10,000 iterations, and evaluates regular expressions in
+The library has no custom types. So during an evaluation, a quantity is the map `{"quantity": "billionths"}` and a
+version is `{"semver": "1.2.3"}`; equal quantities are equal maps. `expression_cost` bounds an evaluation: an expression
+above the bound is not evaluated. The library also stops after 10,000 iterations, and evaluates regular expressions in
 linear time.
 """
 
@@ -23,10 +23,10 @@ from orchestrator.devices.quantity import NANO, NotAQuantity, parse_nano
 from orchestrator.devices.version import NotAVersion, VersionKey, normalized, version_key
 
 MAX_LENGTH: Final = 10 * 1024
-"""Maximum number of bytes of an expression, as in Kubernetes."""
+"""Maximum number of characters of an expression; Kubernetes has the same maximum in bytes."""
 
 MAX_MESSAGE: Final = 300
-"""Characters of the reason why an expression failed."""
+"""Maximum number of characters of an error of the library."""
 
 _MAX_ATTRIBUTE_VALUES: Final = 64
 _QUANTITY: Final = "quantity"
@@ -45,7 +45,7 @@ _NO_DOMAINS: Final[frozenset[str]] = frozenset()
 
 Value = Mapping[str, str]
 Content = tuple[object, ...]
-"""The values of a device that an expression reads."""
+"""The values of the device's properties that an expression reads."""
 
 
 class SelectorFailed(ValueError):
@@ -59,9 +59,9 @@ class _Compiled(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled expression. `domains` are the text literals that may be domains of attributes.
+    """A compiled expression. `domains` are the string literals in it that can be domains of attributes.
 
-    `uses` are the properties of a device that it reads, sorted; None if they are not known.
+    `uses` are the properties of a device that the expression reads, sorted; None if unknown.
     """
 
     compiled: _Compiled
@@ -73,7 +73,7 @@ class Program:
 class DeviceView:
     """A device as expressions see it.
 
-    `max_list_length` is the number of values of its longest list, `value_count` that of all its values.
+    `max_list_length` is the number of values in the longest list attribute, `value_count` the number of all values.
     """
 
     __slots__ = ("_device", "_driver", "_plain", "max_list_length", "value_count")
@@ -87,7 +87,7 @@ class DeviceView:
         self.value_count = len(device.capacity) + sum(lengths)
 
     def values(self, features: Features, domains: frozenset[str]) -> dict[str, object]:
-        """Return the device for an evaluation. A domain without values of the device has an empty map."""
+        """Return the variable `device` for an evaluation. `domains` without values of the device get empty maps."""
         if domains:
             return self._built(features, domains)
         if self._plain is None:
@@ -119,7 +119,7 @@ class DeviceView:
 
 
 class Selectors:
-    """Compiles expressions and evaluates them on devices. It remembers nothing."""
+    """Compiles expressions and evaluates them on devices, without a cache."""
 
     def __init__(self, features: Features) -> None:
         self._features = features
@@ -130,7 +130,7 @@ class Selectors:
         )
 
     def compile(self, expression: str) -> Program:
-        """Return the program. Raises SelectorFailed, also if its evaluation may cost too much."""
+        """Return the compiled expression. Raises SelectorFailed, also if its evaluation could cost too much."""
         if len(expression) > MAX_LENGTH:
             raise SelectorFailed(f"CEL compile error: longer than {MAX_LENGTH} characters")
         try:
@@ -145,7 +145,7 @@ class Selectors:
         return Program(compiled, domains, cost, None if parts is None else tuple(sorted(parts)))
 
     def content(self, program: Program, view: DeviceView) -> Content | None:
-        """Return a key: on devices with equal keys the program has the same outcome. None if there is no such key."""
+        """Return the values that the program reads: equal content gives equal outcomes. None if they are unknown."""
         if program.uses is None:
             return None
         try:
@@ -161,7 +161,8 @@ class Selectors:
         if result is True or result is False:
             return result
         if program.domains and value.type() == cel.Type.ERROR:
-            # In Kubernetes a domain that the device has nothing of is an empty map, but is not `in` the device.
+            # In Kubernetes, a domain without values reads as an empty map, although the operator `in` does
+            # not find it.
             value = self._value(program, view, program.domains)
             result = value.plain_value()
         if isinstance(result, bool):
@@ -172,7 +173,8 @@ class Selectors:
         raise SelectorFailed(f"CEL result of type {kind.name()} is not a bool")
 
     def _value(self, program: Program, view: DeviceView, domains: frozenset[str]) -> Any:
-        # The library frees the values of an evaluation with its activation: no activation is used twice.
+        # The library frees the values of an evaluation together with its activation, so each evaluation needs
+        # a new one.
         activation = self._environment.Activation({"device": view.values(self._features, domains)})
         try:
             return program.compiled.eval(activation)
@@ -216,7 +218,7 @@ def _quantity(nano: int) -> Value:
 
 
 def _version(text: str) -> Value:
-    """Return the version as a value, without its build, so that versions that are equal are equal values."""
+    """Return the version as a CEL value, without build metadata, so that equal versions are equal values."""
     try:
         version_key(text)
     except NotAVersion as error:
@@ -225,7 +227,7 @@ def _version(text: str) -> Value:
 
 
 def _nano(value: Any) -> int:
-    """Return the billionths of an argument. Raises TypeError if it is no quantity."""
+    """Return the billionths of a CEL value. Raises TypeError if it is not a quantity."""
     if not isinstance(value, Mapping) or set(value) != {_QUANTITY}:
         raise TypeError("no such overload")
     return int(_plain(value[_QUANTITY]))
@@ -236,7 +238,7 @@ def _plain(value: Any) -> Any:
 
 
 def _key(value: Any) -> VersionKey:
-    """Return the sort key of an argument. Raises TypeError if it is no version."""
+    """Return the sort key of a CEL value. Raises TypeError if it is not a version."""
     if not isinstance(value, Mapping) or set(value) != {_SEMVER}:
         raise TypeError("no such overload")
     return version_key(_plain(value[_SEMVER]))
@@ -288,7 +290,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _functions(features: Features) -> list[Any]:
-    """Return the functions that Kubernetes adds to CEL for quantities and versions, and that for lists of values."""
+    """Return the functions that Kubernetes adds to CEL for quantities, versions and lists of values."""
     kinds: list[tuple[str, tuple[Any, ...], bool, Any, Callable[..., object]]] = [
         ("quantity", (_TEXT,), False, _VALUE, lambda text: _quantity(parse_nano(text))),
         ("isQuantity", (_TEXT,), False, _BOOL, lambda text: _is_valid(parse_nano, text)),

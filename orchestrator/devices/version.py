@@ -1,11 +1,11 @@
-"""Semantic versions 2.0.0, as attributes of devices have them."""
+"""Semantic versions 2.0.0, which attributes of devices can have."""
 
 import re
 from functools import lru_cache
 from typing import Final
 
 VersionKey = tuple[int, int, int, int, tuple[tuple[int, int, str], ...]]
-"""Orders versions: numbers, then a release above its pre-releases; the build does not count."""
+"""The sort key of a version: numbers, then a release above its pre-releases. Build metadata does not count."""
 
 _MAX_LENGTH: Final = 256
 _NUMBER: Final = r"(0|[1-9][0-9]{0,19})"
