@@ -23,13 +23,13 @@ _SPECIAL: Final = {
     ipaddress.ip_network("224.0.0.0/4"): "multicast",
     ipaddress.ip_network("240.0.0.0/4"): "reserved",
 }
-"""Ranges of IANA's registry of special IPv4 addresses in which no machine and no pod has one."""
+"""Ranges of IANA's registry of special IPv4 addresses that no machine and no pod can use."""
 _NEVER_OF_PODS: Final = {**_SPECIAL, ipaddress.ip_network("127.0.0.0/8"): "loopback"}
-"""A host can have a loopback address: `site_checks` judges it with its port and jump host."""
+"""Ranges that no pod can use. A host may have a loopback address if its port or jump host allows it (`site_checks`)."""
 
 
 def malformed(site: Site) -> Iterator[Finding]:
-    """Yield the invalid addresses and networks, and those of a special range. Names of hosts are not resolved."""
+    """Yield the invalid addresses and networks, and those in a special range. Names of hosts are not resolved."""
     for place, value in _values(site.data, ()):
         keys = [key for key in place if isinstance(key, str)]
         where, key, kind = ".".join(map(str, place)), keys[-1], ""
@@ -49,7 +49,7 @@ def malformed(site: Site) -> Iterator[Finding]:
 
 
 def fixed(site: Site) -> Iterator[tuple[Place, str, str]]:
-    """Yield each address that a host, a switch or an interface has: its entry, its owner, the address or name."""
+    """Yield the entry, the owner, and the address or DNS name of each host, switch and storage interface."""
     for name, host in site.hosts.items():
         yield ("hosts", name, "address"), name, host["address"]
         if "node_address" in host:
@@ -67,7 +67,7 @@ def fixed(site: Site) -> Iterator[tuple[Place, str, str]]:
 
 
 def _special(value: str, ranges: Mapping[ipaddress.IPv4Network | ipaddress.IPv6Network, str]) -> str:
-    """Return the kind of the special range that an IPv4 address or network is in or covers; empty for none."""
+    """Return the kind of the first special range that overlaps an IPv4 address or network; empty for none."""
     network = ipaddress.ip_network(value)
     kinds = [kind for special, kind in ranges.items() if network.version == 4 and network.overlaps(special)]
     return kinds[0] if kinds else ""

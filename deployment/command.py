@@ -141,7 +141,7 @@ def teardown(*, as_json: bool, yes: bool, plan_only: bool, **options: Any) -> No
 
 
 def resume(*, inventory: Path, state_dir: Path | None) -> None:
-    """`muster resume -i SITE`: go on with the run that was interrupted there, or failed."""
+    """`muster resume -i SITE`: continue the last run on the site if it was interrupted or failed."""
     require_extra("deployment")
     from deployment.request import unfinished_request
 

@@ -19,7 +19,7 @@ class Effect:
     units: tuple[str, ...] = ()
 
     def covers(self, path: str) -> bool:
-        """Whether the change of a file belongs to it."""
+        """Whether a change of the file at `path` is a change of this kind."""
         return any(
             f"{path}/".startswith(pattern) if pattern.endswith("/") else fnmatchcase(path, pattern)
             for pattern in self.files

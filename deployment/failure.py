@@ -47,12 +47,12 @@ class Failure:
 
 
 def is_failed(item: dict[str, Any]) -> bool:
-    """Whether this item of a loop failed, as a callback sees it: in ansible-core 2.21 only its `exception` says so."""
+    """Whether an item of a loop failed. In a callback of ansible-core 2.21, only the item's `exception` says so."""
     return bool(item.get("failed") or item.get("unreachable") or "exception" in item)
 
 
 def message_of(result: dict[str, Any]) -> str:
-    """Return the message of a task's result: its own, of the first failed item, or a command's output."""
+    """Return the message of a task's result: of the first failed item, else of the task, else a command's output."""
     for item in result.get("results", ()):
         if isinstance(item, dict) and is_failed(item):
             name = item.get("item")

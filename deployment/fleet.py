@@ -15,17 +15,17 @@ KUBERNETES: Final = deepops.STAGE.name
 """The stage that cannot leave out the hosts of `_INDISPENSABLE`."""
 
 _INDISPENSABLE: Final = ("control_plane", "etcd")
-"""Roles whose hosts know each other by the configuration that kubespray writes on all of them."""
+"""Roles of hosts that kubespray must configure together: the configuration of each host names the others."""
 
 _OUTSIDE: Final = "not in --limit"
 _OF_WHOLE_SITE: Final = "it is of the whole site, and --limit names a part of it"
 
 
 class Fleet:
-    """The hosts of a site in one run. `left_out` maps those that are left out to the reason.
+    """The hosts of a site in one run. `left_out` maps each omitted host to the reason.
 
-    `unreached` are the omitted hosts that the run should have worked on, but that could not be reached. Raises
-    UsageError for a limit that names no host, or none that may be worked on.
+    `unreached` are the omitted hosts that the run should have worked on, but could not reach. Raises UsageError for a
+    limit that names no host, or only hosts in maintenance.
     """
 
     def __init__(self, site: Site, groups: Mapping[str, Sequence[str]], limit: str) -> None:

@@ -13,7 +13,7 @@ from orchestrator.cluster.transport import Transport
 def detect(
     kubeconfig: Path, context: str, site: Site, recorded: Mapping[str, Mapping[str, str]]
 ) -> Installed:
-    """Read the installed releases of all stages. `recorded` are those that no cluster knows."""
+    """Read the installed releases of all stages. `recorded` are releases from the journal, which no cluster knows."""
     releases: dict[str, Mapping[str, str]] = dict(recorded)
 
     async def read(transport: Transport) -> None:

@@ -39,7 +39,7 @@ _POLL_SECONDS: Final = 0.1
 
 @dataclass(frozen=True)
 class StageRecord:
-    """How a stage ended last. `inputs` maps inputs to the digests that they had, `versions` things to releases."""
+    """How a stage ended last. `inputs` has digests of its inputs, `versions` the site file's releases at that time."""
 
     stage: str
     result: str
@@ -293,7 +293,7 @@ _NEEDED: Final = {
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:
-    """Return a line as it was written; None where it is none of a journal."""
+    """Return the entry in a line; None for a line that is not a valid entry of a journal."""
     try:
         shape = msgspec.json.decode(line, type=_Line)
         entry: dict[str, Any] = json.loads(line)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from deployment.failure import Failure, message_of
 
 VARIABLE: Final = "MUSTER_NESTED_EVENTS"
-"""The environment variable by which a role tells the other Ansible where to write them."""
+"""The environment variable with the path of the file for the events. A role sets it for the Ansible that it starts."""
 
 
 class NestedEvents:
@@ -18,7 +18,7 @@ class NestedEvents:
         self._offset = 0
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the events since the last call; a line that is not whole yet is left for the next."""
+        """Return the events since the last call. An incomplete last line is left for the next call."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
@@ -31,7 +31,7 @@ class NestedEvents:
 
 
 def _event(line: bytes) -> dict[str, Any]:
-    """Return the event of a line; nothing of a line that was cut because its writer was killed."""
+    """Return the event of a line; empty for a line that was cut because its writer was killed."""
     try:
         event = json.loads(line)
     except ValueError:

@@ -8,13 +8,13 @@ from deployment.site import SITE_FILE
 from orchestrator.errors import UsageError
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-"""As in the schema: the name is part of the names of directories and of objects in the cluster."""
+"""A valid name of a site, as in the schema. Names of directories and of objects in the cluster contain it."""
 
 
 def create(inventories: Path, like: str, directory: Path) -> Path:
-    """Write the site file of `directory` after one of those that come with muster. Returns its file.
+    """Write a site file into `directory` after the site `like` that comes with muster. Returns the new file.
 
-    Raises UsageError where there is one already, or it could not have that name.
+    Raises UsageError if `directory` has a site file, if its name is no valid name of a site, or if `like` is unknown.
     """
     source, file = inventories / like / SITE_FILE, directory / SITE_FILE
     name = directory.absolute().name

@@ -20,9 +20,9 @@ _LISTED: Final = 8
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts by which a stage is decided. `not_applicable` and `whole_site` are empty, or the reason.
+    """The facts that decide on a stage. `not_applicable` and `whole_site` are reasons to leave it out, or empty.
 
-    `left_out` are the hosts of the stage that the run leaves out, each with the reason.
+    `left_out` maps the hosts of the stage that the run leaves out to the reasons.
     """
 
     stage: Stage

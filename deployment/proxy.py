@@ -11,7 +11,7 @@ _URL: Final = re.compile(r"https?://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9.-]*
 
 
 def problems(site: Site) -> Iterator[Finding]:
-    """Yield the errors in the URLs. None is repeated, because a refused URL may contain a password."""
+    """Yield the errors in the URLs. No message repeats a URL, because a refused one may contain a password."""
     for key in ("http", "https"):
         url = site.get("network", "proxy", key)
         if url is None or _URL.fullmatch(url):
@@ -31,8 +31,8 @@ def problems(site: Site) -> Iterator[Finding]:
 
 
 def direct(site: Site) -> list[str]:
-    """Return the hosts without the proxy: addresses of the site, the cluster's networks, and those that the file
-    names.
+    """Return the hosts and networks that programs reach without the proxy: those of the site and of the cluster, and
+    `no_proxy` of the site file.
     """
     ontap = site.get("storage", "ontap", default={})
     lifs = [*ontap.get("data_lifs", []), ontap.get("svm_management_lif", {})]

@@ -50,7 +50,7 @@ def problems(hosts: Mapping[str, dict[str, Any]], progress: Reporter) -> list[Pr
 
 
 def probe(name: str, values: dict[str, Any]) -> list[Problem]:
-    """Return every problem of one host; empty when it is ready. It is reached by the program that Ansible uses."""
+    """Return every problem of one host; empty when the host is ready. Calls `ssh`, as Ansible does."""
     command = _ssh(values)
     try:
         done = subprocess.run(
@@ -84,7 +84,7 @@ def _target(values: dict[str, Any]) -> str:
 
 
 def _connection_problem(name: str, values: dict[str, Any], said: str) -> Problem:
-    """Return the message of OpenSSH as a problem. If a jump host is the cause, the message names that one."""
+    """Return the message of OpenSSH as a problem. If the jump host is the cause, the problem names the jump host."""
     user = values.get("ansible_user", "the present user")
     target = _target(values)
     over = " (over the jump host)" if "ProxyCommand" in str(values.get("ansible_ssh_common_args", "")) else ""

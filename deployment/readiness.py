@@ -27,7 +27,7 @@ def missing_requirements(
 
 
 def without_cluster(variables: Mapping[str, Any], decisions: Sequence[StagePlan]) -> list[StagePlan]:
-    """Return the decisions of a check, without the stages whose cluster is not installed yet."""
+    """Return the decisions of a check. Stages on a cluster that is not installed yet are left out."""
     if Path(variables["muster_kubeconfig"]).is_file() or not _runs(decisions, _CLUSTER_STAGE):
         return list(decisions)
     reason = "the cluster that would be asked is made by the stage deepops, which a check does not do"

@@ -29,10 +29,10 @@ class Request:
     accept_irreversible: bool = False
     accept_runtime_purge: bool = False
     continues: bool = False
-    """Whether it continues an earlier run: verified stages are not done again, even if that run had `--from`."""
+    """Whether this run continues an earlier one. It then skips verified stages, even if that run had `--from`."""
 
     def command(self) -> str:
-        """Return the command line that continues it."""
+        """Return the command line that continues the run."""
         words = ["muster", VERIFY if self.action == VERIFY else "resume", "-i", str(self.inventory)]
         words += ["--state-dir", str(self.state_dir)] if self.state_dir else []
         words += ["--limit", self.limit] if self.limit and self.action == VERIFY else []

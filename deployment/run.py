@@ -69,7 +69,10 @@ class Run:
             raise site_error(self.site.document.path, problems)
 
     def _open_bundle(self) -> use.Bundle | None:
-        """Set the variables of the roles to the files of the bundle. They replace values of the site file."""
+        """Open the requested bundle, and set the roles' variables to its files, over values of the site file.
+
+        Returns None if the request names no bundle. Raises UsageError or BundleError.
+        """
         trust = Trust(self.request.bundle_sha256, self.request.bundle_key)
         if self.request.bundle is None:
             if trust != Trust():
@@ -207,7 +210,7 @@ class Run:
             )
 
     def _reach_hosts(self, decisions: Sequence[StagePlan]) -> None:
-        """Leave the hosts out that are not ready. Raises InstallError where nothing can be done without them."""
+        """Leave out the hosts that are not ready. Raises InstallError if the run cannot do without them."""
         hosts = self.inventory["all"]["hosts"]
         present = {name: hosts[name] for name in self.fleet.present}
         causes = {problem.host: problem.cause for problem in reachability.problems(present, self._progress)}
@@ -270,7 +273,7 @@ class Run:
                 f"stage {stage.name} was cut short ({error}); after you have removed the cause, continue with"
             )
             raise StageFailed(f"{message}: {self.request.command()}") from error
-        # An upgrade stops at its first batch with a host that is lost.
+        # An upgrade does not continue without a lost host: it stops at the batch of that host.
         continues = not outcome.ok and not outcome.interrupted and self.request.action in {INSTALL, VERIFY}
         lost = self.fleet.lost(stage, outcome) if continues else {}
         result = VERIFIED if lost else self._result(outcome)

@@ -32,7 +32,7 @@ _LAUNCHERS: Final = Path(__file__).parent / "data" / "bin"
 _PROCESS: Final = "subreaper"
 _OK: Final = "successful"
 _POLL_SECONDS: Final = 1
-"""How often ansible-runner asks whether to end the run."""
+"""Interval at which ansible-runner asks `_poll` whether to end the run."""
 
 
 @dataclass
@@ -229,7 +229,7 @@ class Runner:
     def _poll(self, private: Path, listener: "_Listener") -> bool:
         """Report the events of a nested Ansible, and end the subreaper on an interrupt.
 
-        Returns False, because ansible-runner would leave children of Ansible.
+        Always returns False: on True, ansible-runner would end Ansible and leave its child processes running.
         """
         listener.follow()
         if self._interrupted():
@@ -244,8 +244,8 @@ class Runner:
 
 
 class _Listener:
-    """Called by ansible-runner for each event. It does not return true, so ansible-runner deletes the file of the
-    event.
+    """The function that ansible-runner calls for each event. It returns False, so that ansible-runner deletes the file
+    of the event.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class _Listener:
         self._nested_failures: dict[str, Failure] = {}
 
     def follow(self) -> None:
-        """Report the events since the last call of an Ansible that a task has started."""
+        """Report the new events of the Ansible that a task has started."""
         for event in self.nested.read():
             self._write(self._hide(nested.log_line(event)) + "\n")
             kind = event["kind"]
@@ -278,7 +278,7 @@ class _Listener:
                 failure = nested.failure_of(event)
                 self._nested_failures[failure.host] = replace(failure, message=self._hide(failure.message))
             elif "host" in event:
-                self._nested_failures.pop(event["host"], None)  # a rescue, or a block that continues
+                self._nested_failures.pop(event["host"], None)  # the host continues, for example in a rescue
                 self._progress.update(f"{self._label}: {event['host']}: {event['task']}")
 
     def __call__(self, event: dict[str, Any]) -> bool:

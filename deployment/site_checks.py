@@ -8,7 +8,7 @@ from deployment import addresses, upstream
 from deployment.site import Finding, Place, Site
 
 CONTROLLER: Final = "controller"
-"""The machine that muster runs on, as a host of the inventory; the cluster's API is spoken to from here."""
+"""The machine that muster runs on, as a host of the inventory. Tasks on the cluster's API run on it."""
 
 GROUPS: Final = ("control_plane", "etcd", "gpu", "worker")
 """The roles of hosts, each a group of the inventory."""
@@ -25,7 +25,7 @@ _OF_THIS_MACHINE: Final = (
 
 
 def problems(site: Site) -> Iterator[Finding]:
-    """Yield hosts with one address, and roles and marks by which a cluster cannot be."""
+    """Yield hosts that share an address, and roles and marks of maintenance with which no cluster can work."""
     yield from _reserved_names(site)
     owners: dict[str, str] = {}
     for name, host in site.hosts.items():
@@ -91,7 +91,7 @@ def _reserved_names(site: Site) -> Iterator[Finding]:
 
 
 def _doubled(site: Site) -> Iterator[Finding]:
-    """Yield addresses that two owners have, but for those by which SSH reaches hosts: these have ports too."""
+    """Yield addresses with two owners. Two hosts may share an SSH address: `problems` compares them with the ports."""
     owners: dict[str, tuple[Place, str]] = {}
     for place, owner, text in addresses.fixed(site):
         first, other = owners.setdefault(text, (place, owner))
@@ -103,7 +103,7 @@ def _doubled(site: Site) -> Iterator[Finding]:
 
 
 def _node_addresses(site: Site) -> Iterator[Finding]:
-    """Yield addresses of nodes that kubespray cannot take."""
+    """Yield each `node_address` that kubespray cannot use."""
     for name, host in site.hosts.items():
         text = host.get("node_address")
         if text is None:

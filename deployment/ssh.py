@@ -7,7 +7,7 @@ from typing import Any, Final
 from deployment.site import Site
 
 DIRECT: Final = "none"
-"""The value of a host's `jump` if it is reached directly and the others are not."""
+"""The value of a host's `jump` if SSH reaches it directly although `access.jump` names a jump host for the site."""
 
 CHECKED: Final = ("-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes")
 """Options of every connection: nothing is asked on a terminal, and a key that is not known is refused."""

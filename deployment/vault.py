@@ -19,7 +19,7 @@ PASSWORD_PROGRAM: Final = Path(__file__).parent / "data" / "bin" / "vault-passwo
 
 @dataclass(frozen=True)
 class Vault:
-    """An opened vault. `environment` has the variables with which Ansible opens it too. `texts` are its secrets."""
+    """An opened vault. `environment` has the variables with which Ansible opens the vault. `texts` are its secrets."""
 
     path: Path
     environment: Mapping[str, str] = field(repr=False)
@@ -27,7 +27,7 @@ class Vault:
 
 
 def open_vault(path: Path) -> Vault:
-    """Open a vault. Raises ConfigurationError where there is no password, or not the right one."""
+    """Open a vault. Raises ConfigurationError for a missing or wrong password."""
     from ansible.errors import AnsibleError
     from ansible.parsing.vault import VaultLib, VaultSecret
 
@@ -67,7 +67,7 @@ def _of_file(file: Path) -> bytes:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every value to hide in logs; very short ones are no secrets, and hiding them makes a log unreadable."""
+    """Yield every value to hide in logs, except values of at most three characters, which many log lines contain."""
     if isinstance(value, dict):
         for nested in value.values():
             yield from _texts(nested)

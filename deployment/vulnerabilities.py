@@ -42,7 +42,7 @@ def rows(table: str) -> list[dict[str, Any]]:
 
 
 def affecting(table: str, software: str, release: str) -> list[dict[str, Any]]:
-    """Return the rows of a table that name a release, as 1.17.7. A candidate of a release is before it."""
+    """Return the rows of a table that include a release, as 1.17.7. A release candidate is older than its release."""
     version = Version(release)
     return [
         row

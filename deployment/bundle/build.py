@@ -129,7 +129,7 @@ class Builder:
         return bundle_manifest, bundle_manifest.write(self._root)
 
     def _sweep(self, bundle_manifest: Manifest) -> None:
-        """Remove files that only an earlier manifest has, and no file that is in neither."""
+        """Remove the files of the earlier manifest that the new one lacks. Files in neither manifest stay."""
         shutil.rmtree(self._root / WORK, ignore_errors=True)
         for path in set(self._before.files) - set(bundle_manifest.files):
             (self._root / path).unlink(missing_ok=True)

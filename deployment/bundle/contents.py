@@ -39,7 +39,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Download:
-    """One file, its SHA-256, the role variable that names it, and where the SHA-256 belongs if it is missing."""
+    """One file. `variable` is the role variable that names it. `fix` says where a missing SHA-256 must be written."""
 
     url: str
     variable: str = ""
@@ -138,7 +138,7 @@ class Derivation:
             contents.packages.append(PackageSet(system, tuple(sources), tuple(sorted(set(choices)))))
 
     def _choices(self, system: str) -> Iterator[list[str]]:
-        """Yield the packages of a host of the system, once for each flavour of the driver that its GPUs may need."""
+        """Yield lists of packages for hosts of the system: the common ones, and a list for each possible driver."""
         hosts = [host for host in self.site.hosts.values() if host["os"] == system]
         common = []
         if "docker" in self._stages:

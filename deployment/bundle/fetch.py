@@ -34,7 +34,7 @@ _TRANSIENT: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class _ConnectionCut(Exception):
-    """The connection ended too early, or the server failed with a status that may pass."""
+    """The connection ended too early, or the server answered with a temporary failure."""
 
 
 class Fetcher:
@@ -76,8 +76,8 @@ class Fetcher:
     ) -> File:
         """Fetch `url` to `path` of the bundle, unless it is there already. Raises FetchFailed or DiskFull.
 
-        Without `sha256` the origin is trusted the first time, and later the digest that an earlier run recorded. With
-        `fresh` the origin is asked each time.
+        Without `sha256`, the first run trusts the origin, and a later run keeps a file that has the digest recorded by
+        an earlier run. With `fresh`, each run fetches the file again.
         """
         target = self.root / path
         async with self._paths.setdefault(target, asyncio.Lock()), self._gate:
@@ -99,7 +99,7 @@ class Fetcher:
     async def text(
         self, url: str, headers: Mapping[str, str] | None = None
     ) -> tuple[bytes, Mapping[str, str]]:
-        """A small document and the headers that came with it. Raises FetchFailed."""
+        """Return the content of a small document, and the headers of the answer. Raises FetchFailed."""
         for attempt in range(ATTEMPTS):
             try:
                 if (local := self._local(url)) is not None:
@@ -115,7 +115,7 @@ class Fetcher:
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, data: Any = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """One request, through the map at every redirect; with a token where a registry asks for one."""
+        """Send one request and yield the answer. Maps each redirect too, and gets the token that a registry wants."""
         target, sent, authorized = self.mirrors.map(url), dict(headers or {}), False
         for _ in range(_REDIRECTS):
             async with self._session.request(

@@ -41,7 +41,7 @@ class Checkout:
 
 
 def fetch(root: Path, mirrors: Mirrors, checkout: Checkout, known: dict[str, Item]) -> list[Item]:
-    """Fetch it and its submodules. A later run continues an interrupted fetch. Raises FetchFailed or DiskFull."""
+    """Fetch a checkout and its submodules. A later run continues a cut fetch. Raises FetchFailed or DiskFull."""
     url = mirrors.map(checkout.url)
     check_url(checkout.url, _SCHEMES)
     check_url(url, _SCHEMES)
@@ -97,7 +97,7 @@ def _commit(store: Path, url: str, checkout: Checkout) -> str:
         try:
             _git([*fetched, "--", url, checkout.commit], checkout, protocol)
         except FetchFailed:
-            # A server need not give out a commit by its name: then everything that has one is fetched.
+            # Some servers refuse to send a single commit by its digest: then all branches and tags are fetched.
             _git([*fetched, "--tags", "--", url, "+refs/heads/*:refs/remotes/origin/*"], checkout, protocol)
     else:
         _git([*fetched, "--", url, checkout.release], checkout, protocol)

@@ -9,7 +9,7 @@ from deployment.site import SiteDocument
 
 @dataclass(frozen=True)
 class Mirrors:
-    """URL prefix to URL prefix; the longest that matches whole parts of the path wins."""
+    """A map from URL prefixes to URL prefixes. The longest prefix that matches whole parts of the path wins."""
 
     table: Mapping[str, str] = field(default_factory=dict)
 

@@ -1,7 +1,7 @@
 """Debian packages with all dependencies, as a part of their repositories, with the origin's index and signature.
 
-apt itself chooses the packages, on the indices in the bundle and for a host on which no package is installed. A host
-with more packages needs no other ones. The chosen packages are stored under the paths of the repository.
+apt itself chooses the packages from the indices in the bundle, for a host without any installed package. So they are
+enough for every host. The bundle stores them under their paths in the repository.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Source:
 
     @property
     def below(self) -> str:
-        """The same below the repository's URL; empty where the index lies at its top."""
+        """The directory of the suite's index, relative to the repository's URL; empty if it is that URL."""
         return self.suite.strip("./") if self.flat else f"dists/{self.suite}"
 
     @property
@@ -70,7 +70,7 @@ class Source:
         return (match and match["sha256"]) or ""
 
     def line(self, root: str, option: str) -> str:
-        """The line of sources.list for the copy below `root`, a directory."""
+        """The line of sources.list, with one option, for a copy of the repository below the directory `root`."""
         return f"deb [{option}] file:{root}/{self.place} {self.suite} {' '.join(self.components)}".rstrip()
 
 
@@ -91,7 +91,7 @@ def source(line: str) -> Source:
 
 @dataclass(frozen=True)
 class PackageSet:
-    """Packages for the hosts of one system. A group of `choices` is installed together; a pinned one is `=version`."""
+    """Packages for the hosts of one system. Each of `choices` is a list for one host, of NAME or NAME=VERSION."""
 
     system: str
     sources: tuple[Source, ...]
@@ -101,7 +101,7 @@ class PackageSet:
 async def fetch(
     fetcher: Fetcher, package_set: PackageSet, architecture: str
 ) -> tuple[list[Item], list[FetchFailed]]:
-    """Fetch the indices, then every package. One that cannot be fetched does not stop the others."""
+    """Fetch the indices, then every package. A package that cannot be fetched does not stop the others."""
     directory = f"packages/{package_set.system}"
     items = [
         await _repository(fetcher, repository, directory, architecture) for repository in package_set.sources
@@ -127,7 +127,7 @@ async def fetch(
 def sources_list(repositories: Sequence[Source], directory: str, keys: Mapping[str, str]) -> str:
     """The sources.list for a copy of the repositories in `directory`; `keys` has the file of each key.
 
-    A repository whose key is not there is read, and none of its packages is installed.
+    If the key of a repository is missing, apt lists its packages and refuses to install them.
     """
     return "".join(
         repository.line(
@@ -163,7 +163,7 @@ async def _repository(fetcher: Fetcher, repository: Source, directory: str, arch
 
 
 def key_files(repositories: Sequence[Source], directory: Path) -> dict[str, str]:
-    """The file of each key, where `directory` holds the system's repositories."""
+    """The file of each key, by key. `directory` is where a bundle or host keeps the system's repositories."""
     return {
         key: str(directory / "keys" / key_name(key)) if "://" in key else key
         for key in (repository.key for repository in repositories)
@@ -212,9 +212,9 @@ def _solve(
 ) -> dict[str, tuple[str, str]]:
     """Return the packages that apt would install: by path in the bundle, the file's name and SHA-256."""
     directory = (root / "packages" / package_set.system).absolute()
-    # A keyring of the host's system can be missing here. apt then only lists the files that it would fetch.
-    # The digest of the bundle fixes these, and the host's apt checks the signature before it installs
-    # anything.
+    # This machine can lack a keyring of the hosts' system. apt only lists the files to fetch here. The
+    # digest of the bundle proves those files, and the host's apt checks the signature before it
+    # installs anything.
     keys = {
         key: path for key, path in key_files(package_set.sources, directory).items() if Path(path).is_file()
     }

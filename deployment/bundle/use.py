@@ -21,7 +21,7 @@ VARIABLES: Final = {
     "file": frozenset({"trident_archive"}),
     "git": frozenset({"deepops_repository"}),
 }
-"""The variables of roles that a bundle may set, by the kind of thing that each names. No other is taken from it."""
+"""The role variables that a bundle may set, by the kind of item that each names. A bundle cannot set any other one."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Bundle:
         return values
 
     def of_host(self, system: str) -> dict[str, Any]:
-        """Variables of a host: its system's part of the bundle, and the sources.list for a copy of it there."""
+        """Return a host's variables: its system, and the sources.list for the copy of the repositories on the host."""
         return {"bundle_system": system, "bundle_sources": self.sources(system, ON_HOSTS)}
 
     def sources(self, system: str, directory: str) -> str:

@@ -1,4 +1,4 @@
-"""Python wheels, exactly those of a lock: of muster's own, and of the environment that DeepOps runs in."""
+"""The Python wheels of two locks: muster's own lock, and the lock of the environment in which DeepOps runs."""
 
 import json
 import re
@@ -67,7 +67,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Wheel:
-    """One file of a lock; `url` is empty where the index must be asked for it."""
+    """One file of a lock. `url` is empty if it must be looked up in the package index."""
 
     name: str
     version: str
@@ -213,5 +213,5 @@ class _Links(HTMLParser):
         self.urls: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Called for each element."""
+        """Add the link of an `a` element to `urls`."""
         self.urls += [value for name, value in attrs if tag == "a" and name == "href" and value]

@@ -1,4 +1,4 @@
-"""The stage bundle: the packages of a bundle on the hosts, where one is given."""
+"""The stage bundle: copies the packages of the bundle that `--bundle` names to the hosts."""
 
 from typing import ClassVar, Final
 
@@ -7,7 +7,7 @@ from deployment.stages.definition import StageDefinition
 
 
 class Bundle(StageDefinition):
-    """Applies where `--bundle` names one; its variables are those of the bundle (`deployment.bundle.use`)."""
+    """Applies if `--bundle` names a bundle, which sets the variables of the role (`deployment.bundle.use`)."""
 
     name: ClassVar[str] = "bundle"
 

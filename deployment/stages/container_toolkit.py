@@ -46,17 +46,20 @@ class ContainerToolkit(StageDefinition):
 
 
 def devices_by_variable(site: Site) -> bool:
-    """Return whether an unprivileged container gets the GPUs that its environment names.
+    """Return whether the toolkit shall give an unprivileged container the GPUs that its environment names.
 
-    GPUs of the DRA driver come through CDI, and need no variable. A device plugin in its default strategy gives GPUs
-    by this variable alone, and so does the orchestrator for GPU fractions. Without the variable they would give none.
+    GPUs of the DRA driver come through CDI, and need no variable. A device plugin with its default strategy passes GPUs
+    by this variable alone. So does the orchestrator for GPU fractions.
     """
     chosen = site.get("container_toolkit", "envvar_when_unprivileged")
     return not dra.comes(site) if chosen is None else bool(chosen)
 
 
 def nodes_obey_variable(site: Site) -> bool:
-    """Return whether the nodes give a container the GPUs that its environment names, by the site file."""
+    """Return whether the nodes give an unprivileged container the GPUs that its environment names, by the site file.
+
+    If the site file lacks the toolkit's stage, muster does not configure it: the answer is then yes.
+    """
     return not STAGE.is_in(site) or bool(STAGE.value(site, "container_toolkit_envvar_when_unprivileged"))
 
 

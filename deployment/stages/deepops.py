@@ -197,7 +197,7 @@ def _of_release(site: Site) -> Iterator[Finding]:
 
 
 def _installs(minor: str) -> bool:
-    """Whether a DeepOps of the matrix installs some patch of a minor release of Kubernetes, as 1.34."""
+    """Whether a DeepOps of the matrix installs a patch release of a minor release of Kubernetes, such as 1.34."""
     return any(f">={minor}." in ranges for row in matrix.tables()["deepops"] for ranges in row["kubernetes"])
 
 

@@ -27,19 +27,19 @@ class Installed:
 class StageDefinition:
     """A stage with its playbook alone. Each module of this package overrides hooks for its stage.
 
-    `name` is that of its playbook and role. `needs` is the entry of the site file without which it does not apply.
+    `name` is also the name of its playbook and role. Without the entry `needs` of the site file it does not apply.
     """
 
     name: ClassVar[str] = ""
     needs: ClassVar[tuple[str, ...]] = ()
     host_group: ClassVar[str] = ""
-    """The hosts that it works on although its play is of the controller."""
+    """The group of hosts that the stage works on, if its play runs on the controller."""
     looks_only: ClassVar[bool] = False
-    """Whether it changes nothing; then it runs each time."""
+    """Whether the stage changes nothing. Such a stage runs each time."""
     on_cluster: ClassVar[bool] = False
-    """Whether it works through the Kubernetes API."""
+    """Whether the stage works through the Kubernetes API."""
     changes_cluster: ClassVar[bool] = False
-    """Whether it changes the contents of etcd."""
+    """Whether the stage changes the contents of etcd."""
     is_upgraded_by_install: ClassVar[bool] = False
     """Whether `muster install` also changes its release, and therefore refuses irreversible changes."""
 

@@ -1,4 +1,4 @@
-"""The stage docker: NVIDIA's runtime as that of Docker's containers."""
+"""The stage docker: NVIDIA's runtime in Docker's configuration."""
 
 from typing import ClassVar, Final
 

@@ -12,7 +12,7 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _MAX_SERVICE_PREFIX: Final = 28
 _MIN_SERVICE_PREFIX: Final = 12
-"""kubeadm asks for ten addresses of services; the API server takes no network larger than a /12."""
+"""Prefix lengths of a network of services: kubeadm needs ten addresses, the API server refuses more than a /12."""
 
 
 def problems(site: Site, plugin: str) -> Iterator[Finding]:
@@ -37,7 +37,7 @@ def of_cluster(site: Site) -> dict[str, _Network]:
 
 
 def _place(site: Site, members: str) -> Place:
-    """Return where the file names a network of the cluster, or where it would."""
+    """Return the entry that names a network of the cluster, else the nearest entry that exists."""
     key = f"{members.removesuffix('s')}_subnet"
     named = site.get("kubernetes", default={})
     if key in named:
@@ -46,7 +46,7 @@ def _place(site: Site, members: str) -> Place:
 
 
 def _of_another_family(site: Site) -> Iterator[Finding]:
-    """Yield IPv6 networks and hosts: the inventory for kubespray has its IPv4 stack alone."""
+    """Yield IPv6 networks and hosts: muster lets kubespray set up IPv4 alone."""
     fix = "muster sets up IPv4 alone (kubespray's ipv6_stack is off): name an IPv4"
     for members, network in of_cluster(site).items():
         if network.version != 4:
@@ -79,7 +79,7 @@ def _shared(site: Site) -> Iterator[Finding]:
 
 
 def _too_small(site: Site, plugin: str) -> Iterator[Finding]:
-    """Yield a network of pods without a part for each host, and one of services of a size that Kubernetes refuses."""
+    """Yield a network of pods that is too small for the hosts, and a network of services whose size is refused."""
     networks = of_cluster(site)
     pods, services = networks["pods"], networks["services"]
     facts, named = upstream.names(), extra(site)
@@ -105,7 +105,7 @@ def _too_small(site: Site, plugin: str) -> Iterator[Finding]:
 
 
 def _looping(site: Site) -> Iterator[Finding]:
-    """Yield DNS servers of the cluster itself. Its DNS would ask itself, and CoreDNS ends with `Loop detected`."""
+    """Yield upstream DNS servers in the cluster itself: CoreDNS would ask itself, and ends with `Loop detected`."""
     services = of_cluster(site)["services"]
     for index, text in enumerate(site.get("kubernetes", "upstream_dns", default=[])):
         if ipaddress.ip_address(text).is_loopback or is_in(text, services):
@@ -122,7 +122,7 @@ def _number(named: Mapping[Any, Any], name: str, default: int) -> int:
 
 
 def _exported(site: Site) -> Iterator[Finding]:
-    """Yield exports to pods and services: hosts mount, and none of them has an address there."""
+    """Yield exports to networks of pods or services. Hosts mount the volumes, and have no address in these networks."""
     known = [host.get(key, "") for host in site.hosts.values() for key in ("address", "node_address")]
     lifs = lif_networks(site)
     for place, export in exports(site):

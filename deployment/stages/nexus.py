@@ -17,7 +17,7 @@ _QUEUES: Final = {8: "8q", 4: ""}
 
 
 class Nexus(StageDefinition):
-    """Renders a file for each switch; nothing is sent to one unless `nexus_push` says so."""
+    """Renders a configuration file for each switch. It sends the files to the switches only with `nexus_push`."""
 
     name: ClassVar[str] = "nexus"
     needs: ClassVar[tuple[str, ...]] = ("network", "switches")
@@ -64,7 +64,7 @@ class Nexus(StageDefinition):
 
 
 def switch_variables(site: Site, name: str) -> Variables:
-    """How a switch is reached, when its configuration is pushed."""
+    """Return the variables by which Ansible reaches a switch to push its configuration."""
     switch = site.get("network", "switches")[name]
     values = {
         "ansible_connection": "ansible.netcommon.network_cli",

@@ -143,7 +143,7 @@ def nfs_versions(site: Site) -> list[str]:
 
 
 def _hosts_without_export(site: Site) -> Iterator[str]:
-    """Yield hosts that are in no export, if no export is the network of the interfaces either."""
+    """Yield a note on hosts that are in no export, unless an export overlaps the network of the data interfaces."""
     exported = [network for _, network in networks.exports(site)]
     lifs = networks.lif_networks(site)
     if not exported or any(one.overlaps(two) for one in exported for two in lifs):

@@ -1,4 +1,4 @@
-"""The container runtime of Kubernetes, which decides on several stages."""
+"""The container runtime of Kubernetes, on which several stages depend."""
 
 from deployment.content import role_defaults
 from deployment.site import Site

@@ -11,7 +11,7 @@ def secret(reference: dict[str, str] | None) -> str | None:
 
 
 def secrets(reference: dict[str, str] | None) -> str | None:
-    """The same for a list: a list in vault.yml, or a variable of the environment that is split by commas."""
+    """The template that gives a list of secrets: a list in vault.yml, or an environment variable split at commas."""
     template = secret(reference)
     if reference is None or template is None or "vault" in reference:
         return template

@@ -1,4 +1,4 @@
-"""The stage snapshot: etcd is kept before an upgrade changes the cluster; `deployment.run` decides when."""
+"""The stage snapshot: saves etcd before an upgrade changes the cluster; `deployment.run` decides when."""
 
 from typing import ClassVar, Final
 

@@ -36,7 +36,10 @@ class Step:
 def component_steps(
     stage: str, subject: str, before: str, after: str, *, no_way_back: str, minor: int
 ) -> Iterator[Step]:
-    """Yield the step of a component. Within the first `minor` numbers of the release it can be undone."""
+    """Yield the step of a component, if its release changes.
+
+    A step that leaves the first `minor` numbers of the release as they are can be undone.
+    """
     if not before or not after or version_of(before) == version_of(after):
         return
     old, new = version_of(before).release[:minor], version_of(after).release[:minor]
