@@ -35,7 +35,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrow:
-    """What goes from one point to another, in words beside the line."""
+    """A line from one point to another, with a label that says what flows along it."""
 
     start: tuple[int, int]
     end: tuple[int, int]

@@ -18,7 +18,7 @@ GAP: Final = (40, 34)
 MARGIN: Final = 14
 LINE_HEIGHT: Final = 17
 CHARACTER_WIDTH: Final = 6.9
-"""Upper estimate for the mean of a line in the font of the pictures."""
+"""Upper estimate, in pixels, of the mean width of a character in the font of the pictures."""
 
 STYLE: Final = (
     "text{font:13px system-ui,'Segoe UI',Roboto,sans-serif;fill:#1f2937}.t{font-weight:600}"

@@ -19,7 +19,7 @@ BEGINS_BLOCK = re.compile(r"(?:[-*] |\d+\. |\|)")
 HEADING = re.compile(r"#{1,6} ")
 IN_CODE = re.compile(r"\s*```")
 
-logger = logging.getLogger("properdocs.hooks.muster")  # strict counts what is logged below this name
+logger = logging.getLogger("properdocs.hooks.muster")  # a strict build counts the warnings of this logger
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -31,7 +31,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Return the page with links to files outside the site as names, and warn of lists that would not be lists."""
+    """Return the page with links to files outside the site as names, and warn of lists that would not show as lists."""
     source = page.file.src_uri
     for line in glued_lines(markdown):
         logger.warning("%s: a list or table needs an empty line before it: %r", source, line)
@@ -40,7 +40,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def site_link(link: re.Match[str], directory: Path, source: str) -> str:
-    """Return the link as the site has it: of a file that the site does not have, its name."""
+    """Return a link as the site shows it; if the site lacks the file, the file's name without a link."""
     target = link["target"]
     if "://" in target or target.startswith("mailto:"):
         return link[0]

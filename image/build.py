@@ -7,8 +7,8 @@ One layer has four parts:
 - muster's own wheel
 - the library that limits GPU memory, by this machine's C compiler
 
-It has no time or path of the build, so the same inputs give the same digest. With `--packages DIRECTORY` it stops
-after the Python packages, and the Containerfile continues. Standard library only.
+The layer contains no time or path of the build, so the same inputs give the same digest. With `--packages DIRECTORY`
+the program stops after the Python packages, and the Containerfile continues. Standard library only.
 """
 
 import argparse
@@ -57,7 +57,7 @@ CONFIG: Final = {
 TRUST: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 AUTHORITIES: Final = "etc/ssl/certs/ca-certificates.crt"
-"""The authorities of the web in one file: the pages prove the certificate of an identity provider by them."""
+"""The web's certificate authorities in one file. The pages verify an identity provider's certificate with them."""
 _AUTHORITY_FILES: Final = "usr/share/ca-certificates"
 
 _LINKS: Final = {"usr/bin/python3": f"python{PYTHON}", "usr/lib/ssl/cert.pem": f"/{AUTHORITIES}"}
@@ -80,7 +80,7 @@ _LEFT_OUT: Final = (
     "var/backups", "var/cache", "var/lib/apt", "var/lib/dpkg/alternatives", "var/lib/dpkg/info",
     "var/lib/dpkg/parts", "var/lib/dpkg/triggers", "var/lib/dpkg/updates", "var/log", "var/tmp",
 )  # fmt: skip
-_UNUSED_PACKAGES: Final = {  # packages for the installation of others, without use at run time: their programs
+_UNUSED_PACKAGES: Final = {  # files of packages that only the installation of other packages needs
     "debconf": (
         "etc/debconf.conf",
         "usr/bin/deb",
@@ -153,7 +153,7 @@ def install_packages(directory: Path) -> None:
         )  # fmt: skip
         _uv(*install, "--only-binary", ":all:", "--require-hashes", "--requirements", str(requirements))
         _uv(*install, str(wheel))
-    shutil.rmtree(directory / "bin", ignore_errors=True)  # they name the Python of this machine
+    shutil.rmtree(directory / "bin", ignore_errors=True)  # these programs name the Python of this machine
     for record in directory.glob("*.dist-info"):
         for name_by_uv in _MADE_BY_UV:
             (record / name_by_uv).unlink(missing_ok=True)
@@ -193,7 +193,7 @@ def _bootstrap(target: Path, packages: Path, library: Path, archives: Sequence[s
     ]
     unneeded = " ".join(f'"$1"/{path}' for path in _LEFT_OUT if path.startswith("usr/lib/python"))
     hooks = (
-        # the files for scanners: one for each package, as there is no dpkg
+        # scanners read one file for each package, because the image has no dpkg
         """mkdir -p "$1"/var/lib/dpkg/status.d
 for file in "$1"/var/cache/apt/archives/*.deb; do
     dpkg-deb -f "$file" > "$1"/var/lib/dpkg/status.d/$(dpkg-deb -f "$file" Package)
@@ -203,7 +203,7 @@ done""",
         f"sync-in {packages} /{SITE_PACKAGES}",
         f'mkdir -p "$1"/{Path(LIBRARY).parent}',
         f"copy-in {library} /{Path(LIBRARY).parent}",
-        # no module is compiled at the start of a container, whose root file system is read-only
+        # compiled now: a container cannot compile modules, because its root file system is read-only
         f'chroot "$1" /usr/bin/python{PYTHON} -I -m compileall -q {COMPILED} /usr/lib/python{PYTHON} /{SITE_PACKAGES}',
     )
     subprocess.run(
@@ -239,7 +239,7 @@ def layer_of(root: Path) -> bytes:
 def _with_one_file_of_authorities(
     entries: dict[str, tuple[tarfile.TarInfo, bytes]],
 ) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
-    """Return the entries with the authorities' files joined, as the installation of ca-certificates would do it."""
+    """Return the entries with the certificate authorities joined into one file, as update-ca-certificates does."""
     names = sorted(name for name in entries if name.startswith(_AUTHORITY_FILES) and name.endswith(".crt"))
     bundle = b"".join(entries[name][1].rstrip(b"\n") + b"\n" for name in names)
     others = {name: entry for name, entry in entries.items() if not name.startswith(_AUTHORITY_FILES)}
@@ -252,7 +252,7 @@ def _needed(source: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
         if not entry.name or entry.name == "." or _left_out(entry.name):
             continue
         content = b""
-        if entry.isreg() or entry.islnk():  # a second name becomes a file: it may come before the first one
+        if entry.isreg() or entry.islnk():  # a hard link becomes a file: it may precede its target
             file = source.extractfile(entry)
             content = file.read() if file else b""
             entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", len(content)
