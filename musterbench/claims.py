@@ -1,8 +1,7 @@
 """Times the allocator of devices: claims of one GPU each until every GPU of a cluster is held, and one claim more.
 
-Then the planner's whole decision on a pod for each of the claims.
-
-Each ResourceSlice has the attributes that NVIDIA's DRA driver publishes.
+Then it times the planner's whole decision on one pod for each claim. Each ResourceSlice has the attributes that
+NVIDIA's DRA driver publishes.
 """
 
 import gc
@@ -76,7 +75,7 @@ def run(nodes: int, gpus: int) -> Iterator[Result]:
 def _decision(
     slices: list[ResourceSlice], device_class: DeviceClass, claims: list[Claim], gpus: int
 ) -> Result:
-    """The planner's whole decision on a pod for each claim."""
+    """Return the time of the planner's whole decision on one pod for each claim."""
     published = gpus_by_node(slices)
     nodes = [
         model.Node(name, gpus, 80_000, 512 << 30, published_gpus=listed.ids)
@@ -139,7 +138,7 @@ def _one_more(
 
 
 def _place(allocator: DeviceAllocator, candidates: list[NodePlace], claim: Claim) -> Allocation | None:
-    """Take the devices for the claim on the first node that has them; the allocation, None if no node has."""
+    """Allocate the devices of the claim on the first node that has them. Returns None if no node has them."""
     group: ClaimGroup = allocator.group((claim,))
     for place in allocator.worth_asking(candidates, group):
         answer = allocator.allocate(place, group)

@@ -80,7 +80,7 @@ class Cluster:
         priorities: Sequence[int] = (50,),
         idle_gpus: int = 0,
     ) -> None:
-        """Let jobs of these projects run on every node until only `idle_gpus` of its GPUs, or no CPUs, are free."""
+        """Add running jobs of these projects to each node, until `idle_gpus` GPUs or too few CPUs are free."""
         for node in range(self.node_count):
             while (free := self.gpus - self.used_gpus[node] - idle_gpus) > 0:
                 gpus = min(self.random.choice(sizes), free)
@@ -93,7 +93,7 @@ class Cluster:
     def run(
         self, project: str, node: int, request: Request, *, priority: int = 50, device: int | None = None
     ) -> None:
-        """Let one job run on the node for up to ten hours: on the first free GPUs, or as a fraction on that device."""
+        """Add a job that has run on the node for 2 to 10 hours: on the first free GPUs, or on `device` if given."""
         name = f"running-{len(self.workloads):06d}"
         start = self.used_gpus[node]
         devices = (device,) if device is not None else tuple(range(start, start + request.gpu_count))
@@ -129,7 +129,7 @@ class Cluster:
         )
 
     def snapshot(self, projects: Sequence[Project], settings: Settings = _DEFAULTS) -> Snapshot:
-        """The cluster with these projects."""
+        """Return the snapshot of the cluster with these projects."""
         return Snapshot(
             nodes=tuple(self._node(number) for number in range(self.node_count)),
             projects=tuple(projects),

@@ -1,7 +1,7 @@
 """Compares muster's operator with kube-scheduler in one lab: pods of one GPU, from creation to binding.
 
-Both run alternately, and take turns in the first position. Each begins with a cluster without pods, new pods and a
-new process. The same watch observes both.
+The two schedulers run alternately, and take turns in the first position. Each run has an empty cluster, new pods and a
+new process. The same watch observes both schedulers.
 
 Without a backlog, the scheduler runs before the first pod is created, so the creation can be the limit. With a
 backlog, all pods exist before its process starts.
@@ -51,7 +51,7 @@ async def compare(
 ) -> None:
     """Measure in a new lab, which is removed at the end; `keep` gets each result at once.
 
-    Raises MusterError leaves.
+    Raises subclasses of MusterError.
     """
     if case.pods > case.nodes * GPUS_OF_NODE:
         raise BenchmarkFailed(
@@ -91,7 +91,7 @@ async def _alternate(
 class _Reading:
     """Processor time until now: of a scheduler, of all processes of the comparison, and of the machine.
 
-    `at` is in seconds of a monotonic clock, or between two readings.
+    `at` is in seconds of a monotonic clock. In the result of `since`, all fields are differences.
     """
 
     at: float
@@ -100,7 +100,7 @@ class _Reading:
     machine_ms: float
 
     def since(self, before: "_Reading") -> "_Reading":
-        """The use between that reading and this one."""
+        """Return the differences between this reading and an earlier one."""
         return _Reading(
             self.at - before.at,
             self.scheduler_ms - before.scheduler_ms,
@@ -120,12 +120,12 @@ class _Series:
         self._report = report
 
     async def prepare(self) -> None:
-        """Make the projects and their namespaces, in which all pods are."""
+        """Make the projects, and their namespaces for the pods."""
         await make_projects(self._transport, self._case.nodes)
         await have_accounts(self._transport)
 
     async def run_once(self, scheduler: Scheduler, number: int) -> Result:
-        """Let one scheduler bind all its pods, and remove them."""
+        """Let one scheduler bind all its pods, remove the pods, and return the result."""
         phase, count = f"{scheduler.name}-{number}", self._case.pods
         if self._case.backlog:
             await self._create(scheduler, phase, count)
@@ -184,9 +184,10 @@ class _Series:
     def _result(
         self, scheduler: Scheduler, phase: str, started: float, rss_bytes: int, spent: "_Reading"
     ) -> Result:
-        """From `started`, when the first pod was about to be created or the process began, to the last binding.
+        """Return the result of the time from `started` to the last binding.
 
-        A pod is pending from its creation on, or from a later start of the process.
+        `started` is just before the creation of the first pod, or with a backlog the start of the process. A wait
+        begins at the creation of the pod, or at `started` if that is later.
         """
         uids, bound = self.watch.of(phase), self.watch.bound
         first, last = min(bound[uid] for uid in uids), max(bound[uid] for uid in uids)
@@ -207,7 +208,7 @@ class _Series:
 async def _while_running(
     scheduler: Scheduler, process: asyncio.subprocess.Process, work: Coroutine[Any, Any, None]
 ) -> None:
-    """Do the work, unless the scheduler ends meanwhile."""
+    """Do the work. Raises BenchmarkFailed as soon as the scheduler ends."""
     task, end = asyncio.create_task(work), asyncio.create_task(process.wait())
     try:
         await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)

@@ -47,7 +47,7 @@ async def run(
 ) -> None:
     """Measure in a new lab, which is removed at the end; `on_result` gets each result at once.
 
-    Raises MusterError leaves.
+    Raises subclasses of MusterError.
     """
     if jobs * gpus > nodes * GPUS_OF_NODE:
         raise BenchmarkFailed(
@@ -68,10 +68,10 @@ class _Bench:
         self._lines_before = 0
 
     async def run(self, jobs: int, rate: float, rounds: int, on_result: Callable[[Result], None]) -> None:
-        """Each round has one of both; they alternate in the first position, so that a drift affects both alike.
+        """Measure arriving jobs, then in each round the raw client and the operator, in alternating order.
 
-        Each round has all jobs. In a shorter round, a client is faster than the controllers, which still write
-        after its last binding.
+        So a drift of the machine affects both alike. Each round has all jobs: in a shorter round, the controllers would
+        still write after the last binding.
         """
         self._operator = await muster(self._lab, self._transport, self._directory)
         await make_projects(self._transport, self._nodes)
@@ -99,8 +99,8 @@ class _Bench:
             await asyncio.wait({watching})
 
     def _compared(self, raw: list[Result], backlog: list[Result], lost: float) -> Result:
-        """Return the operator's figures relative to the raw client's: until bound, until Running,
-        and processor time.
+        """Return the operator's figures as parts of the raw client's: rates of bindings and of Running pods, and
+        processor time.
         """
         jobs = sum(result.jobs for result in backlog)
         seconds = sum(result.seconds for result in backlog)
@@ -116,10 +116,10 @@ class _Bench:
         return self._result("backlog, all", jobs, seconds, rss, figures)
 
     async def _raw(self, phase: str, count: int) -> Result:
-        """Bind with a raw client: the present capacity of the API server of this machine.
+        """Bind with a raw client, which measures the present capacity of the API server on this machine.
 
-        From the operator's account: an administrator's requests are authorized without a look at roles, and wait in no
-        queue of the API server.
+        The client uses the operator's account. For an administrator, the API server would check no roles and queue no
+        requests.
         """
         await self._create(
             count, phase, namespaces=team_namespaces(RAW), scheduler=RAW + "client", resource=RAW_RESOURCE
@@ -154,7 +154,7 @@ class _Bench:
         return self._result(phase, count, seconds, int(client["peak_rss_bytes"]), figures)
 
     async def _arriving(self, count: int, rate: float) -> Result:
-        """Jobs that arrive at a steady rate: the time until one is bound."""
+        """Create jobs at a steady rate, and return the time from creation to binding."""
         async with self._leading() as pid:
             await self._create(count, "arriving", namespaces=team_namespaces(), rate=rate)
             await self._watch.until(count, "arriving", self._watch.bound, self._progress)
@@ -164,7 +164,7 @@ class _Bench:
         return self._result(f"jobs at {rate:g} a second", count, seconds, rss, figures)
 
     async def _backlog(self, phase: str, count: int) -> Result:
-        """Jobs that are pending when the operator starts: the rate of their bindings."""
+        """Create all jobs, then start the operator, and return the rate of the bindings."""
         await self._create(count, phase, namespaces=team_namespaces())
         await self._settled(phase, count)
         await collect_garbage(self._transport)
@@ -197,8 +197,8 @@ class _Bench:
         await self._watch.until_deleted(phase)
 
     async def _delete_jobs(self, namespace: str, phase: str) -> None:
-        """Delete the jobs of a round. The server may end the request (504) before all are deleted,
-        so it is repeated.
+        """Delete the jobs of a round. If the server ends the request (504) before all are deleted, repeat the
+        request.
         """
         for tries_left in reversed(range(_DELETE_TRIES)):
             try:
@@ -210,7 +210,7 @@ class _Bench:
                 return
 
     def _rates(self, phase: str, count: int) -> dict[str, float]:
-        """Pods bound a second until the last is bound, and pods Running a second until the last is."""
+        """Return the bindings per second, and the pods per second that became Running."""
         watch = self._watch
         return {
             "binds_per_second": count / watch.seconds(phase, watch.bound),
@@ -218,7 +218,7 @@ class _Bench:
         }
 
     def _lags(self) -> dict[str, float]:
-        """Delay of the operator's watch after the answers to its bindings, as the operator printed it at its end."""
+        """Return the delays, logged by the operator at its end, of its watch after the answers to its bindings."""
         for line in reversed(self._log_lines()[self._lines_before :]):
             match = _LAG.search(line)
             if match:
@@ -245,9 +245,9 @@ class _Bench:
         await self._watch.until_quiet()
 
     def _processor_ms(self, *clients: int) -> float:
-        """Processor time that the control plane and the clients have used so far.
+        """Return the processor time, in ms, that the control plane and the clients have used so far.
 
-        On a machine with other load, it says more than the wall clock.
+        On a machine with other load, processor time is more accurate than the wall clock.
         """
         servers = [process.pid for process in self._lab.status().processes]
         return sum(processor_ms(pid) for pid in (*servers, *clients))
@@ -281,7 +281,7 @@ class _Bench:
 
 
 def _mean(results: Sequence[Result], figure: str) -> float:
-    """Return the mean over the pods of several rounds of the same size."""
+    """Return the harmonic mean of a figure of several rounds. Of a rate, that is the rate of all rounds together."""
     return statistics.harmonic_mean([result.figures[figure] for result in results])
 
 

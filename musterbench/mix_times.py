@@ -61,9 +61,9 @@ def run(
 def measure(name: str, nodes: int, gpus: int, limit_seconds: float, *, bounded: bool = True) -> Result:
     """Decide on the mix once in this process; `seconds` are processor seconds.
 
-    `quiet_s`: the same decision by a planner with its state, if nothing has happened. `again_s`: the same after the
-    first job has ended. `next_s`: the decision after that, with its plan carried out and its victims terminating.
-    Unless it is `bounded`, a decision does all of its work, however long that takes.
+    Three figures are of a planner that keeps its state between decisions. `quiet_s`: nothing has happened. `again_s`:
+    the first job has ended. `next_s`: the plan of `again_s` was carried out, and its victims are terminating. With
+    `bounded`, the usual bound on the work of a decision applies.
     """
     mix = ALL[name]
     snapshot = mix.build(nodes, gpus)
@@ -98,7 +98,7 @@ def measure(name: str, nodes: int, gpus: int, limit_seconds: float, *, bounded: 
 
 
 def with_exponent(result: Result, before: Result | None) -> Result:
-    """The result with `exponent`: 1 if twice the nodes take twice as long, 2 if they take four times as long."""
+    """Return the result with `exponent`: 1 if twice the nodes take twice as long, 2 if four times as long."""
     if before is None or result.seconds <= 0 or before.seconds <= 0 or "bindings" not in result.figures:
         return result
     exponent = math.log(result.seconds / before.seconds) / math.log(result.nodes / before.nodes)
@@ -106,9 +106,9 @@ def with_exponent(result: Result, before: Result | None) -> Result:
 
 
 def carried_out(snapshot: Snapshot, decision: Plan) -> Snapshot:
-    """The cluster as it is once the decision was carried out, while the evicted pods are still terminating.
+    """Return the cluster after the decision was carried out, while the evicted pods are still terminating.
 
-    Unchanged objects are the same ones.
+    Unchanged workloads are the same objects as in `snapshot`.
     """
     bound = {binding.pod: binding for binding in decision.bindings}
     nominated = {binding.pod: binding for binding in decision.nominations}

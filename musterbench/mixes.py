@@ -1,7 +1,7 @@
 """Nine busy clusters with hard decisions: jobs of many shapes, projects that reclaim borrowed GPUs.
 
-In all of them nearly every GPU is in use, and more jobs are pending than fit. The number of jobs follows the nodes;
-the numbers of projects, sizes of jobs and racks' nodes are constant. The same name and size give the same snapshot.
+In each of them nearly every GPU is in use, and more jobs are pending than fit. The number of jobs grows with the nodes.
+The numbers of projects, of job sizes and of nodes per rack are constant. The same name and size give the same snapshot.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _PRIORITIES: Final = (25, 50, 75, 100)
 
 
 def _departments(nodes: int, gpus: int, *, every_cpu_differs: bool) -> Snapshot:
-    """Forty projects in eight departments; a third of them hold most of the cluster, all of them want more."""
+    """Forty projects in eight departments. A third of the projects hold most GPUs, and all projects request more."""
     cluster = Cluster(Random("departments"), nodes, gpus)  # noqa: S311 - the same snapshot each time
     projects = _projects(cluster.capacity, 40, departments=8)
     names = [project.name for project in projects if project.parent]

@@ -24,7 +24,7 @@ class OwnLab(NamedTuple):
 async def own_lab(nodes: int, progress: Callable[[str], None]) -> AsyncIterator[OwnLab]:
     """Start a lab with this number of nodes of the default profile, and delete it at the end.
 
-    Raises MusterError leaves.
+    Raises subclasses of MusterError.
     """
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
         directory = Path(folder)

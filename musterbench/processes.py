@@ -10,11 +10,11 @@ from typing import Final
 from orchestrator.control.carry_out.requests import REQUESTS_IN_FLIGHT
 
 _SCHEDULER_CLOCK: Final = 2
-"""The code of the clock of a process, in the three lowest bits of the number of that clock in Linux."""
+"""Linux's code for the CPU clock of a process; it is in the three lowest bits of the clock's id."""
 
 
 async def in_flight(work: Callable[[int], Awaitable[None]], count: int) -> None:
-    """Do the work for each number below `count`, as many at a time as the operator has requests in flight."""
+    """Do the work for each number below `count`, with `REQUESTS_IN_FLIGHT` numbers at a time, as the operator does."""
     numbers = iter(range(count))
 
     async def worker() -> None:
@@ -25,9 +25,9 @@ async def in_flight(work: Callable[[int], Awaitable[None]], count: int) -> None:
 
 
 def processor_ms(pid: int) -> float:
-    """Processor time of a process so far, user and system, of all its threads. Raises OSError if there is none.
+    """Return the user and system time so far of all threads of a process. Raises OSError if it does not exist.
 
-    /proc has it in ticks of 10 ms, which is too coarse for a round of half a second.
+    /proc counts in ticks of 10 ms, which is too coarse for a round of half a second.
     """
     clock = (~pid << 3) | _SCHEDULER_CLOCK
     return time.clock_gettime_ns(clock) / 1_000_000
@@ -44,7 +44,7 @@ def busy_ms() -> float:
 
 
 def peak_rss_bytes(pid: int | None = None) -> int:
-    """The most memory that a process, or this one, has had at once."""
+    """Return the peak memory of a process, by default of this one."""
     return _status_bytes(pid, "VmHWM")
 
 

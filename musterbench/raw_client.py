@@ -29,9 +29,9 @@ _COMMAND: Final = (sys.executable, "-P", "-m", "musterbench.raw_client")
 
 
 async def run_apart(kubeconfig: Path, pods: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Let a raw client bind these in a new process and session; return its output.
+    """Let a raw client bind the pods in a new process and session; return its output. Raises BenchmarkFailed.
 
-    Linux may divide the processors by sessions, and the operator and the lab have theirs. Raises BenchmarkFailed.
+    Linux may share the processors among sessions, and the operator and the lab have sessions of their own too.
     """
     process = await asyncio.create_subprocess_exec(
         *_COMMAND,
@@ -54,7 +54,7 @@ async def run_apart(kubeconfig: Path, pods: Sequence[dict[str, Any]]) -> dict[st
 
 
 async def bind_all(kubeconfig: Path, pods: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Bind them, with the same number of requests in flight as the operator; return the output."""
+    """Bind the pods, with as many requests in flight as the operator has; return the output."""
     limits = Limits(connections=REQUESTS_IN_FLIGHT)
     async with Transport(load_access(kubeconfig), limits=limits) as transport:
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 _NOTES_ON_A_LINE: Final = 3
-"""More facts are printed one below the other."""
+"""Maximum number of notes that are printed on one line; more are printed one below the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Result:
 
 
 def with_increase(result: Result, before: Result | None) -> Result:
-    """The result, with the exponent of its time to the one before, and the ratios of load and memory."""
+    """Return the result with the ratios of its time, nodes and memory to those of the result before."""
     if before is None:
         return result
     figures = {

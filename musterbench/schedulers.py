@@ -1,7 +1,7 @@
 """The two schedulers that are compared in a lab: muster's operator, and Kubernetes' own kube-scheduler.
 
-Each is a process in a session of its own, killed by the kernel should this process die. Neither is held back by its
-client: see `musterlab.kube_scheduler`.
+Each is a process in a session of its own. If this process dies, the kernel kills it. No limit of requests per second
+slows the two down (see `musterlab.kube_scheduler`).
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Scheduler:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.subprocess.Process]:
-        """Run it. Raises BenchmarkFailed if it ended by itself or with a failure."""
+        """Run the scheduler for the length of the block. Raises BenchmarkFailed if it ends earlier."""
         killed_with_us = (sys.executable, "-I", "-S", str(pdeathsig_exec.__file__), str(os.getpid()))
         with self.log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
@@ -67,7 +67,7 @@ class Scheduler:
                     await process.wait()
 
     def ended(self, status: int) -> BenchmarkFailed:
-        """The error with the exit status, and the last logged error."""
+        """Return the error with the exit status and the end of the log."""
         return BenchmarkFailed(f"{self.name} ended with {status}: {self.log_tail()}")
 
     def log_tail(self) -> str:

@@ -11,14 +11,14 @@ _UNCOUNTED: Final = re.compile(r'resource="leases"|verb="(GET|LIST|WATCH)"')
 
 @dataclass(frozen=True, slots=True)
 class ServerCounts:
-    """Number of answered writes except those of leases, and of pod watches that the server ended as too slow."""
+    """The number of answered writes, without writes of leases, and of pod watches that the server ended as too slow."""
 
     writes: float
     slow_watches: float
 
 
 async def server_counts(transport: Transport) -> ServerCounts:
-    """Read them from the server's metrics."""
+    """Return the counts from the server's metrics."""
     writes = slow_watches = 0.0
     for line in (await transport.text("/metrics")).splitlines():
         if line.startswith("apiserver_terminated_watchers_total") and 'resource="pods"' in line:
@@ -31,8 +31,7 @@ async def server_counts(transport: Transport) -> ServerCounts:
 async def collect_garbage(transport: Transport) -> None:
     """Let the API server collect its garbage now, before a round begins.
 
-    With thousands of pods a collection takes seconds of processor time. It starts when the program has allocated as
-    much again as the last collection left. In a round of ten seconds it would come by chance, and halve the rate of
-    that round.
+    With thousands of pods, a collection takes seconds of processor time. Go starts one when the heap has doubled since
+    the last one. So it would fall into some rounds of ten seconds by chance, and halve their rates.
     """
     await transport.text("/debug/pprof/heap", params={"gc": 1})

@@ -45,14 +45,17 @@ def _fill(tenths: int) -> Build:
 
 
 def _gang(nodes: int, gpus: int) -> Snapshot:
-    """An empty cluster, and one gang of 512 pods of one GPU, or of as many pods as it has GPUs."""
+    """An empty cluster, and a pending gang of 512 pods of one GPU, or of one pod for each GPU if there are fewer."""
     cluster = _empty(nodes, gpus)
     cluster.wait(_TEAMS[0], request_of(1, _CPU_MILLI), pods=min(_GANG_PODS, cluster.capacity))
     return _snapshot(cluster)
 
 
 def _reclaim(sizes: Callable[[int, int], tuple[int, int, int]]) -> Build:
-    """Team 0 has borrowed every GPU from team 1; `sizes` are its pending jobs, the pods of each, the GPUs of a pod."""
+    """Team 0 has borrowed every GPU from team 1, whose jobs are pending.
+
+    `sizes` returns the number of these jobs, the pods of each, and the GPUs of each pod.
+    """
 
     def build(nodes: int, gpus: int) -> Snapshot:
         cluster = _full(nodes, gpus, _TEAMS[:1])
@@ -76,7 +79,7 @@ def _empty(nodes: int, gpus: int) -> Cluster:
 
 
 def _full(nodes: int, gpus: int, owners: Sequence[str]) -> Cluster:
-    """Let a job of one GPU run on every GPU; the jobs of the owners follow each other."""
+    """Let a job of one GPU run on every GPU. Each owner has the same number of consecutive GPUs."""
     cluster = _empty(nodes, gpus)
     for node in range(nodes):
         for device in range(gpus):
@@ -86,7 +89,7 @@ def _full(nodes: int, gpus: int, owners: Sequence[str]) -> Cluster:
 
 
 def _snapshot(cluster: Cluster, quotas: Mapping[str, int] | None = None) -> Snapshot:
-    """The teams have equal quotas unless they are given; a decision has no bound, so that its counts are known."""
+    """Return the snapshot with these quotas, by default equal ones. No bound on the work makes the counts certain."""
     quotas = quotas or dict.fromkeys(_TEAMS, cluster.capacity // len(_TEAMS))
     projects = [
         Project(name, quota_gpu_milli=quota * 1000, over_quota_weight=max(quota, 1) * 1000)

@@ -47,9 +47,9 @@ class Stopwatch:
     async def until(
         self, count: int, phase: str, subject: dict[str, float], progress: Callable[[str], None]
     ) -> None:
-        """Wait until that many pods of the phase are in `subject`; say now and then how many there are.
+        """Wait until `count` pods of the phase are in `subject`, and report the number now and then.
 
-        Raises BenchmarkFailed once none has been added for ten minutes.
+        Raises BenchmarkFailed if no pod is added for ten minutes.
         """
         progressed = reported = time.monotonic()
         before = 0
@@ -65,7 +65,7 @@ class Stopwatch:
             await asyncio.sleep(0.1)
 
     async def until_quiet(self) -> None:
-        """Wait until no pod has changed for three seconds: the controllers have nothing left to do."""
+        """Wait until no pod has changed for three seconds, which means that the controllers have finished."""
         events = -1
         while events != self.pods.counters.events:
             events = self.pods.counters.events
@@ -83,7 +83,7 @@ class Stopwatch:
             await asyncio.sleep(0.1)
 
     def seconds(self, phase: str, subject: dict[str, float]) -> float:
-        """From the first binding of the phase until the last of its pods was in `subject`."""
+        """Return the seconds from the first binding of the phase until the last of its pods was in `subject`."""
         uids = self.of(phase)
         return max(subject[uid] for uid in uids) - min(self.bound[uid] for uid in uids)
 

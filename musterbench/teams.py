@@ -26,7 +26,7 @@ from orchestrator.names import (
 
 GPUS_OF_NODE: Final = 8
 RAW: Final = "bench-raw-"
-"""Begins the names of the namespaces whose pods the raw client binds."""
+"""Prefix of the names of the namespaces whose pods the raw client binds."""
 _TEAMS: Final = 4
 _POLL_SECONDS: Final = 0.1
 _ACCOUNT_SECONDS: Final = 60.0
@@ -85,7 +85,7 @@ def gpu_pod(
     scheduler_name: str,
     limits: Mapping[str, int] = MappingProxyType({GPU_RESOURCE: 1}),
 ) -> dict[str, Any]:
-    """Return a pod of one GPU, or with other limits; a `Stopwatch` counts it to the phase."""
+    """Return a pod with these limits, by default one GPU. Its label lets a `Stopwatch` count it to the phase."""
     container = {"name": "main", "image": "bench", "resources": {"limits": dict(limits)}}
     return {
         "apiVersion": PODS.api_version,

@@ -1,7 +1,7 @@
 """The speed and cost of the pages of `muster web`: first pages, updates for many people at once, memory.
 
-The server is a process with a history. Its users each have a token and a session, and see the whole cluster. Behind
-it is an API server that takes nearly no time.
+The server is a process with a history. Each user has a token and a session, and may see the whole cluster. The server
+reads an API server that takes nearly no time.
 
 An update is a starting job: its pod, the job, its GPU and the figures of its project change, and with them every open
 page.
@@ -43,14 +43,14 @@ MEMORY_BYTES: Final = 200_000_000
 _REPEATS: Final = 5
 _PATIENCE_SECONDS: Final = 120.0
 _REST_SECONDS: Final = 2.0
-"""Pause between two updates, so that all have read the last one."""
+"""Pause between two updates, in which all people read the first one."""
 _HISTORY_STEP_SECONDS: Final = 300
 _HISTORY_SECONDS: Final = 86400
 
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """The server that is measured, and the size of its cluster."""
+    """The measured server, and the size of its cluster."""
 
     url: str
     pid: int
@@ -97,7 +97,7 @@ async def run(
 
 
 async def _all_at_once(cluster: WebCluster, folder: Path, authority: Path, viewers: int) -> Result:
-    """All people sign in and open the first page at the same moment, right after the start of a new server."""
+    """Return the times of all people, who sign in and open the first page at once, right after a server's start."""
     async with AsyncExitStack() as stack:
         url, pid = await stack.enter_async_context(_serving(cluster, folder, authority))
         served = _Served(url, pid, cluster.nodes, cluster.jobs)
@@ -123,7 +123,7 @@ async def _all_at_once(cluster: WebCluster, folder: Path, authority: Path, viewe
 
 
 async def _pages_of_one(served: _Served, person: "_Viewer") -> list[Result]:
-    """The first page after the start, with empty caches, and every page with full caches."""
+    """Return the times of the first page with empty caches, and of every page with full caches."""
     await person.sign_in()
     used, took = processor_ms(served.pid), await person.seconds("/")
     used = processor_ms(served.pid) - used
@@ -142,7 +142,7 @@ async def _pages_of_one(served: _Served, person: "_Viewer") -> list[Result]:
 
 
 async def _updates(served: _Served, people: "Sequence[_Viewer]", cluster: WebCluster, updates: int) -> Result:
-    """Each person has a page open while jobs start, one after the other."""
+    """Return the delay of updates: each person has a page open while jobs start, one after the other."""
     problem: str | None = None
     delays: list[float] = []
     used = 0.0
@@ -198,8 +198,8 @@ class _Viewer:
     @classmethod
     @asynccontextmanager
     async def at(cls, url: str, number: int) -> "AsyncIterator[_Viewer]":
-        """Give the person, until the end."""
-        jar = aiohttp.CookieJar(unsafe=True)  # cookies of an address, not of a name
+        """Yield a person with this number; at the end, close the browser."""
+        jar = aiohttp.CookieJar(unsafe=True)  # also keep cookies of a server without a DNS name
         timeout = aiohttp.ClientTimeout(_PATIENCE_SECONDS)
         async with aiohttp.ClientSession(cookie_jar=jar, timeout=timeout) as session:
             yield cls(session, url, number)
@@ -248,7 +248,7 @@ class _Viewer:
 
 
 class _Stream:
-    """Time of the last body of a page that updates itself."""
+    """The events of a page that updates itself. `at` is the time of the first body after the last `forget`."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -256,11 +256,11 @@ class _Stream:
         self.is_there = asyncio.Event()
 
     def forget(self) -> None:
-        """Wait for the next body."""
+        """Let `at` be the time of the next body."""
         self.is_there.clear()
 
     async def until(self, event: asyncio.Event) -> None:
-        """Wait. Raises BenchmarkFailed."""
+        """Wait for the event. Raises BenchmarkFailed after `_PATIENCE_SECONDS`."""
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await event.wait()
@@ -268,7 +268,7 @@ class _Stream:
             raise BenchmarkFailed(f"{self.path} did not change in {_PATIENCE_SECONDS:.0f} s") from error
 
     async def read(self, content: aiohttp.StreamReader) -> None:
-        """Read for ever."""
+        """Read events until the stream ends. Set `at` at the first body, and again after each `forget`."""
         rest = b""
         async for chunk in content.iter_any():
             *lines, rest = (rest + chunk).split(b"\n")
@@ -279,7 +279,7 @@ class _Stream:
 
 @asynccontextmanager
 async def _serving(cluster: WebCluster, folder: Path, authority: Path) -> AsyncIterator[tuple[str, int]]:
-    """Run `muster web`; give its address and the id of its process."""
+    """Run `muster web`; yield its address and the id of its process."""
     kubeconfig, token = folder / "config", folder / "token"
     name = {"name": "bench"}
     kubeconfig.write_text(
@@ -313,7 +313,7 @@ async def _serving(cluster: WebCluster, folder: Path, authority: Path) -> AsyncI
 
 
 async def _fill_history(file: Path) -> None:
-    """A day of all projects, in a file as `muster web --history` writes it."""
+    """Write a day of figures of all projects into a file, as `muster web --history` does."""
     from musterweb.history_store import Sample, Store  # noqa: PLC0415 - of another extra
 
     now = [time.time() - _HISTORY_SECONDS]

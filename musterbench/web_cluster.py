@@ -35,12 +35,12 @@ JSON = dict[str, Any]
 
 _CREATED: Final = "2026-01-01T00:00:00Z"
 _MANAGED_FIELDS_BYTES: Final = 2800
-"""The size of the fields that the API server adds to a pod."""
+"""The size of `managedFields`, which the API server adds to a pod."""
 _POD_CONDITIONS: Final = "PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled".split()  # noqa: SIM905
 GPUS_OF_NODE: Final = 8
 PROJECT_COUNT: Final = 40
 WAITING_PART: Final = 10
-"""One job in this number is pending."""
+"""One of this number of jobs is pending."""
 RECORDER: Final = "recorder"
 VERSION: Final = "1"
 _IMAGES_OF_NODE: Final = 50
@@ -49,9 +49,9 @@ _WHY: Final = "the project has 100 of its 100 GPUs, and no others are free: wait
 
 
 class WebCluster:
-    """The objects, their number, and their watches.
+    """The objects of the cluster, and their watches.
 
-    `url` is there while it serves; `waiting` are the jobs that can start.
+    `url` is set while the cluster serves; `waiting` are the jobs that can start.
     """
 
     def __init__(self, nodes: int, jobs: int) -> None:
@@ -74,7 +74,7 @@ class WebCluster:
 
     @asynccontextmanager
     async def serving(self, directory: Path) -> AsyncIterator[Path]:
-        """Serve on a free port of loopback, by TLS as every API server does; yields the file of its authority.
+        """Serve over TLS on a free port of loopback, and yield the file of the CA certificate.
 
         Keys and certificates are written into `directory`.
         """
@@ -114,7 +114,7 @@ class WebCluster:
     def _fill(self, nodes: int, jobs: int) -> None:
         profile = load(DEFAULT_PROFILE)
         names = [f"{profile.prefix}-{number:04d}" for number in range(nodes)]
-        # so that the last that are free are of the first nodes, which the page of nodes shows first
+        # the last free GPUs are on the first nodes, which the page of nodes shows first
         free_devices = [(name, device) for device in range(GPUS_OF_NODE) for name in reversed(names)]
         waiting = max(1, jobs // WAITING_PART)
         running = min(jobs - waiting, len(free_devices) - waiting)
