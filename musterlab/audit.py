@@ -22,9 +22,9 @@ _CONTROL_PLANE: Final = {
 
 
 def flags(state_directory: Path) -> list[str]:
-    """Return the flags of the API server, and write the policy that they name; none without a request for a log.
+    """Return the API server's flags for a log, and write the policy file that they name.
 
-    Requests of the control plane itself are not logged. Requests are logged without their bodies.
+    Without `MUSTER_LAB_AUDIT` there are no flags. The log has no requests of the control plane itself, and no bodies.
     """
     logs = os.environ.get(DIRECTORY_VARIABLE)
     if not logs:
@@ -34,7 +34,7 @@ def flags(state_directory: Path) -> list[str]:
     policy = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
-        # a watch that is cut off comes to no other stage
+        # not ResponseStarted: a watch that is cut off has no later stage
         "omitStages": ["RequestReceived"],
         "rules": [*rules, {"level": "Metadata"}],
     }

@@ -1,8 +1,8 @@
 """Finds the programs of the lab: `KUBEBUILDER_ASSETS`, `PATH`, muster's cache, archives, a build; in this order.
 
-A source counts only if it has all of them: programs of different origin have different versions. The programs of real
-nodes are found apart from those of the control plane, and only when they are needed. Programs that only a build has
-(`Recipe.only_built`) are looked for in the cache alone.
+A source counts only if it has all programs of a recipe, because programs of different origin have different versions.
+The programs of real nodes are a recipe of their own, and are found only when they are needed. Programs that only a
+build can provide (`Recipe.only_built`) are looked up in the cache alone.
 """
 
 import os
@@ -32,7 +32,7 @@ class Binaries:
 
     @property
     def directory(self) -> Path:
-        """Directory of the programs; with programs from PATH, the directory of one of them."""
+        """Directory of the programs. Programs from PATH can be in several directories; then it is one of these."""
         return next(iter(self.paths.values())).parent
 
     @property
@@ -81,7 +81,7 @@ def _from_cache(directory: Path, programs: tuple[str, ...]) -> Binaries | _NotFo
 
 
 def _rejection(binaries: Binaries) -> str:
-    """Say why programs that were found cannot be used; a containerd of version 1 is too old for the kubelet."""
+    """Return why the found programs cannot be used; empty if they can. containerd 1 is too old for the kubelet."""
     if "containerd" not in binaries.paths:
         return ""
     try:

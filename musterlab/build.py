@@ -86,7 +86,7 @@ class Buildable(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """Packages of one Go module; `tool` stands for all that its go.mod names as tools."""
+    """Packages of one Go module. The package name `tool` stands for all tools in its go.mod."""
 
     module: Path
     packages: tuple[str, ...]
@@ -109,9 +109,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A set of programs that belong together. `prefix` begins the name of its directory in the cache.
+    """A set of programs that belong together. Its directory in the cache has a name that begins with `prefix`.
 
-    `only_built` is for programs whose version matters: programs of the machine, of any version, are not used.
+    With `only_built`, the version of the programs matters, so programs that the machine has are not used.
     """
 
     subject: str
@@ -185,11 +185,11 @@ def cache_key(recipe: Recipe = CONTROL_PLANE) -> str:
 
 
 def build(target: Path, reporter: Reporter, recipe: Recipe = CONTROL_PLANE) -> None:
-    """Build all programs and let them appear in `target` at once. Nothing to do if another build was faster.
+    """Build all programs and let them appear in `target` at once. If another build was faster, do nothing.
 
     Raises:
         BuildUnavailable: there is no Go, or it is too old.
-        BinariesError: the build failed; the cause is named where it is a known one.
+        BinariesError: the build failed; the message names a known cause.
         StateError: the cache directory cannot be written.
     """
     go = shutil.which("go")
@@ -246,14 +246,14 @@ def _build_into(partial: Path, program: str, reporter: Reporter, recipe: Recipe)
         workspace = partial / f"part-{number}"
         workspace.mkdir()
         done += part.build(workspace, output, go, reporter)
-    if (output / "server").exists():  # the main package of etcd lies in a directory called server
+    if (output / "server").exists():  # Go names etcd's program after its directory, which is `server`
         (output / "server").rename(output / "etcd")
     reporter(f"built {len(recipe.programs)} programs, {done} packages compiled")
 
 
 @dataclass(frozen=True)
 class Go:
-    """The program `go`, in one directory, with an environment of its own."""
+    """The program `go`, run in `directory` with additional variables of the environment."""
 
     program: str
     directory: Path
@@ -292,7 +292,7 @@ class Go:
         return Path(lines[0])
 
     def check_version(self) -> None:
-        """Raise BuildUnavailable if it is too old."""
+        """Raise BuildUnavailable if this Go is too old."""
         lines = self._run(["env", "GOVERSION"], lambda _line: None)
         version = lines[-1] if lines else ""
         match = re.match(r"go(\d+)\.(\d+)", version)
@@ -309,7 +309,7 @@ class Go:
 def _run(
     command: list[str], directory: Path, environment: Mapping[str, str], on_line: Callable[[str], None]
 ) -> list[str]:
-    """Run Go, give its output lines; `on_line` gets each line of its messages, and an empty one now and then.
+    """Run Go and return the lines of its output. `on_line` gets each line of its messages, and now and then "".
 
     Raises:
         BuildUnavailable: Go is too old for the module.

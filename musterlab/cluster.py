@@ -72,8 +72,8 @@ class Lab:
     ) -> AsyncIterator["Lab"]:
         """Run a lab that dies with this process. `nodes` lists profiles, by name or path, and how many of each.
 
-        Real nodes are of the first profile, pull the images of OCI archives as if a registry had them, and have `gpus`
-        by NVIDIA's programs.
+        Real nodes have the first profile. They can pull the images in `image_archives` (OCI archives) by name. NVIDIA's
+        programs give them `gpus`.
 
         Raises:
             LabError: it cannot be built or started.
@@ -103,7 +103,7 @@ class Lab:
             lab.stop()
 
     def status(self) -> state.Status:
-        """Which processes of the lab live, from the state directory and /proc; sends no request.
+        """Return which processes of the lab live, from the state directory and /proc, without a request.
 
         Raises:
             LabNotFound: it was removed meanwhile.
@@ -123,7 +123,7 @@ class Lab:
             raise StateError(f"the process {process!r} of lab {self.name!r} has just ended") from error
 
     def restart(self, process: str, seconds: float = 30.0) -> None:
-        """Kill one process and start it again; returns once it has been started, before it answers.
+        """Kill one process and start it again. Returns when it is started; it may not answer yet.
 
         Raises:
             StateError: it does not run, does not end or start in time, or the lab was detached.
@@ -180,14 +180,14 @@ def start(
     gpus: Gpus | None = None,
     api_server_flags: Sequence[str] = (),
 ) -> Lab:
-    """Start the lab `name`, or give the one that runs already. With `detach` it outlives this process.
+    """Start the lab `name`, or return it if it already runs. With `detach` it outlives this process.
 
-    `nodes` counts the simulated nodes; those and the real ones have the profile. The real nodes pull the images of
-    OCI archives as if a registry had them, and have `gpus` by NVIDIA's programs. `api_server_flags` are added to
-    kube-apiserver, or replace the lab's own; a running lab keeps its first ones.
+    `nodes` is the number of simulated nodes. Simulated and real nodes have the same profile. The real nodes can pull
+    the images in `image_archives` (OCI archives) by name, and NVIDIA's programs give them `gpus`. `api_server_flags`
+    are flags of kube-apiserver beside the lab's flags or instead of them. A running lab keeps its own flags.
 
     Raises:
-        LabConflict: a lab of that name exists, and is another one or does not work.
+        LabConflict: a lab of that name exists, and differs from the requested one or does not work.
         LabError: it cannot be built or started.
     """
     groups = _groups([(profile, nodes)])

@@ -14,10 +14,9 @@ from musterlab.ports import LOOPBACK
 STAGES = Path(__file__).parent / "stages.yaml"
 MANAGED_ANNOTATION = "muster.dev/lab-node"
 KIND_LABEL = "muster.dev/lab-node"
+"""Label of a node: `simulated` or `real`. In a lab with both kinds, simulated nodes have a taint with this key."""
 PROGRAMS_ANNOTATION = "muster.dev/lab-programs"
 """Annotation of a real node: which program has which role for its GPUs."""
-
-"""On a node: `simulated` or `real`. In a lab that has both, the simulated ones have a taint of that key."""
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -51,7 +50,7 @@ def prepare(
 ) -> None:
     """Write certificates, kubeconfigs, kwok's stages and the list of processes into an empty state directory.
 
-    `more` are names and commands of further processes, which start when they are told to.
+    `more` are names and commands of further processes, which the supervisor starts on request.
     """
     certificates = directory / "pki"
     certificates.mkdir(mode=0o700)
@@ -78,7 +77,7 @@ def prepare(
 
 
 def _merged(flags: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Return all flags; one of `others` replaces the one with its name.
+    """Return all flags. A flag of `others` replaces a flag with the same name in `flags`.
 
     Example: `_merged(["--v=1", "--port=80"], ["--v=4"])` returns `['--v=4', '--port=80']`.
     """
@@ -86,7 +85,7 @@ def _merged(flags: Iterable[str], others: Iterable[str]) -> list[str]:
 
 
 def write_kubeconfig(path: Path, certificates: Path, user: str, server: str, context: str) -> None:
-    """Write a kubeconfig that holds the certificates of `user` itself, readable by its owner only."""
+    """Write a kubeconfig that contains the certificate and key of `user`. Only the owner can read the file."""
 
     def encoded(name: str) -> str:
         return base64.b64encode((certificates / name).read_bytes()).decode()
@@ -107,7 +106,7 @@ def write_kubeconfig(path: Path, certificates: Path, user: str, server: str, con
         ],
         "current-context": context,
     }
-    # JSON is YAML, and kubectl keeps unchanged parts
+    # kubectl reads JSON as YAML, and keeps unchanged parts
     pki.write_private(path, (json.dumps(config, indent=2) + "\n").encode())
 
 
@@ -138,10 +137,9 @@ def _etcd(directory: Path, ports: Ports) -> list[str]:
 
 
 def claim_flags(kubernetes_minor: int | None) -> list[str]:
-    """Return the API server's flags for claims in v1beta1, which manifests for Google Distributed Cloud ask for.
+    """Return the API server's flags that serve ResourceClaims in v1beta1, as Google Distributed Cloud does.
 
-    A release before 1.32 does not know that version, and does not start with these flags. None is the newest
-    release.
+    A release before 1.32 does not know v1beta1, and does not start with these flags. None is the newest release.
     """
     known = kubernetes_minor is None or kubernetes_minor >= _FIRST_WITH_CLAIMS_V1BETA1
     return ["--runtime-config=resource.k8s.io/v1beta1=true"] if known else []
@@ -151,7 +149,7 @@ def _api_server(certificates: Path, ports: Ports) -> list[str]:
     return [
         f"--bind-address={LOOPBACK}",
         f"--secure-port={ports.api_server}",
-        # there is no kube-proxy that the `kubernetes` service could lead through, and no endpoint may be on loopback
+        # the `kubernetes` service has no use without kube-proxy, and an endpoint must not be on loopback
         "--endpoint-reconciler-type=none",
         f"--etcd-servers=https://{LOOPBACK}:{ports.etcd_client}",
         f"--etcd-cafile={certificates / 'etcd-ca.crt'}",
@@ -167,7 +165,7 @@ def _api_server(certificates: Path, ports: Ports) -> list[str]:
         f"--service-account-key-file={certificates / 'service-account.pub'}",
         f"--service-account-signing-key-file={certificates / 'service-account.key'}",
         f"--service-cluster-ip-range={_SERVICE_ADDRESSES}",
-        "--profiling=true",  # benchmarks let it collect its garbage between two rounds
+        "--profiling=true",  # lets benchmarks start the server's garbage collection between two rounds
     ]
 
 
@@ -188,7 +186,7 @@ def _controller_manager(directory: Path) -> list[str]:
         "--concurrent-statefulset-syncs=20",
         "--concurrent-deployment-syncs=20",
         "--concurrent-replicaset-syncs=20",
-        # a machine under load must not lose its simulated nodes because a lease came late
+        # on a machine under load, leases of simulated nodes can be renewed late
         "--node-monitor-grace-period=2m",
         "--profiling=false",
     ]

@@ -1,7 +1,7 @@
 """An ingress controller for the real nodes of a lab: Traefik, in their network, at their gateway.
 
-A lab starts none by itself. It serves the Ingresses of one class. Into their status it writes its name in the DNS
-of a site. From the machine it is reached as the API server reaches pods, through `connect`.
+A lab does not start it by itself. It serves the Ingresses of one class, and writes the domain of a site into their
+status. Programs of the machine reach it through `connect`, as the API server reaches pods.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ async def find(reporter: Reporter) -> Path:
     """Find the program, or build it.
 
     Raises:
-        BinariesError: it is nowhere and cannot be built.
+        BinariesError: no source has it and it cannot be built.
     """
     programs = await asyncio.to_thread(binaries.find, reporter, build.INGRESS_CONTROLLER)
     return programs.paths[NAME]
 
 
 async def permit(transport: Transport, ingress_class: str) -> None:
-    """Make the class, and give the controller its rights; existing objects stay."""
+    """Create or update the IngressClass and the rights of the controller."""
     role = {"kind": "ClusterRole", "apiGroup": CLUSTER_ROLES.group, "name": _USER}
     user = {"kind": "User", "apiGroup": CLUSTER_ROLES.group, "name": _USER}
     for resource, name, content in (
@@ -64,7 +64,7 @@ async def permit(transport: Transport, ingress_class: str) -> None:
 
 
 def configure(lab: Lab, directory: Path, program: Path, *, ingress_class: str, domain: str) -> list[str]:
-    """Write its files into `directory`; return the command that runs it, for a lab with real nodes."""
+    """Write the controller's files into `directory`; return its command. The lab must have real nodes."""
     certificates = lab.state_directory / "pki"
     pki.Authority.load(certificates, "ca").issue(NAME, user=_USER)
     account = directory / f"{NAME}.kubeconfig"

@@ -1,6 +1,6 @@
-"""Kubernetes' own scheduler in a lab: for pods of no other scheduler, such as those of muster's Deployment.
+"""Kubernetes' own scheduler in a lab: for pods without another `schedulerName`, such as those of muster's Deployment.
 
-A lab starts none by itself. It is not held back by its client: its limit of 50 requests a second is lifted.
+A lab does not start it by itself. Its default limit of 50 requests per second is lifted.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from orchestrator.progress import Reporter
 
 NAME: Final = "kube-scheduler"
 REQUESTS_PER_SECOND: Final = 10_000
-"""Its maximum requests per second, and at once: more than the API server of any machine takes."""
+"""The scheduler's `qps` and `burst`: more requests per second than the API server of any machine answers."""
 _USER: Final = "system:kube-scheduler"
-"""The user that Kubernetes gives the rights of a scheduler to when it is made."""
+"""The user with the rights of a scheduler. Each API server creates them at its start."""
 
 
 async def find(reporter: Reporter) -> Path:
     """Find the program, or build it from the lab's go.mod.
 
     Raises:
-        BinariesError: it is nowhere and cannot be built.
+        BinariesError: no source has it and it cannot be built.
     """
     programs = await asyncio.to_thread(binaries.find, reporter, build.KUBE_SCHEDULER)
     return programs.paths[NAME]
@@ -32,8 +32,8 @@ async def find(reporter: Reporter) -> Path:
 def configure(lab: Lab, directory: Path, program: Path) -> tuple[str, ...]:
     """Write access and configuration into `directory`; return the command that runs it.
 
-    Its certificate is of the user that Kubernetes itself gives a scheduler's rights. All but its limit of requests and
-    leader election are its defaults.
+    The certificate is for `system:kube-scheduler`. All settings but the limit of requests and leader election are the
+    scheduler's defaults.
     """
     certificates = lab.state_directory / "pki"
     pki.Authority.load(certificates, "ca").issue(NAME, user=_USER)

@@ -46,7 +46,7 @@ def names(groups: Sequence[NodeGroup]) -> Iterator[tuple[str, Profile]]:
 def node(name: str, profile: Profile, *, tainted: bool = False) -> dict[str, Any]:
     """Build the Node object as its kubelet would register it; it becomes Ready when kwok takes it up.
 
-    `tainted` adds the taint for simulated nodes, which only pods with its toleration run on.
+    `tainted` adds the taint for simulated nodes, so that only pods with a toleration for it run there.
     """
     labels = {
         "beta.kubernetes.io/arch": "amd64",
@@ -93,7 +93,7 @@ def node(name: str, profile: Profile, *, tainted: bool = False) -> dict[str, Any
 
 
 async def permit_kwok(transport: Transport) -> None:
-    """Give kwok the rights of the kubelets that it stands for, and keep its requests out of the clients' queues."""
+    """Give kwok the rights of kubelets, and exempt its requests from the API server's queues."""
     metadata = {"name": KWOK_USER}
     rules = [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]},
@@ -158,7 +158,7 @@ async def wait_until_usable(transport: Transport, node_names: Set[str], reporter
     """Wait until pods can run on every node of these names.
 
     Raises:
-        StartError: they are not in time; names one that is not.
+        StartError: a node is not usable in time; the message names one.
     """
     deadline = asyncio.get_running_loop().time() + _READY_SECONDS + _READY_SECONDS_PER_NODE * len(node_names)
     while node_names:

@@ -106,7 +106,7 @@ def read_index(archive: Path) -> dict[str, dict[str, Any]]:
 
 
 def write_archive(directory: Path, target: Path, time_seconds: int) -> None:
-    """Write a layout as one tar archive that is the same, byte for byte, whenever it is made."""
+    """Write a layout as one tar archive. The same layout and time give the same bytes."""
     with tarfile.open(target, "w", format=tarfile.GNU_FORMAT) as archive:
         for path in sorted(directory.rglob("*")):
             if path.is_file():

@@ -28,7 +28,7 @@ def lab_options(function: _Command) -> _Command:
 
 
 def errors_as_lines(function: Callable[..., None]) -> Callable[..., None]:
-    """Show an error of ours as one line and its exit code, whichever command line calls the group."""
+    """Return the command with each MusterError as one line and an exit code, for any command line with this group."""
 
     @wraps(function)
     def command(*arguments: Any, **options: Any) -> None:

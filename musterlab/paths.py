@@ -22,10 +22,10 @@ def cache_directory() -> Path:
 
 
 def check_name(name: str) -> str:
-    """Give `name` back if it can name a lab.
+    """Return `name` if it is a valid name of a lab.
 
     Raises:
-        UsageError: it has other characters than a-z, 0-9 and '-', or more than 40.
+        UsageError: `name` has other characters than a-z, 0-9 and '-', or more than 40 characters.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(

@@ -1,7 +1,7 @@
 """Ports on loopback.
 
-Another program can take a free port before the intended one binds it. So ports are chosen all at once. The starter
-looks for `in_use` in the log of an ended program, and tries again with others.
+Another program can take a free port before the lab's program binds it. So the starter chooses all ports at once. If a
+program ends, and its log says that a port is in use (`in_use`), the starter tries again with other ports.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def check_free(port: int) -> None:
     """Make sure that a requested port is free.
 
     Raises:
-        PortTaken: it cannot; names the port.
+        PortTaken: the port is in use; the message names it.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

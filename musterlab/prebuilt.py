@@ -21,7 +21,7 @@ from musterlab import build
 from orchestrator.progress import Reporter
 
 MIRROR_VARIABLE: Final = "MUSTER_LAB_ARCHIVES"
-"""URL of a directory that has the archives by their file names, or `none`: build instead."""
+"""Environment variable: URL of a directory with the archives under their file names, or `none` to build instead."""
 
 _LIST: Final = Path(__file__).parent / "prebuilt.yaml"
 _NO_ARCHIVES: Final = "none"
@@ -50,7 +50,7 @@ class Archive:
         return self.url.rpartition("/")[2]
 
     def address(self) -> str:
-        """Return the URL to fetch it from: its own, or that on the mirror which the environment names."""
+        """Return the URL of the archive: on the mirror that the environment names, else at its publisher."""
         mirror = os.environ.get(MIRROR_VARIABLE, "")
         return f"{mirror.rstrip('/')}/{self.file}" if mirror else self.url
 

@@ -69,7 +69,7 @@ def load(name_or_path: str) -> Profile:
 
 
 class _Reader:
-    """Reads one file from its YAML nodes, which know their lines and keep every scalar as it was written."""
+    """Reads one file from its YAML nodes, which have line numbers and the text of each scalar."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -37,10 +37,10 @@ class _PortClash(Exception):
 
 @dataclass(frozen=True)
 class LabSpec:
-    """A lab to start. `node_counts` is the request, `groups` the same with profiles.
+    """A lab to start. `node_counts` has the requested names and numbers, `groups` the same with loaded profiles.
 
-    `tools` exist with real nodes, which pull the images of `image_archives` beside the lab's own. `api_server_flags`
-    replace the lab's own of the same names.
+    `tools` is None without real nodes. Real nodes can pull the images in `image_archives` beside the lab's images.
+    `api_server_flags` are flags of kube-apiserver beside the lab's flags or instead of them.
     """
 
     directory: Path
@@ -55,7 +55,7 @@ class LabSpec:
 
     @property
     def gpus(self) -> models.Gpus | None:
-        """The GPUs that each real node has by NVIDIA's programs."""
+        """The GPUs that NVIDIA's programs announce on each real node; None without real nodes or GPUs."""
         return next((node.gpus for node in self.real_nodes), None)
 
     @property
@@ -69,7 +69,7 @@ async def launch(spec: LabSpec, reporter: Reporter) -> SupervisorHandle:
 
     Raises:
         LabConflict: the directory is taken.
-        PortTaken: the port that was asked for is.
+        PortTaken: the requested port is in use.
         StartError: a process ended or did not answer in time; the end of its log is in the message.
     """
     for attempt in range(1, ATTEMPTS + 1):
@@ -212,7 +212,7 @@ class _StartupMonitor:
         self._supervisor = handle
 
     async def wait_for(self, subject: str, reached: Callable[[], Awaitable[bool]]) -> None:
-        """Wait until `reached` says so, at most `SERVER_SECONDS`."""
+        """Wait until `reached` returns True, at most `SERVER_SECONDS`."""
 
         async def poll() -> None:
             while not await reached():  # noqa: ASYNC110 - another process sets no event

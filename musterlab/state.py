@@ -142,7 +142,7 @@ def read_status(directory: Path, record: Record) -> Status:
 
 
 def process_entries(directory: Path) -> list[Mapping[str, int]]:
-    """Give pid and start time of the supervisor and of each process, living or not."""
+    """Return pid and start time of the supervisor and of each process that was started, even if it has ended."""
     raw = _read_supervisor(directory)
     entries = [raw.get("supervisor", {}), *raw.get("processes", {}).values()]
     return [entry for entry in entries if entry.get("pid")]
@@ -182,7 +182,7 @@ def _process(directory: Path, name: str, entry: Mapping[str, Any]) -> ProcessSta
 
 
 def _rss_bytes(pid: int) -> int:
-    """Memory of a process and of all that descend from it."""
+    """Resident memory of a process and all its descendants."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -45,7 +45,7 @@ def start_ticks(pid: int) -> int | None:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # the name, in parentheses, may hold anything; the state is the third field and the start time the 22nd
+    # the second field, the name in parentheses, may contain anything; the state is field 3, the start time field 22
     fields = text.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else int(fields[19])
 
@@ -59,9 +59,9 @@ def cgroups(directory: Path) -> list[Path]:
 
 
 def remove_cgroups(folders: Sequence[Path], seconds: float = CGROUP_SECONDS) -> None:
-    """Remove cgroups with all that lies below them, once the processes that die at this moment have left.
+    """Remove cgroups and all cgroups below them; wait up to `seconds` until dying processes have left them.
 
-    Raises: OSError: a process is in one of them after these seconds.
+    Raises: OSError: a process is still in one of them.
     """
     deadline = time.monotonic() + seconds
     for folder in folders:
@@ -70,7 +70,7 @@ def remove_cgroups(folders: Sequence[Path], seconds: float = CGROUP_SECONDS) -> 
                 for below, _, _ in os.walk(folder, topdown=False):
                     Path(below).rmdir()
             except FileNotFoundError:
-                continue  # another process removes it too
+                continue  # another process has removed it
             except OSError:
                 if time.monotonic() > deadline:
                     raise
@@ -78,7 +78,7 @@ def remove_cgroups(folders: Sequence[Path], seconds: float = CGROUP_SECONDS) -> 
 
 
 class Supervisor:
-    """The processes named in `processes.json`, of which those with `"autostart": true` start at once."""
+    """Starts and ends the processes in `processes.json`. Those with `"autostart": true` start at once."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -190,7 +190,7 @@ class Supervisor:
         try:
             remove_cgroups(cgroups(self._directory))
         except OSError as error:
-            # the rest stays on record, for the process that takes the lab down
+            # the folders stay in the record, for the process that stops the lab
             print(
                 f"the cgroup {error.filename} cannot be removed: {error.strerror}",
                 file=sys.stderr,

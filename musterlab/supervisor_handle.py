@@ -38,7 +38,7 @@ class SupervisorHandle:
         self._reaped = False
 
     def start(self, name: str) -> None:
-        """Start a process that was not started at first."""
+        """Let the supervisor start a process that does not start at once."""
         self._write(f"start {name}\n")
 
     def detach(self) -> None:
@@ -47,17 +47,17 @@ class SupervisorHandle:
         self.close()
 
     def close(self) -> None:
-        """Close the pipe: unless it is detached, the lab ends."""
+        """Close the pipe. Unless the lab is detached, the supervisor then stops it."""
         if not self._closed:
             self._closed = True
             os.close(self._write_end)
 
     def reaped(self) -> bool:
-        """Tell whether the supervisor has ended; takes its exit status from the kernel."""
+        """Return whether the supervisor has ended; if so, reap it."""
         if not self._reaped:
             try:
                 self._reaped = os.waitpid(self._pid, os.WNOHANG)[0] != 0
-            except ChildProcessError:  # another handler, such as that of SIGCHLD, took it
+            except ChildProcessError:  # other code, such as a handler of SIGCHLD, has reaped it
                 self._reaped = True
         return self._reaped
 
@@ -67,6 +67,6 @@ class SupervisorHandle:
             os.kill(self._pid, signal.SIGKILL)
 
     def _write(self, line: str) -> None:
-        # the next check of the status detects an ended supervisor
+        # if the supervisor has ended, the next check of the status detects it
         with contextlib.suppress(BrokenPipeError):
             os.write(self._write_end, line.encode())

@@ -31,7 +31,7 @@ def stop(directory: Path, handle: SupervisorHandle | None = None) -> None:
         state.alive(entry) for entry in process_entries
     ):
         if time.monotonic() > deadline:
-            # the kernel takes the processes along with their supervisor
+            # the kernel kills the processes when their supervisor dies
             for entry in process_entries:
                 _signal(entry["pid"], entry["start_ticks"], signal.SIGKILL)
             deadline = float("inf")

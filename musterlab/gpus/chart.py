@@ -1,4 +1,4 @@
-"""The objects that a DRA driver for GPUs needs: class of devices, account, rights. NVIDIA's chart has the same.
+"""The objects that a DRA driver for GPUs needs: DeviceClass, service account, rights. NVIDIA's chart has them too.
 
 Names and rights are those of the chart of dra-driver-nvidia-gpu 9593204 (0.5.0-dev), read 2026-11-27.
 """
@@ -42,7 +42,7 @@ _WHOLE_GPU: Final = f"{_ANY_DEVICE} && device.attributes['{DRIVER}'].type == 'gp
 
 
 def objects(*, nvidias_driver: bool) -> Iterator[tuple[Resource, dict[str, Any]]]:
-    """Return the objects for NVIDIA's DRA driver, or for the example driver, whose devices have no type."""
+    """Yield the objects for NVIDIA's DRA driver, or for the example driver, whose devices have no attribute `type`."""
     yield (
         DEVICE_CLASSES,
         {
@@ -86,7 +86,7 @@ async def install(transport: Transport, *, nvidias_driver: bool) -> None:
 
 
 async def write_access(transport: Transport, kubelet_access: Path, path: Path) -> None:
-    """Write a kubeconfig of the driver's account, for the API server that a node's kubelet knows."""
+    """Write a kubeconfig for the driver's service account. Its API server is that of the kubelet's kubeconfig."""
     request = {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenRequest",

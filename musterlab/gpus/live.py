@@ -101,7 +101,7 @@ class NodeGpus:
         self._change(gpu, lambda changes, index, _started: changes.send_xid(index, code))
 
     def lose(self, gpu: str, code: int = FALLEN_OFF_BUS_XID) -> None:
-        """Let a GPU fall off the bus: it answers to nothing but its UUID any more."""
+        """Let a GPU fall off the bus: the library then answers no question about it except for its UUID."""
 
         def change(changes: shown.Changes, index: int, _started: Mapping[str, Any]) -> None:
             changes.send_xid(index, code)
@@ -127,7 +127,7 @@ class NodeGpus:
             StateError: it does not run.
         """
         for command_line in Path("/proc").glob("[0-9]*/cmdline"):
-            # one that ends while it is looked at is not the one
+            # skip a process that ends at this moment
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 program = command_line.read_bytes().partition(b"\0")[0].decode(errors="replace")
                 if program == self._plugin and self._holds(command_line.with_name("cgroup").read_text()):

@@ -39,7 +39,7 @@ def driver_version() -> str:
 
 
 def cuda_version() -> int:
-    """Return the CUDA version of that driver as NVML has it, 12040 for 12.4."""
+    """Return the CUDA version of the driver in NVML's form, 12040 for 12.4."""
     return int(_known()["cuda"])
 
 
@@ -47,8 +47,8 @@ def cuda_version() -> int:
 class Gpus:
     """The GPUs of each real node, and by which of NVIDIA's two ways the kubelet learns of them.
 
-    `consumable_shares` is a flag of NVIDIA's DRA driver; None is `memory` with that driver, `disabled` with the example
-    driver. `cuda_library` gets into containers as the driver's libcuda. `program_folder` has the user's programs.
+    `consumable_shares` is a flag of NVIDIA's DRA driver. None means `memory` with that driver, and `disabled` with the
+    example driver. `cuda_library` becomes the driver's libcuda in containers. `program_folder` has the user's programs.
     """
 
     model: str
@@ -64,7 +64,7 @@ class Gpus:
 
     @property
     def has_nvidias_dra_driver(self) -> bool:
-        """Whether claims are served by NVIDIA's DRA driver, of the user's folder, and not by the example driver."""
+        """Whether NVIDIA's DRA driver, from the user's folder, serves ResourceClaims instead of the example driver."""
         return self.stack == "dra" and not programs.missing((programs.DRA_DRIVER,), self.program_folder)
 
     @property
@@ -73,7 +73,7 @@ class Gpus:
         return self.consumable_shares or ("memory" if self.has_nvidias_dra_driver else _NOT_SHARED)
 
     def check_programs(self) -> None:
-        """Raise BinariesError if claims shall share GPUs and NVIDIA's DRA driver is missing."""
+        """Raise BinariesError if ResourceClaims shall share GPUs and NVIDIA's DRA driver is missing."""
         if self.stack == "dra" and self.shares != _NOT_SHARED:
             why = programs.missing((programs.DRA_DRIVER,), self.program_folder)
             if why:
@@ -113,7 +113,7 @@ class Gpus:
     def equip(self, profile: Profile) -> Profile:
         """Return a node's profile with the labels that follow from its GPUs, and without the capacity `nvidia.com/gpu`.
 
-        The lab would write that capacity into the node's status. There it would hide GPUs that ResourceClaims give.
+        Otherwise the lab would write that capacity into the node's status, and it would hide GPUs of ResourceClaims.
         """
         fields = self._model["fields"]
         labels = {
@@ -140,7 +140,7 @@ def parse(
     """Read `v100x8`.
 
     Raises:
-        UsageError: it is not a known model and a number, or the DRA driver does not know such shares.
+        UsageError: `written` is not a known model and a number, or `consumable_shares` has an unknown value.
     """
     if consumable_shares is not None and not _SHARES.fullmatch(consumable_shares):
         raise UsageError(

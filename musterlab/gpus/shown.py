@@ -44,7 +44,7 @@ def read_gpus(folder: Path) -> list[dict[str, Any]]:
 
 
 def read_changes(folder: Path) -> dict[int, dict[str, Any]]:
-    """Return by index the fields that were changed since."""
+    """Return by index the fields that were changed since the start of the lab."""
     written = json.loads((folder / _CHANGES).read_text())
     return {int(index): fields for index, fields in written["gpus"].items()}
 
@@ -68,7 +68,7 @@ class Changes:
 
 @contextmanager
 def changes(folder: Path) -> Iterator[Changes]:
-    """Read the changes, let the caller alter them, write them. One process at a time."""
+    """Read the changes, let the block alter them, and write them. A lock admits one process at a time."""
     with (folder / _GPUS).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         written = json.loads((folder / _CHANGES).read_text())

@@ -37,7 +37,7 @@ _MOUNTS = (
     ),
     ("/dev/mqueue", "mqueue", "mqueue", ("nosuid", "noexec", "nodev")),
     ("/sys", "sysfs", "sysfs", ("nosuid", "noexec", "nodev", "ro")),
-    # the double in a container reads its file there; CDI mounts the library alone
+    # the double of NVML in a container reads its file here; CDI mounts only the library
     ("/config", "bind", f"{driver.ROOT}/config", ("bind", "ro", "nosuid", "nodev", "noexec")),
 )
 
@@ -84,7 +84,7 @@ def _write_pci(sysfs: Path, gpus: list[dict[str, Any]]) -> None:
 
 
 def _plugin(name: str, gpus: Gpus) -> dict[str, Any]:
-    """Give command and environment of the program that tells the kubelet of GPUs, and the paths that it waits for."""
+    """Return the program that announces GPUs to the kubelet: command, environment, and the paths it must wait for."""
     registry = [f"{_KUBELET}/plugins_registry", f"/etc/{ACCESS}"]
     if gpus.stack == "device-plugin":
         command, waits_for = _device_plugin(), [f"{_KUBELET}/device-plugins/kubelet.sock"]
@@ -140,7 +140,7 @@ def _example_driver(name: str, count: int) -> list[str]:
         f"{machine.PROGRAMS}/{built.EXAMPLE_DRIVER}",
         f"--node-name={name}",
         f"--kubeconfig=/etc/{ACCESS}",
-        "--cdi-root=/etc/cdi",  # it keeps no note of reboots: its files must outlive one, as its claims do
+        "--cdi-root=/etc/cdi",  # outlives a reboot, after which the driver does not write its files again
         f"--num-devices={count}",
         f"--driver-name={chart.DRIVER}",
     ]

@@ -1,4 +1,4 @@
-"""The cgroups of a node, in version 1 and 2. Standard library only; `musterlab.supervisor` removes them."""
+"""The cgroups of a node, in version 1 and 2; `musterlab.supervisor` removes them. Standard library only."""
 
 import os
 from pathlib import Path
@@ -7,9 +7,9 @@ _V2_CONTROLLERS = ("cpuset", "cpu", "io", "memory", "pids")
 
 
 def hierarchies() -> dict[Path, str]:
-    """Give the mount point of each cgroup hierarchy of this machine, with its kind, `cgroup` or `cgroup2`.
+    """Return the kind, `cgroup` or `cgroup2`, of each cgroup hierarchy of this machine, by its mount point.
 
-    Where there are hierarchies of version 1, a `cgroup2` beside them has no controllers and is left out.
+    If there are hierarchies of version 1, a `cgroup2` beside them has no controllers and is left out.
     """
     hierarchy_types = {}
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -29,7 +29,7 @@ def make(folder: Path) -> None:
     for name in (
         "cpuset.cpus",
         "cpuset.mems",
-    ):  # version 1: empty in a new cgroup, and then no process may enter
+    ):  # in version 1, no process may enter a new cgroup before these files have values
         if (folder / name).exists():
             (folder / name).write_text((folder.parent / name).read_text())
 
@@ -40,7 +40,10 @@ def join(folder: Path) -> None:
 
 
 def delegate(folder: Path) -> None:
-    """Let folders below have limits (version 2 only). This requires that no process is in `folder` itself."""
+    """Move the calling process from a cgroup of version 2 into `init` below it, and let cgroups below have limits.
+
+    Version 2 permits that only if no process is in `folder` itself.
+    """
     leaf = folder / "init"
     leaf.mkdir()
     join(leaf)

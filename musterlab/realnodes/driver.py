@@ -1,7 +1,7 @@
 """The driver's files on a node with GPUs, and NVIDIA's programs there. Standard library only: a node runs it.
 
-All of it is in the node's own `/run`, where the GPU operator has it too, and goes with the node. `/dev` of the machine
-is left as it is.
+All files are in the node's own `/run`, at the paths of the GPU operator, and vanish with the node. The machine's `/dev`
+does not change.
 """
 
 import os
@@ -47,7 +47,7 @@ def build(root: Path, gpus: Mapping[str, Any]) -> None:
     sysfs = root / _SYSFS.lstrip("/")
     sysfs.mkdir()
     kernel.mount(gpus["sysfs"], str(sysfs), flags=kernel.MS_BIND)
-    # NVIDIA's DRA driver does not start without one, and mounts it into containers
+    # NVIDIA's DRA driver does not start without nvidia-smi, and mounts it into containers
     nvidia_smi = programs / "nvidia-smi"
     nvidia_smi.write_text(_PLACEHOLDER)
     nvidia_smi.chmod(0o755)
@@ -73,7 +73,7 @@ def start_plugin(plugin: Mapping[str, Any], log: int) -> None:
 
 def _keep_running(plugin: Mapping[str, Any], log: int) -> NoReturn:
     kernel.die_with_parent()
-    # only the plugin sees the GPUs among the machine's PCI devices
+    # in this mount namespace, `/sys` has the GPUs; the node's other programs see the machine's PCI devices
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.mount(_SYSFS, "/sys", flags=kernel.MS_BIND)
     for path in plugin["waits_for"]:

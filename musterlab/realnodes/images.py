@@ -21,7 +21,7 @@ _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Image:
-    """One image: its names, and its additions to the shell. `files` maps a path to the name of a program here."""
+    """One image: its names, and its additions to the shell. `files` maps paths to names of files in `programs/`."""
 
     names: tuple[str, ...]
     command: tuple[str, ...] = ("sh",)
@@ -104,7 +104,7 @@ def _program_layer(image: Image) -> bytes:
 
 
 class _Archive:
-    """A tar archive in memory that is the same, byte for byte, whenever it is made."""
+    """A tar archive in memory. The same files give the same bytes."""
 
     def __init__(self) -> None:
         self._buffer = io.BytesIO()

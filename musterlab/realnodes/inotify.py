@@ -7,8 +7,8 @@ from pathlib import Path
 from musterlab.realnodes import kernel
 
 NODE_INSTANCES = 10
-"""Inotify instances of a node's programs: the kubelet 6, containerd 2, NVIDIA's plugin 1. Without them some end with
-a vague message; others continue and miss changes of files.
+"""Inotify instances of a node's programs: the kubelet 6, containerd 2, NVIDIA's plugin 1. A program that gets none ends
+with a vague message, or continues and misses changes of files.
 """
 
 WAIT_SECONDS = 45.0
@@ -20,8 +20,8 @@ def wait_for_instances(
     seconds: float = WAIT_SECONDS,
     pause: Callable[[float], object] = time.sleep,
 ) -> str:
-    """Wait until the user can have this number of further instances. Other labs return theirs at their end. Return the
-    reason if there are none.
+    """Wait until this user can have `count` more inotify instances: other labs free theirs when they end. Return "", or
+    the reason if there are too few after `seconds`.
     """
     deadline = time.monotonic() + seconds
     while not kernel.can_watch(count):

@@ -9,12 +9,12 @@ from musterlab.realnodes import kernel
 
 
 def main(specification: str) -> None:
-    """Become the program, or its parent until it ends; it ends with its starter.
+    """Replace this process by the program, or wait for the program as its parent. The program dies with its starter.
 
-    The specification has its `command` and its `environment`. It also has at least one of these:
+    The specification has the program's `command` and `environment`. It also has at least one of these:
 
-    - `network`, the file of the network
-    - `node`, the number of the process that made the node, for its files and processes
+    - `network`: the file that says where the network namespace is
+    - `node`: the process id of the node, for a program that shall see the node's files and processes
     """
     content = json.loads(Path(specification).read_text())
     kernel.die_with_parent()
@@ -26,7 +26,10 @@ def main(specification: str) -> None:
 
 
 def _enter_node(process: int) -> None:
-    """Return as a child that sees the node's files and processes: without these its /proc has no `self`."""
+    """Return in a child process that sees the node's files and processes. The parent exits with the child.
+
+    The node's `/proc` has `self` only for processes in the node's process namespace.
+    """
     processes = os.open(f"/proc/{process}/ns/pid_for_children", os.O_RDONLY | os.O_CLOEXEC)
     _enter(f"/proc/{process}/ns/mnt")
     kernel.enter(processes)

@@ -46,7 +46,7 @@ def _check(result: int, subject: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Leave the namespaces of the caller for new ones; a new process namespace begins with the next child."""
+    """Move the caller into new namespaces. A new process namespace begins with the caller's next child."""
     _check(_libc.unshare(flags), "unshare")
 
 
@@ -57,7 +57,7 @@ def enter(namespace: int) -> None:
 
 @contextlib.contextmanager
 def inside(namespace: int, home: int) -> Iterator[None]:
-    """Be in one network namespace for the length of the block, and in `home` after it."""
+    """Move the thread into a network namespace for the length of the block, and then into `home`."""
     enter(namespace)
     try:
         yield
@@ -71,7 +71,7 @@ def die_with_parent() -> None:
 
 
 def can_watch(instances: int) -> bool:
-    """Tell whether the user can have this number of further inotify instances: the machine has few for each user."""
+    """Return whether this user can have `instances` more inotify instances: the machine limits them for each user."""
     descriptors: list[int] = []
     try:
         for _ in range(instances):
@@ -95,16 +95,16 @@ def set_host_name(name: str) -> None:
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
-    """Mount a file system of `kind`, or with MS_BIND make `source` appear at `target` as well."""
+    """Mount a file system of `kind`, or with MS_BIND show `source` also at `target`."""
     arguments = (source.encode(), target.encode(), kind.encode() or None, ctypes.c_ulong(flags))
     _check(_libc.mount(*arguments, options.encode() or None), target)
 
 
 def change_root(root: str) -> None:
-    """Make the mount at `root` the root of the present mount namespace, and let go of the old one."""
+    """Make the mount at `root` the root of the present mount namespace, and unmount the old root."""
     number = _PIVOT_ROOT[platform.machine()]
     os.chdir(root)
-    # new and old root at the same place: the old one lies on top, and is taken away
+    # with the same directory for both, the old root is on top of the new one; the next call unmounts it
     _check(_libc.syscall(number, b".", b"."), "pivot_root")
     _check(_libc.umount2(b".", _MNT_DETACH), "umount2")
     os.chdir("/")

@@ -1,11 +1,13 @@
 """One real node: `main(SPECIFICATION)`, run as a process of the lab, with the standard library only.
 
-The process starts a second one, the first of a new process namespace. That one builds the node's root file system,
-starts containerd and the kubelet, and reaps orphans. It restarts a killed kubelet; otherwise it ends with the first
-of the two. When the first process ends, the kernel kills it, with all processes of the node.
+The process (the parent) starts a child, which is the first process of a new process namespace. When the parent ends,
+the kernel kills the child, and with it all processes of the node.
 
-The root file system is a small one in memory that holds `/etc`, `/var` and `/run` of the node. `/dev` and the other
-directories of the machine's root, such as `/usr`, `/home`, `/mnt` and `/tmp`, are the machine's own.
+The child builds the node's root file system, starts containerd and the kubelet, and reaps orphans. It restarts a killed
+kubelet. If containerd or the kubelet ends otherwise, the child ends.
+
+The root file system is a small one in memory, with `/etc`, `/var` and `/run` of the node. The node shares `/dev` and
+the other directories of the machine's root, such as `/usr`, `/home`, `/mnt` and `/tmp`, with the machine.
 """
 
 import json
@@ -34,7 +36,7 @@ _POLL_SECONDS = 0.01
 OWN = frozenset({"dev", "etc", "lab", "lost+found", "proc", "run", "sys", "var"})
 """Directories of the root that a node has for itself, instead of those of the machine."""
 
-_KERNEL_SETTINGS = {  # settings for the kubelet; without them it would change the whole machine
+_KERNEL_SETTINGS = {  # the kubelet wants these values, and would otherwise set them for the whole machine
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
     "kernel/panic": "10",
@@ -45,7 +47,7 @@ _KERNEL_SETTINGS = {  # settings for the kubelet; without them it would change t
 
 
 def main(specification: str) -> int:
-    """Be the node until it ends; return the exit status of the ended program."""
+    """Run the node until it ends; return the exit status of its first process."""
     os.umask(0o022)
     node = json.loads(Path(specification).read_text())
     network = json.loads(Path(node["network"]).read_text())
@@ -53,7 +55,7 @@ def main(specification: str) -> int:
     kernel.enter(namespace)
     os.close(namespace)
     folders = [Path(folder) for folder in node["cgroups"]]
-    supervisor.remove_cgroups(folders)  # the node was restarted
+    supervisor.remove_cgroups(folders)  # they are left over if the node was restarted
     for folder in folders:
         cgroups.make(folder)
         cgroups.join(folder)
@@ -75,10 +77,10 @@ def _first_process(node: dict[str, Any], alive: int) -> int:
     kernel.die_with_parent()
     if select.select([alive], [], [], 0)[
         0
-    ]:  # the other end is closed: the parent died before it was asked for
+    ]:  # the other end is closed: the parent died before `die_with_parent`
         return 1
     try:
-        # before the node's root is built: the path may not be seen on the node
+        # opened before the node's root is built, because the node may not see this path
         log = (
             os.open(node["gpus"]["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             if node["gpus"]
@@ -94,7 +96,7 @@ def _first_process(node: dict[str, Any], alive: int) -> int:
 
 def _build_root(node: dict[str, Any]) -> None:
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
-    # over /proc, of which nothing is needed: a path that every machine has and that contains no state directory
+    # the new root covers /proc: each machine has this path, no state directory is in it, and nothing below reads it
     root = Path("/proc")
     kernel.mount("tmpfs", str(root), "tmpfs", options="mode=755,size=64m")
     for entry in os.scandir("/"):
@@ -123,7 +125,7 @@ def _build_root(node: dict[str, Any]) -> None:
 
 
 def _mount_cgroups(root: Path, folders: Sequence[Path]) -> None:
-    """Show each of the node's cgroups where the machine has the root of its hierarchy."""
+    """Mount each cgroup of the node at the path where the machine mounts the root of the same hierarchy."""
     base = Path("/sys/fs/cgroup")
     if folders[0].parent != base:  # version 1: one hierarchy in each folder of `base`
         kernel.mount("tmpfs", str(root / "sys/fs/cgroup"), "tmpfs", options="mode=755,size=1m")
@@ -144,10 +146,10 @@ def _bind(source: str, target: Path) -> None:
 
 
 def _show_profile_cpus(cpus: int) -> None:
-    """Show the kubelet the CPUs of the node's profile, the kernel settings that it wants, and when the node booted."""
+    """Show the kubelet the CPUs of the node's profile, the kernel settings that it wants, and a new boot id."""
     shown = Path("/run/lab")
     shown.mkdir()
-    # drivers of devices rely on it: their former preparations are deleted with /run
+    # by the boot id, DRA drivers detect that a restart of the node has deleted their files in /run
     boot = {"kernel/random/boot_id": str(uuid.uuid4())}
     for name, value in {**_KERNEL_SETTINGS, **boot}.items():
         setting = Path("/proc/sys") / name

@@ -1,7 +1,7 @@
 """Names of services and of pods behind them, for the containers of a lab: a small DNS server over UDP.
 
-`SERVICE.NAMESPACE.svc.cluster.local` resolves to the addresses of the pods of any service, because the address of a
-service is not routed here. `HOST.SERVICE.…` resolves to the pod with this host name.
+`SERVICE.NAMESPACE.svc.cluster.local` resolves to the addresses of the service's ready pods for every kind of service,
+because the lab does not route addresses of services. `HOST.SERVICE.…` resolves to the pod with this host name.
 
 Other names do not exist, because a lab has no connection to other networks. Standard library only.
 https://github.com/kubernetes/dns/blob/master/docs/specification.md
@@ -35,7 +35,10 @@ class MalformedQuery(ValueError):
 
 
 def answer(query: bytes, resolve: Resolve) -> bytes:
-    """Answer one question; `resolve` gives the addresses of a name, None if there is no such name."""
+    """Return the answer to a DNS query. `resolve` returns the addresses of a name, None for an unknown name.
+
+    Raises MalformedQuery.
+    """
     try:
         identifier, flags, questions = struct.unpack_from("!HHH", query)
         labels, end = _labels(query)
@@ -61,7 +64,7 @@ def answer(query: bytes, resolve: Resolve) -> bytes:
 
 
 def _labels(query: bytes) -> tuple[list[str], int]:
-    """The parts of the name that is asked for, and where it ends."""
+    """Return the parts of the name in the query, and the position after the name."""
     labels, position = [], 12
     while length := query[position]:
         if length > 63:
@@ -80,7 +83,7 @@ class Services:
         self._tls.load_cert_chain(certificate, key)
 
     def resolve(self, labels: tuple[str, ...]) -> list[str] | None:
-        """Give the addresses of a service, or of a pod behind it; None if there is none of that name."""
+        """Return the addresses of a service's ready pods, or of one of them; None for an unknown name."""
         if labels[-3:] != DOMAIN or len(labels) not in (5, 6):
             return None
         namespace, service = labels[-4], labels[-5]

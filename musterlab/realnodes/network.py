@@ -1,13 +1,13 @@
 """The network of the real nodes: `main(SPECIFICATION)`, run as a process of the lab, with the standard library only.
 
-A network namespace with one bridge. The nodes and their pods are on that bridge. It is invisible on the machine, and
-has no route to the outside. Three ways lead in and out, all through this process:
+It is a network namespace with one bridge, to which the nodes and their pods are connected. The machine does not see the
+bridge, and no route leads out. Three ways lead in and out, all through this process:
 
 - pods and kubelets reach the API server at its port on loopback, and at its service address;
 - the API server reaches kubelets and pods through HTTP CONNECT on a socket file (its egress selector);
 - containerd pulls the lab's images from a registry on loopback.
 
-Besides it answers questions for the names of services.
+The process is also the name server for the names of services.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 def _connect_target(request: bytes) -> tuple[str, int]:
-    """Give address and port of a CONNECT request. Raises ValueError for another request, and for a host name."""
+    """Return the address and port of a CONNECT request. Raises ValueError for another request, and for a host name."""
     verb, target, _ = request.decode().split(" ", 2)
     if verb != "CONNECT":
         raise ValueError(f"{verb} is not served here")
@@ -129,7 +129,7 @@ async def _join(one: Streams, other: Streams) -> None:
     try:
         await asyncio.gather(_pass(one[0], other[1]), _pass(other[0], one[1]))
     except OSError:
-        pass  # one side has closed: no receiver is left
+        pass  # the receiver has closed the connection
     finally:
         one[1].close()
         other[1].close()

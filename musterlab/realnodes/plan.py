@@ -33,9 +33,9 @@ _PACKAGES = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class RealNode:
-    """One node: its number in the lab, the profile that says how many GPUs and CPUs it shows.
+    """One node: its number in the lab, and the profile with the GPUs and CPUs that it shows.
 
-    With `gpus` NVIDIA's programs say which GPUs there are, not the profile.
+    With `gpus`, NVIDIA's programs announce the GPUs instead of the profile.
     """
 
     number: int
@@ -49,7 +49,7 @@ class RealNode:
 
     @property
     def address(self) -> str:
-        """Its address; the pods have others of the same range."""
+        """Address of the node. Its pods have the addresses 10.80.NUMBER.2 to 10.80.NUMBER.254."""
         return f"10.80.{self.number}.1"
 
     @property
@@ -69,7 +69,7 @@ def gpu_configuration(directory: Path, name: str) -> Path:
 
 
 def accesses(directory: Path, node: RealNode) -> tuple[Path, Path]:
-    """Kubeconfigs of a node: that of its kubelet, and that of the DRA driver, which waits for it."""
+    """Paths of a node's kubeconfigs: for its kubelet, and for its DRA driver, which waits until the file exists."""
     etc = directory / FOLDER / node.name / "etc"
     return etc / _KUBELET_ACCESS, etc / stack.ACCESS
 
@@ -122,7 +122,7 @@ def prepare(
 
 
 def cgroup_folders(directory: Path, real: Sequence[RealNode]) -> list[Path]:
-    """Give the folders that the nodes make, in every hierarchy of this machine."""
+    """Return the cgroup folders that the nodes make, in every cgroup hierarchy of this machine."""
     mark = hashlib.sha256(os.fsencode(directory)).hexdigest()[:10]
     return [
         hierarchy / f"muster-lab-{mark}-{node.name}" for node in real for hierarchy in cgroups.hierarchies()
@@ -153,7 +153,7 @@ def api_server_flags(directory: Path) -> list[str]:
 
 def python(module: str, specification: Path) -> list[str]:
     """Return the command that runs `main` of a module of this folder, with the standard library alone."""
-    # of all packages those of the lab alone
+    # the folder that contains musterlab, beside the standard library
     code = (
         f"import sys; sys.path.insert(0, {str(_PACKAGES)!r}); "
         f"from musterlab.realnodes import {module} as it; sys.exit(it.main(sys.argv[1]))"
@@ -272,7 +272,7 @@ def _kubelet(node: RealNode) -> dict[str, Any]:
         "clusterDomain": "cluster.local",
         "resolvConf": "/etc/resolv.conf",
         "cgroupDriver": "cgroupfs",
-        # a cgroup for all pods would get every CPU that the node shows, and the machine has fewer
+        # a cgroup for all pods would be limited to the CPUs that the node shows, and the machine has fewer
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
         "failCgroupV1": False,
@@ -287,9 +287,9 @@ def _kubelet(node: RealNode) -> dict[str, Any]:
         "kubeAPIQPS": 100,
         "kubeAPIBurst": 200,
         "maxPods": int(node.profile.capacity["pods"]),
-        # a machine under load must not lose a node because a lease came late
+        # on a machine under load, a lease can be renewed late
         "nodeLeaseDurationSeconds": 120,
-        # so soon does the node's status say how many GPUs can be had
+        # so that the node's status shows the number of allocatable GPUs soon
         **({"nodeStatusUpdateFrequency": "1s"} if node.gpus else {}),
         "volumePluginDir": "/var/lib/kubelet/volumeplugins",
     }

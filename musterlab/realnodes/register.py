@@ -22,7 +22,7 @@ _OF_THE_MACHINE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 
 
 async def permit(transport: Transport) -> None:
-    """Let the API server ask kubelets for logs, and for containers to be entered; let the name server read services."""
+    """Give the API server the rights for logs and exec at kubelets, and the name server the right to list endpoints."""
     role = {
         "apiVersion": CLUSTER_ROLES.api_version,
         "kind": CLUSTER_ROLES.kind,
@@ -57,14 +57,14 @@ async def _equip(transport: Transport, node: RealNode) -> None:
             PROGRAMS_ANNOTATION: "; ".join(f"{role}: {program}" for role, program in roles)
         }
     await transport.patch(NODES.path(name=node.name), {"metadata": metadata})
-    # a kubelet keeps resources that an administrator added, and overwrites its own measurements
+    # the kubelet keeps these resources, and would overwrite those that it measures
     added = {name: amount for name, amount in node.profile.capacity.items() if name not in _OF_THE_MACHINE}
     status = {"status": {"capacity": added, "allocatable": added}}
     await transport.patch(NODES.path(name=node.name, subresource="status"), status)
 
 
 async def gpus_shown(transport: Transport, nodes: Sequence[RealNode]) -> bool:
-    """Tell whether the cluster knows of all GPUs that NVIDIA's programs give the nodes."""
+    """Return whether the API server shows all GPUs that NVIDIA's programs announce on the nodes."""
     shown: dict[str, int] = {}
     if any(node.gpus is not None and node.gpus.stack == "dra" for node in nodes):
         page = await transport.list(_SLICES.path(), dict[str, Any])
@@ -82,5 +82,5 @@ async def _registered(transport: Transport, name: str) -> bool:
         node = await transport.get(NODES.path(name=name), Node)
     except NotFound:
         return False
-    # before that the kubelet still sets the extended resources of a new node to zero
+    # before it sets conditions, the kubelet still sets the extended resources of a new node to zero
     return bool(node.status.conditions)

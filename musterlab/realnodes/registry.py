@@ -33,7 +33,7 @@ class Images:
         self._types = {manifest["digest"]: manifest["mediaType"] for manifest in index["manifests"]}
 
     def find(self, registry: str, name: str, kind: str, reference: str) -> tuple[str, str, bytes] | None:
-        """Give digest, media type and content of a manifest or blob, None if there is none."""
+        """Return digest, media type and content of a manifest or blob; None if there is none."""
         digest = reference
         if kind == "manifests" and not _DIGEST.fullmatch(reference):
             digest = self._named.get(f"{registry}/{name}:{reference}", "")

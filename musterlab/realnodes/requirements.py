@@ -58,7 +58,7 @@ def find() -> Distribution:
     """Find the programs for real nodes on this machine.
 
     Raises:
-        RealNodesUnavailable: something is missing; names all of it, and the Debian packages.
+        RealNodesUnavailable: the message names all missing programs and their Debian packages.
     """
     runc, plugins, busybox = _runc(), _plugins(), _busybox()
     missing = [
@@ -98,7 +98,7 @@ def _busybox() -> Path | None:
 
 
 def _is_static(program: Path) -> bool:
-    """Tell whether a program needs no dynamic linker."""
+    """Return whether a program is statically linked."""
     content = program.read_bytes()
     if not content.startswith(_ELF_64_LITTLE_ENDIAN):
         return False

@@ -41,14 +41,14 @@ _Call = Callable[[Any], Awaitable[Any]]
 
 
 class Driver:
-    """CSI's services Identity, Controller and Node, as the driver of one node answers them."""
+    """The driver on one node: CSI's services Identity, Controller and Node."""
 
     def __init__(self, volumes: Volumes, node: Node) -> None:
         self._volumes = volumes
         self._node = node
 
     def __mapping__(self) -> Mapping[str, Handler]:
-        """Return the calls, as grpclib wants them."""
+        """Return the handlers of the three services by path, in the form of grpclib."""
         calls: dict[str, tuple[_Call, str, str]] = {
             "Identity/GetPluginInfo": (self._info, "Empty", "GetPluginInfoResponse"),
             "Identity/GetPluginCapabilities": (
@@ -236,8 +236,8 @@ async def serving(folder: Path, nodes: Mapping[Path, Node]) -> AsyncIterator[Non
 async def serve(process: Callable[[str], int], folder: Path, kubelets: Mapping[str, Path]) -> str:
     """Serve the volumes of a folder to real nodes until a kubelet refuses the driver; return the reason.
 
-    `process` returns the number of a process that sees the files of the node of this name. `kubelets` has the folder of
-    the kubelet of each node.
+    `process` returns, for the name of a node, the id of a process that sees the node's files. `kubelets` has the folder
+    of each node's kubelet.
     """
     for kubelet in kubelets.values():
         for name in (SOCKET, REGISTRATION):

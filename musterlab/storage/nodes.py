@@ -16,11 +16,11 @@ _UNBIND: Final = 'if mountpoint -q -- "$0"; then umount -- "$0"; fi; if [ -e "$0
 
 @dataclass(frozen=True)
 class Node:
-    """A node whose files a process sees."""
+    """A node, and a way to find a process that sees its files."""
 
     name: str
     process: Callable[[], int]
-    """Returns the number of that process, which changes if the node is started again."""
+    """Returns the id of a process that sees the node's files. It changes when the node restarts."""
 
     async def bind(self, source: Path, target: str, *, read_only: bool) -> None:
         """Let a folder appear at `target`. Raises GRPCError."""
@@ -32,13 +32,13 @@ class Node:
 
     async def _run(self, script: str, *arguments: str) -> None:
         namespaces = f"/proc/{self.process()}/ns"
-        # without the node's processes its /proc has no `self`, and no mount is found
+        # in another process namespace, the node's /proc would have no `self`, and `mount` would find no mounts
         inside = ("nsenter", f"--mount={namespaces}/mnt", f"--pid={namespaces}/pid_for_children")
         await run(*inside, "sh", "-ec", script, *arguments)
 
 
 def real_nodes(lab: Lab) -> dict[str, int]:
-    """Return the real nodes by name, with the number of the process that sees their files.
+    """Return for each real node, by name, the id of a process that sees its files.
 
     Raises:
         LabError: no real node runs.

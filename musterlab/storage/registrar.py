@@ -20,7 +20,7 @@ MESSAGES: Final = message_classes(_SERVICE.partition(".")[0], REGISTRATION)
 
 
 class Registration:
-    """The service of one driver, whose socket is at `endpoint` as the kubelet has it."""
+    """The registration service of one driver. `endpoint` is the path of its socket, as the kubelet sees it."""
 
     def __init__(self, name: str, endpoint: str) -> None:
         self._info = MESSAGES["PluginInfo"](
@@ -29,7 +29,7 @@ class Registration:
         self.errors: asyncio.Queue[str] = asyncio.Queue()
 
     def __mapping__(self) -> Mapping[str, Handler]:
-        """Return the service's two calls, as grpclib wants them."""
+        """Return the handlers of the service's two calls by path, in the form of grpclib."""
         calls = {
             "GetInfo": (self._get_info, "InfoRequest", "PluginInfo"),
             "NotifyRegistrationStatus": (

@@ -67,7 +67,7 @@ _RULES: Final[tuple[Mapping[str, list[str]], ...]] = (
     {"apiGroups": [_SNAPSHOT_GROUP], "resources": [*_CONTENTS, *_SNAPSHOTS], "verbs": [*_READ, *_WRITE]},
     {"apiGroups": [_GROUP_SNAPSHOT_GROUP], "resources": ["*"], "verbs": [*_READ, *_WRITE]},
 )
-"""Rights that external-provisioner and external-snapshotter publish for the features that are on here."""
+"""The rights in the manifests of external-provisioner and external-snapshotter, for the features that the lab uses."""
 
 
 @contextlib.contextmanager
@@ -75,7 +75,7 @@ def storage(lab: Lab, reporter: Reporter) -> Iterator[None]:
     """Serve storage to the real nodes for the length of the block. The volumes stay in the lab's directory.
 
     Raises:
-        BinariesError: a program is nowhere and cannot be built.
+        BinariesError: no source has a program and it cannot be built.
         LabError: the lab has no real nodes, or they do not see the lab's directory.
         StartError: a program ended, or no kubelet knew the driver in time.
     """
@@ -83,7 +83,7 @@ def storage(lab: Lab, reporter: Reporter) -> Iterator[None]:
     programs = binaries.find(reporter, recipe.STORAGE_PROGRAMS)
     folder = lab.state_directory / _FOLDER
     check_visible(folder)
-    # the paths of sockets are short, those of labs may not be
+    # paths of sockets must be short, and the lab's directory can have a long path
     with (
         _alone(folder, lab),
         tempfile.TemporaryDirectory(prefix="muster-csi-") as links,
@@ -182,7 +182,7 @@ async def _apply(transport: Transport, resource: Resource, name: str, content: M
         while True:
             try:
                 await transport.apply(resource.path(None, name), body, field_manager=_FOLDER)
-            except NotFound:  # its definition is not served yet
+            except NotFound:  # the API server does not serve the new kind yet
                 await asyncio.sleep(_POLL_SECONDS)
             else:
                 return
@@ -195,7 +195,7 @@ async def until_registered(
     running: Mapping[str, "subprocess.Popen[bytes]"],
     folder: Path,
 ) -> None:
-    """Return when the kubelet of each node knows the driver.
+    """Wait until the kubelet of each node knows the driver.
 
     Raises:
         StartError: one of the programs ended, or a kubelet did not know the driver in time; `folder` has the logs.

@@ -1,6 +1,6 @@
 """Volumes and snapshots of the lab's CSI driver: one folder each, and a copy of the bytes for a clone or a snapshot.
 
-A new folder gets its name when it is complete, so that a driver that was killed leaves no volume in part.
+A new folder gets its name when it is complete, so that a killed driver leaves no incomplete volume.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Stored:
     identifier: str
     name: str
     size_bytes: int
-    """Size that was asked for. The size of a volume is not enforced."""
+    """Requested size. Nothing enforces it."""
     source: str
     """Origin of its bytes, such as `snapshots/0f…`. It is empty if the volume began empty."""
     created_nanoseconds: int
@@ -119,7 +119,10 @@ class Volumes:
         return Stored(**json.loads(content))
 
     async def _once(self, kind: Kind, name: str, size_bytes: int, source: str) -> Stored:
-        """Create it, or wait for its creation. A copy continues if its caller gives up: the next call finds it."""
+        """Create a volume or snapshot, or wait until a call before has created it.
+
+        If the caller gives up, the copy continues, and the next call finds it.
+        """
         stored = Stored(_identifier(name), name, size_bytes, source, time.time_ns())
         key = (kind, stored.identifier)
         task = self._running.get(key)
@@ -145,7 +148,7 @@ class Volumes:
 
 
 def _identifier(name: str) -> str:
-    """Return the id of a volume or snapshot: names may have characters that paths may not."""
+    """Return the id of a volume or snapshot: a digest, because a name can have characters that a path cannot."""
     return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
