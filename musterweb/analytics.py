@@ -1,7 +1,7 @@
 """Analytics: GPUs, use and waits of projects over time, and evictions by rule.
 
-A history knows no rights. The page shows the projects that the person may see now. Evictions are read with the
-person's own token.
+A history does not check rights. The page shows the projects that the person may see now, and reads evictions with the
+person's token.
 """
 
 import json
@@ -34,9 +34,9 @@ PERIODS: Final = {
 }
 DEFAULT_PERIOD: Final = "24"
 LINES: Final = 8
-"""Maximum number of projects with a line in a chart, those with the most GPUs first; the tables have all."""
+"""Maximum number of projects with a line in a chart, those with the most GPUs first. The tables have all projects."""
 FILE_PROJECTS: Final = 100
-"""Maximum number of projects with points in a file, those with the most GPUs first; more would take seconds."""
+"""Maximum number of projects in a file of points, those with the most GPUs first; more would take seconds."""
 SUMMARY_HEADER: Final = (
     "PROJECT", "GPUs NOW", "GPUs MEAN", "GPUs MOST", "QUOTA", "GPU HOURS", "UTILIZATION", "IDLE GPUs MEAN",
     "JOBS STARTED", "WAIT MEAN", "WAIT LONGEST",
@@ -111,7 +111,7 @@ async def _record(visit: Visit, span: Span) -> tuple[Record | None, list[str]]:
 
 
 def _visible(visit: Visit) -> frozenset[str] | None:
-    """Return the projects whose jobs the person may see; None: all."""
+    """Return the projects whose jobs the person may see; None means all."""
     rights = visit.person.rights
     if rights is None:
         return frozenset()
@@ -166,7 +166,7 @@ def _charts(record: Record) -> list[Chart]:
 
 
 def _most(record: Record) -> list[str]:
-    """Return the projects, first those that held the most."""
+    """Return the projects, the one with the most allocated GPUs first."""
     held = {name: _mean(lines.allocated) or 0.0 for name, lines in record.projects.items()}
     return sorted(held, key=lambda name: (-held[name], name))
 
@@ -224,7 +224,7 @@ def _summary_row(name: str, lines: ProjectLines, span: Span, now: str) -> list[s
 
 
 class _Rows(Sequence[Sequence[str]]):
-    """The rows of all points, made only when they are read: with many projects they are larger than the page."""
+    """The rows of all points, made when they are read: with many projects they take more memory than the page."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -257,7 +257,7 @@ class _Rows(Sequence[Sequence[str]]):
 
 
 async def _evictions(visit: Visit, span: Span, query: Mapping[str, str]) -> Table | None:
-    """Return the newest evictions of the period that the person may see; None if they may see no evictions."""
+    """Return the newest evictions of the period that the person may see; None if the person may see none at all."""
     rights = visit.person.rights
     namespaces: Iterable[str | None] = (
         (None,)

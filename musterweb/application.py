@@ -1,4 +1,4 @@
-"""The pages by their addresses, the people that may open them, and the answer if one cannot be shown."""
+"""The pages by address, the sign-in that they require, and the answer if a page cannot be shown."""
 
 import asyncio
 import logging
@@ -47,9 +47,9 @@ LIVE: Final[dict[str, PageFunction]] = {
     "/nodes": node_pages.nodes_page,
     "/jobs/{project}/{name}": job_pages.job_page,
 }
-"""Pages that keep themselves current."""
+"""Pages that update themselves in the browser."""
 OF_SIGHT: Final = frozenset({"/", "/projects", "/jobs", "/nodes"})
-"""Pages that show only data of the person's watches; the others read with the person's token."""
+"""Pages that show only data of the person's watches. The other pages also read from the API server."""
 STILL: Final[dict[str, PageFunction]] = {
     "/analytics": analytics_page,
     "/reports": report_pages.reports_page,
@@ -132,11 +132,11 @@ class Web:
         return self._templates.get_template(template).render(content)
 
     def session(self, request: Request, *, is_use: bool = True) -> Session:
-        """Return whose request it is. Raises SignInNeeded."""
+        """Return the session of the request's cookie. Raises SignInNeeded."""
         return self.sessions.find(request.cookies.get(self.session_cookie, ""), is_use=is_use)
 
     async def visit(self, request: Request, session: Session) -> Visit:
-        """Return the arguments of the page functions."""
+        """Return the argument of the page functions."""
         sight = await session.person.ready()
         return Visit(
             session.person,
@@ -148,7 +148,7 @@ class Web:
         )
 
     def whole(self, request: Request, session: Session, page: Page, *, status: int = 200) -> Response:
-        """Return a page with all that is around its body."""
+        """Return a page with its body in the common layout."""
         is_live = any(pattern.match(request.url.path) for pattern, _ in self._live) and status == 200
         text = self.html(
             page.template,
@@ -173,11 +173,11 @@ class Web:
         )
 
     async def body(self, session: Session, target: str) -> str:
-        """Return the body alone of a page that keeps itself current. Raises Refused for any other address."""
+        """Return only the body of a page that updates itself. Raises Refused for any other address."""
         try:
             url = urlsplit(target)
             query = dict(parse_qsl(url.query, max_num_fields=MAX_FIELDS))
-        except ValueError as error:  # no address, too many fields
+        except ValueError as error:  # an invalid address, or too many fields
             raise Refused("that is no address of these pages") from error
         for pattern, function in self._live:
             match = pattern.match(url.path)
@@ -199,7 +199,7 @@ class Web:
         return endpoint
 
     async def page_of_sight(self, request: Request) -> Response:
-        """A page with only data that the person sees, around the shared body."""
+        """Return a page of `OF_SIGHT`: the shared body, and around it the parts for this person."""
         session = self.session(request)
         await session.person.ready()
         body = Markup(await self.shared_body(session, _target(request)))  # noqa: S704 - of our own templates
@@ -207,7 +207,7 @@ class Web:
         return self.whole(request, session, page)
 
     def file(self, function: PageFunction, name: str) -> Callable[[Request], Awaitable[Response]]:
-        """Return the endpoint of a table as a file. A table that is not current is not offered."""
+        """Return the endpoint of a table as a file. It answers 503 if the data is not current."""
 
         async def endpoint(request: Request) -> Response:
             session = self.session(request)
@@ -225,7 +225,7 @@ class Web:
         return endpoint
 
     async def events(self, request: Request) -> Response:
-        """The stream of a page."""
+        """Return the stream of events of a page that updates itself."""
         session = self.session(request, is_use=False)
         target = request.query_params.get("page", "")
         secret = request.cookies.get(self.session_cookie, "")
@@ -238,7 +238,7 @@ class Web:
             return False
 
         async def stream() -> AsyncIterator[bytes]:
-            # without a free slot it ends at once; the browser returns and gets the reason
+            # without a free slot the stream ends at once; the browser asks again and gets the reason
             with suppress(TooMany), self.sessions.streaming(session):
                 async with aclosing(
                     follow(session.person, lambda: self.shared_body(session, target), is_over)
@@ -253,7 +253,7 @@ class Web:
         )
 
     async def form(self, request: Request) -> Response:
-        """The values that were sent from the form of a project."""
+        """Take the sent form of a project: return its preview, or save it and redirect."""
         session = self.session(request)
         fields = await read_form(request, session.form_token)
         result = await project_forms.take_form(await self.visit(request, session), fields)
@@ -262,7 +262,7 @@ class Web:
         return self.whole(request, session, result)
 
     async def yaml(self, request: Request) -> Response:
-        """The YAML of a new cluster as a file."""
+        """Return the YAML of a new cluster as a file."""
         self.session(request)
         text = cluster_yaml(request.query_params.get("name", "") or "cluster")
         headers = {"Content-Disposition": 'attachment; filename="muster-operator.yaml"'}
@@ -304,10 +304,10 @@ def make_application(
     reports: Reports | None = None,
     provider: Provider | None = None,
 ) -> Guard:
-    """Return the application for the cluster; of `access` everything but credentials is used.
+    """Return the application for the cluster. It uses everything in `access` except the credentials.
 
-    `history` is started and closed with it, and may share the `sights`. `reports` are the records of acceptance
-    tests. People sign in at `provider`, which is closed with it.
+    It starts and closes `history`, which may share the `sights`. `reports` are the records of acceptance tests. People
+    sign in at `provider`, which the application closes.
     """
     web = Web(
         access,
@@ -359,7 +359,7 @@ def make_application(
         exception_handlers={MusterError: web.failed, Exception: _mistake},
         lifespan=lifespan,
     )
-    # outside of everything: also a mistake of ours is answered with the headers
+    # the outermost layer: the answer to an error of muster's own has the headers too
     return Guard(application, is_secure=is_secure)
 
 
@@ -369,7 +369,7 @@ def _target(request: Request) -> str:
 
 
 async def _healthy(_request: Request) -> Response:
-    """Whether the process answers. If the API server is away, the pages say so: a new pod would not help."""
+    """Answer 200. The API server is not checked: if it is away, the pages say so, and a new pod would not help."""
     return PlainTextResponse("ok\n")
 
 

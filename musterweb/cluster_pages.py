@@ -40,7 +40,7 @@ NO_JOBS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The GPUs of a project beside its quota."""
+    """A project's allocated GPUs and its quota."""
 
     name: str
     held: str
@@ -53,7 +53,7 @@ class Share:
 
 
 def job_row(visit: Visit, view: WorkloadView) -> Sequence[str]:
-    """Return the cells of `JOBS_HEADER`: those of `list -o wide`, and those of `top job` that agents measured."""
+    """Return the cells of `JOBS_HEADER`: those of `muster list -o wide`, and the measured ones of `muster top job`."""
     gpus = gpus_of_job(view.pods, visit.sight.gpus)
     cells = job_table.row(view, visit.now_us, wide=True, devices=devices_text(gpus))
     duration = age(duration_seconds(view, visit.now_us)) if view.started_us is not None else ""
@@ -162,7 +162,7 @@ def _shares(projects: Sequence[Project] | None) -> list[Share]:
 
 
 async def jobs_page(visit: Visit) -> Page:
-    """All jobs that the person may see, or those that the query chooses."""
+    """All jobs that the person may see, or those of them that the query selects."""
     views = visit.sight.jobs
     word, status, of = (visit.query.get(name, "") for name in ("name", "status", "project"))
     chosen = [
@@ -187,13 +187,13 @@ async def jobs_page(visit: Visit) -> Page:
             "projects": sorted({view.project for view in views} | ({of} if of else set())),
             "notes": [*_notes_of_jobs(visit), *old_figures(visit)],
         },
-        # made when the file is fetched: four thousand rows take longer than the page
+        # the rows are made when the file is fetched: four thousand rows take longer than the page
         (Table("jobs", "Jobs", JOBS_HEADER, _Lazy(visit, chosen, JOBS_HEADER)),),
     )
 
 
 class _Lazy(Sequence[Sequence[str]]):
-    """The rows of jobs, made when they are looked at."""
+    """The rows of jobs, each made when it is read."""
 
     def __init__(self, visit: Visit, views: Sequence[WorkloadView], chosen: Sequence[str]) -> None:
         self._visit, self._views, self._chosen = visit, views, chosen
@@ -228,7 +228,7 @@ async def projects_page(visit: Visit) -> Page:
 
 
 async def health_page(visit: Visit) -> Page:
-    """Whether the policies are in force, and the skipped objects: `muster cluster status`."""
+    """The state of the policies, and the skipped objects: `muster cluster status`."""
     transport = visit.person.client.transport
     policies = (await policies_in_force(transport)).sentence()
     try:

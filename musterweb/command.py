@@ -24,7 +24,7 @@ _LOOPBACK_NAMES: Final = ("localhost",)
 
 
 class Listen(NamedTuple):
-    """Where the server listens."""
+    """The address and port at which the server listens."""
 
     host: str
     port: int
@@ -201,7 +201,7 @@ def _history(
     *,
     seconds: int,
 ) -> "History | None":
-    """Return where the figures of the past come from, if anywhere."""
+    """Return the history for the page of analytics: a Prometheus, a file of its own, or None."""
     if prometheus is not None:
         from musterweb.prometheus import PrometheusHistory
 

@@ -1,4 +1,4 @@
-"""Runs the scheduler's own rules for explanations and what-ifs in a thread, one at a time: pages stay quick."""
+"""Runs long computations, such as the scheduler's rules for a what-if, in one thread, so that pages stay quick."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,5 +11,5 @@ _one_at_a_time = ThreadPoolExecutor(max_workers=1, thread_name_prefix="muster-we
 
 
 async def compute(function: Callable[[], T]) -> T:
-    """Return the result of a function that computes for long, from another thread."""
+    """Call a function that computes for long in the thread, and return its result."""
     return await asyncio.get_running_loop().run_in_executor(_one_at_a_time, function)

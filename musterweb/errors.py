@@ -1,12 +1,13 @@
 """Errors that keep a request from being answered, in the words of the pages.
 
 WebError            root
-├── SignInNeeded        no user is signed in by this cookie, or no longer
-├── Refused             the request itself is invalid: another site's, too large, without its token
+├── SignInNeeded        the cookie belongs to no session, or the session has ended
+│   └── NotBegun        an identity provider's answer does not belong to a sign-in of this browser
+├── Refused             the request itself is invalid: from another site, too large, without the form's token
 ├── TooMany             the maximum number of users or pages is reached
-├── NotThere            there is nothing of that name to be shown, or nothing that can be read
+├── NotThere            nothing has this name, or its content cannot be read
 ├── HistoryAway         the store of the history does not answer
-└── ProviderAway        the identity provider does not answer, or nothing that can be used
+└── ProviderAway        the identity provider does not answer, or its answer is invalid
 """
 
 from orchestrator.client.jobs import NoSuchWorkload
@@ -56,7 +57,7 @@ class ProviderAway(WebError):
 
 
 class NotThere(WebError):
-    """There is nothing of that name to be shown, or nothing that can be read; the message says which."""
+    """Nothing has this name, or its content cannot be read; the message says which."""
 
     status = 404
 

@@ -1,4 +1,4 @@
-"""A page that keeps itself current: its body is sent again whenever it is different (server-sent events)."""
+"""A page that updates itself: the server sends its body again when the body has changed (server-sent events)."""
 
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -18,12 +18,12 @@ Render = Callable[[], Awaitable[str]]
 
 
 async def follow(person: Person, render: Render, is_over: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-    """Yield `page` events with the body, `state` events in between, and one `end` when the person is signed out.
+    """Yield a `page` event with each new body, a `state` event on each beat, and one `end` at the sign-out.
 
-    A body that cannot be rendered is tried again on each beat. Until then the page is not current, and the reason is
-    shown. Data that the person may not see any more, or that belongs to a deleted project, is removed from the page.
+    If the body cannot be rendered, `state` has the reason, and the next beat tries again. If the person may not see the
+    data any more, or the project was deleted, a `page` event empties the page.
 
-    The time of all events is that of the body that the browser shows, "" if this stream has sent none.
+    The time `at` of each event is that of the body in the browser; "" if this stream has sent no body.
     """
     number, digest, failure, shown_at = -1, b"", "", ""
     yield b"retry: 2000\n\n"

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 OTHERS: Final = "_other"
 """The name of the sum of all projects without figures of their own. No project can have this name."""
 CURRENT_SECONDS: Final = 300
-"""Figures whose newest is older are not current."""
+"""Maximum age of the newest figure of a history that counts as current."""
 POINTS: Final = 400
 """Maximum number of points of a line."""
 STEPS: Final = (60, 300, 1800, 7200, 86400)
@@ -18,7 +18,7 @@ Values = Sequence[float | None]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Begin and end in seconds since the epoch, and the distance of the points; all are multiples of `step`."""
+    """Begin and end in seconds since the epoch, and the seconds between points. Both are multiples of `step`."""
 
     start: int
     end: int
@@ -26,7 +26,7 @@ class Span:
 
     @classmethod
     def last(cls, hours: int, now: float) -> "Span":
-        """Return a span of the last hours, with at most `POINTS` points if a step allows that."""
+        """Return the span of the last hours, with the smallest step that gives at most `POINTS` points."""
         step = next((step for step in STEPS if hours * 3600 // step <= POINTS), STEPS[-1])
         end = int(now) // step * step
         return cls(end - hours * 3600 // step * step, end, step)
@@ -79,12 +79,12 @@ class Record:
 
 
 class History(Protocol):
-    """Where the figures of the past come from. `source` names it on the page."""
+    """A source of figures of the past. The page names it as `source`."""
 
     source: str
 
     async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
-        """Return the figures of these projects; None: of all, and of the cluster. Raises HistoryAway."""
+        """Return the figures of these projects. None means all projects and the cluster. Raises HistoryAway."""
         ...
 
     async def start(self) -> None:

@@ -1,8 +1,8 @@
-"""The own history of `muster web`: one SQLite file, downsampled as it is written, and bounded.
+"""The history that `muster web` writes itself: one SQLite file of bounded size, downsampled as it is written.
 
-Every sample goes into each tier: into the slot of its minute, of its ten minutes, and so on, where sums and counts are
-kept. A slot is dropped when its tier keeps no longer, so nothing has to be condensed later. The file has a bound of its
-own beside that, at which the oldest tenth is dropped.
+Each sample is added to one slot in each tier: the slot of its minute, of its ten minutes, and so on. A slot has sums
+and counts, so nothing must be condensed later. It is dropped after the retention time of its tier. If the file still
+reaches its maximum size, the oldest tenth is dropped.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _WHOLE_CLUSTER: Final = ""
 
 
 class Tier(NamedTuple):
-    """Length of slots in seconds, and the time for which they are kept."""
+    """The length of the slots, and the time for which the store keeps them, in seconds."""
 
     slot_seconds: int
     retention_seconds: int
@@ -88,8 +88,8 @@ DELETE FROM names WHERE NOT EXISTS (SELECT 1 FROM points WHERE tier IN (0, 1, 2,
 class Sample:
     """The figures of one project at one moment. For the cluster, `quota_milli` has all its GPUs.
 
-    `wait_seconds` and `started` are sums since the sample before. `idle_milli` and `used_permille` (utilization in
-    thousandths) are None together, if no agent measured them.
+    `wait_seconds` and `started` are sums since the previous sample. `idle_milli` and `used_permille` (utilization in
+    thousandths) are both None if no agent measured them.
     """
 
     gpu_milli: int
@@ -103,7 +103,7 @@ class Sample:
 
 
 class Store:
-    """The file. Everything happens in one thread of its own. `clock` gives seconds since the epoch."""
+    """The file of a history, used by one thread of its own. `clock` returns seconds since the epoch."""
 
     def __init__(
         self, path: Path, *, clock: Callable[[], float] = time.time, max_bytes: int = MAX_BYTES
@@ -122,7 +122,7 @@ class Store:
         await self._run(self._open)
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         connection = self._connection
         if connection is not None:
             await self._run(connection.close)
@@ -133,7 +133,7 @@ class Store:
         await self._run(lambda: self._add(cluster, projects))
 
     async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
-        """Return the figures of these projects; None: of all, and of the cluster. Raises HistoryAway."""
+        """Return the figures of these projects. None means all projects and the cluster. Raises HistoryAway."""
         return await self._run(lambda: self._read(span, projects))
 
     async def _run(self, work: Callable[[], T]) -> T:
@@ -143,7 +143,7 @@ class Store:
             raise HistoryAway(f"the history in {self._path.name} cannot be used: {error}") from error
 
     def check(self) -> None:
-        """Raise HistoryAway where the file is none of ours, or cannot be written."""
+        """Raise HistoryAway if the file is not a history of muster, or cannot be written."""
         try:
             self._connect().close()
         except sqlite3.Error as error:
@@ -211,13 +211,13 @@ class Store:
                 ],
             )
         except BaseException:
-            if connection.in_transaction:  # a full file has ended it already
+            if connection.in_transaction:  # if the file is full, SQLite has ended the transaction
                 connection.execute("ROLLBACK")
             raise
         connection.execute("COMMIT")
 
     def _expire(self, now: int) -> None:
-        """Drop the slots that their tiers keep no longer, and names that have none."""
+        """Drop the slots after the retention time of their tier, and the names without slots."""
         connection = self._open_connection
         for number, tier in enumerate(TIERS):
             connection.execute(
@@ -279,7 +279,7 @@ class Store:
 
 
 def bounded(projects: dict[str, Sample]) -> dict[str, Sample]:
-    """Return the samples of the projects that hold or ask for the most, and of the others together."""
+    """Return samples of the `MAX_PROJECTS` projects with the most allocated and pending GPUs, and one of the others."""
     if len(projects) <= MAX_PROJECTS:
         return projects
     most = sorted(projects, key=lambda name: (-projects[name].gpu_milli - projects[name].pending_milli, name))
@@ -303,7 +303,7 @@ def _columns(sample: Sample) -> tuple[int | None, ...]:
 
 
 def _tier_of(span: Span) -> int:
-    """Return the coarsest tier with enough points for the span, else the finest one that reaches back so far."""
+    """Return the coarsest tier with enough points for the span, else the finest one that keeps the whole span."""
     length = span.end - span.start
     reaching = [number for number, tier in enumerate(TIERS) if tier.retention_seconds >= length]
     fine = [number for number in reaching if TIERS[number].slot_seconds <= span.step]

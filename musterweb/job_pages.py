@@ -52,7 +52,7 @@ async def job_page(visit: Visit) -> Page:
 
 
 def _as_files(tables: Sequence[Table]) -> tuple[Table, ...]:
-    """Return the tables that are offered as files, without tables that could not be read."""
+    """Return the tables that the page offers as files. Tables that could not be read are left out."""
     return tuple(table for table in tables if table.csv)
 
 

@@ -12,22 +12,22 @@ TLS_BUFFER_BYTES: Final = 32 << 10
 """Read buffer of each connection. asyncio's default is 256 KiB, and all of it is used from the first byte."""
 LARGE_BLOCK_BYTES: Final = 128 << 10
 FREE_END_BYTES: Final = 64 << 10
-"""A freed block of 128 KiB, and free space of 64 KiB at the heap's end, return to the system at once.
+"""With these two values, glibc returns freed blocks of at least 128 KiB, and 64 KiB of free heap end, at once.
 
-glibc starts with similar values, but raises them with the blocks that it sees. Then it keeps unused lists and answers
-between blocks in use.
+glibc's own values are similar, but grow with the sizes of freed blocks. Then it keeps the memory of former lists and
+answers between blocks in use.
 """
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _M_ARENA_MAX: Final = -8
-"""glibc's numbers for them, in malloc.h; of the C libraries of Linux musl has no such call, and needs none."""
+"""The numbers of these three parameters in glibc's malloc.h. musl has no `mallopt`, and needs none."""
 
 
 def use_little() -> None:
-    """Set this for the process, for connections and blocks that are yet to come."""
+    """Apply these settings to the process: to later connections, and to memory that is allocated later."""
     sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
     with suppress(AttributeError, OSError, TypeError):
         allocator = ctypes.CDLL(None)
         allocator.mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
         allocator.mallopt(_M_TRIM_THRESHOLD, FREE_END_BYTES)
-        allocator.mallopt(_M_ARENA_MAX, 1)  # or every thread keeps free blocks of its own
+        allocator.mallopt(_M_ARENA_MAX, 1)  # one arena: otherwise each thread keeps free blocks of its own

@@ -14,17 +14,17 @@ from orchestrator.views.nodes import NodeView
 
 NODES_OF_A_PAGE: Final = 50
 OLD_SECONDS: Final = 60
-"""Figures of GPUs that were observed longer ago are marked as old: agents write small changes every 5 minutes only."""
+"""Age from which figures of GPUs are marked as old: agents write small changes only every 5 minutes."""
 NODE_COLUMNS: Final = (
     "NAME", "STATUS", "GPU TYPE", "GPUs", "ALLOCATED", "FREE", "UNHEALTHY", "UTILIZATION", "OBSERVED",
 )  # fmt: skip
 GPU_COLUMNS: Final = ("GPU", "PODS", "UTILIZATION", "MEMORY USAGE", "MEMORY", "IDLE TIME", "HEALTH", "UUID")
-"""The user of a GPU comes first: on a phone the other columns are out of sight."""
+"""The pods that use a GPU stand near the front: on a phone the last columns are out of sight."""
 NO_NODES: Final = "You may not list nodes and all pods: ask for muster-viewer, bound in the whole cluster."
 
 
 def nodes_table(visit: Visit) -> Table:
-    """Return the table of all nodes, each with a link to where its GPUs are shown."""
+    """Return the table of all nodes. Each row links to the page with the GPUs of its node."""
     return Table(
         "nodes", "Nodes", NODE_COLUMNS, [_node_row(visit, view) for view in visit.sight.nodes or ()],
         link=lambda row: address("/nodes", node=row[0]), csv="/nodes.csv", empty="The cluster has no nodes.",
@@ -47,13 +47,13 @@ def _node_row(visit: Visit, view: NodeView) -> Sequence[str]:
 
 
 def old_time(gpus: Iterable[GpuView], now_us: int) -> str:
-    """Return when the oldest of the figures were observed, "" unless they are older than `OLD_SECONDS`."""
+    """Return the time of the oldest figures; "" if they are at most `OLD_SECONDS` old."""
     observed_us = min((gpu.observed_us for gpu in gpus if gpu.observed_us), default=now_us)
     return f"old: {_clock_time(observed_us)}" if _is_old(observed_us, now_us) else ""
 
 
 def old_figures(visit: Visit) -> list[str]:
-    """Return a sentence on how many nodes' figures of GPUs are old, if any are."""
+    """Return a sentence with the number of nodes whose figures of GPUs are old; empty if there are none."""
     known = [gpus[0].observed_us for gpus in visit.sight.gpus.values() if gpus and gpus[0].observed_us]
     old = [observed_us for observed_us in known if _is_old(observed_us, visit.now_us)]
     if not old:
@@ -72,7 +72,7 @@ def _clock_time(at_us: int, form: str = "%H:%M:%S UTC") -> str:
 
 
 async def nodes_page(visit: Visit) -> Page:
-    """Each node, or the one of the query, and each of its GPUs with its pods and state."""
+    """Each node, or the node in the query, and each GPU of it with its pods and state."""
     every, name = visit.sight.nodes, visit.query.get("node", "")
     content: dict[str, Any] = {"tables": [], "note": NO_NODES, "pager": None, "name": "", "files": {}}
     if every is None:

@@ -1,8 +1,7 @@
-"""An identity provider (OpenID Connect), as far as signing in needs one. A code becomes tokens, and tokens become
-newer ones.
+"""The part of OpenID Connect that a sign-in needs: the provider exchanges a code for tokens, and renews them.
 
 A person gets an ID token, which the API server accepts by its own settings (`--oidc-issuer-url`). The API server
-decides about rights. This module proves two things that the API server cannot know:
+decides about rights. This module verifies two things that the API server cannot know:
 
 - the token answers the question of this browser (its nonce)
 - a renewed token belongs to the same person
@@ -33,13 +32,13 @@ LIMIT_SECONDS: Final = 10.0
 MAX_ANSWER_BYTES: Final = 1 << 20
 METADATA_SECONDS: Final = 3600.0
 KEY_SECONDS: Final = 60.0
-"""Minimum time until the keys are read again for a token with an unknown key."""
+"""Minimum time between two reads of the provider's keys, if a token has an unknown key."""
 LEEWAY_SECONDS: Final = 10
 """Maximum difference between the clocks of two machines."""
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Accepted signatures: only with a private key. Neither none nor an algorithm with a shared secret."""
+"""Accepted signature algorithms: those with a private key. `none` and algorithms with a shared secret are refused."""
 SCOPES: Final = ("openid", "profile", "email", "groups", "offline_access")
-"""Default scopes, as far as the provider offers them."""
+"""Default scopes. Those that the provider does not offer are left out."""
 _MAX_TEXT: Final = 300
 
 _Decoded = TypeVar("_Decoded")
@@ -47,8 +46,8 @@ _Decoded = TypeVar("_Decoded")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A provider, and the client that muster is to it. Without a secret it is a public client; `scopes` () means the
-    default ones.
+    """An identity provider, and muster's registration as its client. Without a secret, muster is a public client.
+    Empty `scopes` mean the default ones.
     """
 
     issuer: str
@@ -60,12 +59,12 @@ class Settings:
 
     @property
     def name(self) -> str:
-        """The name of the provider for people."""
+        """The name of the provider on the pages: the host of its URL."""
         return urlsplit(self.issuer).netloc
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """The provider's metadata (OpenID Connect Discovery 1.0), as far as it is used; null counts as absent."""
+    """The used part of the provider's metadata (OpenID Connect Discovery 1.0). null counts as absent."""
 
     issuer: str
     authorization_endpoint: str
@@ -78,7 +77,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Everything that tokens or codes are sent to, or keys are read from."""
+        """The URLs to which muster or the browser sends tokens or codes, and the URL of the keys."""
         needed = (self.authorization_endpoint, self.token_endpoint, self.jwks_uri)
         return (*needed, self.revocation_endpoint) if self.revocation_endpoint else needed
 
@@ -110,7 +109,7 @@ class Tokens:
 
 
 def is_safe_url(url: str) -> bool:
-    """Return whether a secret may be sent there: by TLS, or to this machine.
+    """Return whether a secret may be sent to a URL: it uses TLS, or names this machine.
 
     Example: `is_safe_url("http://idp.example.com/token")` returns `False`.
     """
@@ -130,7 +129,7 @@ def challenge_of(verifier: str) -> str:
 
 
 class Provider:
-    """See the module. `clock` gives seconds since the epoch. Close it at the end."""
+    """One identity provider; see the module. `clock` returns seconds since the epoch. Close it at the end."""
 
     def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.time) -> None:
         self.settings = settings
@@ -147,7 +146,7 @@ class Provider:
             await self._session.close()
 
     async def authorization_url(self, state: str, nonce: str, challenge: str) -> str:
-        """Return where the browser goes to sign in. Raises ProviderAway."""
+        """Return the URL of the provider's page for the sign-in. Raises ProviderAway."""
         metadata = await self._read_metadata()
         scopes = self.settings.scopes or _usual_scopes(metadata)
         query = {
@@ -161,19 +160,20 @@ class Provider:
             "code_challenge_method": "S256",
         }
         if "offline_access" in scopes:
-            query["prompt"] = "consent"  # OpenID Connect Core 11: else no refresh token is given
+            # OpenID Connect Core 11: otherwise the provider gives no refresh token
+            query["prompt"] = "consent"
         url = metadata.authorization_endpoint
         return f"{url}{'&' if '?' in url else '?'}{urlencode(query)}"
 
     async def check_sender(self, issuer: str | None) -> None:
-        """Raise SignInNeeded if an answer names another provider (RFC 9207), or no provider although it must."""
+        """Raise SignInNeeded if an answer names another provider, or lacks a required name (RFC 9207)."""
         metadata = await self._read_metadata()
         is_missing = issuer is None and metadata.authorization_response_iss_parameter_supported
         if is_missing or (issuer is not None and issuer != self.settings.issuer):
             raise SignInNeeded("this answer is not of the identity provider that was asked: sign in again")
 
     async def exchange(self, code: str, verifier: str, nonce: str) -> Tokens:
-        """Return the tokens for a code. Raises SignInNeeded where they are not for this sign-in, and ProviderAway."""
+        """Return the tokens for a code. Raises SignInNeeded if they are not for this sign-in, and ProviderAway."""
         fields = {
             "grant_type": "authorization_code",
             "code": code,
@@ -184,15 +184,15 @@ class Provider:
         return await self._prove(answer, {"nonce": {"essential": True, "value": nonce}})
 
     async def refresh(self, refresh_token: str) -> TokenResponse:
-        """Return the provider's newer tokens. Raises SignInNeeded if there are none, and ProviderAway."""
+        """Return the provider's new tokens. Raises SignInNeeded if the provider refuses them, and ProviderAway."""
         return await self._request_tokens({"grant_type": "refresh_token", "refresh_token": refresh_token})
 
     async def prove_renewed(self, answer: TokenResponse, subject: str) -> Tokens:
-        """Return the tokens in an answer to `refresh`. Raises SignInNeeded for another's, and ProviderAway."""
+        """Return the tokens in an answer to `refresh`. Raises SignInNeeded for another user's, and ProviderAway."""
         return await self._prove(answer, {"sub": {"essential": True, "value": subject}})
 
     async def revoke(self, tokens: Tokens) -> None:
-        """Let the provider forget a refresh token, where it can. Raises ProviderAway."""
+        """Let the provider revoke a refresh token, if it has an endpoint for that. Raises ProviderAway."""
         metadata = await self._read_metadata()
         if metadata.revocation_endpoint and tokens.refresh_token:
             fields = {"token": tokens.refresh_token, "token_type_hint": "refresh_token"}
@@ -210,9 +210,9 @@ class Provider:
         return self._decode(body, TokenResponse)
 
     async def _prove(self, answer: TokenResponse, required: Mapping[str, Any]) -> Tokens:
-        """Return tokens whose ID token is signed by the provider, for us, now, and as wanted.
+        """Return the tokens in an answer after verifying the ID token: signature, issuer, audience, time, `required`.
 
-        Raises SignInNeeded, and ProviderAway where there is no ID token or nothing to prove it by.
+        Raises SignInNeeded for an ID token that is not valid, and ProviderAway if there is no ID token or no key.
         """
         if not answer.id_token:
             raise ProviderAway(f"{self.settings.name} gave no ID token: is `openid` among the scopes?")
@@ -242,7 +242,7 @@ class Provider:
         return Tokens(answer.id_token, answer.refresh_token or "", str(claims["sub"]), float(claims["exp"]))
 
     async def _verified(self, id_token: str) -> jwt.Token:
-        """Return a token whose signature is right. Raises JoseError, ValueError."""
+        """Return the token after verifying its signature. Raises JoseError, ValueError."""
         keys = await self._read_keys(is_newest=False)
         try:
             return jwt.decode(id_token, keys, ALGORITHMS)
@@ -296,7 +296,7 @@ class Provider:
         return body
 
     async def _post(self, url: str, metadata: Metadata, fields: Mapping[str, str]) -> tuple[int, bytes]:
-        """Send a form as the client that we are."""
+        """Send a form with the client's credentials. Returns status and body."""
         sent, headers = dict(fields), {}
         identity, secret = self.settings.client_id, self.settings.client_secret
         methods = metadata.token_endpoint_auth_methods_supported or ("client_secret_basic",)
@@ -310,7 +310,7 @@ class Provider:
         return await self._send("POST", url, data=sent, headers=headers)
 
     async def _send(self, method: str, url: str, **request: Any) -> tuple[int, bytes]:
-        """Return status and body; redirections are not followed: a code or a secret would go with them."""
+        """Return status and body. Redirects are not followed, because they would pass on a code or a secret."""
         try:
             if self._session is None:
                 self._session = self._open()
@@ -333,7 +333,7 @@ class Provider:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=context),
             timeout=aiohttp.ClientTimeout(LIMIT_SECONDS),
-            cookie_jar=aiohttp.DummyCookieJar(),  # else one person's cookies would go with the codes of all
+            cookie_jar=aiohttp.DummyCookieJar(),  # otherwise cookies of one sign-in would be sent with all others
             trust_env=False,  # otherwise the client would send a ~/.netrc of this account instead of the secret
         )
 
@@ -345,13 +345,13 @@ def _proxy_of(url: str) -> str | None:
 
 
 def _usable_keys(document: bytes) -> KeySet:
-    """Return the keys of a set that can be used. Raises ValueError where there are none, RecursionError.
+    """Return the usable keys of a key set. Raises ValueError if there are none, and RecursionError.
 
     A key with an unknown curve, or with a missing member, is ignored (RFC 7517, 5).
     """
     usable = []
     for key in msgspec.json.decode(document, type=_Keys).keys:
-        # the library raises KeyError for an unknown curve, TypeError for a kind that is a list
+        # the library raises KeyError for an unknown curve, TypeError if `kty` is a list
         with suppress(JoseError, ValueError, TypeError, KeyError):
             usable.append(JWKRegistry.import_key(key))
     if not usable:
@@ -377,5 +377,5 @@ def _problem_of(body: bytes) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    """Return the words of an error, which may be long, in one line."""
+    """Return the start of an error's message as one line."""
     return " ".join(str(error).split())[:_MAX_TEXT] or type(error).__name__

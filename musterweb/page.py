@@ -14,7 +14,7 @@ from musterweb.table import Table
 from orchestrator.errors import UsageError
 
 NAMES_OF_A_NOTE: Final = 20
-"""Maximum number of projects that are named as left out."""
+"""Maximum number of omitted projects that a note names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Page:
 
 
 def left_out(visit: Visit) -> list[str]:
-    """Return a sentence on the projects whose jobs the person may see, but which are too many, if any are."""
+    """Return a sentence on the projects that are omitted because the person may see too many, if there are any."""
     rights = visit.person.rights
     if rights is None or not rights.left_out:
         return []
@@ -66,7 +66,7 @@ def left_out(visit: Visit) -> list[str]:
 
 
 def address(path: str, **query: str) -> str:
-    """Return a path with a query of the values that are not empty.
+    """Return the path with a query of the values that are not empty.
 
     Example: `address("/jobs", project="a", status="")` returns `'/jobs?project=a'`.
     """
@@ -75,7 +75,7 @@ def address(path: str, **query: str) -> str:
 
 
 def job_address(project: str, name: str, part: str = "") -> str:
-    """Return where a job is shown.
+    """Return the address of a job's page.
 
     Example: `job_address("team-a", "train/1", "log")` returns `'/jobs/team-a/train%2F1/log'`.
     """
@@ -85,7 +85,7 @@ def job_address(project: str, name: str, part: str = "") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pager:
-    """Which rows of a long table a page shows, and where the others are."""
+    """The rows of a long table that a page shows, and the addresses of the pages with the other rows."""
 
     start: int
     end: int
@@ -95,7 +95,7 @@ class Pager:
 
     @classmethod
     def of(cls, visit: Visit, count: int, size: int, path: str, **query: str) -> "Pager":
-        """Return the pager of the page in the query, or of the last one."""
+        """Return the pager of the page number in the query, or of the last page if the number is too high."""
         number = min(visit.number("page"), max(1, -(-count // size)))
         start, end = (number - 1) * size, min(count, number * size)
         return cls(

@@ -3,8 +3,8 @@
     asleep ──request──> reading ──lists and watches are there──> live ──a failure──> stale ──pause──> reading
                                                                   └──the token is refused──> ended
 
-There is one watch for each kind of object, however many pages the person has open. A failure ends all of them. Then
-the last state is shown with its time until everything has been read again.
+There is one watch for each kind of object, however many pages the person has open. If one watch fails, all watches end.
+Then the pages show the last state with its time until everything has been read again.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS: Final = 3.0
-"""How often the API server is asked whether it is there and still takes the token."""
+"""Interval of the requests that test whether the API server answers and accepts the token."""
 BEAT_LIMIT_SECONDS: Final = 5.0
 RIGHTS_SECONDS: Final = 60.0
 """Interval of the checks of the person's rights."""
@@ -51,21 +51,21 @@ RETRY_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 0.5
 """Minimum time between two reads of the caches. After a slow read, the pause is four times its duration."""
 SETTLE_SECONDS: Final = 0.15
-"""Time to wait for related changes: a starting job causes four events, and all readers then see the same state."""
+"""Time to wait for related changes after a change: the start of a job causes four events."""
 AGE_SECONDS: Final = 10.0
-"""Ages grow also where nothing happens."""
+"""Interval of new sights if nothing changes, so that the shown ages grow."""
 LINGER_SECONDS: Final = 60.0
 """Time after the last page is closed until the watches end."""
 READY_SECONDS: Final = 15.0
 MAX_SCOPES: Final = 50
-"""Maximum number of projects whose jobs are watched for a person who cannot see all: five watches for each."""
+"""Maximum number of projects with five watches each, for a person who may not list the jobs of all projects."""
 
 ENDED: Final = "The API server no longer accepts your token: sign in again"
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The caches of the kinds that a person may see."""
+    """The caches of the kinds of objects that a person may see."""
 
     rights: Rights
     jobs: list[JobCaches]
@@ -74,17 +74,17 @@ class Watched:
 
     @property
     def caches(self) -> list[Caches]:
-        """All of them."""
+        """All caches."""
         return [cache for cache in (*self.jobs, self.nodes, self.projects) if cache is not None]
 
     @property
     def objects(self) -> list[Mapping[str, Any]]:
-        """The objects of all of them, as they are now."""
+        """The present objects of all caches."""
         return [objects for cache in self.caches for objects in cache.objects()]
 
     @property
     def with_parts(self) -> list[JobCaches | NodeCaches]:
-        """Results that make the next sight faster."""
+        """The caches with intermediate results (`known`) that make the next sight faster."""
         return [*self.jobs, *([self.nodes] if self.nodes else [])]
 
 
@@ -122,7 +122,7 @@ class Person:
 
     @property
     def number(self) -> int:
-        """A number that rises with every visible change."""
+        """A number that increases with every visible change."""
         return self._number
 
     @contextmanager
@@ -136,9 +136,9 @@ class Person:
             self._used_at = time.monotonic()
 
     async def ready(self) -> Sight:
-        """Return the sight, and start reading if no page was open lately.
+        """Return the sight; if no page was open lately, read it first.
 
-        Raises SignInNeeded for a token that is refused, Unreachable where nothing was read in time.
+        Raises SignInNeeded for a refused token, and Unreachable if the read takes too long.
         """
         self.wake()
         deadline = time.monotonic() + READY_SECONDS
@@ -154,7 +154,7 @@ class Person:
         return self.sight
 
     def wake(self) -> None:
-        """Read and watch, if that was given up or not begun."""
+        """Start to read and watch, unless that is under way. Raises SignInNeeded for a refused token."""
         self._used_at = time.monotonic()
         if self.is_ended:
             raise SignInNeeded(ENDED)
@@ -164,7 +164,7 @@ class Person:
             self._task = asyncio.create_task(self._follow())
 
     async def news(self, number: int, seconds: float) -> int:
-        """Wait until there is a newer sight than `number`, or until the time is over; return the present number."""
+        """Wait until `self.number` exceeds `number`, at most these seconds; return the present number."""
         if self._number <= number:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), seconds)
@@ -173,7 +173,7 @@ class Person:
     async def body(self, target: str, render: Callable[[], Awaitable[str]], *, is_shared: bool) -> str:
         """Return the body of a page, rendered once for all readers of the same sight.
 
-        If the page shows nothing but rights and sight (`is_shared`), other people can be among these readers.
+        If the page depends only on rights and sight (`is_shared`), people with the same sight share the body.
         """
         seen = self._seen
         if is_shared and seen is not None:
@@ -198,12 +198,12 @@ class Person:
         self._renewing.add_done_callback(lambda task: None if task.cancelled() else self.end())
 
     def end(self) -> None:
-        """Show nothing any more: the token is refused."""
+        """Show nothing from now on, because the token is refused or the session is closed."""
         self.is_ended, self._seen = True, None
         self._tell()
 
     async def close(self) -> None:
-        """Give everything up."""
+        """End the watches and the renewal, close the client, and revoke the refresh token."""
         self.end()
         if self._task is not None:
             self._task.cancel()
@@ -299,7 +299,7 @@ class Person:
                 if self._changed.is_set() and self._seen is not None and not is_settled:
                     await asyncio.sleep(SETTLE_SECONDS)
                     is_settled = True
-                    continue  # it may have failed meanwhile, or rights may be others
+                    continue  # during the pause, a watch can fail or rights can change
                 is_settled = False
                 self._changed.clear()
                 self._read(watched)
@@ -309,7 +309,7 @@ class Person:
             await self._pause(ready, read_at)
 
     async def _pause(self, ready: asyncio.Event, read_at: float) -> None:
-        """Wait for the next thing to do, a second at most."""
+        """Wait until the caches may be read and have changed, at most one second."""
         wait_seconds = read_at - time.monotonic()
         if wait_seconds > 0:
             await asyncio.sleep(min(wait_seconds, 1.0))
@@ -319,7 +319,7 @@ class Person:
             await asyncio.wait_for(awaited.wait(), 1.0)
 
     def _read(self, watched: Watched) -> None:
-        """Return the sight of the caches: that of other people with the same objects, or a new one."""
+        """Set the sight to the state of the caches: another person's sight of the same objects, or a new one."""
         now_us = time.time_ns() // 1000
         newest = self._sights.newest(watched.rights)
         if (
@@ -336,14 +336,14 @@ class Person:
             self._tell()
 
     def _forget(self) -> None:
-        """Show nothing of the earlier sight: other rights give another one."""
+        """Drop the sight, because the rights have changed."""
         if self._seen is not None:
             self._seen = None
             self._bodies.clear()
             self._tell()
 
     async def _request_other_rights(self, rights: Rights) -> None:
-        """Return as soon as the rights are others. In addition to the beats, which detect a silent server."""
+        """Return when the person's rights differ from `rights`. Asks every `RIGHTS_SECONDS`."""
         while True:
             await asyncio.sleep(RIGHTS_SECONDS)
             if await self._read_rights(in_parallel=False) != rights:
@@ -362,7 +362,7 @@ class Person:
         return not self._users and time.monotonic() - self._used_at > LINGER_SECONDS
 
     async def _read_rights(self, *, in_parallel: bool) -> Rights:
-        """Ask for the person's rights; in parallel, over one connection for each question, which watches use later."""
+        """Ask for the person's rights. In parallel, each question opens a connection, which a watch uses later."""
         identity = IdentityClient(self.client.transport, "")
         kinds = (PODS, JOBS, STATEFUL_SETS, SERVICES, INGRESSES, NAMESPACES, PROJECTS, NODES)
         questions = (*(("list", kind) for kind in kinds), ("patch", PROJECTS))
@@ -388,7 +388,7 @@ class Person:
         )
 
     async def _read_scopes(self, identity: IdentityClient, *, lists_namespaces: bool) -> list[Scope]:
-        """Return the projects whose jobs the person may list: the one that they named first, then by their names."""
+        """Return the projects whose jobs the person may list: the one named at the sign-in, then the others by name."""
         named: list[Scope] = []
         if self._project is not None:
             named.append(await self.client.scope(self._project))
@@ -402,7 +402,7 @@ class Person:
 
 
 def _see(watched: Watched, newest: Seen | None, now_us: int) -> Seen:
-    """Return the present state of the caches; parts with the same objects as in `newest` are shared."""
+    """Return the present state of the caches. Parts with the same objects as in `newest` are taken from it."""
     jobs, nodes = watched.jobs, watched.nodes
     objects = [dict(objects) for objects in watched.objects]
     if newest is not None:
@@ -420,12 +420,12 @@ def _see(watched: Watched, newest: Seen | None, now_us: int) -> Seen:
     )
     parts = [cache.known for cache in watched.with_parts]
     for cache in watched.with_parts:
-        cache.known = {}  # or each person would keep those of the last time
+        cache.known = {}  # otherwise each person would keep older results in memory
     return Seen(sight, objects, parts)
 
 
 async def sign_in(access: Access, token: Callable[[], str], project: str | None, sights: Sights) -> Person:
-    """Return the person whose token it is, as the API server says. Raises SignInNeeded, MusterError."""
+    """Return the person whose user name the API server gives for the token. Raises SignInNeeded, MusterError."""
     own = replace(access, user="", token=token, token_blocks=False, as_user=None, as_groups=())
     client = AsyncClient(own)
     async with AsyncExitStack() as stack:
@@ -452,9 +452,9 @@ async def sign_in(access: Access, token: Callable[[], str], project: str | None,
 
 @asynccontextmanager
 async def _held(caches: Sequence[Caches], reading: ReadingSlots) -> AsyncIterator[asyncio.Event]:
-    """Keep caches current for as long as the context lasts; the event is set when all are there.
+    """Keep the caches current for the length of the block. The yielded event is set when all caches have been read.
 
-    `reading` bounds the number of people whose caches are read for the first time at once.
+    `reading` limits the number of people whose caches are read for the first time at the same moment.
     """
     ready = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""Projects are created, changed and deleted: first a preview of the consequences, then the change."""
+"""The form that creates, changes and deletes projects: it first shows the consequences, then saves the change."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -59,7 +59,7 @@ _ADDRESSES: Final = {"--member": "Members", **{field.flag: field.label for field
 
 
 def version_of(project: Project) -> str:
-    """Return a digest of the specification without the fields of the operator."""
+    """Return a digest of the project's specification. It does not change with the project's status."""
     return hashlib.sha256(msgspec.json.encode(project.spec)).hexdigest()[:16]
 
 
@@ -70,7 +70,7 @@ def values_of(spec: ProjectSpec) -> dict[str, str]:
 
 
 def spec_from(before: ProjectSpec, form: Mapping[str, str]) -> ProjectSpec:
-    """Return the specification of a form. Fields that the form lacks keep their values. Raises UsageError."""
+    """Return the specification in a form. Fields that the form lacks keep their values. Raises UsageError."""
     shown = values_of(before)
     values: dict[str, Any] = {
         field.key: form[field.key].strip()
@@ -127,7 +127,7 @@ class Form:
 
 
 async def show_form(visit: Visit) -> Page:
-    """The empty form, or that of a project with its figures."""
+    """The empty form, or the form with the values of a project."""
     name = visit.path.get("name", "")
     rights = visit.person.rights
     edits = rights is not None and rights.edits_projects
@@ -204,7 +204,7 @@ def _one_line(text: str) -> str:
 async def _preview(
     client: AsyncClient, change: Callable[[Snapshot], Snapshot], changes: list[str]
 ) -> dict[str, Any]:
-    """The consequences, as far as the person may read the inputs."""
+    """Return the consequences of a change, as far as the person may read the data that they depend on."""
     try:
         captured = await capture(client.transport)
     except Forbidden as error:

@@ -1,6 +1,7 @@
-"""A history that a Prometheus keeps, by the recording rules that ship. Nothing that it says is taken without a look.
+"""A history in a Prometheus with muster's recording rules. Every value in an answer is checked before it is shown.
 
-Rights are not decided here: it asks for the projects of the person alone, and drops everything else from the answer.
+The caller decides which projects the person may see. This module asks for those alone, and drops all others from the
+answer.
 """
 
 import asyncio
@@ -29,19 +30,19 @@ from musterweb.history_model import (
 LIMIT_SECONDS: Final = 10.0
 MAX_ANSWER_BYTES: Final = 32 << 20
 MAX_NAMED: Final = 200
-"""Maximum number of projects in a request; for more, the answer is filtered here, because the request would become
-too long.
+"""Maximum number of projects in a request, so that it does not become too long. If there are more, the request is for
+all projects, and this module filters the answer.
 """
 MAX_SERIES: Final = 2000
-"""Maximum number of projects in an answer: each line takes memory."""
+"""Maximum number of projects in an answer, because each takes memory."""
 MAX_CLOCK_SECONDS: Final = 60.0
 _QUERIES_AT_ONCE: Final = 4
 _SHORTEST_MEAN: Final = 120
-"""Minimum window of a mean in seconds: rules are evaluated each minute, and a shorter window can be empty. Such
-windows overlap, which is correct for means and maxima, but would count sums twice.
+"""Minimum window in seconds for a mean: Prometheus evaluates the rules each minute, and a shorter window can be empty.
+If steps are shorter, windows overlap, which is correct for means and maxima, but would count sums twice.
 """
 _SHORTEST_LOOKBACK: Final = 300
-"""Minimum window in seconds for the value of a counter: scrapes can fail. A longer step is its own window."""
+"""Minimum window in seconds for the value of a counter, because scrapes can fail. For a longer step it is the step."""
 _PROJECT: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -51,8 +52,8 @@ def _increase(counter: str) -> str:
     `increase` alone extrapolates, and misses the increase between the last value of one window and the first of the
     next. Here each step begins with the last value of the step before, so the sum over a span is the counted number.
 
-    A new series began at 0 if its operator led a step ago, and so did a series that fell between two steps. If an
-    operator restarted within the step, or was not scraped before, `increase` is used.
+    A series that is new, or lower than one step ago, began at 0 if its operator led one step ago. If the operator did
+    not lead then, or the counter was reset within the step, the query uses `increase`.
     """
     series = counter + "{match}"
     newest = f"last_over_time({series}[{{lookback}}s])"
@@ -78,8 +79,8 @@ CLUSTER_QUERIES: Final[Mapping[str, str]] = {
     "utilization": "avg_over_time(cluster:muster_gpu_utilization:ratio[{window}s])",
 }
 NEWEST_QUERY: Final = "max(muster_operator_last_decision_timestamp_seconds)"
-"""Time at which the operator made the scraped figures: it detects an operator that stands still, and a Prometheus
-that does not scrape it.
+"""Query for the time at which the operator made the scraped figures. An old time means that the operator stands still,
+or that Prometheus does not scrape it.
 """
 _GREATEST: Final = {"utilization": 1.0}
 _POSSIBLE: Final = 1e12
@@ -88,7 +89,7 @@ _LATEST: Final = 253_402_300_799
 
 
 class PrometheusHistory:
-    """Reads a Prometheus at a URL. `clock` gives seconds since the epoch."""
+    """Reads a Prometheus at a URL. `clock` returns seconds since the epoch."""
 
     def __init__(
         self, url: str, *, clock: Callable[[], float] = time.time, limit_seconds: float = LIMIT_SECONDS
@@ -101,16 +102,16 @@ class PrometheusHistory:
         self.source = f"Prometheus at {urlsplit(url).hostname}"
 
     async def start(self) -> None:
-        """Open the connection's pool."""
+        """Open the pool of connections."""
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(self._limit_seconds))
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the pool of connections."""
         if self._session is not None:
             await self._session.close()
 
     async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
-        """Return the figures of these projects; None: of all, and of the cluster. Raises HistoryAway."""
+        """Return the figures of these projects. None means all projects and the cluster. Raises HistoryAway."""
         if projects is not None and not projects:
             return Record(span, {}, None, None)
         doubts = _Doubts()
@@ -151,7 +152,7 @@ class PrometheusHistory:
     async def _lines(
         self, query: str, span: Span, name: str, doubts: "_Doubts"
     ) -> dict[str, list[float | None]]:
-        """Return the values at the times of the span, by project; "" where there is none."""
+        """Return the values at the times of the span, by project. A series without a project has the key ""."""
         words = {"query": query, "start": str(span.start), "end": str(span.end), "step": str(span.step)}
         result = await self._query("query_range", words, "matrix")
         if len(result) > MAX_SERIES:
@@ -223,7 +224,7 @@ class _Doubts:
         self.twice = False
 
     def value(self, text: object, name: str) -> float | None:
-        """Return a figure; None for a text that stands for no value, or is impossible."""
+        """Return the number in a text; None for NaN, and for text or numbers that are impossible for this figure."""
         try:
             value = float(text) if isinstance(text, str) else math.inf
         except ValueError:
@@ -236,7 +237,7 @@ class _Doubts:
         return value
 
     def sentences(self, source: str) -> list[str]:
-        """Return the remark for people, without names."""
+        """Return a sentence for each kind of value that was left out."""
         return [
             f"{source} has {subject}: left out."
             for is_there, subject in (
@@ -261,7 +262,7 @@ def _filled(text: str, match: str, span: Span) -> str:
 
 
 def _matcher(projects: frozenset[str] | None) -> str:
-    """Return the selector of these projects; their names are quoted."""
+    """Return the label matcher for these projects; empty if the request is for all."""
     if projects is None or len(projects) > MAX_NAMED:
         return ""
     names = sorted(name for name in projects if _PROJECT.fullmatch(name))
@@ -269,7 +270,7 @@ def _matcher(projects: frozenset[str] | None) -> str:
 
 
 def _series(series: Any, source: str) -> tuple[str, list[tuple[int | None, object]]]:
-    """Return the project and the values by their times; None for a time between two seconds."""
+    """Return the project of a series, and its times and values. A time that is no whole second becomes None."""
     try:
         project = str(series["metric"].get("project", ""))
         pairs = [(float(at), value) for at, value in series["values"]]
@@ -281,7 +282,7 @@ def _series(series: Any, source: str) -> tuple[str, list[tuple[int | None, objec
 def _of_projects(
     read: Mapping[str, Mapping[str, Values]], span: Span, projects: frozenset[str] | None, doubts: _Doubts
 ) -> dict[str, ProjectLines]:
-    """Return the lines of the requested projects; lines without a project, or with another, are dropped."""
+    """Return the lines of the requested projects. Lines without a project, or with another one, are dropped."""
     names = {name for lines in read.values() for name in lines}
     chosen = {
         name

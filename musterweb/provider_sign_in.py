@@ -2,8 +2,8 @@
 
     POST /sign-in/provider ──a cookie, and a page that leads on──> the provider ──code, state──> /sign-in/callback
 
-State, nonce and PKCE verifier are derived from the cookie and a key of this process, so no sign-in is stored before
-it ends. An answer is valid only in the browser that began, for some minutes, once.
+State, nonce and PKCE verifier are derived from the cookie and a key of this process. So nothing is stored before the
+provider's answer. The answer is valid once, for 10 minutes, and only in the browser that began the sign-in.
 """
 
 import base64
@@ -23,9 +23,10 @@ from musterweb.security import new_secret
 CALLBACK: Final = "/sign-in/callback"
 MAX_SECONDS: Final = 600
 MAX_USED: Final = 10_000
-"""Maximum number of remembered answers, so that none counts twice. Beyond it, the oldest is forgotten.
+"""Maximum number of remembered answers. A remembered answer is refused. Beyond the maximum, the oldest is forgotten.
 
-The provider also accepts a code only once (RFC 6749, 4.1.2), and any client of the port can fill a list.
+It is bounded because any client can add to it. A forgotten answer is refused too: the provider accepts a code only once
+(RFC 6749, 4.1.2).
 """
 MAX_PROJECT: Final = 253
 _MAX_TEXT: Final = 300
@@ -33,7 +34,7 @@ _AGAIN: Final = "this sign-in was not begun in this browser, or too long ago: si
 
 
 class ProviderSignIn:
-    """See the module. `clock` gives seconds since the epoch."""
+    """The sign-ins at one provider; see the module. `clock` returns seconds since the epoch."""
 
     def __init__(
         self, provider: Provider, *, clock: Callable[[], float] = time.time, max_used: int = MAX_USED
@@ -45,7 +46,7 @@ class ProviderSignIn:
         self._used: dict[str, float] = {}
 
     async def begin(self, project: str) -> tuple[str, str]:
-        """Return the value of the browser's cookie, and the address of the provider. Raises ProviderAway."""
+        """Return the value of the browser's cookie, and the provider's address to open. Raises ProviderAway."""
         encoded = base64.urlsafe_b64encode(project[:MAX_PROJECT].encode()).decode()
         cookie = f"{int(self._clock())}.{new_secret()}.{encoded}"
         url = await self.provider.authorization_url(
@@ -56,9 +57,9 @@ class ProviderSignIn:
         return cookie, url
 
     async def finish(self, cookie: str, query: Mapping[str, str]) -> tuple[Renewal, str]:
-        """Return the renewal of the token in the provider's answer, and the project.
+        """Return the token in the provider's answer as a `Renewal`, and the project named at the begin.
 
-        Raises NotBegun where the state is not this browser's, SignInNeeded, ProviderAway.
+        Raises NotBegun if the state is not from this browser, SignInNeeded, ProviderAway.
         """
         project = self._check_cookie(cookie)
         state = self._derive("state", cookie)
@@ -71,7 +72,7 @@ class ProviderSignIn:
         code = query.get("code", "")
         if not code:
             raise SignInNeeded("the identity provider's answer has no code: sign in again")
-        # not sooner: answers without a code cost nothing, and would push out those that counted
+        # only now: any client can send answers without a code, and these would push out the remembered ones
         self._use(state)
         tokens = await self.provider.exchange(
             code, self._derive("verifier", cookie), self._derive("nonce", cookie)
@@ -79,7 +80,7 @@ class ProviderSignIn:
         return Renewal(self.provider, tokens, clock=self._clock), project
 
     def _check_cookie(self, cookie: str) -> str:
-        """Return the project that the browser began with. Raises NotBegun."""
+        """Return the project in the cookie. Raises NotBegun for an old or invalid cookie."""
         began, _, rest = cookie.partition(".")
         _, _, encoded = rest.partition(".")
         if not (began.isascii() and began.isdigit() and len(began) < 16):
@@ -92,7 +93,7 @@ class ProviderSignIn:
             raise NotBegun(_AGAIN) from error
 
     def _use(self, state: str) -> None:
-        """Raise SignInNeeded where this answer counted before."""
+        """Remember an answer by its state. Raises SignInNeeded if it was remembered before."""
         now = self._clock()
         self._used = {used: at for used, at in self._used.items() if now - at <= MAX_SECONDS}
         if state in self._used:

@@ -1,7 +1,7 @@
-"""Writes the own history: each minute the sight of an account of its own, with or without open pages.
+"""Writes the history of `muster web` itself: each minute the sight of a service account, even if no page is open.
 
-The file of a token names the account, which needs the role muster-viewer in the whole cluster. Its token is used for
-nothing else: the rights of people come from their own tokens.
+The token in a file belongs to this account, which needs the role muster-viewer in the whole cluster. The token is used
+for nothing else: the rights of people come from their own tokens.
 """
 
 import asyncio
@@ -35,9 +35,9 @@ RETRY_SECONDS: Final = 10.0
 
 
 class RecordedHistory:
-    """The store and its writer: every `record_seconds`, and `retry_seconds` after a failure.
+    """A history store, and a task that writes a sample into it every `record_seconds`.
 
-    `sights` are those of the pages, so that equal results are shared.
+    It continues `retry_seconds` after a failure. `sights` are also those of the pages, so that equal sights are shared.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RecordedHistory:
         await self._store.close()
 
     async def read(self, span: Span, projects: frozenset[str] | None) -> Record:
-        """Return the recorded figures of these projects; None: of all, and of the cluster. Raises HistoryAway."""
+        """Return the figures of these projects. None means all projects and the cluster. Raises HistoryAway."""
         return await self._store.read(span, projects)
 
     async def _record(self) -> None:
@@ -134,7 +134,7 @@ def _whole(person: Person) -> Sight | None:
 
 
 class Sampler:
-    """Makes a sample of a sight, with the jobs that started since the sample before."""
+    """Makes samples of sights. Each has the waits of the jobs that started since the previous sample."""
 
     def __init__(self) -> None:
         self._started_before: frozenset[str] | None = None
@@ -170,7 +170,7 @@ class Sampler:
     def _started(self, sight: Sight) -> Mapping[str, int]:
         """Return, by uid, the wait in seconds of each job that has started since the last sample.
 
-        A job that was evicted waits again, and has not started until it runs again.
+        An evicted job is pending again, and counts as started when it runs again.
         """
         started = {view.uid: view for view in sight.jobs if view.started_us is not None}
         before, self._started_before = self._started_before, frozenset(started)

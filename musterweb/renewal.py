@@ -18,11 +18,11 @@ class Renewal:
         self._clock = clock
 
     def token(self) -> str:
-        """Return the ID token of the moment."""
+        """Return the present ID token."""
         return self.tokens.id_token
 
     async def run(self) -> None:
-        """Renew before each end, until the provider gives no more; then wait for the end."""
+        """Renew the token before each expiry. If the provider gives no new token, return when the last one expires."""
         while self.tokens.refresh_token:
             left_seconds = self.tokens.expires_at - self._clock()
             await asyncio.sleep(max(left_seconds * 0.75, 1.0))
@@ -36,11 +36,11 @@ class Renewal:
         await asyncio.sleep(max(self.tokens.expires_at - self._clock(), 0.0))
 
     async def renew(self) -> None:
-        """Take newer tokens of the same person. Raises SignInNeeded where there are none, and ProviderAway."""
+        """Replace the tokens by new ones of the same person. Raises SignInNeeded if there are none, ProviderAway."""
         answer = await self._provider.refresh(self.tokens.refresh_token)
         if answer.refresh_token:
-            # Before anything can fail: if tokens rotate, the earlier one is invalid from now on. To show it
-            # again counts as theft (RFC 9700, 4.14.2).
+            # The new refresh token is kept before anything can fail. If tokens rotate, the old one is invalid
+            # from now on, and its use counts as theft (RFC 9700, 4.14.2).
             self.tokens = replace(self.tokens, refresh_token=answer.refresh_token)
         proved = await self._provider.prove_renewed(answer, self.tokens.subject)
         self.tokens = replace(proved, refresh_token=self.tokens.refresh_token)

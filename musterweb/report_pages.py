@@ -1,4 +1,4 @@
-"""Reports: the runs of the acceptance test in a folder, and one of them."""
+"""Reports: the list of the runs of the acceptance test in a folder, and the page of one run."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -22,7 +22,7 @@ NO_RIGHTS: Final = (
 
 
 def report_address(name: str) -> str:
-    """Return where a report is shown."""
+    """Return the address of a report's page."""
     return f"/reports/{quote(name, safe='')}"
 
 

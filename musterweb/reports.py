@@ -1,7 +1,7 @@
 """Records of acceptance tests: the directories of `muster validate` in one folder.
 
-A record has the jobs of all teams, so only people who may see all jobs and nodes get it. The verdict is that of the
-record; `muster report verify` proves that it was not changed.
+A record has the jobs of all teams, so the pages show it only to people who may see all jobs and nodes. They show the
+verdict in the record; `muster report verify` proves that the record was not changed.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ SCHEMA_VERSION: Final = 3
 
 
 class _Narrow(msgspec.Struct, frozen=True, rename="camel"):
-    """The shown fields of a record; the others are not decoded. Version 3 of the schema in docs/reference/record.md."""
+    """A part of a record with the shown fields alone. Version 3 of the schema in docs/reference/record.md."""
 
 
 class _Run(_Narrow, frozen=True):
@@ -82,7 +82,7 @@ class Report(_Narrow, frozen=True):
 
 
 class Reports:
-    """The folder."""
+    """The records in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -100,9 +100,9 @@ class Reports:
         return [name for _, name in sorted(entries, reverse=True)]
 
     def read(self, name: str) -> Report:
-        """Return a record. Raises NotThere where there is none of that name, or none that can be read."""
+        """Return a record. Raises NotThere if no record has this name, or if it cannot be read."""
         path = self._folder / name
-        # a name is one step down: no path, and no link to elsewhere
+        # a name is one directory in the folder: not a path, and not a link to another directory
         try:
             if path.parent != self._folder or name in ("", ".", "..") or not _is_record(path):
                 raise NotThere(f"there is no report {name}")

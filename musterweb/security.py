@@ -27,7 +27,7 @@ HEADERS: Final[Mapping[str, str]] = {
     ),
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
-    # not `no-referrer`: with that, browsers send `Origin: null` with the forms of our own pages
+    # not `no-referrer`: browsers would then send `Origin: null` with the forms of these pages
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -36,13 +36,13 @@ HEADERS: Final[Mapping[str, str]] = {
 }
 STRICT_TRANSPORT: Final = "Strict-Transport-Security"
 STRICT_TRANSPORT_SECONDS: Final = 180 * 86400
-"""Seconds for which a browser uses TLS alone for this host, from its last page on."""
+"""Seconds from the last answer for which a browser connects to this host only over TLS."""
 
 
 class Guard:
     """Puts headers on every answer and, on loopback, refuses requests that name another host.
 
-    A foreign DNS name that resolves to 127.0.0.1 would give its site access to these pages.
+    Otherwise a site could let its DNS name resolve to 127.0.0.1, and its scripts could read these pages.
     """
 
     def __init__(self, application: ASGIApp, *, is_secure: bool) -> None:
@@ -73,9 +73,9 @@ class Guard:
 
 
 def headers_of(host: str, *, is_secure: bool) -> Mapping[str, str]:
-    """Return the headers of an answer to a request with this `Host`; with TLS, the browser must use TLS from then on.
+    """Return the headers of an answer to a request with this `Host`. With TLS, they let the browser stay with TLS.
 
-    Not for a name of loopback, as by a port-forward: browsers would then open no server of that machine without TLS.
+    A name of loopback, as with a port-forward, is exempt: the browser would refuse other servers on it without TLS.
     """
     if is_secure and not is_loopback(host):
         return {**HEADERS, STRICT_TRANSPORT: f"max-age={STRICT_TRANSPORT_SECONDS}"}
@@ -100,7 +100,7 @@ def is_loopback(host: str) -> bool:
 
 
 def cookie_name(word: str, *, is_secure: bool) -> str:
-    """Return the name of a cookie; with TLS one that browsers take from this host and over TLS only.
+    """Return the name of a cookie. With TLS, it has a prefix for which browsers accept only this host and TLS.
 
     Example: `cookie_name("session", is_secure=True)` returns `'__Host-muster-session'`.
     """
@@ -115,32 +115,32 @@ def set_cookie(
     is_secure: bool,
     same_site: Literal["strict", "lax"] = "strict",
 ) -> None:
-    """Let the browser keep a value for as long as it runs, out of reach of scripts and other sites.
+    """Let the browser keep a value until it ends, hidden from scripts and other sites.
 
-    With `lax`, the browser also sends it after a redirection from another site, such as an identity provider.
+    With `lax`, the browser also sends it after a redirect from another site, such as an identity provider.
     """
     response.set_cookie(name, value, path="/", secure=is_secure, httponly=True, samesite=same_site)
 
 
 def drop_cookie(response: Response, name: str, *, is_secure: bool) -> None:
-    """Let the browser forget a value."""
+    """Let the browser delete a cookie."""
     response.delete_cookie(name, path="/", secure=is_secure, httponly=True, samesite="strict")
 
 
 def new_secret() -> str:
-    """Return an unguessable text."""
+    """Return a random text that cannot be guessed."""
     return secrets.token_urlsafe(32)
 
 
 def check_origin(request: Request) -> None:
-    """Raise Refused unless a page of this very server sent the request, as its browser says."""
+    """Raise Refused unless the browser says that a page of this server sent the request."""
     expected = f"{request.url.scheme}://{request.headers.get('host', '')}"
     if not hmac.compare_digest(request.headers.get("origin", "").encode(), expected.encode()):
         raise Refused("this form was not sent by a page of this server: open the page anew and try again")
 
 
 async def read_form(request: Request, form_token: str) -> dict[str, str]:
-    """Return the fields of a form that a page of ours sent. Raises Refused for any other."""
+    """Return the fields of a form. Raises Refused unless a page of this server sent it, with its form token."""
     check_origin(request)
     body = bytearray()
     try:
@@ -154,7 +154,7 @@ async def read_form(request: Request, form_token: str) -> dict[str, str]:
         fields = dict(
             parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
         )
-    except ValueError as error:  # no UTF-8, too many fields
+    except ValueError as error:  # not UTF-8, or too many fields
         raise Refused("that is no form of these pages") from error
     shown = fields.pop(FORM_TOKEN, "")
     if not form_token or not hmac.compare_digest(shown.encode(), form_token.encode()):

@@ -1,6 +1,6 @@
 """Runs the application in uvicorn, on a socket that is bound before its address is printed.
 
-A renewed certificate is read from its files without an end of sessions: cert-manager renews every few weeks.
+If the certificate's files change, new connections use the new certificate, and no session ends.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ CERTIFICATE_SECONDS: Final = 60.0
 """Interval of the checks of the certificate files."""
 EVERY_ADDRESS: Final = "*"
 SILENCE_SECONDS: Final = 20.0
-"""Maximum time until a connection sends a request; uvicorn itself waits for ever."""
+"""Maximum time until a connection sends a whole request. uvicorn itself has no limit."""
 
 
 def serve(
@@ -47,7 +47,7 @@ def serve(
     provider: Provider | None = None,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Serve until interrupted. `say` is told the address. Raises ConfigurationError."""
+    """Serve until interrupted. Calls `say` with each address. Raises ConfigurationError."""
     memory.use_little()
     is_secure = certificate is not None
     config = uvicorn.Config(
@@ -78,15 +78,15 @@ def serve(
 
 
 def _every_address(port: int) -> socket.socket:
-    """Return a socket for all addresses of this machine: of both families where it has both. Raises OSError."""
+    """Return a socket for all IPv4 and IPv6 addresses of this machine. Raises OSError."""
     try:
         return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    except (OSError, ValueError):  # no IPv6 here
+    except (OSError, ValueError):  # this machine has no IPv6
         return socket.create_server(("", port))
 
 
 class Announcing(uvicorn.Server):
-    """Says where it listens as soon as it does."""
+    """A server that reports its addresses when it listens, and loads renewed certificates."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Announcing(uvicorn.Server):
         self._renewing: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Bind, and say the address."""
+        """Bind, report the addresses, and watch the certificate."""
         await super().startup(sockets)
         if self.config.is_ssl:
             self._renewing = asyncio.create_task(self._renew())
@@ -111,13 +111,13 @@ class Announcing(uvicorn.Server):
                 self._say(f"Serving at {scheme}://{f'[{host}]' if ':' in host else host}:{port}/")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop."""
+        """Stop the server, and the watch of the certificate."""
         if self._renewing is not None:
             self._renewing.cancel()
         await super().shutdown(sockets)
 
     async def _renew(self) -> None:
-        """Take up a renewed certificate for new connections. One that cannot be used leaves the old one there."""
+        """Load a renewed certificate for new connections. If it is invalid, the old one stays."""
         config = self.config
         if config.ssl is None or config.ssl_certfile is None:
             return
@@ -129,7 +129,7 @@ class Announcing(uvicorn.Server):
             if contents in (loaded, None):
                 continue
             try:
-                # one that is refused half way would stay half loaded
+                # tested in another context first: a refused pair could leave its first file loaded
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*pair)
                 config.ssl.load_cert_chain(*pair)
             except (OSError, ssl.SSLError) as error:
@@ -148,15 +148,15 @@ def _contents(files: tuple[Path, ...]) -> list[bytes] | None:
 
 
 class Impatient(H11Protocol):
-    """Closes connections without a complete request: a client of the port could take all of them."""
+    """Closes connections without a complete request. Otherwise one client could hold all connections."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to look at the clock."""
+        """Start the timer of the connection."""
         super().connection_made(transport)
         self._silence_timer = self.loop.call_later(SILENCE_SECONDS, self._close_if_silent)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop looking."""
+        """Stop the timer of the connection."""
         self._silence_timer.cancel()
         super().connection_lost(exc)
 

@@ -28,7 +28,7 @@ OVER: Final = "Your session is over: sign in again"
 
 @dataclass
 class Session:
-    """One signed-in browser. `form_token` is in every form that it is sent."""
+    """One signed-in browser. Each form on its pages contains `form_token`."""
 
     person: Person
     began_at: float
@@ -60,7 +60,7 @@ class Sessions:
         return secret
 
     def find(self, secret: str, *, is_use: bool) -> Session:
-        """Return the session of a cookie; `is_use` counts as something that the person did. Raises SignInNeeded."""
+        """Return the session of a cookie. `is_use` restarts its idle time. Raises SignInNeeded."""
         session = self._sessions.get(_digest(secret)) if secret else None
         if session is None:
             raise SignInNeeded("Sign in first")
@@ -75,18 +75,18 @@ class Sessions:
         return session
 
     def remove(self, secret: str) -> None:
-        """End a session, if it is there: its token is forgotten."""
+        """End the session of a cookie, if there is one, and forget its token."""
         self._drop(_digest(secret))
 
     def require_stream(self, session: Session) -> None:
-        """Raise TooMany where no further page may keep itself current."""
+        """Raise TooMany if the session, or the server, has the maximum number of updating pages."""
         everywhere = sum(other.streams for other in self._sessions.values())
         if session.streams >= MAX_STREAMS or everywhere >= MAX_ALL_STREAMS:
             raise TooMany("too many pages are open: close some, and open this one anew")
 
     @contextmanager
     def streaming(self, session: Session) -> Iterator[None]:
-        """Count a page that keeps itself current. Raises TooMany: several sign-ins can pass the first check."""
+        """Count an updating page for the length of the block. Raises TooMany: several requests can pass one check."""
         self.require_stream(session)
         session.streams += 1
         try:

@@ -1,8 +1,7 @@
-"""The rights and sights of people, and how people with equal ones share them.
+"""The rights and sights of people. A sight is the state of the objects that a person may see, at one moment.
 
-Each person has watches with their own token, and lists if no other person has the same yet. People with the same
-rights and the same objects share one sight, and the bodies of pages that show nothing else. Equal objects are found
-by comparison.
+Each person has watches with their own token. People whose rights and objects are equal, by comparison, share one sight,
+and the bodies of the pages that depend on nothing else.
 """
 
 import asyncio
@@ -20,21 +19,22 @@ from orchestrator.views.jobs import WorkloadView
 from orchestrator.views.nodes import NodeView
 
 MAX_READING: Final = 2
-"""Maximum number of people whose lists are read at once: text and handshakes take memory."""
+"""Maximum number of people whose lists are read at the same time, because answers and handshakes take memory."""
 MAX_READING_SECONDS: Final = 5.0
-"""Time after which a person's reading does not block others any more: it can hang."""
+"""Time for which a person's reading occupies a slot. A reading that hangs then no longer blocks others."""
 MAX_ASKING: Final = 2
+"""Maximum number of people whose rights are asked at the same time: each opens ten connections with a handshake."""
 MAX_ASKING_SECONDS: Final = 1.0
-"""Maximum number of people whose rights are asked at once: each opens ten connections with a handshake."""
+"""Time for which the questions about a person's rights occupy a slot."""
 MAX_BODIES: Final = 50
-"""Maximum number of kept bodies of one sight; queries make any number of them."""
+"""Maximum number of kept bodies of one sight: each query of a page gives another body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """The lists that a person may read: all jobs (`scopes` is None) or those of some projects; nodes; projects.
+    """The lists that a person may read: all jobs (`scopes` is None) or the jobs of some projects; nodes; projects.
 
-    `left_out` are projects whose jobs they may list as well, but which are too many to be shown.
+    `left_out` are further projects whose jobs the person may list; they are too many to be shown.
     """
 
     scopes: tuple[Scope, ...] | None
@@ -46,7 +46,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The objects at a moment. A kind that the person may not see is None."""
+    """The objects at one moment. `nodes` or `projects` is None if the person may not see them."""
 
     at_us: int
     jobs: list[WorkloadView]
@@ -59,7 +59,7 @@ class Sight:
 class Seen:
     """A sight, its objects, and the results made from it.
 
-    `known` are parts that make the next sight faster: one mapping for each set of caches.
+    `known` has results for each set of caches that make the next sight faster.
     """
 
     sight: Sight
@@ -75,7 +75,7 @@ class Seen:
 
 
 class ReadingSlots:
-    """Slots for people who read their lists, each for a maximum time."""
+    """Slots for people who read at the same time. A slot is free again at the end of the read, or after `seconds`."""
 
     def __init__(self, count: int = MAX_READING, seconds: float = MAX_READING_SECONDS) -> None:
         self._places = asyncio.BoundedSemaphore(count)
@@ -83,7 +83,7 @@ class ReadingSlots:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """Wait for a slot, and take it."""
+        """Wait for a slot, and hold it for the length of the block, at most `seconds`."""
         await self._places.acquire()
         is_held = True
 
@@ -102,7 +102,7 @@ class ReadingSlots:
 
 
 class Sights:
-    """The newest sight for each set of rights, while a page shows it, and the objects of all."""
+    """The newest sight for each set of rights, as long as a person uses it, and the objects of all sights."""
 
     def __init__(self) -> None:
         self.objects = SharedObjects()

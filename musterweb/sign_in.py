@@ -23,7 +23,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=:-]+")
 
 
 class SignIn:
-    """The endpoints; `html` fills in a template."""
+    """The endpoints of the sign-in. `html` renders a template."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class SignIn:
         return routes
 
     def page(self, request: Request, problem: str = "", status: int = 200) -> Response:
-        """The page on which people sign in."""
+        """Return the page on which people sign in, with a problem and a status."""
         token = request.cookies.get(self._form_cookie) or new_secret()
         response = HTMLResponse(
             self._html(
@@ -93,7 +93,7 @@ class SignIn:
         return response
 
     async def leave(self, request: Request) -> Response:
-        """Lead on to the identity provider: by a page, since a form may lead nowhere else by the pages' policy."""
+        """Return a page that leads to the identity provider. The pages' policy forbids a form to redirect there."""
         provider = self._the_provider()
         fields = await read_form(request, request.cookies.get(self._form_cookie, ""))
         try:
@@ -101,7 +101,7 @@ class SignIn:
         except MusterError as error:
             return self._refused(request, error)
         response = self._leading_on(url, f"Go on to {provider.provider.settings.name}")
-        # here, since no strict cookie comes along to the callback: the earlier session could not be ended there
+        # the earlier session ends here: the browser does not send its strict cookie to the callback
         if self._end_earlier(request):
             drop_cookie(response, self._session_cookie, is_secure=self._is_secure)
         set_cookie(response, self._provider_cookie, cookie, is_secure=self._is_secure, same_site="lax")
@@ -120,11 +120,11 @@ class SignIn:
                     await renewal.forget()
                 raise
             person.renew_by(renewal)
-            # a page, since a browser that comes from another site shows no strict cookie before it opens one of ours
+            # a page, not a redirect: after a redirect from another site, the browser does not send strict cookies
             response = self._leading_on("/", "Go on to the overview")
             await self._begin(request, response, person)
         except NotBegun as error:
-            # any site can lead a browser here: a sign-in that already runs in it continues
+            # any site can send a browser to this address: keep the cookie of a sign-in that is under way
             return self._refused(request, error)
         except MusterError as error:
             response = self._refused(request, error)
@@ -153,7 +153,7 @@ class SignIn:
         drop_cookie(response, self._form_cookie, is_secure=self._is_secure)
 
     def _end_earlier(self, request: Request) -> bool:
-        """End the session that this browser shows; return whether it shows one."""
+        """End the session of this browser's cookie; return whether it has the cookie."""
         secret = request.cookies.get(self._session_cookie, "")
         self._sessions.remove(secret)
         return bool(secret)

@@ -1,4 +1,4 @@
-"""Tables of the command line for pages and as files."""
+"""Tables of the command line, shown on pages and offered as files."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ Link = Callable[[Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of the command line. `link` returns the address for a row, from its cells."""
+    """A table of the command line. `link` returns the address that a row with these cells links to."""
 
     name: str
     title: str
@@ -32,7 +32,7 @@ class Table:
 
     @property
     def lines(self) -> list[tuple[str, list[str]]]:
-        """The link of every row, or nothing, and its cells as a terminal shows them."""
+        """The link of each row ("" for none), and its cells as a terminal shows them."""
         links = [self.link(row) if self.link else "" for row in self.rows]
         return list(zip(links, cells(self.rows), strict=True))
 
@@ -44,7 +44,7 @@ def columns(header: Sequence[str], row: Sequence[str], chosen: Sequence[str]) ->
 
 
 def csv_text(table: Table) -> str:
-    """Return the table as a file that spreadsheets open and take no cell of for a formula."""
+    """Return the table as CSV in which no spreadsheet takes a cell for a formula."""
     output = io.StringIO()
     writer = csv.writer(output)
     writer.writerow(table.header)
@@ -53,7 +53,7 @@ def csv_text(table: Table) -> str:
 
 
 def _inert(cell: str) -> str:
-    """A cell that no program takes for more than text."""
+    """Return a cell that programs take for text, without formulas and control characters."""
     if cell == UNKNOWN:
         return ""
     text = cell
