@@ -1,4 +1,4 @@
-"""What configurations say: containerd's, apart from the import of NVIDIA's drop-in, and the toolkit's own."""
+"""Filters that read the configurations of containerd and of the container toolkit."""
 
 import tomllib
 from typing import Any
@@ -8,9 +8,9 @@ BY_VARIABLE = "accept-nvidia-visible-devices-envvar-when-unprivileged"
 
 
 def says_the_same(present: str, before: str, imported: str = DROP_INS) -> bool:
-    """Compare two files as data, apart from the import.
+    """Return whether two files of containerd differ at most in comments, the format's version, and the import.
 
-    nvidia-ctk also writes the version of the format, and loses comments.
+    nvidia-ctk adds the import and the version, and drops comments.
     """
     now, then = tomllib.loads(present), tomllib.loads(before)
     imports = [each for each in now.pop("imports", []) if each != imported]
@@ -23,9 +23,9 @@ def says_the_same(present: str, before: str, imported: str = DROP_INS) -> bool:
 
 
 def gives_by_variable(text: str) -> bool:
-    """Whether the toolkit gives a container that is not privileged the GPUs that its environment names.
+    """Return whether the toolkit gives an unprivileged container the GPUs that its environment names.
 
-    It does where its configuration does not say otherwise.
+    It does so by default.
     """
     return tomllib.loads(text).get(BY_VARIABLE, True) is not False
 
@@ -34,5 +34,5 @@ class FilterModule:
     """The filters of this role."""
 
     def filters(self) -> dict[str, Any]:
-        """By the name that tasks call them."""
+        """Return the filters by name."""
         return {"gives_by_variable": gives_by_variable, "says_the_same": says_the_same}

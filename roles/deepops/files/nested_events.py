@@ -1,4 +1,4 @@
-"""What an Ansible inside of another does, as lines of JSON in the file that MUSTER_NESTED_EVENTS names."""
+"""Writes the events of an Ansible that a task has started, as lines of JSON, to the file in MUSTER_NESTED_EVENTS."""
 
 import json
 import os
@@ -17,7 +17,7 @@ DOCUMENTATION = """
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible has no types
-    """Appends to the file; without one it is silent."""
+    """Appends each event to the file. It is disabled if MUSTER_NESTED_EVENTS is not set."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "notification"
@@ -25,7 +25,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible has no types
     CALLBACK_NEEDS_ENABLED = True
 
     def __init__(self) -> None:
-        """Look for the file."""
+        """Read the path of the file from the environment."""
         super().__init__()
         self._path = os.environ.get("MUSTER_NESTED_EVENTS", "")
         self.disabled = not self._path

@@ -1,13 +1,13 @@
-"""Takes back from a configuration what was merged into it."""
+"""A filter that removes merged settings from a configuration."""
 
 from typing import Any
 
 
 def take_back(present: dict[str, Any], merged: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """What stays of `present`, in which `merged` stands where `before` did.
+    """Return `present` without the settings in `merged`, which had the values in `before` earlier.
 
-    A value that is still the one that was asked for becomes what it was before; one that somebody has changed since
-    stays as it is.
+    A setting that still has its merged value gets its earlier value, or is removed if it had none. A setting that was
+    changed since the merge stays.
     """
     result = dict(present)
     for key, value in merged.items():
@@ -27,5 +27,5 @@ class FilterModule:
     """The filters of this role."""
 
     def filters(self) -> dict[str, Any]:
-        """By the name that tasks call them."""
+        """Return the filters by name."""
         return {"take_back": take_back}

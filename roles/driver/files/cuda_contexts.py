@@ -12,7 +12,7 @@ NAME_BYTES = 64
 
 
 def main(busy):
-    """Return the results: why there is no CUDA, or the code of each GPU by its address."""
+    """Return the reason why CUDA does not work on the host, or a list with the result of each GPU."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -28,7 +28,7 @@ def main(busy):
 
 
 def gpu(cuda, ordinal, busy):
-    """Create a context on a GPU, and destroy it."""
+    """Create and destroy a context on a GPU. Return its address, and the error code of CUDA; 0 if it worked."""
     device, address = ctypes.c_int(), ctypes.create_string_buffer(NAME_BYTES)
     code = cuda.cuDeviceGet(ctypes.byref(device), ordinal)
     code = code or cuda.cuDeviceGetPCIBusId(address, NAME_BYTES, device)
@@ -45,7 +45,7 @@ def gpu(cuda, ordinal, busy):
 
 
 def name_of(cuda, code):
-    """Return the name of an error, as cuda.h has it."""
+    """Return the name of an error code in cuda.h."""
     name = ctypes.c_char_p()
     known = cuda.cuGetErrorName(code, ctypes.byref(name)) == 0 and name.value
     return name.value.decode() if known else f"error {code}"

@@ -9,7 +9,7 @@ _RELEASE = re.compile(r"[0-9]+(?:[.][0-9]+)+(?:[-~](?:alpha|beta|rc)[.]?[0-9]+)?
 
 
 def releases_of(answers: list[dict[str, Any]]) -> dict[str, str]:
-    """Return the first release in the answer of each program, by software; a program that fails has none."""
+    """Return the first release in the output of each program, by software. Programs that failed are left out."""
     found = {}
     for answer in answers:
         match = _RELEASE.search(answer.get("stdout", "")) if answer.get("rc") == 0 else None
@@ -19,7 +19,7 @@ def releases_of(answers: list[dict[str, Any]]) -> dict[str, str]:
 
 
 def unread(answers: list[dict[str, Any]]) -> list[str]:
-    """Return a sentence for each program that answers without a release, as a build of its own with `dev`."""
+    """Return a sentence for each program whose output has no release, such as an own build with the version `dev`."""
     return [
         f"`{' '.join(answer['item']['argv'])}` has no release in its answer {answer['stdout'].strip()!r}: "
         "compare it with `muster matrix`"
@@ -29,7 +29,7 @@ def unread(answers: list[dict[str, Any]]) -> list[str]:
 
 
 def vulnerable(releases: dict[str, str], rows: list[dict[str, Any]]) -> list[str]:
-    """Return a sentence for each release that a row names. A candidate of a release, as 2.2.5-rc.1, is before it."""
+    """Return a sentence for each release in the range of a row. The candidate 2.2.5-rc.1 is older than 2.2.5."""
     sentences = []
     for software, release in releases.items():
         version = Version(release)
@@ -52,5 +52,5 @@ class FilterModule:
     """The filters of this role."""
 
     def filters(self) -> dict[str, Any]:
-        """By the name that tasks call them."""
+        """Return the filters by name."""
         return {"releases_of": releases_of, "unread": unread, "vulnerable": vulnerable}

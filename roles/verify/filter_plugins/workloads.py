@@ -1,4 +1,4 @@
-"""Judges the workloads of a namespace by what the API server says of them and of their pods."""
+"""Filters that judge the workloads of a namespace by their status and their pods."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -15,7 +15,7 @@ _STATIC = "Node"
 
 
 def pressed_nodes(nodes: list[_Object], left_out: list[str]) -> list[str]:
-    """Return a sentence for each node that gets no pods for want of disk, memory or processes."""
+    """Return a sentence for each node with pressure on disk, memory or processes, which therefore gets no pods."""
     return [
         f"node {_name(node)} has {each['type']} ({each.get('message', '')}): {_PRESSURES[each['type']]}"
         for node in nodes
@@ -26,9 +26,9 @@ def pressed_nodes(nodes: list[_Object], left_out: list[str]) -> list[str]:
 
 
 def starting_pods(pods: list[_Object], left_out: list[str]) -> list[str]:
-    """Return the names of the pods that are not ready and can become so, without those of hosts left out.
+    """Return the names of the pods that are not ready but can become ready, except on omitted hosts.
 
-    A pod that no node has a place for is not one of them.
+    Unschedulable pods are not among them.
     """
     return [_name(pod) for pod in _down(pods, left_out) if not _unschedulable(pod)]
 
@@ -38,9 +38,9 @@ def unavailable_workloads(
 ) -> list[dict[str, str]]:
     """Return one entry for each DaemonSet, Deployment and static pod that is not available.
 
-    A Deployment is available if its condition says so. A DaemonSet must have a ready pod on every node but those of the
-    hosts left out. An entry has the name of the workload, how much of it is there, and a pod that is not ready with its
-    container, its node and the reason; these are empty if there is no such pod.
+    A Deployment is available if its condition says so. A DaemonSet must have a ready pod on every node except omitted
+    hosts. An entry has the name of the workload, the number of its ready pods, and a pod that is not ready, with
+    container, node and reason. Without such a pod, pod, container and node are empty.
     """
     down = _down(pods, left_out)
     found = []
@@ -54,7 +54,7 @@ def unavailable_workloads(
 
 
 def reduced_workloads(workloads: list[_Object], pods: list[_Object], left_out: list[str]) -> list[str]:
-    """Return a sentence for each Deployment that is available with fewer pods than it asks for."""
+    """Return a sentence for each available Deployment with fewer available pods than replicas."""
     lines = []
     for workload in workloads:
         if workload["kind"] == "DaemonSet" or _state(workload, pods, left_out):
@@ -68,7 +68,7 @@ def reduced_workloads(workloads: list[_Object], pods: list[_Object], left_out: l
 
 
 def _state(workload: _Object, pods: list[_Object], left_out: list[str]) -> str:
-    """How much of a workload is there, empty for one that is available."""
+    """Return how many pods of a workload are ready or available; empty if the workload is available."""
     status = workload.get("status") or {}
     if workload["kind"] == "DaemonSet":
         ready = [pod for pod in pods if _belongs(pod, workload) and _is_ready(pod)]
@@ -84,7 +84,7 @@ def _state(workload: _Object, pods: list[_Object], left_out: list[str]) -> str:
 
 
 def _replicas(workload: _Object) -> tuple[int, int]:
-    """How many pods a Deployment asks for, and how many are available."""
+    """Return the number of a Deployment's replicas, and the number of its available pods."""
     status = workload.get("status") or {}
     return workload["spec"].get("replicas", 1), status.get("availableReplicas") or 0
 
@@ -125,7 +125,7 @@ def _conditions(pod: _Object) -> dict[str, _Object]:
 
 
 def _reason(pod: _Object) -> str:
-    """Why a pod is not ready, in the words of the kubelet or the scheduler."""
+    """Return why a pod is not ready, in the words of the kubelet or the scheduler."""
     if _unschedulable(pod):
         return f"has no node: {_conditions(pod)['PodScheduled'].get('message', '')}"
     state = _container(pod).get("state") or {}
@@ -139,7 +139,7 @@ def _reason(pod: _Object) -> str:
 
 
 def _container(pod: _Object) -> _Object:
-    """The status of the container that keeps a pod from being ready: of those that begin first, then of the others."""
+    """Return the status of the first container that is not ready, init containers first; empty if there is none."""
     status = pod.get("status", {})
     for each in status.get("initContainerStatuses") or []:
         if (each.get("state") or {}).get("terminated", {}).get("exitCode") != 0 and not each.get("started"):
@@ -151,7 +151,7 @@ def _container(pod: _Object) -> _Object:
 
 
 def _belongs(pod: _Object, workload: _Object) -> bool:
-    """Whether a pod is one of a workload. The owner of a Deployment's pod is a ReplicaSet with its name and a hash."""
+    """Whether a pod belongs to a workload. A Deployment's pod is owned by a ReplicaSet NAME-HASH."""
     owner = _owner(pod)
     if workload["kind"] == "DaemonSet":
         return owner.get("kind") == "DaemonSet" and owner.get("name") == _name(workload)
@@ -177,7 +177,7 @@ class FilterModule:
     """The filters of this role."""
 
     def filters(self) -> dict[str, Any]:
-        """By the name that tasks call them."""
+        """Return the filters by name."""
         return {
             "pressed_nodes": pressed_nodes,
             "starting_pods": starting_pods,
