@@ -1,4 +1,6 @@
-"""Alters what hosts printed, and what their site declares, at random: for two judges that must agree on all of it."""
+"""Alters the output of hosts' tools and the declarations of their site at random, for two
+judges that must agree on it.
+"""
 
 import random
 from typing import Any
@@ -34,7 +36,7 @@ FLAWS = {
     "mountOptions": ([], ["nfsvers=3", "nointr"], ["vers=4"], ["hard", "nconnect=16"], ["intr=1"]),
     "away": ({"n3": "a fan"},),
 }
-"""Other values of what a site declares."""
+"""Wrong or different values of the keys of a site."""
 SPLICES = (
     ("<gpu_idle>Not Active", "<gpu_idle>Active"),
     ("<hw_slowdown>Not Active", "<hw_slowdown>Active"),
@@ -76,11 +78,11 @@ SPLICES = (
     ("\n", "\x85"),
     ('"errors"', '"errors": 1, "errors"'),
 )
-"""Words of the tools, and others that stand there on other hosts."""
+"""Pairs of a text in the output of a tool, and a text that replaces it."""
 
 
 def alter(chance: random.Random, hosts: Json, events: list[Json]) -> None:
-    """Change the scope of the hosts and the events, both as in JSON: one to four things, in place."""
+    """Make one to four changes, in place, in the JSON of the hosts' scope or of the events."""
     for _ in range(chance.randint(1, 4)):
         if chance.random() < 0.25:
             alter_site(chance, hosts)
@@ -89,7 +91,7 @@ def alter(chance: random.Random, hosts: Json, events: list[Json]) -> None:
 
 
 def alter_site(chance: random.Random, hosts: Json) -> None:
-    """Let the site declare something else."""
+    """Change one declaration of the site."""
     if chance.random() < 0.5:
         name = chance.choice(sorted(FLAWS))
         hosts["site"][name] = chance.choice(FLAWS[name])
@@ -99,7 +101,7 @@ def alter_site(chance: random.Random, hosts: Json) -> None:
 
 
 def alter_output(chance: random.Random, events: list[Json]) -> None:
-    """Let one run of a tool end otherwise, or not be there."""
+    """Change the exit code, the output or the host of a run of a tool."""
     runs = [event for event in events if event["event"] == "tool"]
     run, other = chance.choice(runs), chance.choice(runs)
     kind = chance.randrange(12)
@@ -123,7 +125,7 @@ def alter_output(chance: random.Random, events: list[Json]) -> None:
 
 
 def altered(chance: random.Random, text: str) -> str:
-    """The text with something else in it."""
+    """Return the text with a random change."""
     kind = chance.randrange(7)
     fitting = [splice for splice in SPLICES if splice[0] in text]
     if kind < 3 and fitting:

@@ -1,6 +1,6 @@
-"""Doubles of API servers, by what a real one answered: kube-apiserver v1.36.3 of a lab.
+"""Doubles of API servers, made of the answers of a real one: kube-apiserver v1.36.3 of a lab.
 
-There `muster validate --part dra` is judged for real (tests/validation/test_command.py).
+tests/validation/test_command.py runs `muster validate --part dra` on a real API server.
 """
 
 import json
@@ -26,7 +26,7 @@ def metadata(name: str, **more: Any) -> dict[str, Any]:
 
 
 def claim(name: str, **changes: Any) -> dict[str, Any]:
-    """A claim as it is read."""
+    """Return a ResourceClaim as the API server returns it; `changes` are fields of its device request."""
     device = {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1} | changes
     return {
         "kind": "ResourceClaim",
@@ -38,7 +38,7 @@ def claim(name: str, **changes: Any) -> dict[str, Any]:
 
 
 def deployment(replicas: int, available: int, observed: int = 1) -> dict[str, Any]:
-    """The operator's Deployment."""
+    """Return the operator's Deployment with these numbers in its status."""
     return {
         "kind": "Deployment",
         "metadata": metadata("muster-operator", namespace="muster-system", generation=1),
@@ -57,7 +57,7 @@ def deployment(replicas: int, available: int, observed: int = 1) -> dict[str, An
 
 
 def pod(ready: str = "True", phase: str = "Running", **more: Any) -> dict[str, Any]:
-    """A pod of the operator."""
+    """Return a pod of the operator."""
     return {
         "metadata": metadata(POD, namespace="muster-system", **more),
         "status": {"phase": phase, "podIP": "10.9.8.7", "conditions": [{"type": "Ready", "status": ready}]},
@@ -65,7 +65,7 @@ def pod(ready: str = "True", phase: str = "Running", **more: Any) -> dict[str, A
 
 
 def lease(holder: str) -> dict[str, Any]:
-    """The lease of the one who leads."""
+    """Return the operator's lease, held by this replica."""
     return {
         "kind": "Lease",
         "metadata": metadata("muster-operator", namespace="muster-system"),
@@ -74,13 +74,13 @@ def lease(holder: str) -> dict[str, Any]:
 
 
 def storage_class(name: str, provisioner: str = "csi.trident.netapp.io", default: str = "true") -> Any:
-    """A storage class, as the role `trident` makes it."""
+    """Return a storage class, as the role `trident` creates it."""
     annotations = {"storageclass.kubernetes.io/is-default-class": default}
     return {"metadata": metadata(name, annotations=annotations), "provisioner": provisioner}
 
 
 def allocated(*devices: dict[str, Any], **status: Any) -> dict[str, Any]:
-    """The claim while pod1 is there; with one GPU of n1, or these devices."""
+    """Return the ResourceClaim while pod1 exists, allocated with one GPU of n1 or with these devices."""
     results = devices or (device(),)
     reserved = [{"resource": "pods", "name": "pod1", "uid": "uid-pod1"}]
     whole = {"allocation": {"devices": {"results": list(results)}}, "reservedFor": reserved}
@@ -88,12 +88,12 @@ def allocated(*devices: dict[str, Any], **status: Any) -> dict[str, Any]:
 
 
 def device(**changes: Any) -> dict[str, Any]:
-    """What of a device stands in a claim."""
+    """Return a device in the allocation of a ResourceClaim."""
     return {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-3"} | changes
 
 
 def pod1(phase: str, *codes: int, **changes: Any) -> dict[str, Any]:
-    """The pod of the page on n1; its containers ended with these exit codes, with 0 if none are said."""
+    """Return the pod of the page on n1, whose containers ended with these exit codes, by default with 0."""
     use = {"claims": [{"name": "gpu"}]}
     statuses = [
         {"name": f"ctr{number}", "state": {"terminated": {"exitCode": code, "reason": "Completed"}}}
@@ -119,7 +119,7 @@ VECTOR_ADD: Final = (
     "[Vector addition of 50000 elements]\nCUDA kernel launch with 196 blocks\nTest PASSED\nDone\n"
 )
 DEVICE_QUERY: Final = ' Detected 1 CUDA Capable device(s)\n\nDevice 0: "Tesla V100"\n\nResult = PASS\n'
-"""As far as the samples of CUDA print it: https://github.com/NVIDIA/cuda-samples, vectorAdd and deviceQuery."""
+"""Lines of the output of CUDA's samples vectorAdd and deviceQuery: https://github.com/NVIDIA/cuda-samples."""
 
 HONEST: Final[Answers] = {
     ("GET", "/version"): (200, {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}),
@@ -153,7 +153,7 @@ NO_PAGE: Final = (404, {"kind": "Status", "message": "the server could not find 
 
 
 class AnswersRequests(FakeTarget):
-    """An API server that has all that is asked for. Subclasses answer some requests otherwise."""
+    """A target whose API server gives the right answers to all requests. Subclasses change some answers."""
 
     others: Answers = {}
 
@@ -162,7 +162,7 @@ class AnswersRequests(FakeTarget):
         self.requests: list[tuple[str, str, str]] = []
 
     def send(self, method: str, path: str, body: str) -> tuple[int, str]:
-        """What is answered; no status is no answer, and text is sent as it is."""
+        """Return status and body of the answer. Status 0 means no answer; a text is sent as it is."""
         self.requests.append((method, path, body))
         status, answer = (HONEST | self.others).get((method, path), NO_PAGE)
         if not status:
@@ -171,7 +171,7 @@ class AnswersRequests(FakeTarget):
 
 
 def answering(others: Answers) -> type[AnswersRequests]:
-    """A double that answers these requests otherwise."""
+    """Return a double with these answers instead of the right ones."""
     return type("AnswersOtherwise", (AnswersRequests,), {"others": others})
 
 

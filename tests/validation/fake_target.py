@@ -1,4 +1,4 @@
-"""A target without a cluster: a scheduler that does what the oracle derives."""
+"""A target without a cluster: a scheduler that carries out the results of the oracle."""
 
 import contextlib
 import itertools
@@ -24,7 +24,7 @@ from validation.targets.web_pages import PageShown
 
 
 class FakeTarget:
-    """An honest orchestrator on nodes that it makes up. Subclasses lie, or have less."""
+    """An honest orchestrator on nodes that it makes up. Subclasses lie, or have fewer abilities."""
 
     kind = "lab"
     disposable = True
@@ -97,7 +97,7 @@ class FakeTarget:
         return ""
 
     async def operator_leads_again(self) -> None:
-        """Another one leads when those have ended that were evicted."""
+        """Let the next operator lead: terminating pods are deleted, and it schedules."""
         for pod in self.leaving:
             self.tell(pod, change="deleted")
         self.leaving = []
@@ -137,7 +137,7 @@ class FakeTarget:
         return Command(line, 0, started_ms, 1)
 
     def show(self, last_word: str) -> list[dict[str, Any]]:
-        """What `muster list jobs -A`, `muster top node` and `muster list projects` print of this cluster."""
+        """Return the JSON of `muster list jobs -A`, `muster top node` or `muster list projects` for this cluster."""
         assert self.recorder is not None
         return {"-A": shown_jobs, "node": shown_nodes, "projects": shown_projects}[last_word](
             self.recorder.state
@@ -150,45 +150,45 @@ class FakeTarget:
         return PageShown(json.dumps(self.page_rows(view)))
 
     def page_rows(self, view: str) -> list[dict[str, Any]]:
-        """What the page of this view says of this cluster."""
+        """Return the rows of a web page for this cluster."""
         assert self.recorder is not None
         if view == OVERVIEW:
             return shown_overview(self.recorder.state)
         return shown_analytics(self.recorder.events, self.recorder.state, self.recorder.now_ms())
 
     def answer(self, line: str, pod: str) -> str:
-        """What a shell in the container of the pod answers."""
+        """Return the answer of a shell in a container of the pod."""
         if "dd if=/etc/hostname" in line:
             self.volume = pod
         return f"{self.volume}\n{pod}" if "cat /tmp/" in line else pod
 
     def send(self, method: str, path: str, body: str) -> tuple[int, str]:
-        """What the API server answers: it has no more than claims."""
+        """Return status and body of the API server's answer. It has only PersistentVolumeClaims."""
         if "/persistentvolumeclaims" not in path:
             return 404, "{}"
         claim = {"metadata": {"name": "test", "uid": self.claim_uid}, "spec": {"volumeName": "pvc-of-test"}}
         return 201 if method == "POST" else 200, json.dumps(claim)
 
     def log_of(self, project: str, workload: str) -> str:
-        """What the containers of the job have printed, by their kubelet. It grows."""
+        """Return the log of the job's containers at their kubelet. It grows with each call."""
         self.lines_printed += 1
         lines = (f"{workload} of {project}, epoch {number}" for number in range(self.lines_printed))
         return "".join(f"{line}\n" for line in lines)
 
     def printed(self, project: str, workload: str) -> str:
-        """What `muster logs` prints."""
+        """Return the output of `muster logs`."""
         return self.log_of(project, workload)
 
     def read_log(self, namespace: str, pod: str, container: str) -> str:
-        """What the kubelet answers."""
+        """Return the container's log from the kubelet."""
         return self.log_of(namespace.removeprefix("muster-"), container)
 
     def describe_job(self, name: str, project: str) -> dict[str, Any]:
-        """What `muster get` prints of a job."""
+        """Return the output of `muster get` for a job."""
         return next(row for row in self.show("-A") if (row["project"], row["name"]) == (project, name))
 
     def act(self, action: Action) -> None:
-        """Make the pods of a submit, and take those of a delete away."""
+        """Create the pods of a submit, or delete the pods of a delete."""
         if isinstance(action, Submit):
             self.pods[action.project, action.name] = [self.pod(action) for _ in range(action.pods)]
             for pod in self.pods[action.project, action.name]:
@@ -217,7 +217,7 @@ class FakeTarget:
         )
 
     def tell(self, pod: PodSeen, **changes: Any) -> PodSeen:
-        """Let the recorder see the pod with these changes."""
+        """Let the recorder see the pod with these changes, and return the event."""
         assert self.recorder is not None
         event = msgspec.structs.replace(pod, t_ms=self.recorder.now_ms(), **changes)
         self.recorder.record(event)
@@ -231,7 +231,7 @@ class FakeTarget:
         return nodes * self.cluster.gpus_per_node * 1000
 
     def schedule(self) -> None:
-        """Bring about what quotas and weights alone lead to: evict who may not run, bind who may."""
+        """Evict and bind pods, so that exactly the jobs run that quotas and weights entitle."""
         weights = {
             name: Fraction(options["--over-quota-weight"]) * 1000
             for name, options in self.limits.items()
@@ -251,7 +251,7 @@ class FakeTarget:
                 self.pods[key] = [self.nominate(pod) if self.leaving else self.bind(pod) for pod in pods]
 
     def nominate(self, pod: PodSeen) -> PodSeen:
-        """Promise to the pod the room of those that leave."""
+        """Nominate the pod to the node of the first terminating pod."""
         return self.tell(pod, change="modified", nominated_node=self.leaving[0].node)
 
     def evict(self, pod: PodSeen) -> None:
@@ -264,7 +264,7 @@ class FakeTarget:
             self.tell(evicted, change="deleted")
 
     def bind(self, pod: PodSeen) -> PodSeen:
-        """Give the pod the first GPUs with room."""
+        """Bind the pod to the first GPUs with enough free capacity."""
         assert self.recorder is not None
         held = self.recorder.state.devices()
         need, part = max(1, pod.gpu_milli // 1000), min(pod.gpu_milli, 1000)
@@ -281,19 +281,19 @@ class FakeTarget:
         raise TargetError(f"the fake scheduler finds no place for {pod.pod}")
 
     def open_nodes(self) -> list[str]:
-        """The nodes that take pods, in the order in which they are filled."""
+        """Return the schedulable nodes, in the order in which they are filled."""
         assert self.recorder is not None
         return [node for node in self.recorder.state.nodes if node not in self.recorder.state.cordoned]
 
     def allows(self, pod: PodSeen, node: str) -> bool:
-        """Whether the project lets the pod be on the node."""
+        """Return whether the project allows the pod on the node."""
         assert self.recorder is not None
         option = "--interactive-node-type" if pod.interactive else "--train-node-type"
         group = self.limits[pod.project].get(option)
         return group is None or self.recorder.state.node_types[node] == group
 
     def over_time(self) -> list[tuple[str, str]]:
-        """The interactive jobs that run in a project with a limit."""
+        """Return the running interactive jobs of projects with a time limit."""
         return [
             key
             for key, pods in self.pods.items()
@@ -301,7 +301,7 @@ class FakeTarget:
         ]
 
     def end(self, key: tuple[str, str]) -> None:
-        """End a job that had its time: it stays, without a pod."""
+        """End a job at its time limit: its pod is deleted, and the job stays."""
         for pod in self.pods.pop(key):
             self.tell(self.tell(pod, change="modified", terminating=True), change="deleted")
         self.ended.add(key)
@@ -316,7 +316,7 @@ class FakeTarget:
         return "none"
 
     async def problem(self) -> str:
-        """A step has ended: time goes by, and interactive work comes to its limit."""
+        """Move the clock past the time limits after a step, and end the interactive jobs that reach one."""
         over = self.over_time()
         if over:
             assert isinstance(self.recorder, SimulatedRecorder)
@@ -330,14 +330,14 @@ class FakeTarget:
 
 
 class WitnessedTarget(FakeTarget):
-    """With agents, whose kubelets and drivers say where the containers truly are."""
+    """A target with agents on its nodes, which report the GPUs of containers from kubelets and drivers."""
 
     def given(self, pod: PodSeen) -> tuple[int, ...]:
-        """The GPUs that the kubelet gave the pod."""
+        """Return the GPUs that the kubelet gave to the pod."""
         return pod.devices
 
     def used(self, pod: PodSeen) -> tuple[int, ...]:
-        """The GPUs on which the driver has a process of the pod."""
+        """Return the GPUs on which the driver shows a process of the pod."""
         return self.given(pod)
 
     def schedule(self) -> None:
@@ -358,21 +358,21 @@ class WitnessedTarget(FakeTarget):
 
 
 class SwapsDevices(WitnessedTarget):
-    """Writes down other devices than those that the kubelet was made to give; no two pods get the same."""
+    """Writes other devices into the pods than the kubelet gave them; no two pods get the same."""
 
     def given(self, pod: PodSeen) -> tuple[int, ...]:
         return tuple(7 - index for index in pod.devices)
 
 
 class NeverStarts(WitnessedTarget):
-    """Says that pods run on whose nodes no container was ever started."""
+    """Reports pods as running although no container was started on their nodes."""
 
     def given(self, pod: PodSeen) -> tuple[int, ...]:
         return ()
 
 
 class HidesEvictions(WitnessedTarget):
-    """Deletes pods without a word."""
+    """Deletes pods without announcing an eviction."""
 
     def evict(self, pod: PodSeen) -> None:
         self.tell(pod, change="deleted")

@@ -1,4 +1,4 @@
-"""Faults of hosts and links as data, and how tests of groups end by them."""
+"""Faults of hosts and links as data, and the outcomes of group tests that follow from them."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -10,14 +10,14 @@ from validation.judge.hosts.group_search import Outcome, search
 
 
 class Faults(NamedTuple):
-    """Hosts that join no group, hosts with a slow link, and pairs that do not reach each other."""
+    """Hosts that fail in every group, hosts with a slow link, and pairs of hosts that do not reach each other."""
 
     sick: frozenset[int] = frozenset()
     slow: frozenset[int] = frozenset()
     pairs: frozenset[frozenset[int]] = frozenset()
 
     def outcome(self, group: tuple[int, ...]) -> Outcome:
-        """How a test of the group ends."""
+        """Return the outcome of a test of the group."""
         members = frozenset(group)
         if members & self.sick or any(pair <= members for pair in self.pairs):
             return Outcome.FAILS
@@ -25,7 +25,7 @@ class Faults(NamedTuple):
 
 
 def drawn(random: Random, hosts: int, sick: int, slow: int, pairs: int) -> Faults:
-    """Draw so many faults of each kind; no host has two."""
+    """Draw these numbers of faults; no host has two."""
     every = iter(random.sample(range(hosts), sick + slow + 2 * pairs))
 
     def some(number: int) -> frozenset[int]:
@@ -35,13 +35,13 @@ def drawn(random: Random, hosts: int, sick: int, slow: int, pairs: int) -> Fault
 
 
 def bits(hosts: int, faults: int) -> float:
-    """Return log2 of the number of hypotheses: up to so many faults, each a host, a slow link or a pair."""
+    """Return log2 of the number of hypotheses with at most `faults` faults, each of a host, a slow link or a pair."""
     things = 2 * hosts + math.comb(hosts, 2)
     return math.log2(sum(math.comb(things, number) for number in range(faults + 1)))
 
 
 def searched(hosts: int, outcome: Callable[[tuple[int, ...]], Outcome]) -> list[GroupTest]:
-    """Run a search; hosts have the names `h0`, `h1` and so on."""
+    """Return the tests of a search on hosts named `h0`, `h1` and so on."""
     return list(_searched(hosts, outcome))
 
 

@@ -1,4 +1,4 @@
-"""The defects of hosts of the kill matrix, each as two DGX-1 of which the second has it."""
+"""The defects of hosts in the kill matrix, each as two DGX-1, of which the second has the defect."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -7,10 +7,10 @@ from tests.validation import host_doubles as doubles
 from tests.validation.host_doubles import FakeHosts, Output
 
 NAMES: Final = ("n1", "n2")
-"""As the nodes of the double of a cluster are called."""
+"""The names of the nodes in the double of a cluster."""
 SICK: Final = "n2"
 SIGALRM: Final = 142
-"""The exit code of a program that its own time limit ended, as a shell has it."""
+"""The exit code that a shell reports for a program ended by its own time limit."""
 XID: Final = (
     "[    0.000000] Linux version 5.15.0\n"
     "[   12.300000] NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.\n"
@@ -18,63 +18,63 @@ XID: Final = (
 
 
 def without_a_gpu() -> str:
-    """A host on which a GPU fell off the bus."""
+    """Return the output of nvidia-smi on a host on which a GPU fell off the bus."""
     text = doubles.nvidia_smi(SICK)
     start, end = text.rindex("    <gpu id"), text.rindex("    </gpu>") + len("    </gpu>\n")
     return (text[:start] + text[end:]).replace("<attached_gpus>8", "<attached_gpus>7")
 
 
 def last(text: str, old: str, new: str) -> str:
-    """The text with the last of these replaced."""
+    """Return the text with the last occurrence of `old` replaced."""
     before, middle, after = text.rpartition(old)
     assert middle
     return before + new + after
 
 
 def hosts_with(tool: str, text: str, **more: object) -> Callable[[], FakeHosts]:
-    """Hosts of which the sick one prints this."""
+    """Return a factory of two hosts; on the second, the tool prints this text."""
     changed = {(SICK, tool): Output(text)}
     return lambda: FakeHosts(changed, names=NAMES, **more)  # type: ignore[arg-type]
 
 
 def flapping() -> FakeHosts:
-    """Hosts of which one link was down while the run went on."""
+    """Return hosts; a link of the second was down between the first and the later readings."""
     text = doubles.outputs(SICK)["counters"].text
     later = {(SICK, "counters"): Output(text.replace("carrier_down_count:1", "carrier_down_count:2"))}
     return FakeHosts({}, later, names=NAMES)
 
 
 def booted_anew() -> FakeHosts:
-    """Hosts of which one was down while the run went on; nothing else shows it."""
+    """Return hosts; the second rebooted during the run, and only its boot id shows that."""
     text = doubles.outputs(SICK)["counters"].text
     return FakeHosts({}, {(SICK, "counters"): Output(text, boot_id="b00710")}, names=NAMES)
 
 
 def of_another_model() -> FakeHosts:
-    """Hosts whose GPUs are equal, and all not those of a DGX-1."""
+    """Return hosts with equal GPUs that are not those of a DGX-1."""
     texts = {name: doubles.nvidia_smi(name).replace("V100-SXM2-32GB", "P100-SXM2-16GB") for name in NAMES}
     return FakeHosts({(name, "nvidia-smi"): Output(text) for name, text in texts.items()}, names=NAMES)
 
 
 def ended_early(tool: str, ran_ms: int, text: str) -> Callable[[], FakeHosts]:
-    """Hosts on one of which a load did not take its time, and says that all is well."""
+    """Return a factory of hosts; on the second, a load ends too early with a good output."""
     return lambda: FakeHosts({(SICK, tool): Output(text, ran_ms=ran_ms)}, names=NAMES)
 
 
 def discarding() -> FakeHosts:
-    """Hosts of which an RDMA port discarded packets while the run went on."""
+    """Return hosts; an RDMA port of the second discarded packets during the run."""
     path = "/sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_discards"
     first = {(name, "counters"): Output(f"{path}:0\n") for name in NAMES}
     return FakeHosts(first, {(SICK, "counters"): Output(f"{path}:20417\n")}, names=NAMES)
 
 
 def everywhere(tool: str, text: str) -> Callable[[], FakeHosts]:
-    """Hosts that all print this."""
+    """Return a factory of hosts on which the tool prints this text."""
     return lambda: FakeHosts({(name, tool): Output(text) for name in NAMES}, names=NAMES)
 
 
 def without_a_joined_gpu() -> FakeHosts:
-    """Hosts with H100, of which one GPU waits to be joined."""
+    """Return hosts with H100; one GPU of the second is not joined to the fabric."""
     fabric = "<fabric><state>Completed</state><status>Success</status></fabric></gpu>"
     texts = {name: doubles.nvidia_smi(name).replace("</gpu>", fabric) for name in NAMES}
     texts[SICK] = last(texts[SICK], "<state>Completed</state>", "<state>In Progress</state>")
@@ -86,7 +86,7 @@ def without_a_joined_gpu() -> FakeHosts:
 SWITCHED: Final = {(name, "nvlink"): Output(doubles.nvlinks(12)) for name in NAMES} | {
     ("n1", "fabric-manager"): Output("active\n")
 }
-"""Hosts with twelve links a GPU, of which one has its fabric manager."""
+"""Outputs of two hosts with twelve links for each GPU; only the first runs its fabric manager."""
 SMI: Final = doubles.nvidia_smi(SICK)
 TOPOLOGY: Final = (doubles.RECORDED / "topology-dgx1.txt").read_text()
 ETHTOOL: Final = (doubles.RECORDED / "ethtool-2x400.txt").read_text()

@@ -1,7 +1,7 @@
-"""Doubles of DGX-1 hosts: what their tools print, made of recorded output; and hosts that are not reached over SSH.
+"""Doubles of DGX-1 hosts that are not reached over SSH: the output of their tools, made of recorded output.
 
-Which element stands where is as in the recordings (layers/recorded/README.md); eight V100 were not recorded as XML, so
-the one GPU of a recording is there eight times, with names of its own.
+The XML elements are as in the recordings (layers/recorded/README.md). No recording has eight V100 as XML, so the one
+GPU of a recording stands there eight times, with other names.
 """
 
 import json
@@ -38,11 +38,11 @@ POWER = """        <gpu_recovery_action>None</gpu_recovery_action>
             <mem_clock>877 MHz</mem_clock>
         </clocks>
 """
-"""As schema v11 has them, with the limit of a V100."""
+"""Elements as in schema v11, with the limit of a V100."""
 
 
 class Output(NamedTuple):
-    """How a tool ends."""
+    """The output and the end of a tool's run."""
 
     text: str
     code: int = 0
@@ -51,7 +51,7 @@ class Output(NamedTuple):
 
 
 def nvidia_smi(host: str) -> str:
-    """Eight V100 of a host."""
+    """Return the XML of nvidia-smi with the eight V100 of a host."""
     text = (RECORDED / "nvidia-smi-v11-t4.xml").read_text()
     start, end = text.index("    <gpu id"), text.index("    </gpu>") + len("    </gpu>\n")
     one = text[start:end].replace("Tesla T4", "Tesla V100-SXM2-32GB").replace("15360 MiB", "32510 MiB")
@@ -71,14 +71,14 @@ def nvidia_smi(host: str) -> str:
 
 
 def nvlinks(links: int = 6) -> str:
-    """The links of eight GPUs."""
+    """Return the output of nvlink with the links of eight GPUs."""
     one, *_ = re.split(r"(?=^GPU)", (RECORDED / "nvlink-418-4xv100.txt").read_text(), flags=re.MULTILINE)[1:]
     one += "".join(f"\t Link {number}: 25.781 GB/s\n" for number in range(6, links))
     return "".join(one.replace("GPU 0:", f"GPU {number}:") for number in range(GPUS))
 
 
 def nvlink_errors(links: int = 6) -> str:
-    """Errors of the links of eight GPUs: none."""
+    """Return the output with the error counters of the links of eight GPUs, all zero."""
     one = "".join(
         f"\t Link {link}: {what} Errors: 0\n"
         for link in range(links)
@@ -90,24 +90,24 @@ def nvlink_errors(links: int = 6) -> str:
 
 
 def ibstat(adapters: int = 4) -> str:
-    """RDMA adapters with one port each."""
+    """Return the output of ibstat with RDMA adapters of one port each."""
     one = (RECORDED / "ibstat-roce.txt").read_text()
     return "".join(one.replace("rdma0", f"mlx5_{number}") for number in range(adapters))
 
 
 def modules() -> str:
-    """Loaded modules, with that of GPUDirect RDMA."""
+    """Return the loaded modules, with the one of GPUDirect RDMA."""
     return (RECORDED / "lsmod-no-peermem.txt").read_text() + "nvidia_peermem         16384  0\n"
 
 
 def bridges() -> str:
-    """PCIe bridges without access control."""
+    """Return the PCIe bridges, all without access control."""
     before, control, after = (RECORDED / "lspci-acs-on.txt").read_text().partition("ACSCtl:")
     return before + control + after.replace("+", "-")
 
 
 def nccl(gbytes_per_second: float = 128.0) -> str:
-    """A run on eight V100, with the rows that `-b 1G -e 8G -f 2` has."""
+    """Return the output of NCCL's test on eight V100, with the rows of `-b 1G -e 8G -f 2`."""
     text = (RECORDED / "nccl-8xh100.log").read_text()
     devices = text.replace("NVIDIA H100 80GB HBM3", "Tesla V100-SXM2-32GB")
     rows = "".join(
@@ -121,12 +121,12 @@ def nccl(gbytes_per_second: float = 128.0) -> str:
 
 
 def all_reduce(hosts: int, mbytes_per_second: int = 41_300) -> str:
-    """What the program prints on a host of a group that works."""
+    """Return the output of all_reduce on a host in a group that works."""
     return f"all-reduce: {hosts} hosts, {hosts * GPUS} GPUs, {1 << 30} bytes, {mbytes_per_second} MB/s, 0 wrong\n"
 
 
 def fio(gbytes_per_second: float = 2.0, read_ms: int = 300_000) -> str:
-    """A run that reads so fast."""
+    """Return the output of fio with this read rate."""
     output = json.loads((RECORDED / "fio-3.33.json").read_text())
     output["jobs"] = output["jobs"][:1]
     output["jobs"][0]["read"] |= {"bw_bytes": int(gbytes_per_second * 10**9), "runtime": read_ms}
@@ -134,7 +134,7 @@ def fio(gbytes_per_second: float = 2.0, read_ms: int = 300_000) -> str:
 
 
 def burn_in(gflops: int = 6000) -> str:
-    """An hour on eight GPUs."""
+    """Return the output of one hour of burn-in on eight GPUs."""
     text = (RECORDED / "gpu-burn-v100.txt").read_text()
     rates = "- ".join([f"3604 ({gflops} Gflop/s) "] * GPUS)
     text = text.replace("proc'd: 3604 (6108 Gflop/s)", f"proc'd: {rates}")
@@ -143,7 +143,7 @@ def burn_in(gflops: int = 6000) -> str:
 
 
 def interfaces(host: str) -> str:
-    """One interface, in the network of the storage."""
+    """Return one interface, in the network of the storage."""
     faces = json.loads((RECORDED / "ip-address-6.1.json").read_text())
     faces[-1]["mtu"] = 9000
     faces[-1]["addr_info"][0]["local"] = f"192.168.11.2{host[-1]}"
@@ -151,13 +151,13 @@ def interfaces(host: str) -> str:
 
 
 def pings() -> str:
-    """Every frame came back."""
+    """Return the output of ping, with an answer to every frame."""
     text = (RECORDED / "ping-20221126.txt").read_text().split("PING 192.0.2.1")[0]
     return "".join(text.replace("127.0.0.1", server) for server in SERVERS)
 
 
 def mounts() -> str:
-    """Two mounts of the same volume over two servers."""
+    """Return two mounts of one volume over two servers."""
     return json.dumps(
         {
             "filesystems": [
@@ -174,7 +174,7 @@ def mounts() -> str:
 
 
 def outputs(host: str, names: tuple[str, ...] = NAMES) -> dict[str, Output]:
-    """By tool what a whole host prints."""
+    """Return the output of each tool on a healthy host."""
     written = "".join(f"{mount} {host}\n" for mount in MOUNTS)
     read = "".join(f"{mount} {name}\n" for mount in MOUNTS for name in names)
     texts = {
@@ -205,7 +205,7 @@ def outputs(host: str, names: tuple[str, ...] = NAMES) -> dict[str, Output]:
 
 
 class FakeHosts(SiteHosts):
-    """Two whole DGX-1. `changed` is by host and tool what is otherwise, `again` what only the later readings have."""
+    """Two healthy DGX-1. `changed` replaces outputs by host and tool; `again` replaces those of later readings."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Starts runs on a double of a cluster and kills each with SIGKILL at a random moment: `killed_runs.py OUT COUNT SEED`.
 
-A moment is when the log has so many bytes: it does not depend on how fast the machine is.
+A moment is a size of the log in bytes, so that it does not depend on the speed of the machine.
 
-A program of its own, because it forks: the modules are loaded once.
+It is a separate program, because it forks after it has loaded the modules once.
 """
 
 import os
@@ -27,7 +27,7 @@ def begin(directory: Path) -> int:
 
 
 def wait_for_log(path: Path, size: int, child: int, never: int) -> None:
-    """Wait until the log has the size, or the run has ended."""
+    """Wait until the log has this size, or the run has ended."""
     while not path.exists() or path.stat().st_size < size:
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return
@@ -37,7 +37,8 @@ def wait_for_log(path: Path, size: int, child: int, never: int) -> None:
 def main() -> None:
     out, count, chance = Path(sys.argv[1]), int(sys.argv[2]), random.Random(int(sys.argv[3]))  # noqa: S311
     never, _ = os.pipe()
-    run_command([GANG, VICTIM], settings(out / "first", parts=["gangs", "victims"]))  # loads the modules
+    # this run also loads the modules
+    run_command([GANG, VICTIM], settings(out / "first", parts=["gangs", "victims"]))
     os.waitpid(begin(out / "whole"), 0)
     whole = (out / "whole" / NAME).stat().st_size
     for number in range(count):

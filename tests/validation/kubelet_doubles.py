@@ -1,4 +1,4 @@
-"""Kubelets with device plugins for simulated nodes: they choose GPUs for what has started, and nobody lies to them."""
+"""Doubles of kubelets with device plugins and agents on simulated nodes, for tests with an operator that lies."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ Json = Mapping[str, Any]
 
 
 class Kubelets:
-    """They give every pod whose containers run the last free GPUs of its node, where muster counts the first."""
+    """Gives each pod with running containers the last free GPUs of its node; muster counts the first free ones."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -23,13 +23,13 @@ class Kubelets:
         self._said: dict[str, list[Json]] = {}
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Poll until cancelled."""
         while True:
             await self._poll()
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _poll(self) -> None:
-        """Give GPUs to what has started since, and let each node's agent say what is new."""
+        """Give GPUs to new running pods, and write the changed GpuNode of each node."""
         nodes = (await self._transport.get(NODES.path()))["items"]
         pods = {pod["metadata"]["uid"]: pod for pod in (await self._transport.get(PODS.path()))["items"]}
         self._given = {uid: held for uid, held in self._given.items() if uid in pods and _runs(pods[uid])}
@@ -67,13 +67,13 @@ class Kubelets:
 
 @contextlib.asynccontextmanager
 async def speaking(transport: Transport) -> AsyncIterator[None]:
-    """Let the kubelets of all nodes speak, through GpuNodes as agents write them."""
+    """Run kubelets for all nodes during the block; they write GpuNodes, as agents do."""
     async with running(Kubelets(transport).run()):
         yield
 
 
 def _runs(pod: Json) -> bool:
-    """Whether containers of it run: not what its phase says, which others can write."""
+    """Return whether a container of the pod runs, by its status and not by the phase, which others can write."""
     return any("running" in status["state"] for status in pod["status"].get("containerStatuses", ()))
 
 

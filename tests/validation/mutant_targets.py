@@ -1,4 +1,4 @@
-"""The defects of the kill matrix, each as a double of a cluster that has it."""
+"""The defects in the kill matrix, each as a double of a cluster with this defect."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,7 +22,7 @@ from validation.targets.planner import SimulatedRecorder
 
 
 class _Once(FakeTarget):
-    """Does something wrong once, at the first submit that finds a node, and is honest before and after."""
+    """Misbehaves once, at the first submit for which it can, and is honest before and after."""
 
     done = False
 
@@ -32,16 +32,16 @@ class _Once(FakeTarget):
             self.done = self.misbehave()
 
     def misbehave(self) -> bool:
-        """Do it; returns whether it was possible."""
+        """Misbehave, and return whether that was possible."""
         raise NotImplementedError
 
     def first(self, **changes: object) -> list[PodSeen]:
-        """The pods that wait, with these changes."""
+        """Return the first pod of each pending job, with these changes."""
         waiting = [pods[0] for pods in self.pods.values() if not pods[0].node]
         return [msgspec.structs.replace(pod, **changes) for pod in waiting]
 
     def for_a_moment(self, pods: list[PodSeen]) -> bool:
-        """Let the pods be seen so, and then as they were."""
+        """Let the recorder see the pods as running, and then as they were."""
         for pod in pods:
             self.tell(pod, change="modified", phase="Running")
         for pod in pods:
@@ -50,14 +50,14 @@ class _Once(FakeTarget):
 
 
 class OverbooksANode(_Once):
-    """For a moment a pod of nine GPUs is on a node of eight."""
+    """For a moment, a pod of nine GPUs is on a node of eight."""
 
     def misbehave(self) -> bool:
         return self.for_a_moment(self.first(node="n1", gpu_milli=9000, devices=tuple(range(9)))[:1])
 
 
 class HoldsAGpuTwice(_Once):
-    """For a moment two pods are on one GPU."""
+    """For a moment, two pods are on one GPU."""
 
     def misbehave(self) -> bool:
         waiting = self.first(node="n1", gpu_milli=1000, devices=(0,))[:1]
@@ -71,7 +71,7 @@ class HoldsAGpuTwice(_Once):
 
 
 class InteractiveBeyondQuota(_Once):
-    """For a moment work that cannot be taken back holds all GPUs of a node."""
+    """For a moment, a non-preemptible pod beyond its quota holds all GPUs of a node."""
 
     def misbehave(self) -> bool:
         everything = self.first(node="n1", gpu_milli=8000, devices=tuple(range(8)), preemptible=False)[:1]
@@ -80,7 +80,7 @@ class InteractiveBeyondQuota(_Once):
 
 
 class EvictsWithinQuota(FakeTarget):
-    """Evicts whoever is the first of the project whose work should go."""
+    """Evicts the first running pod of another project instead of the right victim."""
 
     def evict(self, pod: PodSeen) -> None:
         running = [pods[0] for pods in self.pods.values() if pods[0].node and pods[0].project != pod.project]
@@ -88,7 +88,7 @@ class EvictsWithinQuota(FakeTarget):
 
 
 class EvictsInteractiveWork(FakeTarget):
-    """Evicts work that cannot be preempted in place of work that can."""
+    """Evicts a non-preemptible pod instead of a preemptible one."""
 
     def evict(self, pod: PodSeen) -> None:
         running = [pods[0] for pods in self.pods.values() if pods[0].node and not pods[0].preemptible]
@@ -96,7 +96,7 @@ class EvictsInteractiveWork(FakeTarget):
 
 
 class BindsAGangInPart(FakeTarget):
-    """One pod of a gang is bound at once, and the others wait."""
+    """Binds one pod of a gang at once, while the others are pending."""
 
     def act(self, action: Action) -> None:
         super().act(action)
@@ -106,7 +106,7 @@ class BindsAGangInPart(FakeTarget):
 
 
 class ForgetsTheTime(FakeTarget):
-    """Time goes by, and interactive work goes on."""
+    """Lets interactive jobs run beyond their time limit."""
 
     def end(self, key: tuple[str, str]) -> None:
         assert isinstance(self.recorder, SimulatedRecorder)
@@ -114,14 +114,14 @@ class ForgetsTheTime(FakeTarget):
 
 
 class IgnoresNodeGroups(FakeTarget):
-    """Packs jobs on the first node with room, whatever their projects may use."""
+    """Binds pods to the first node with enough free GPUs, even if their project must not use it."""
 
     def allows(self, pod: PodSeen, node: str) -> bool:
         return True
 
 
 class UsesCordonedNodes(FakeTarget):
-    """Puts jobs on cordoned nodes first."""
+    """Binds pods to cordoned nodes first."""
 
     def open_nodes(self) -> list[str]:
         assert self.recorder is not None
@@ -130,14 +130,14 @@ class UsesCordonedNodes(FakeTarget):
 
 
 class ForgetsItsPromises(FakeTarget):
-    """Promises room on one node, and puts the job on another, as somebody does who knows of no promise."""
+    """Nominates each pod to n1, and binds it as if it had no nomination."""
 
     def nominate(self, pod: PodSeen) -> PodSeen:
         return self.tell(pod, change="modified", nominated_node="n1")
 
 
 class ShowsWhatIsNotSo(FakeTarget):
-    """Shows one job as waiting that runs, a GPU more than are allocated, a quota that nobody has, an empty overview."""
+    """Shows a running job as pending or the reverse, nine allocated GPUs, a wrong quota, and a page with zeros."""
 
     def show(self, last_word: str) -> list[dict[str, Any]]:
         rows = super().show(last_word)
@@ -152,14 +152,14 @@ class ShowsWhatIsNotSo(FakeTarget):
         return rows
 
     def page_rows(self, view: str) -> list[dict[str, Any]]:
-        """A page that stands still: what it says was so before anything ran."""
+        """Return rows of a page that shows the state before anything ran."""
         rows = super().page_rows(view)
         old = {"figure": {"value": "0 (0%)"}, "point": {"GPUs ALLOCATED": "0"}}
         return [{**row, **old.get(row["of"], {})} for row in rows]
 
 
 class ShowsAnotherContainer(FakeTarget):
-    """Prints the log of another job, and opens a shell in its container."""
+    """Prints the log of another job, and opens a shell in that job's container."""
 
     def printed(self, project: str, workload: str) -> str:
         return super().printed(project, "other")
@@ -171,7 +171,7 @@ class ShowsAnotherContainer(FakeTarget):
 
 
 class HasTwoVolumes(FakeTarget):
-    """Each job has a volume of its own, and the shell of the one that writes opens elsewhere."""
+    """Gives each job a volume of its own."""
 
     def answer(self, line: str, pod: str) -> str:
         return super().answer(line, pod).replace("pvc-test-", "other-")
@@ -185,7 +185,7 @@ class ShowsNothing(FakeTarget):
 
 
 class CannotShow(FakeTarget):
-    """Its lists end with an error."""
+    """Ends each command that shows something with an error."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         done = await super().execute(line, started_ms=started_ms)
@@ -193,7 +193,7 @@ class CannotShow(FakeTarget):
 
 
 def evicts_in(number: int) -> Callable[[], FakeTarget]:
-    """A double that evicts somebody else in the step of this number, and is honest before it."""
+    """Return a double that evicts a wrong pod in the step with this number, and is honest before."""
 
     class EvictsSomebodyElse(FakeTarget):
         steps = 0

@@ -1,6 +1,6 @@
-"""A recorder of doubles: its clock is simulated, and objects have versions, times and uids as an API server gives them.
+"""A double of the recorder: it has a simulated clock, and gives objects versions, times and uids as an API server does.
 
-tests/validation/test_command.py has the versions and times of a real one.
+tests/validation/test_command.py uses the versions and times of a real API server.
 """
 
 from datetime import UTC, datetime, timedelta

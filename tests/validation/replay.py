@@ -1,4 +1,4 @@
-"""Runs scenarios on a double of a cluster, as `muster validate` does and as pytest does, and says how both end."""
+"""Runs scenarios on a double of a cluster in two ways, by `muster validate` and by pytest, and returns the outcomes."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 
 class Stash:
-    """Hands the settings to the plugin, where pytest runs it."""
+    """A pytest plugin that passes the settings to muster's plugin."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -47,7 +47,7 @@ def settings(out: Path, target: Callable[[], Any] = FakeTarget, **more: Any) -> 
 
 
 def run_command(paths: Sequence[Path], chosen: Settings, *patterns: str) -> tuple[int, Report | None]:
-    """What `muster validate` does with files and settings; how it ends."""
+    """Run scenario files as `muster validate` does with these settings; return exit code and report."""
     try:
         scenarios = acceptance_of(chosen).select(
             select(load(find(list(paths)), chosen.size), patterns or ("*",))
@@ -81,7 +81,7 @@ def both(
     arguments: Sequence[str] = (),
     **more: Any,
 ) -> Outcome:
-    """Run them both ways; they leave the same verdicts."""
+    """Run the scenarios in both ways, and assert that they give the same verdicts."""
     code, report = run_command(paths, settings(directory / "command", target, **more))
     assert report is not None
     other = run_pytest(paths, settings(directory / "pytest", target, **more), *arguments)
@@ -89,7 +89,9 @@ def both(
 
 
 def assert_second_judge_agrees(directory: Path) -> None:
-    """The second judge, a program that knows nothing of ours, has the same verdicts on the record in the directory."""
+    """Assert that the second judge, an independent program, reaches the same verdicts on the
+    record in the directory.
+    """
     done = subprocess.run(
         [sys.executable, "-I", SECOND_JUDGE, directory], capture_output=True, text=True, check=True
     )
@@ -103,7 +105,7 @@ def assert_second_judge_agrees(directory: Path) -> None:
 
 
 def assert_check(report: Report, directory: Path, check: str, verdict: str, words: str) -> None:
-    """Both judges have this verdict on the check in the directory's record, and ours has these words for it."""
+    """Assert that both judges have this verdict on the check in the record, and that our reasons contain `words`."""
     step = next(step for step in report.steps if step.id == check)
     assert (step.verdict, words in "; ".join(step.reasons)) == (verdict, True), step.reasons
     assert_second_judge_agrees(directory)

@@ -1,6 +1,7 @@
-"""A second judge: reads a report directory and prints the verdicts that follow from it. Imports nothing of muster's.
+"""A second judge: reads a report directory and prints the verdicts that follow from it. It imports nothing of muster.
 
-Written from docs/reference/record.md and the schema alone, so that the two can be wrong in different ways.
+It is written only from docs/reference/record.md and the schema, so that it does not share mistakes with the first
+judge.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ GRAVEST = ["ERROR", "FAIL", "INCONCLUSIVE", "BLOCKED", "WAIVED", "PASS"]
 
 
 class Kubelets:
-    """What kubelets say of their GPUs, and what they said of a pod since it was bound."""
+    """The GPUs that kubelets report, and the reports on each pod since it was bound."""
 
     def __init__(self) -> None:
         self.heard = 0
@@ -55,7 +56,7 @@ class Kubelets:
 
 
 class World:
-    """The state of the cluster, event by event."""
+    """The state of the cluster, updated by each event."""
 
     def __init__(self) -> None:
         self.gpus: dict[str, int] = {}
@@ -108,7 +109,7 @@ class World:
 
 
 def after(events: list[Json]) -> World:
-    """The state that these events lead to."""
+    """Return the state after these events."""
     world = World()
     for event in events:
         world.apply(event)
@@ -124,7 +125,7 @@ def holds(pod: Json) -> bool:
 
 
 def differs(world: World, expected: Json, evicted: set[str]) -> bool:
-    """Whether anything is not as the step expects."""
+    """Return whether the state differs from the expectation of a step."""
     projects = set(expected["allocatedMilli"])
     allocated = dict.fromkeys(projects, 0)
     devices: dict[str, set[str]] = defaultdict(set)
@@ -163,7 +164,7 @@ def differs(world: World, expected: Json, evicted: set[str]) -> bool:
 
 
 def settled(step: Json, events: list[Json]) -> str:  # noqa: C901 - one rule, in the order of the document
-    """CONVERGED, FAILED or CUT."""
+    """Return CONVERGED, FAILED or CUT."""
     window, expected = step["volatile"]["window"], step["expected"]
     world = World()
     announced: set[str] = set()
@@ -249,14 +250,14 @@ def judge_step(step: Json, events: list[Json], quotas: dict[str, int], weights: 
 
 
 def unless_gaps(window: Json, events: list[Json]) -> str:
-    """PASS, unless events may be missing in the window."""
+    """Return PASS, or another verdict if events may be missing in the window."""
     during = events[window["fromEvent"] : window["untilEvent"]]
     gap = any(event["event"] == "watch" and event["change"] == "relisted" for event in during)
     return "INCONCLUSIVE" if gap else "PASS"
 
 
 def contradicted(step: Json, quotas: dict[str, int], weights: dict[str, int]) -> bool:
-    """Whether the oracle's answer differs from the expectation in a field that is not excused."""
+    """Return whether the oracle's answer differs from the expectation in a field that is not excused."""
     expected, excused = step["expected"], set(step["excused"])
     running = divide(step["oracle"]["capacityMilli"], quotas, step["oracle"]["demands"], weights)
     allocated = dict.fromkeys(quotas, 0)
@@ -274,7 +275,9 @@ def contradicted(step: Json, quotas: dict[str, int], weights: dict[str, int]) ->
 
 
 def divide(capacity: int, quotas: dict[str, int], demands: list[Json], weights: dict[str, int]) -> list[Json]:
-    """Who runs, a gang at once and each pod beyond it alone: quotas first, then lending by the fair share."""
+    """Return the running jobs: quotas first, then lending by fair share. A gang runs as a whole, each pod beyond it
+    alone.
+    """
 
     def size(demand: Json) -> int:
         return int(demand["gpuMilli"] * demand["pods"])
@@ -337,7 +340,7 @@ def fair_shares(
 
 
 def judge_invariant(check: Json, events: list[Json]) -> str:
-    """PASS, FAIL, ERROR, INCONCLUSIVE, or NO SUBJECT."""
+    """Return PASS, FAIL, ERROR, INCONCLUSIVE, or NO SUBJECT."""
     window = check["volatile"]["window"]
     if window is None:
         return "INCONCLUSIVE"
@@ -359,7 +362,7 @@ def judge_invariant(check: Json, events: list[Json]) -> str:
 
 
 def judge_view(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - in the order of the document
-    """Whether a list shows the state of some moment while it was made."""
+    """Return the verdict on a list: it must show the state of some moment during its command."""
     window = check["volatile"]["window"]
     if window is None:
         return "INCONCLUSIVE"
@@ -392,7 +395,9 @@ def judge_view(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - in th
 
 
 def is_waived(check: Json, scope: Json) -> bool:
-    """Whether waivers name every sentence by which the check fails, of hosts with the host."""
+    """Return whether waivers cover each sentence by which the check fails; a sentence on hosts needs a waiver for the
+    host.
+    """
     said = [*check["differences"], *(violation["message"] for violation in check["volatile"]["violations"])]
     reason = check["reason"]
     for w in scope["waivers"]:
@@ -424,7 +429,7 @@ def is_waived(check: Json, scope: Json) -> bool:
 
 
 def has_word(sentence: str, word: str) -> bool:
-    """Whether the word stands in the sentence by itself, and not as the end of an address."""
+    """Return whether the word is in the sentence by itself, and not as the end of an address."""
     at = sentence.find(word)
     while at >= 0:
         before, after = sentence[:at][-1:], sentence[at + len(word) :][:1]
@@ -437,7 +442,7 @@ def has_word(sentence: str, word: str) -> bool:
 
 
 def judge_answers(check: Json, events: list[Json]) -> str:
-    """What the API server answered to requests of the recorder's own."""
+    """Return the verdict on the API server's answers to the recorder's requests."""
     window = check["volatile"]["window"]
     if window is None:
         return "INCONCLUSIVE"
@@ -453,7 +458,7 @@ def judge_answers(check: Json, events: list[Json]) -> str:
 
 
 def judge_utilization(check: Json, events: list[Json]) -> str:
-    """How much the GPUs were used while somebody held them."""
+    """Return the verdict on the utilization of GPUs while pods held them."""
     window = check["volatile"]["window"]
     if window is None:
         return "INCONCLUSIVE"
@@ -465,7 +470,7 @@ def judge_utilization(check: Json, events: list[Json]) -> str:
 
 
 def judge_training(check: Json, events: list[Json]) -> str:  # noqa: PLR0911 - one rule, in the order of the document
-    """What the containers of a training job left, beside what their kubelet and their driver say."""
+    """Return the verdict on the result of a training job, compared with its kubelet and driver."""
     window, job = check["volatile"]["window"], check["job"]
     if window is None:
         return "INCONCLUSIVE"
@@ -508,7 +513,9 @@ def training_result(line: str) -> Json | None:
 
 
 def trained(result: Json, mounts: int) -> str:
-    """Whether ResNet-50 was trained to the end; with `mounts`, whether the images came over so many."""
+    """Return the verdict on the training of ResNet-50; with `mounts`, the images must come
+    over that number of mounts.
+    """
     batches = sum(window["batches"] for window in result["windows"])
     if result["ended"] != "completed":
         return "INCONCLUSIVE" if result["ended"] == "stopped" else "FAIL"
@@ -534,7 +541,7 @@ def trained(result: Json, mounts: int) -> str:
 
 
 def replay_invariant(name: str, events: list[Json], since: int, end: int) -> tuple[list[int], int]:
-    """The times of violations, and how many subjects there were."""
+    """Return the times of violations, and the number of subjects."""
     world, times, subjects = World(), [], set()
     announced: set[str] = set()
     held: dict[str, Json] = {}
@@ -570,7 +577,9 @@ def replay_invariant(name: str, events: list[Json], since: int, end: int) -> tup
 
 
 def reconcile(name: str, events: list[Json], since: int, end: int) -> tuple[list[int], int]:
-    """What kubelets and drivers say of pods, beside what the scheduler does; it has 5 s to write it down."""
+    """Return the times at which kubelets or drivers contradict the scheduler, which has 5 s for each change, and the
+    subjects.
+    """
     world, times = World(), []
     kubelets = world.kubelets
     subjects: set[str] = set()
@@ -627,7 +636,7 @@ def subject(name: str, world: World, event: Json, last: Json | None, first: bool
 
 
 def is_wrong(name: str, world: World) -> bool:
-    """Whether the state violates an invariant that is about states."""
+    """Return whether the state violates an invariant on states."""
     per_node: dict[str, int] = defaultdict(int)
     per_device: dict[tuple[str, int], int] = defaultdict(int)
     unnamed = False
@@ -666,7 +675,7 @@ def violations(name: str, world: World, event: Json, last: Json | None, first: b
 
 
 def covered(world: World, victim: Json) -> set[tuple[str, str]]:
-    """The jobs of the victim's project that its quota covers."""
+    """Return the jobs of the victim's project that are within its quota."""
     entries = []
     for key, pods in world.jobs().items():
         live = [pod for pod in pods if holds(pod)]
@@ -689,7 +698,7 @@ def gravest(verdicts: list[str]) -> str:
 
 
 def read_events(directory: Path, source: Json) -> list[Json]:
-    """The events of the run, from the file that the report names."""
+    """Return the events of the run, from the file that the report names."""
     content = (directory / source["file"]).read_bytes()
     entries = [json.loads(line) for line in content.splitlines()]
     events = [entry["event"] for entry in entries if entry["entry"] == "observed"]
@@ -699,7 +708,7 @@ def read_events(directory: Path, source: Json) -> list[Json]:
 
 
 def judge(report: Json, events: list[Json]) -> Json:
-    """Every verdict of the report."""
+    """Return all verdicts of the report."""
     quotas = {scenario["id"]: scenario["quotasMilli"] for scenario in report["scenarios"]}
     weights = {scenario["id"]: scenario.get("weightsMilli", {}) for scenario in report["scenarios"]}
     scope = report["scope"]

@@ -1,4 +1,4 @@
-"""The part of the second judge that reads what the API server answers. Imports nothing of muster's."""
+"""The part of the second judge for the API server's answers. It imports nothing of muster."""
 
 import json
 import re
@@ -60,7 +60,7 @@ POD1: Json = {
 
 
 def judge_api(name: str, events: list[Json], given: list[Json]) -> str:
-    """The verdict that these answers lead to."""
+    """Return the verdict that follows from these answers."""
     objects: list[Json] = []
     for number, (method, path) in enumerate(REQUESTS[name]):
         if number == len(events):
@@ -91,7 +91,7 @@ def judge_api(name: str, events: list[Json], given: list[Json]) -> str:
 
 
 def answered(method: str, path: str, event: Json) -> tuple[str, Json]:
-    """A verdict if that is not the answer that goes on, and the object of one that is."""
+    """Return the object in an answer, and a verdict if the answer ends the check."""
     if (event["method"], event["path"]) != (method, path) or not is_sent(method, path, event["body"]):
         return "ERROR", {}
     status = event["status"]
@@ -188,7 +188,7 @@ def pod(objects: list[Json]) -> str:
 
 
 def gives_otherwise(event: Json, ended: Json) -> bool:
-    """Whether a kubelet gave the pod more than one GPU, or one of another node."""
+    """Return whether a kubelet gave the pod more than one GPU, or a GPU of another node."""
     count = sum("dra-test/pod1" in gpu["holders"] for gpu in event["gpus"])
     return count > 1 or (count == 1 and event["node"] != under(ended, "spec", "nodeName"))
 

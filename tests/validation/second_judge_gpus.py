@@ -1,6 +1,6 @@
-"""The second judge's part for the words of nvidia-smi and of the kernel's log.
+"""The part of the second judge for the words of nvidia-smi and of the kernel's log.
 
-Imports nothing of muster's; written from docs/record.md alone, as the rest of it.
+It imports nothing of muster, and is written only from docs/reference/record-layers.md.
 """
 
 import math
@@ -24,7 +24,7 @@ fabric FAIL Full health/bandwidth
 fabric FAIL - health/route_recovery_in_progress health/route_unhealthy health/access_timeout_recovery
 fabric FAIL - health/incorrect_configuration
 """
-"""Aspect, what another word than the healthy one means, the healthy one (-: No, None or False), elements."""
+"""Each line: aspect, the verdict on other words, the healthy word (-: No, None or False), and the elements."""
 RULES = {
     name: (aspect, other, healthy)
     for aspect, other, healthy, *names in (line.split() for line in WORDS.strip().splitlines())
@@ -109,7 +109,7 @@ supported_mem_clock temperature utilization volatile volatile_count voltage
 
 
 def leaves(node: ET.Element, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every element without elements in it, and text that stands beside elements."""
+    """Yield each element without children, and text beside elements, with its path."""
     for child in node:
         here = (*path, child.tag.replace("throttle_reason", "event_reason"))
         words = (child.text or "").strip()
@@ -126,7 +126,7 @@ def leaves(node: ET.Element, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
 
 
 def says(path: tuple[str, ...], text: str) -> tuple[str, str] | None:
-    """Of what an element speaks, and which verdict follows; None if it says nothing ill."""
+    """Return the aspect and the verdict of an element; None if it reports nothing bad."""
     name, pair, lower = path[-1], "/".join(path[-2:]), text.lower()
     pair = pair.replace("aggregate_uncorrectable_", "")
     if any(words in lower for words in GONE) or re.search(r"\berr!", lower) or "uninitialized" in lower:
@@ -137,7 +137,7 @@ def says(path: tuple[str, ...], text: str) -> tuple[str, str] | None:
 
 
 def judged(path: tuple[str, ...], name: str, pair: str, text: str) -> tuple[str, str] | None:
-    """The same of a text that says something."""
+    """Return the aspect and the verdict of an element with a text."""
     if pair in RULES or name in RULES:
         aspect, other, healthy = RULES.get(pair) or RULES[name]
         if text in (["No", "None", "False"] if healthy == "-" else [healthy]):
@@ -165,7 +165,7 @@ def counted(text: str, aspect: str, higher: str, most: int, least: int = 0) -> t
 
 
 def heard(path: tuple[str, ...], text: str) -> bool:
-    """The same of an element that no other table names: whether it is known, with a text that it can have."""
+    """Return whether an element in no other table is known, with a valid text."""
     name = path[-1]
     if any(group not in GROUPS.split() for group in path[:-1]):
         return False
@@ -192,7 +192,7 @@ VARIES = (
 
 
 def spoken_of(texts: list[tuple[str, str]]) -> set[str]:
-    """The elements that say something, of those that all GPUs of a model have."""
+    """Return the elements that have a finding, among those that all GPUs of a model have."""
     return {
         path
         for path, text in texts

@@ -1,6 +1,6 @@
-"""The second judge's part for groups of hosts that were joined, on sets of pairs.
+"""The part of the second judge for tests of groups of hosts, based on sets of pairs.
 
-Imports nothing of muster's; written from docs/reference/record-layers.md alone, as the rest of it.
+It imports nothing of muster, and is written only from docs/reference/record-layers.md.
 """
 
 import re
@@ -11,7 +11,7 @@ Found = list[str]
 
 
 def of_tests(hosts: list[str], tests: list[tuple[set[str], str]]) -> Found:
-    """The verdicts on tests, each a group and one of works, slow, fails and unclear."""
+    """Return the verdicts on tests. Each test is a group and one of works, slow, fails and unclear."""
     bad = [group for group, word in tests if word in {"slow", "fails"}]
     met: dict[str, set[str]] = {host: set() for host in hosts}
     for group in [group for group, word in tests if word == "works"]:
@@ -43,7 +43,7 @@ def of_tests(hosts: list[str], tests: list[tuple[set[str], str]]) -> Found:
 
 
 def outcome(events: list[Json], least: int) -> str:
-    """How a test ended, by its events."""
+    """Return the outcome of a test from its events."""
     if any(event.get("problem") or event["exitCode"] == 127 for event in events):
         return "unclear"
     if any(event["exitCode"] for event in events):
@@ -62,7 +62,7 @@ def outcome(events: list[Json], least: int) -> str:
 
 
 def of_events(scope: Json, events: list[Json]) -> Found:
-    """The verdicts on the tests among these events."""
+    """Return the verdicts on the tests in these events."""
     systems = {system["model"]: system for system in scope["systems"]}
     least, tests = {}, dict[str, list[Json]]()
     for host in scope["site"]["hosts"]:

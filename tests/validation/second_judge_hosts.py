@@ -1,6 +1,6 @@
-"""The second judge's part for hosts: what tools printed there, and the verdicts that follow.
+"""The part of the second judge for hosts: the verdicts on the output of their tools.
 
-Imports nothing of muster's; written from docs/reference/record.md alone, as the rest of it.
+It imports nothing of muster, and is written only from docs/reference/record.md.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ from second_judge_kernel import of_log  # type: ignore[import-not-found]
 
 Json = dict[str, Any]
 Found = list[str]
-"""Verdicts on one check, of which the gravest counts. NOTHING: there was no subject."""
+"""Verdicts on one check; the gravest counts. NOTHING means that there was no subject."""
 NOTHING = "NO SUBJECT"
 GRAVITY = ["ERROR", "FAIL", "INCONCLUSIVE", "PASS"]
 OF_DRIVER = {"nvidia-smi", "nvlink", "nvlink-errors", "topology", "write", "read", "nccl", "fio", "burn-in"}
@@ -26,7 +26,7 @@ OF_DRIVER = {"nvidia-smi", "nvlink", "nvlink-errors", "topology", "write", "read
 
 
 class Unreadable(Exception):
-    """These are not the words of the tool."""
+    """The text is not output of the tool."""
 
 
 class Card(NamedTuple):
@@ -47,7 +47,7 @@ class Card(NamedTuple):
 
 
 class Hosts:
-    """What the tools printed, by host, and the verdicts on hosts of which nothing can be read."""
+    """The output of the tools, by host, and the verdicts on unreadable hosts."""
 
     def __init__(self, scope: Json, events: list[Json]) -> None:
         self.scope, self.site, self.events = scope, scope["site"], events
@@ -58,7 +58,7 @@ class Hosts:
         return [e for e in self.events if e["event"] == "tool" and (e["tool"], e["host"]) == (tool, host)]
 
     def boots(self, needed: bool) -> Found:
-        """What boot ids say; `needed`: there must be one of each reading."""
+        """Return the verdicts on boot ids. With `needed`, each reading must have one."""
         heard = [e for e in self.events if e["event"] == "tool" and not e.get("problem")]
         ids = {(e["host"], e.get("bootId", "")) for e in heard}
         known = [host for host, boot_id in ids if boot_id]
@@ -67,7 +67,7 @@ class Hosts:
         return ["INCONCLUSIVE"] if needed and any(not boot_id for _, boot_id in ids) else []
 
     def early(self, tool: str, least_ms: int) -> Found:
-        """Whether a load ended before its time."""
+        """Return a verdict for each load that ended too early."""
         runs = [self.runs(tool, host["name"]) for host in self.site["hosts"]]
         ended = [e for here in runs for e in here if not e.get("problem") and not e["exitCode"]]
         last = {e["host"]: e.get("ranMs", 0) for e in ended}
@@ -106,7 +106,7 @@ class Hosts:
         return values
 
     def readings(self) -> dict[str, list[list[Card]]]:
-        """What nvidia-smi said beside the loads, by host."""
+        """Return the GPUs in the readings of nvidia-smi during the loads, by host."""
         found: dict[str, list[list[Card]]] = {}
         for event in self.events:
             if event["event"] != "tool" or event["tool"] != "samples":
@@ -134,14 +134,16 @@ class Hosts:
 
 
 def died(text: str) -> Found:
-    """What a load says of a crash, or NCCL of a warning."""
+    """Return the verdicts on messages about a crash in a load, or on a warning of NCCL."""
     words = r"Segmentation fault|core dumped|\bAborted\b|Bus error|\bKilled\b"
     words += r"|[Cc](?:UDA|uda) (?:error|failure)|CUDA_ERROR_|\bECC error"
     return [*(["FAIL"] if re.search(words, text) else []), *(["INCONCLUSIVE"] if "NCCL WARN" in text else [])]
 
 
 def slower(values: Any, kinds: dict[Any, str], percent: int) -> bool:
-    """Whether one has less than so many percent of the median, of an even number the higher, of its kind."""
+    """Return whether a value is below `percent` of its kind's median (of an even number of values, the higher middle
+    one).
+    """
     for kind in set(kinds.values()):
         here = [values[key] for key in values if kinds[key] == kind]
         if here and min(here) * 100 < statistics.median_high(here) * percent:
@@ -150,7 +152,7 @@ def slower(values: Any, kinds: dict[Any, str], percent: int) -> bool:
 
 
 def unlike(hosts: Hosts, facts: dict[str, dict[str, Any]]) -> bool:
-    """Whether a host has another fact than the others of its model."""
+    """Return whether a host differs in a fact from the others of its model."""
     for model in {hosts.model(name) for name in facts}:
         here = [of_host for name, of_host in facts.items() if hosts.model(name) == model]
         if any(of_host != here[0] for of_host in here):
@@ -168,7 +170,7 @@ def number(node: ET.Element, path: str, unit: str = "") -> int | None:
 
 
 def read_cards(text: str) -> tuple[str, int, list[Card]]:
-    """Driver, number of attached GPUs, and each GPU."""
+    """Return the driver, the number of attached GPUs, and each GPU."""
     if "<!ENTITY" in text or len(text) > 16 << 20:
         raise Unreadable
     root = ET.fromstring(text)  # noqa: S314 - expat bounds what it expands
@@ -191,7 +193,7 @@ def read_cards(text: str) -> tuple[str, int, list[Card]]:
 
 
 def read_documents(text: str) -> list[list[Card]]:
-    """The GPUs of each document; the last may be cut. None if another one cannot be read."""
+    """Return the GPUs in each document. The last document may be cut. None if another document is unreadable."""
     parts = [part for part in re.split(r"(?=<\?xml\b)", text) if part.strip()]
     whole: list[list[Card]] = []
     for part in parts:
@@ -335,7 +337,7 @@ def equality(hosts: Hosts) -> Found:
 
 
 def power(card: Card, watts: int) -> str:
-    """The verdict on what a GPU may draw."""
+    """Return the verdict on the power limits of a GPU."""
 
     def limit(*names: str) -> float | None:
         paths = [f"{group}/{name}" for group in ("gpu_power_readings", "power_readings") for name in names]
@@ -383,7 +385,7 @@ def memory(hosts: Hosts) -> Found:
 
 
 def counts_all(card: Card) -> bool:
-    """Whether each counter of uncorrected errors is a number."""
+    """Return whether each counter of uncorrected errors is a number."""
     names = (
         "dram_uncorrectable",
         "sram_uncorrectable",
@@ -422,7 +424,7 @@ def faults(hosts: Hosts) -> Found:
 
 
 def read_nvlinks(text: str) -> tuple[dict[int, dict[int, float]], bool]:
-    """The rates in MB/s by GPU and link, and whether there is a line that says something else."""
+    """Return the rates in MB/s by GPU and link, and whether a line has another form."""
     links: dict[int, dict[int, float]] = {}
     here: dict[int, float] = {}
     odd = False
@@ -449,7 +451,7 @@ def read_nvlinks(text: str) -> tuple[dict[int, dict[int, float]], bool]:
 
 
 def read_matrix(text: str) -> tuple[list[str], list[list[str]]]:
-    """The names of the columns, and the rows of GPUs, with their affinities."""
+    """Return the names of the columns, and the rows of GPUs without their affinities."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in text.splitlines()]
     rows = {line.split()[0]: line.split()[1:] for line in lines if re.match(r"GPU\d+\s", line)}
     if not rows:
@@ -505,7 +507,7 @@ LINK_USE = (
 
 
 def read_link_errors(text: str) -> list[str]:
-    """The verdict on each line below a GPU; of the same counter the last counts."""
+    """Return the verdict on each line below a GPU. Of one counter, the last value counts."""
     found: dict[str, str] = {}
     gpu = ""
     for line in text.splitlines():
@@ -581,7 +583,7 @@ def pcie(hosts: Hosts) -> Found:
 
 
 def less_than(card: Card, full: int, lanes: int) -> bool:
-    """Whether the most that GPU or host can do is less."""
+    """Return whether the maximum of GPU and host is below the full link."""
     for path, text in card.texts.items():
         match = re.fullmatch(r"pci/pci_gpu_link_info/\w+/max_(?:\w*gen|link_(width))", path)
         digits = re.fullmatch("([0-9]+)x?", text)
@@ -960,7 +962,7 @@ def nccl_nodes(hosts: Hosts) -> Found:
 
 
 def read_groups(text: str) -> list[tuple[int, int, int]]:
-    """The errno of each group of jobs, the bytes that it read in a second, and for how many ms."""
+    """Return the errno of each group of jobs, its read rate in bytes per second, and its duration in ms."""
     jobs = json.loads(text[max(0, text.find("{")) :])["jobs"]
     groups = [(job["error"], job["read"].get("bw_bytes", 0), job["read"].get("runtime", 0)) for job in jobs]
     if any(not isinstance(number, int) for group in groups for number in group):
@@ -991,7 +993,7 @@ def fio(hosts: Hosts) -> Found:
 
 
 def read_burn(text: str) -> tuple[dict[int, bool], list[int], bool]:
-    """By GPU whether all its results were right, the rate of each at the end, whether errors were spoken of."""
+    """Return by GPU whether all results were right, the final rates, and whether the text mentions errors."""
     right: dict[int, bool] = {}
     for index, word in re.findall(r"^\s+GPU (\d+): (OK|FAULTY)\s*$", text, re.MULTILINE):
         right[int(index)] = right.get(int(index), True) and word == "OK"
@@ -1047,7 +1049,7 @@ def read_counters(text: str) -> dict[str, int | None]:
 
 
 def incomplete(hosts: Hosts, before: dict[str, dict[str, int | None]]) -> bool:
-    """Whether a link lacks a counter that another of its kind has, or a host an RDMA port of its model."""
+    """Return whether a link lacks a counter of its kind, or a host lacks an RDMA port of its model."""
     kinds: dict[str, list[set[str]]] = {}
     ports: dict[str, list[set[str]]] = {}
     for name, counters in before.items():
@@ -1120,7 +1122,7 @@ AFTER = {"links", "faults-after", "memory-after", "kubelets"}
 
 
 def judge_layer(check: Json, scope: Json, events: list[Json]) -> str:
-    """The gravest verdict of all hosts; NOTHING where there is no subject."""
+    """Return the gravest verdict on all hosts; NOTHING if there is no subject."""
     window = check["volatile"]["window"]
     if window is None or "hosts" not in scope:
         return "INCONCLUSIVE"

@@ -1,6 +1,6 @@
-"""The second judge's part for the kernel's log.
+"""The part of the second judge for the kernel's log.
 
-Imports nothing of muster's; written from docs/reference/record-layers.md alone, as the rest of it.
+It imports nothing of muster, and is written only from docs/reference/record-layers.md.
 """
 
 import re
@@ -136,7 +136,7 @@ def is_usual(message: str) -> bool:
 
 
 def of_log(text: str) -> str | None:
-    """The verdict on a kernel's log; None if this is none."""
+    """Return the verdict on a kernel's log; None if the text is not one."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     messages = [STAMP.sub("", line, count=1).strip() for line in lines]
     if any(FATAL.search(message) for message in messages):
@@ -154,7 +154,9 @@ LINK = re.compile(
 
 
 def links_down(messages: list[str]) -> bool:
-    """Whether the last word on a cable or link is that it is down; a cable that never was there does not count."""
+    """Return whether the last message on a cable or link reports it as down. A cable that was never connected does not
+    count.
+    """
     history: dict[tuple[str, str], list[str]] = {}
     for message in messages:
         if match := LINK.fullmatch(message):
@@ -168,7 +170,7 @@ def links_down(messages: list[str]) -> bool:
 
 
 def unheard(messages: list[str], text: str) -> list[bool]:
-    """Of each line that is no fault whether it is not understood."""
+    """Return for each line without a fault whether it is not understood."""
     modules = sum(int(n) for message in messages for n in re.findall(r"EDAC .*: (\d+) CE\b", message))
     links = sum("PCIe Bus Error: severity=Correct" in message for message in messages)
     groups = re.findall(r"\{(\d+)\}\[Hardware Error\]: .*event severity: corrected", text)

@@ -1,4 +1,4 @@
-"""The part of the second judge about limits of projects, in time and in nodes. Imports nothing of muster's."""
+"""The part of the second judge for limits of projects in time and in nodes. It imports nothing of muster."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ Json = dict[str, Any]
 
 
 class Sessions:
-    """Interactive pods of projects with a limit in time: when each got a node, ran, and left."""
+    """Interactive pods of projects with a time limit: when each was bound, ran and ended."""
 
     def __init__(self) -> None:
         self.limit: dict[str, int] = {}
@@ -32,17 +32,19 @@ class Sessions:
             self.left.setdefault(uid, now)
 
     def was_due(self, uid: str, now: int) -> bool:
-        """Whether it had its time, less a second, when it left; `now` if it has not."""
+        """Return whether the pod ran at least its time, less one second, until it ended, or until `now` if it still
+        runs.
+        """
         return uid in self.limit and self.left.get(uid, now) - self.bound[uid] >= self.limit[uid] - 1000
 
     def late(self, end: int) -> list[int]:
-        """Until when those ran that ran 20 s too long."""
+        """Return the end times of the pods that ran more than 20 s beyond their limit."""
         until = {uid: self.left.get(uid, end) for uid in self.ran}
         return [moment for uid, moment in until.items() if moment - self.ran[uid] > self.limit[uid] + 20_000]
 
 
 def may_be_on(pod: Json, projects: dict[str, Json]) -> list[str]:
-    """The groups of nodes that a pod may be on; none: all."""
+    """Return the node groups on which a pod may run; empty means all."""
     interactive = not pod["preemptible"] and pod["priority"] >= 100
     project = projects.get(pod["project"], {})
     groups: list[str] = project.get("interactiveNodeTypes" if interactive else "trainNodeTypes", [])
@@ -50,7 +52,7 @@ def may_be_on(pod: Json, projects: dict[str, Json]) -> list[str]:
 
 
 def replay_limits(name: str, events: list[Json], since: int, end: int) -> tuple[list[int], int]:
-    """The times of violations, and how many subjects there were."""
+    """Return the times of violations, and the number of subjects."""
     projects: dict[str, Json] = {}
     groups: dict[str, str] = {}
     sessions = Sessions()

@@ -1,4 +1,4 @@
-"""The part of the second judge that reads pages for browsers. Imports nothing of muster's."""
+"""The part of the second judge for web pages. It imports nothing of muster."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ LENGTHS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 31536000}
 
 
 def gpus(text: Any) -> Any:
-    """Thousandths; None of what is no number of GPUs."""
+    """Return thousandths of GPUs; None for a text that is no number of GPUs."""
     match = re.fullmatch(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?", text) if isinstance(text, str) else None
     if match is None:
         return None
@@ -183,7 +183,7 @@ def counts(shown: dict[str, str], name: str, least: int, most: int) -> bool:
 def analytics_is(  # noqa: C901, PLR0911, PLR0912 - one rule after the other
     events: list[Json], number: int, world: Any, rows: list[Json]
 ) -> bool:
-    """Whether what each project held over time, up to the answer of this number, is what is shown of it."""
+    """Return whether the page shows the GPUs that each project held over time, up to the answer with this number."""
     answered = events[number]["tMs"]
     read = [row.get("at") for row in rows if word(row, "of") == "read"]
     if len(read) != 1 or type(read[0]) is not int:
@@ -223,7 +223,7 @@ def analytics_is(  # noqa: C901, PLR0911, PLR0912 - one rule after the other
 
 
 def _steps(events: list[Json]) -> list[tuple[int, Counter[str]]]:
-    """What each project held, from which time on."""
+    """Return the GPUs that each project held, with the time from which it held them."""
     pods: dict[str, Json] = {}
     steps: list[tuple[int, Counter[str]]] = []
     for event in events:
@@ -245,7 +245,7 @@ def _is_mean(text: str, line: list[tuple[int, int]], start: int, end: int) -> bo
         return False
 
     def pieces(first: int, last: int) -> list[tuple[int, int]]:
-        """Lengths and values of that time."""
+        """Return lengths and values in this time."""
         until = [at for at, _ in line[1:]] + [last]
         found = [
             (min(max(stop, at), last) - max(at, first), value)

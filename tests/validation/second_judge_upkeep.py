@@ -1,4 +1,4 @@
-"""The part of the second judge about drained nodes and a killed operator. Imports nothing of muster's."""
+"""The part of the second judge for drained nodes and a killed operator. It imports nothing of muster."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ def on_node(pod: Json) -> bool:
 
 
 def replay_upkeep(name: str, events: list[Json], since: int, end: int) -> tuple[list[int], int]:
-    """The times of violations, and how many subjects there were."""
+    """Return the times of violations, and the number of subjects."""
     judged = cordoned(events) if name == "cordoned-node" else promises(events)
     violations = [moment for moment, good in judged if not good]
     subjects = [moment for moment, good in judged if moment >= since]
@@ -19,7 +19,7 @@ def replay_upkeep(name: str, events: list[Json], since: int, end: int) -> tuple[
 
 
 def cordoned(events: list[Json]) -> list[tuple[int, bool]]:
-    """When each pod was placed while a node was cordoned, and whether it is on another."""
+    """Return the times at which pods were bound while a node was cordoned, and whether the pod is on another node."""
     closed: set[str] = set()
     placed: dict[str, tuple[int, bool]] = {}
     for event in events:
@@ -33,7 +33,7 @@ def cordoned(events: list[Json]) -> list[tuple[int, bool]]:
 
 
 def waiting(pods: dict[str, Json]) -> dict[str, str]:
-    """By uid, the node that is promised to each pod without one."""
+    """Return the nominated node of each pod without a node, by uid."""
     promises = {uid: pod.get("nominatedNode", "") for uid, pod in pods.items() if not pod["node"]}
     return {uid: node for uid, node in promises.items() if node}
 
@@ -56,7 +56,7 @@ def follow(pods: dict[str, Json], event: Json) -> None:
 
 
 def promises(events: list[Json]) -> list[tuple[int, bool]]:
-    """When each promise of a killed operator ended, and how; when a job was evicted a second time."""
+    """Return when each nomination of a killed operator ended and whether rightly, and when a job was evicted again."""
     pods: dict[str, Json] = {}
     deleted: set[Job] = set()
     victims: list[tuple[str, Job]] = []

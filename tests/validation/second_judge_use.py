@@ -1,4 +1,4 @@
-"""The second judge on how much GPUs were used: from record.md and the schema alone; imports nothing of ours."""
+"""The part of the second judge for the use of GPUs, from record.md and the schema. It imports nothing of muster."""
 
 from collections import defaultdict
 from fractions import Fraction
@@ -11,7 +11,7 @@ MAX_GAP_MS = 10_000
 
 
 def judge_use(check: Json, events: list[Json], nodes: dict[str, int], evidence: Json) -> str:  # noqa: PLR0911
-    """The verdict, before gaps of the watch are looked at. `nodes` and `evidence` are those of the window."""
+    """Return the verdict, apart from gaps of the watch. `nodes` and `evidence` are those of the window."""
     window, standard = check["volatile"]["window"], check["utilization"]
     start, end = window["startedMs"], window["endedMs"]
     during = events[window["startEvent"] : window["untilEvent"]]
@@ -41,7 +41,7 @@ def judge_use(check: Json, events: list[Json], nodes: dict[str, int], evidence: 
 
 
 def held(pages: list[Json], start: int, end: int) -> dict[Gpu, list[tuple[int, int]]]:
-    """When each GPU was held by anybody, within the window: spans that do not touch."""
+    """Return the disjoint spans within the window in which each GPU was held."""
     pieces: dict[Gpu, list[tuple[int, int]]] = defaultdict(list)
     by_node: dict[str, list[Json]] = defaultdict(list)
     for page in pages:
@@ -68,7 +68,7 @@ def held(pages: list[Json], start: int, end: int) -> dict[Gpu, list[tuple[int, i
 
 
 def of_gpu(samples: dict[int, int], spans: list[tuple[int, int]]) -> dict[str, Any]:
-    """What is known of one GPU in the time for which it was held."""
+    """Return the known figures of one GPU for the time in which it was held."""
     times = sorted(samples)
     weighted, known, gap, idle_ms, count = 0, 0, 0, 0, 0
     for begins, ends in spans:

@@ -1,4 +1,4 @@
-"""The part of the second judge that reads the lists which the orchestrator shows. Imports nothing of muster's."""
+"""The part of the second judge for the lists that the orchestrator shows. It imports nothing of muster."""
 
 import json
 import re
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 def list_of(output: str) -> Any:
-    """The objects of an array; None of what is none."""
+    """Return the objects of a JSON array; None for other text."""
     try:
         rows = json.loads(output, parse_constant=int)
     except (ValueError, RecursionError):
@@ -24,7 +24,9 @@ def list_of(output: str) -> Any:
 
 
 def is_shown(name: str, world: Any, output: str) -> bool:
-    """Whether the list of this name is that of the state; or of `jobs/PROJECT/NAME`, the one job."""
+    """Return whether the list with this name, or the description of one job
+    (`jobs/PROJECT/NAME`), matches the state.
+    """
     try:
         rows = json.loads(output, parse_constant=int)
     except (ValueError, RecursionError):
@@ -40,7 +42,7 @@ def is_shown(name: str, world: Any, output: str) -> bool:
 
 
 def judge_container(name: str, world: Any, during: list[Json], earlier: list[Json] | None = None) -> str:
-    """The log, the shell or the volume of a container of a job."""
+    """Return the verdict on the log, the shell or the volume of a job's container."""
     number = next(i for i, event in enumerate(during) if event["event"] == "answer" and event["view"] == name)
     output = during[number]["output"]
     kind, project, job = name.split("/")
@@ -105,7 +107,9 @@ def judge_volume(name: str, world: Any, during: list[Json], earlier: list[Json])
 
 
 def thousandths(value: Any) -> Any:
-    """None of what is no whole number, and no decimal of at most nine digits before and nine behind the point."""
+    """Return thousandths; None unless the value is a number with at most nine digits before
+    and nine after the point.
+    """
     if type(value) is int:
         return 1000 * value if 0 <= value < 10**9 else None
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", value):
@@ -272,7 +276,7 @@ def projects_are(world: Any, rows: list[Json]) -> bool:
 
 
 def milliseconds(text: Any) -> Any:
-    """None of what is neither absent nor empty, nor as in `1h30m15s`."""
+    """Return milliseconds; None unless the text is absent, empty, or of the form `1h30m15s`."""
     if text is None or text == "":
         return 0
     parts = (

@@ -1,4 +1,4 @@
-"""What the command line prints of a state, as far as it is judged: for doubles of a cluster."""
+"""The judged parts of the command line's output for a state, for doubles of a cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = list[dict[str, Any]]
 
 
 def shown_jobs(state: State) -> Rows:
-    """`muster list jobs -A -o json`."""
+    """Return `muster list jobs -A -o json`."""
     running: set[tuple[str, str]] = state.running()
     rows: Rows = []
     submitted: dict[tuple[str, str], list[PodSeen]] = {key: [] for key in sorted(state.expected)}
@@ -47,7 +47,7 @@ def shown_jobs(state: State) -> Rows:
 
 
 def shown_nodes(state: State) -> Rows:
-    """`muster top node -o json`."""
+    """Return `muster top node -o json`."""
     held = dict.fromkeys(state.nodes, 0)
     for pod in state.holding():
         held[pod.node] += pod.gpu_milli
@@ -58,7 +58,7 @@ def shown_nodes(state: State) -> Rows:
 
 
 def shown_overview(state: State) -> Rows:
-    """What the overview says, in the order of the page; it is of the second after the newest job was submitted."""
+    """Return the overview in the order of the page. Its time is the second after the newest submit."""
     held: dict[str, int] = {}
     for pod in state.holding():
         held[pod.node] = held.get(pod.node, 0) + pod.gpu_milli
@@ -89,7 +89,7 @@ def shown_overview(state: State) -> Rows:
 
 
 def shown_analytics(events: Sequence[Event], state: State, now_ms: int) -> Rows:
-    """What the files of the analytics say of the last minute, and of now; the run began with the epoch."""
+    """Return the rows in the files of the analytics for the last minute and for now. The run began at time 0."""
     steps = series(events)
     rows: Rows = [{"of": "read", "at": now_ms}]
     for name, quota_milli in state.quotas.items():
@@ -138,7 +138,7 @@ def _node_of_page(name: str, gpus: int, held: int) -> dict[str, Any]:
 
 
 def shown_projects(state: State) -> Rows:
-    """`muster list projects -o json`."""
+    """Return `muster list projects -o json`."""
     return [
         {
             "name": name,

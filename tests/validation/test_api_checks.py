@@ -1,4 +1,4 @@
-"""Requests to the API server, by the front door: what it answers otherwise than it should is not green."""
+"""Requests to the API server, through `muster validate`: a wrong answer never passes."""
 
 import asyncio
 import json
@@ -119,7 +119,8 @@ def test_another_answer_is_not_green(
 ) -> None:
     results = checks(tmp_path / "r", answering(others))
     assert (results[check].verdict, words in results[check].reason) == (verdict, True), results[check].reason
-    same = {CLAIM, POD1_ENDS} if check == CLAIM else {check}  # both create the namespace and the claim
+    # both checks create the namespace and the ResourceClaim
+    same = {CLAIM, POD1_ENDS} if check == CLAIM else {check}
     assert {step.verdict for name, step in results.items() if name not in same} == {"PASS"}
 
 
@@ -166,7 +167,7 @@ def test_a_pod_without_the_gpu_of_its_claim_is_not_green(
 
 
 class SeenByKubelets(AnswersRequests):
-    """The agent of a node tells of pod1 while it runs."""
+    """A target on which a node's agent reports pod1 while it runs."""
 
     node, indices = "n1", (3,)
 
@@ -191,7 +192,7 @@ def test_the_kubelet_must_give_the_pod_one_gpu_of_its_node(
 
 
 class IsSlow(AnswersRequests):
-    """What is asked for comes after a while: the namespace of before goes, a GPU is allocated, the pod ends."""
+    """Answers with delays: the old namespace disappears, a GPU is allocated, and the pod ends, each after a while."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +227,7 @@ def test_a_late_answer_is_waited_for_and_recorded_once(tmp_path: Path) -> None:
 
 
 class NobodyWatches(FakeTarget):
-    """There is nobody who sends requests."""
+    """A target without a recorder that could send requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,12 +251,12 @@ def test_the_cluster_must_be_as_large_as_the_scenario_says(tmp_path: Path) -> No
 
 
 def sent(others: Answers, directory: Path) -> list[tuple[str, str, str]]:
-    """The requests about claims, in order."""
+    """Return the requests about ResourceClaims, in order."""
     target = answering(others)()
     run_command(CLUSTER, settings(directory, lambda: target, profile="current"))
     changes = [request for request in target.requests if request[0] != "GET"]
     begins = [number for number, (_, path, _) in enumerate(changes) if path == "/api/v1/namespaces"]
-    return changes[: begins[1]]  # then the pod's own check begins
+    return changes[: begins[1]]  # then the check of the pod begins
 
 
 def test_created_objects_are_deleted_by_their_uid_and_the_last_first(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Titles of checks: each check has one by its id, which no docstring changes."""
+"""Titles of checks: the id of a check determines its title, and docstrings do not."""
 
 import pytest
 

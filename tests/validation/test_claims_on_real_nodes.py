@@ -1,6 +1,6 @@
-"""The pod of Google's page, as it is printed, on real kubelets with NVIDIA's DRA driver.
+"""The pod of Google's page, unchanged, on real kubelets with NVIDIA's DRA driver.
 
-The images are stand-ins of CUDA's samples: they say PASSED without a GPU that could calculate.
+The images are stand-ins for CUDA's samples: they print PASSED without a GPU that computes.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.real_nodes, pytest.mark.rare]
 
 
 def test_the_pod_of_the_page_uses_the_gpu_of_its_claim(tmp_path: Path) -> None:
-    check_nvidias_dra_driver()  # `muster validate` counts no devices of the example driver as GPUs
+    check_nvidias_dra_driver()  # `muster validate` does not count devices of the example driver as GPUs
     out = tmp_path / "r"
     options = ("--target", "cluster", "--profile", "current", "--scenario", "dra", "--size", "1x8")
     gpus = Gpus("v100", 8, "dra")

@@ -1,4 +1,4 @@
-"""`muster validate` as a user runs it: what it prints, how it ends, what it leaves."""
+"""`muster validate` as a user runs it: its output, its exit code, and the files that it leaves."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def validate(*arguments: str, cwd: Path, **environment: str) -> "subprocess.Comp
 
 
 def unreachable(directory: Path) -> Path:
-    """A kubeconfig of a server that is not there: port 1 of loopback refuses."""
+    """Return a kubeconfig of an unreachable server: port 1 of loopback refuses connections."""
     path = directory / "kubeconfig"
     config = {
         "clusters": [{"name": "c", "cluster": {"server": f"http://{LOOPBACK}:1"}}],

@@ -1,6 +1,6 @@
-"""What needs containers, on real kubelets, by `muster validate`: hyper1's log, a shell in build1, and a volume.
+"""The checks that need containers, on real kubelets: hyper1's log, a shell in build1, and a volume.
 
-The volume is a directory of this machine, which both nodes share, in Trident's place.
+The volume is a directory of this machine, which both nodes share, instead of one by Trident.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.real_nodes, pytest.mark.rare]
 
 
 def make_volume(lab: Lab, path: Path) -> None:
-    """Let there be a volume that many nodes may write to."""
+    """Create a PersistentVolume to which many nodes may write."""
     path.mkdir(mode=0o777)
     path.chmod(0o777)
     volume = {

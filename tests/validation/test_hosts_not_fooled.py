@@ -1,4 +1,4 @@
-"""Ways to make checks of hosts green that should not be: each ends without a PASS, or `verify` names it."""
+"""Manipulations that could make checks of hosts pass: each ends without a PASS, or `verify` names it."""
 
 import json
 from collections.abc import Callable

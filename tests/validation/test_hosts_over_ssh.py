@@ -1,4 +1,4 @@
-"""`muster validate --site` on real OpenSSH servers, whose programs print what was recorded of the tools of hosts."""
+"""`muster validate --site` on real OpenSSH servers, whose programs print recorded output of the tools of hosts."""
 
 import json
 import os
@@ -49,7 +49,7 @@ SYSTEM = ("sh", "cat", "id", "timeout", "uname", "dd", "rm", "mkdir", "tail", "t
 
 
 class Host:
-    """A host: a directory with its programs, and what they print beside them."""
+    """A host: a directory with its programs and their outputs."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.name = name
@@ -70,14 +70,14 @@ class Host:
             (self.programs / program).symlink_to(shutil.which(program) or f"/bin/{program}")
 
     def install(self, program: str, script: str) -> None:
-        """Put a program onto the host's PATH."""
+        """Put a program on the host's PATH."""
         path = self.programs / program
-        path.unlink(missing_ok=True)  # never through a link into the system
+        path.unlink(missing_ok=True)  # a link could lead into the system
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(path.stat().st_mode | stat.S_IEXEC)
 
     def remove(self, program: str) -> None:
-        """Take a program away."""
+        """Remove a program from the host's PATH."""
         (self.programs / program).unlink()
 
 
@@ -108,23 +108,23 @@ class Site:
         self.use_key(servers["dgx1-1"].key_file)
 
     def use_key(self, key: Path) -> None:
-        """Log in with this key, which all servers accept."""
+        """Let the site file name this key, which all servers accept."""
         for name, server in self.servers.items():
             (self.directory / name / "id_ed25519.pub").write_text(key.with_suffix(".pub").read_text())
             server.key_file = key
         self.content["access"]["key_file"] = str(key)
 
     def write(self) -> Path:
-        """The site's directory."""
+        """Write the site file, and return its directory."""
         (self.directory / "site.yml").write_text(yaml.safe_dump(self.content))
         return self.directory
 
     def settings(self, out: Path, **more: Any) -> Settings:
-        """A run on the hosts alone."""
+        """Return the settings of a run on the hosts alone."""
         return Settings(target="cluster", parts=["hosts"], out=out, site=self.write(), **more)
 
     def validate(self, out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """The command, on the hosts alone."""
+        """Run `muster validate` on the hosts alone."""
         command = [*MUSTER, "validate", "--site", str(self.write()), "--part", "hosts", "--out", str(out)]
         return subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
 
@@ -147,7 +147,8 @@ def steps(out: Path) -> dict[str, tuple[str, str]]:
 def test_whole_hosts_pass_and_the_record_can_be_judged_again(site: Site, tmp_path: Path) -> None:
     out = tmp_path / "r"
     done = site.validate(out, "--mount", "/mnt/mount_0", "--mount", "/mnt/mount_1", "--golden", "dgx1-1")
-    assert done.returncode == 1, done.stderr  # INCONCLUSIVE: loads were not chosen, some rows have no check
+    # INCONCLUSIVE: loads were not chosen, and some requirements have no check
+    assert done.returncode == 1, done.stderr
     verdicts = {name: verdict for name, (verdict, _) in steps(out).items()}
     assert {name for name, verdict in verdicts.items() if verdict == "PASS"} == {
         "gpus", "equality", "state", "memory", "faults", "nvlink", "nvlink-errors", "rails", "interfaces",
@@ -277,7 +278,8 @@ def test_a_tool_that_hangs_is_ended_and_named(site: Site, tmp_path: Path, monkey
 def test_tools_on_a_host_end_with_the_run(site: Site, tmp_path: Path) -> None:
     marker = tmp_path / "running"
     site.hosts["dgx1-2"].install("all_reduce_perf", f"echo $$ > {marker}; exec sleep 3600")
-    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell's job may ignore it
+    # a background job of a shell can ignore SIGINT
+    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     muster = [sys.executable, "-P", "-c", f"{start}; {MUSTER[-1]}"]
     command = [*muster, "validate", "--site", str(site.write()), "--part", "hosts", "--host-test", "nccl"]
     running = subprocess.Popen([*command, "--out", str(tmp_path / "r")], stderr=subprocess.DEVNULL)
@@ -309,7 +311,7 @@ def test_every_host_writes_into_every_mount_and_reads_the_files_of_the_others(
         (host.output / "mounts").write_text(text.replace("/mnt/mount_0", str(shared)))
     site.validate(tmp_path / "r", *arguments)
     assert steps(tmp_path / "r")["written"] == ("PASS", "")
-    assert list(shared.iterdir()) == []  # nothing is there after the run
+    assert list(shared.iterdir()) == []  # the run leaves no file
     site.hosts["dgx1-2"].install("cat", f'case "$1" in {shared}/*) echo gone;; *) exec /bin/cat "$@";; esac')
     site.validate(tmp_path / "s", *arguments)
     verdict, reason = steps(tmp_path / "s")["written"]
@@ -384,7 +386,7 @@ def test_every_reading_has_the_boot_id_and_another_one_is_a_failure(site: Site, 
     )
     site.hosts["dgx1-2"].install(
         "findmnt", f": > {booted}; exec cat {site.hosts['dgx1-2'].output}/mounts"
-    )  # it is booted anew after that
+    )  # the host reboots after that
     site.validate(tmp_path / "s", "--mount", "/mnt/mount_0")
     after = steps(tmp_path / "s")
     assert after["gpus"] == ("PASS", "")

@@ -1,4 +1,4 @@
-"""The kill matrix: for every check that ships a defect that it was shown to notice, and each of them is put in here."""
+"""The kill matrix: each shipped check has a defect that it detects, and each of these defects is tried here."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ FILES = {
     "two-default-classes": [INSTALLATION],
     "nobody-leads": [INSTALLATION],
 }
-"""Of each defect the scenarios in which it shows; else that of the victim."""
+"""The scenarios that show each defect; for other defects, the scenario of the victim."""
 TRANSIENT = ("overbooks-a-node", "holds-a-gpu-twice", "interactive-beyond-quota")
 
 
@@ -67,7 +67,7 @@ def test_the_named_check_is_the_one_that_fails(name: str, tmp_path: Path) -> Non
     of_run = [step.id for step in report.steps if step.id.partition("/")[2] in ours] if report else []
     assert of_run
     assert sorted(set(of_run) & set(failed(report))) == sorted(of_run)
-    if name in TRANSIENT:  # no step sees it: an invariant alone is what notices
+    if name in TRANSIENT:  # no step sees the defect: only an invariant detects it
         assert all("/invariant/" in check for check in failed(report))
 
 
@@ -97,7 +97,7 @@ def test_whole_hosts_are_without_a_failure(tmp_path: Path) -> None:
 
 
 def steps() -> list[tuple[str, int, Path]]:
-    """Every step that ships: its id, its number in its chain of scenarios, and where these are."""
+    """Return each shipped step: its id, its number in its chain of scenarios, and the chain's files."""
     found = []
     for group in chains(load(find())):
         number = 0

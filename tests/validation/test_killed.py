@@ -1,4 +1,4 @@
-"""`kill -9` at any moment: the log is there, a record follows from it, and what was cut is an ERROR."""
+"""`kill -9` at any moment: the log stays, a record can be made from it, and interrupted checks are ERROR."""
 
 import json
 import subprocess
@@ -38,7 +38,7 @@ def test_a_killed_run_leaves_a_log_for_rejudge_and_never_a_pass(killed: Path) ->
         assert "the run was killed before it wrote its record" in done.output
         assert CliRunner().invoke(report, ["verify", str(directory)]).exit_code == 3
         if isinstance(log.read_log(directory).entries[-1], log.Closed):
-            continue  # all was done but writing it down
+            continue  # everything but the record was done
         result = read_report(directory)
         assert result.interrupted == "the run was cut: its log has no end"
         unfinished = [step for step in result.steps if step.circumstances.fault]
@@ -98,7 +98,7 @@ def test_a_directory_without_anything_is_a_run_that_was_cut_before_it_began(tmp_
 
 
 def test_a_new_run_in_the_directory_of_another_withdraws_its_report(whole: Path, tmp_path: Path) -> None:
-    """Else a run that is killed would seem to have the verdict of the one before."""
+    """Otherwise a killed run would seem to have the verdict of the earlier run."""
     for path in whole.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
 

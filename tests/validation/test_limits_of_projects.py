@@ -1,4 +1,4 @@
-"""Projects with a limit in time or in nodes: on a double that keeps to it, and on such that do not."""
+"""Projects with a limit in time or in nodes, on a double that enforces the limits and on doubles that do not."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +23,7 @@ TIME_LIMIT = SHIPPED / "muster" / "time-limit.scenario.yaml"
 
 
 class EndsEverything(FakeTarget):
-    """Ends the training of a project with a limit, too."""
+    """Also ends the training jobs of a project with a limit."""
 
     def over_time(self) -> list[tuple[str, str]]:
         over = super().over_time()
@@ -31,7 +31,7 @@ class EndsEverything(FakeTarget):
 
 
 class EndsTooEarly(FakeTarget):
-    """Ends interactive work after a third of its time."""
+    """Ends interactive jobs after a third of their time."""
 
     def end(self, key: tuple[str, str]) -> None:
         assert isinstance(self.recorder, SimulatedRecorder)
@@ -40,7 +40,7 @@ class EndsTooEarly(FakeTarget):
 
 
 class LetsThemFailTooEarly(FakeTarget):
-    """Gives interactive work a deadline of a third of its time: its pod fails by it, and is deleted then."""
+    """Gives interactive pods a deadline of a third of their time: they fail at it, and are deleted."""
 
     def end(self, key: tuple[str, str]) -> None:
         assert isinstance(self.recorder, SimulatedRecorder)
@@ -51,14 +51,14 @@ class LetsThemFailTooEarly(FakeTarget):
 
 
 class EndsNothing(FakeTarget):
-    """Nothing ends."""
+    """Ends no job."""
 
     def over_time(self) -> list[tuple[str, str]]:
         return []
 
 
 class StartsBesideTerminatingPods(FakeTarget):
-    """Starts the next job while the one that had its time terminates."""
+    """Starts the next job while the ended one still terminates."""
 
     terminating: tuple[PodSeen, ...] = ()
 
@@ -75,7 +75,7 @@ class StartsBesideTerminatingPods(FakeTarget):
 
 
 class BeginsAgain(FakeTarget):
-    """A job that had its time waits for its turn again."""
+    """Makes an ended job pending again."""
 
     def end(self, key: tuple[str, str]) -> None:
         (pod,) = self.pods[key]
@@ -84,7 +84,7 @@ class BeginsAgain(FakeTarget):
 
 
 class ShowsNoLimit(FakeTarget):
-    """Its list of projects has no limit in time."""
+    """Its list of projects shows no time limit."""
 
     def show(self, last_word: str) -> list[dict[str, Any]]:
         rows = super().show(last_word)
@@ -92,14 +92,14 @@ class ShowsNoLimit(FakeTarget):
 
 
 class ShowsNoGroups(FakeTarget):
-    """Its list of projects has no node affinities."""
+    """Its list of projects shows no node affinities."""
 
     def show(self, last_word: str) -> list[dict[str, Any]]:
         return [row | {"spec": row["spec"] | {"nodeAffinity": {}}} for row in super().show(last_word)]
 
 
 class HasGroups(FakeTarget):
-    """A site that has groups of nodes of its own."""
+    """A site whose nodes already have groups, so that validation cannot group them."""
 
     def pod(self, action: Any) -> PodSeen:
         raise AssertionError("nothing is submitted where the nodes cannot be grouped")
@@ -168,7 +168,7 @@ def test_an_operator_that_breaks_the_limits_fails(
 
 
 def test_where_no_job_came_to_its_limit_nothing_is_proven(tmp_path: Path) -> None:
-    """All that is seen of such a job is that it failed by itself, which any may."""
+    """Such a job is only seen to fail by itself, which may happen to any job."""
     code, report = run_command([TIME_LIMIT], settings(tmp_path / "r", LetsThemFailTooEarly))
     assert code == 1
     assert report is not None
@@ -207,7 +207,7 @@ def test_a_redacted_report_has_the_same_verdicts(
 
 
 class ListsWhatItHas(FakeTarget):
-    """Lists its own projects, and not those that the recorder knows of."""
+    """Lists its own projects, and not those of the recorder."""
 
     def show(self, last_word: str) -> list[dict[str, Any]]:
         return [row for row in super().show(last_word) if row["name"] in self.quotas]

@@ -1,4 +1,4 @@
-"""The interactive time limit on real kubelets, by `muster validate`: the job that ends has its grace period."""
+"""The interactive time limit on real kubelets, by `muster validate`: the ended job has its grace period."""
 
 import asyncio
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_the_time_limit_passes_with_grace_periods(tmp_path: Path) -> None:
             done = muster(lab.kubeconfig, "validate", *options, "--out", str(tmp_path / "r"), timeout=600)
     finally:
         lab.stop()
-    assert done.returncode == 1, done.stderr  # INCONCLUSIVE: one scenario of the catalogue ran
+    assert done.returncode == 1, done.stderr  # INCONCLUSIVE: only one scenario of the catalogue ran
     report = record.read(tmp_path / "r")
     verdicts = {step.id: (step.verdict, step.reasons) for step in report.steps}
     assert not [each for each in verdicts.values() if each[0] in {"FAIL", "ERROR", "BLOCKED"}], verdicts

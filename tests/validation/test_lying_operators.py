@@ -1,4 +1,4 @@
-"""Operators that lie, on a real API server: the acceptance test fails, and names who says otherwise."""
+"""Operators that lie, on a real API server: the acceptance test fails, and names the witness that contradicts them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -51,7 +51,7 @@ LIES = {
 
 @dataclass(frozen=True)
 class Site:
-    """Two simulated nodes whose kubelets speak."""
+    """Two simulated nodes with doubles of kubelets."""
 
     lab: musterlab.cluster.Lab
     account: Path
@@ -79,7 +79,7 @@ def lab(tmp_path: Path) -> Iterator[musterlab.cluster.Lab]:
 async def site(lab: musterlab.cluster.Lab, tmp_path: Path) -> AsyncIterator[Site]:
     account = await prepare(lab.kubeconfig, tmp_path / "operator.kubeconfig")
     async with Transport(load_access(lab.kubeconfig)) as transport, speaking(transport):
-        # from Kubernetes 1.30 on a policy lets no operator write the phase of a pod: this one is of before
+        # without the policy: from Kubernetes 1.30 on it forbids an operator to write the phase of a pod
         await transport.delete(ADMISSION_POLICY_BINDINGS.path(name="muster-operator-bounds-pods"))
         yield Site(lab, account, tmp_path)
 

@@ -1,4 +1,4 @@
-"""Ways to make an acceptance test green without the cluster being good: none is, by the command or by pytest."""
+"""Manipulations that could make an acceptance test pass on a bad cluster: none does, by the command or by pytest."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ steps:
 
 
 class NothingThere(FakeTarget):
-    """No node and no pod: commands succeed, and nothing is ever seen."""
+    """A cluster without nodes and pods: commands succeed, and nothing is ever seen."""
 
     @asynccontextmanager
     async def recording(self, recorder: Recorder) -> AsyncIterator[None]:
@@ -55,7 +55,7 @@ class NothingThere(FakeTarget):
 
 
 class NeverBinds(FakeTarget):
-    """Every pod waits for ever."""
+    """Leaves every pod pending."""
 
     def schedule(self) -> None:
         return None
@@ -147,7 +147,7 @@ def test_5_a_run_of_a_part_is_no_acceptance_and_names_the_omitted_parts(tmp_path
 
 
 def test_6_the_schedulers_own_claims_are_not_accepted_on_hardware(tmp_path: Path) -> None:
-    """Without a kubelet that speaks there is no witness; with one that agrees there is."""
+    """Without a kubelet that reports, the claim has no witness; with a kubelet that agrees, it has one."""
     alone = both(tmp_path / "alone", [GANG], profile="current", parts=["gangs", "witnesses"])
     assert (alone.command, alone.pytest, alone.report.verdict) == (1, 1, "INCONCLUSIVE")
     entry = next(entry for entry in alone.report.requirements if entry.id == "witnesses.devices")
@@ -223,7 +223,7 @@ def test_an_accepted_deviation_is_in_the_headline(tmp_path: Path) -> None:
 
 
 class LosesAGang(FakeTarget):
-    """Never starts the gang: the step in which it should start fails, and no other."""
+    """Never starts the gang: only the step in which it should start fails."""
 
     def bind(self, pod: PodSeen) -> PodSeen:
         return pod if pod.workload == "p-1-gang" else super().bind(pod)
@@ -253,7 +253,7 @@ def test_a_waiver_without_a_person_is_refused(tmp_path: Path, fields: dict[str, 
 
 
 class Interrupted(FakeTarget):
-    """The user gives up at the first submit."""
+    """The user interrupts the run at the first submit."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         if " submit " in line:

@@ -1,4 +1,4 @@
-"""Pages for browsers as checks, by the front door: one that is not of the cluster, or cannot be read, is not green."""
+"""Web pages as checks, through `muster validate`: a page of another cluster, or an unreadable one, never passes."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ OVERVIEW = "tr4858-4.8/view/overview"
 
 
 class FollowsLate(FakeTarget):
-    """Its overview shows a moment ago what was, as that of a cluster whose operator is slow."""
+    """Its overview shows an earlier moment, as with a slow operator."""
 
     opened = 0
 
@@ -28,7 +28,7 @@ class FollowsLate(FakeTarget):
 
 
 class StandsStill(FollowsLate):
-    """Its overview never follows."""
+    """Its overview never changes."""
 
     opened = -1_000
 
@@ -41,21 +41,21 @@ class ServesNothing(FakeTarget):
 
 
 class IsAway(FakeTarget):
-    """Its pages are answered with an error."""
+    """Its pages answer with an error."""
 
     async def show_page(self, view: str) -> PageShown:
         return PageShown(problem="it is answered with 503")
 
 
 class LosesTheViewer(FakeTarget):
-    """Nobody can sign in."""
+    """No one can sign in to its pages."""
 
     async def show_page(self, view: str) -> PageShown:
         raise TargetError("muster web refuses the sign-in: 401")
 
 
 class SaysNothing(FakeTarget):
-    """A page without anything that a person could read."""
+    """Serves a page without any text."""
 
     def page_rows(self, view: str) -> list[dict[str, Any]]:
         return []

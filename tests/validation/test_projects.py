@@ -1,4 +1,4 @@
-"""Scenarios that change and delete projects: on a double that does so, and on such that do not."""
+"""Scenarios that change and delete projects, on a double that does so and on doubles that do not."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ CHAIN = [
 
 
 class KeepsOldQuotas(FakeTarget):
-    """Says that it changed a quota, and goes on with the old one."""
+    """Reports a changed quota, and continues with the old one."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         if " update " in line:
@@ -25,7 +25,7 @@ class KeepsOldQuotas(FakeTarget):
 
 
 class KeepsProjects(FakeTarget):
-    """Says that it deleted a project, whose namespace stays."""
+    """Reports a deleted project, whose namespace stays."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         if " delete managed-" in line:
@@ -35,7 +35,7 @@ class KeepsProjects(FakeTarget):
 
 
 class Refuses(FakeTarget):
-    """Changes no quota, and says so."""
+    """Refuses to change quotas."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         if " update " in line:

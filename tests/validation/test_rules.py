@@ -1,4 +1,6 @@
-"""Scenarios of our own about shares, order, claims at once and refused quotas, on doubles that keep to them or not."""
+"""Muster's own scenarios on shares, order, simultaneous requests and refused quotas, on honest
+and dishonest doubles.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +21,7 @@ NAMES = ("weights-equal", "weights-unset", "reverse-order", "two-reclaims", "quo
 
 
 class IgnoresWeights(FakeTarget):
-    """Divides by the quotas, whatever the weights are."""
+    """Divides GPUs by quotas, and ignores weights."""
 
     def schedule(self) -> None:
         for options in self.limits.values():
@@ -28,7 +30,7 @@ class IgnoresWeights(FakeTarget):
 
 
 class WeighsAllTheSame(FakeTarget):
-    """Takes a weight that is not set for 1."""
+    """Takes an unset weight as 1."""
 
     def schedule(self) -> None:
         for options in self.limits.values():
@@ -37,7 +39,7 @@ class WeighsAllTheSame(FakeTarget):
 
 
 class EvictsTwice(FakeTarget):
-    """Evicts one more than it has to for the second claim."""
+    """Evicts one pod too many for the second request."""
 
     def evict(self, pod: PodSeen) -> None:
         super().evict(pod)
@@ -47,7 +49,7 @@ class EvictsTwice(FakeTarget):
 
 
 class PromisesTooMuch(FakeTarget):
-    """Takes every quota."""
+    """Accepts every quota."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         if " update " in line:
@@ -56,7 +58,7 @@ class PromisesTooMuch(FakeTarget):
 
 
 class Breaks(FakeTarget):
-    """Ends with an error when a quota is raised, and not with a refusal."""
+    """Fails with an error when a quota is raised, instead of refusing it."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         if " update " in line:

@@ -1,4 +1,4 @@
-"""The paper's hyper1 and build1, on doubles that run, show and delete them, and on such that do not."""
+"""The paper's hyper1 and build1, on doubles that run, show and delete them, and on doubles that do not."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ GET, LOG, SHELL = (
 
 
 class KeepsWhatIsDeleted(FakeTarget):
-    """Says that it deleted a job, which runs on."""
+    """Reports a deleted job, which continues to run."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         if line.startswith("muster delete "):
@@ -34,7 +34,7 @@ class KeepsWhatIsDeleted(FakeTarget):
 
 
 class EndsSessions(FakeTarget):
-    """Sessions end by themselves."""
+    """Its sessions end by themselves."""
 
     def schedule(self) -> None:
         super().schedule()
@@ -59,7 +59,7 @@ class LogsNothing(FakeTarget):
 
 
 class CannotEnter(FakeTarget):
-    """A shell does not open."""
+    """Its shells do not open."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         if line.startswith("muster bash "):
@@ -68,7 +68,7 @@ class CannotEnter(FakeTarget):
 
 
 class NobodyWatches(FakeTarget):
-    """There is nobody who reads logs."""
+    """A target without a reader of logs."""
 
     def recording(self, recorder: Recorder):  # type: ignore[no-untyped-def]
         context = super().recording(recorder)

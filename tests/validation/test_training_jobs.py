@@ -1,4 +1,6 @@
-"""Results of training jobs by both front doors: an honest one passes, and what is left out or made up does not."""
+"""Results of training jobs, by the command and by pytest: an honest result passes, an
+incomplete or invented one fails.
+"""
 
 import json
 from pathlib import Path
@@ -81,7 +83,7 @@ def test_omitting_the_result_with_k_is_not_green(tmp_path: Path) -> None:
 
 
 def test_an_edited_result_is_refused(tmp_path: Path) -> None:
-    """Whoever edits the log, too, and writes a new manifest, still has a record that does not follow from it."""
+    """If the log is edited too, with a new manifest, the record still does not follow from the log."""
     directory = tmp_path / "r"
     run_command(FILES, settings(directory, LosesItsData, profile="current", parts=["training"]))
     path = directory / log.NAME
@@ -92,7 +94,7 @@ def test_an_edited_result_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_device_than_the_scenario_names_is_refused(tmp_path: Path) -> None:
-    """Else a job on a processor would pass for one on a GPU, if log and record were changed together."""
+    """Otherwise, with a changed log and record, a job on a CPU would pass for a job on a GPU."""
     run_command(FILES, settings(tmp_path / "r", TrainsElsewhere, profile="current", parts=["training"]))
     report = log.read_log(tmp_path / "r").opened.report
     step = next(step for step in report.steps if step.id == GPU)

@@ -48,7 +48,7 @@ def test_a_job_that_trains_in_a_container_is_judged_by_its_result(lab: Lab, tmp_
     )
     with operator(account, tmp_path / "operator.log"):
         done = muster(lab.kubeconfig, *command, "--out", str(out), timeout=3600)
-    assert done.returncode == 1, done.stderr  # INCONCLUSIVE: of a catalogue of which one scenario ran
+    assert done.returncode == 1, done.stderr  # INCONCLUSIVE: only one scenario of the catalogue ran
     report = record.read(out)
     steps = {step.id: (step.verdict, step.reasons) for step in report.steps}
     assert steps[f"{SCENARIO}/training/resnet50"][0] == "PASS", (steps, done.stdout)

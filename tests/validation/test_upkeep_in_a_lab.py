@@ -1,4 +1,4 @@
-"""Nodes are drained and the operator is killed on a real API server, and both are judged."""
+"""Drained nodes and a killed operator on a real API server, with the verdicts on both."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The use of all GPUs by both front doors: 97 % pass, and nothing that is less, hidden or not known does."""
+"""The use of all GPUs, by the command and by pytest: 97 % pass; less, hidden or unknown use does not pass."""
 
 from pathlib import Path
 
@@ -144,7 +144,7 @@ def test_two_runs_do_not_differ_and_an_easier_standard_is_refused(tmp_path: Path
 
 
 def test_an_edited_sample_is_refused(tmp_path: Path) -> None:
-    """Whoever edits the log, too, and writes a new manifest, still has a record that does not follow from it."""
+    """If the log is edited too, with a new manifest, the record still does not follow from the log."""
     run(UsesLess, tmp_path / "r")
     path = tmp_path / "r" / log.NAME
     path.write_bytes(path.read_bytes().replace(b'"percent":94', b'"percent":97'))

@@ -1,4 +1,4 @@
-"""A volume that is written, read on another node and reused, on a double that has it, and on such that do not."""
+"""A volume that is written, read on another node and reused, on a double that keeps it and on doubles that do not."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ REUSED = "pvc-test-deleted/view/reused/team-a/pvc-again"
 
 
 class LosesWhatWasWritten(FakeTarget):
-    """The volume is empty for the one who comes after a deletion."""
+    """Its volume is empty after the job that wrote was deleted."""
 
     def act(self, action: Action) -> None:
         super().act(action)
@@ -29,7 +29,7 @@ class LosesWhatWasWritten(FakeTarget):
 
 
 class MakesTheClaimAnew(FakeTarget):
-    """The claim is deleted with the jobs that had it, and made again."""
+    """Deletes the PersistentVolumeClaim with its jobs, and creates it again."""
 
     def act(self, action: Action) -> None:
         super().act(action)
@@ -37,7 +37,7 @@ class MakesTheClaimAnew(FakeTarget):
 
 
 class AnswersOfClaims(FakeTarget):
-    """The API server says otherwise of claims that are read."""
+    """Its API server gives wrong answers about PersistentVolumeClaims."""
 
     status, claim = 200, "{}"
 
@@ -46,26 +46,26 @@ class AnswersOfClaims(FakeTarget):
 
 
 class HasNoClaim(AnswersOfClaims):
-    """Claims are gone when they are read."""
+    """Its PersistentVolumeClaims are missing when they are read."""
 
     status = 404
 
 
 class HasNoVolume(AnswersOfClaims):
-    """The claim waits for a volume."""
+    """Its PersistentVolumeClaim stays pending without a volume."""
 
     claim = json.dumps({"metadata": {"uid": "uid-of-test"}, "spec": {}})
 
 
 class RefusesClaims(FakeTarget):
-    """No claim can be created."""
+    """Refuses to create PersistentVolumeClaims."""
 
     def send(self, method: str, path: str, body: str) -> tuple[int, str]:
         return (403, "{}") if method == "POST" else super().send(method, path, body)
 
 
 class AnswersFromElsewhere(FakeTarget):
-    """All shells open in one pod."""
+    """Opens all shells in one pod."""
 
     def answer(self, line: str, pod: str) -> str:
         return super().answer(line, "pvc-test-1")

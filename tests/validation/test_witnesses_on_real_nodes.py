@@ -1,4 +1,6 @@
-"""The acceptance test on real kubelets: NVIDIA's device plugin over the double of NVML, and an agent on each node."""
+"""The acceptance test on real kubelets, with NVIDIA's device plugin on the double of NVML, and
+an agent on each node.
+"""
 
 import asyncio
 import json
@@ -65,9 +67,9 @@ def test_an_honest_run_is_confirmed_by_the_kubelets_and_the_driver(lab: Lab, tmp
 
 @contextmanager
 def agent(lab: Lab, node: str, directory: Path, number: int) -> Iterator[None]:
-    """Run the agent of a node."""
+    """Run the agent of a node during the block."""
     folder = lab.state_directory / "realnodes" / node
-    sockets = directory / f"k{number}"  # the path of a socket has 107 bytes at most
+    sockets = directory / f"k{number}"  # the path of a socket has at most 107 bytes
     sockets.symlink_to(folder / "kubelet/pod-resources")
     environment = {
         **os.environ,
@@ -83,7 +85,9 @@ def agent(lab: Lab, node: str, directory: Path, number: int) -> Iterator[None]:
 
 @contextmanager
 def first_pod_computes(lab: Lab) -> Iterator[None]:
-    """Let the driver have a process of the first pod that its kubelet names, on a GPU that it gave it."""
+    """Give the double of the driver a process of the first pod that a kubelet names, on a GPU
+    that the kubelet gave it.
+    """
     over = threading.Event()
 
     def follow() -> None:
@@ -107,7 +111,7 @@ def first_pod_computes(lab: Lab) -> Iterator[None]:
 
 
 def process_of(pod: dict[str, Any]) -> int:
-    """A process of a pod's container, by this machine's number; 0 before it runs."""
+    """Return the process id, on this machine, of a process in a pod's container; 0 before it runs."""
     statuses = pod["status"].get("containerStatuses", ())
     containers = {str(status.get("containerID", "")).partition("://")[2] for status in statuses} - {""}
     numbers = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())

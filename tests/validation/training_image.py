@@ -1,4 +1,4 @@
-"""An image with TensorFlow and the training workload, made of what this installation runs on: an OCI archive."""
+"""Builds an OCI archive of an image with TensorFlow and the training workload from the files of this installation."""
 
 import gzip
 import io
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("validation", "orchestrator")
 NEEDED = ("tensorflow-cpu", "msgspec", "pyyaml", "click")
 LEFT_OUT = {"__pycache__", "test", "idlelib", "site-packages"}
-"""Of Python's own library."""
+"""Folders of Python's own library that the image does not need."""
 HEADERS = {"__pycache__", "include"}
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONPATH": "/muster:/packages", "HOME": "/"}
 
@@ -74,7 +74,7 @@ def _add_link(layer: tarfile.TarFile, name: str, target: str) -> None:
 
 
 def _installed() -> Iterator[tuple[Path, str]]:
-    """The files of the distributions that are needed, and where they are below site-packages."""
+    """Yield the files of the required distributions, with their paths below site-packages."""
     waiting, seen = list(NEEDED), set[str]()
     while waiting:
         name = waiting.pop().lower().replace("_", "-")
@@ -93,7 +93,7 @@ def _installed() -> Iterator[tuple[Path, str]]:
 
 
 def _libraries(binary: Path) -> list[Path]:
-    """The shared libraries of the system that the interpreter, its modules and TensorFlow load."""
+    """Return the shared libraries of the system that the interpreter, its modules and TensorFlow load."""
     packages = Path(sysconfig.get_paths()["platlib"])
     modules = (Path(sys.base_prefix) / "lib").rglob("lib-dynload/*.so")
     programs = [binary, *modules, *packages.glob("tensorflow/*.so*"), *packages.glob("*/*.so")]

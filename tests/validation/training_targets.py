@@ -1,4 +1,4 @@
-"""Doubles of clusters whose jobs train, or say that they do."""
+"""Doubles of clusters whose jobs train, or pretend to train."""
 
 from typing import Final
 
@@ -17,25 +17,25 @@ _ON_CPU = TrainingEnvironment("2.21.0", "3.15.1", "3.11.7", "cpu", ["CPU x86_64"
 
 
 def document(workload: str) -> TrainingResult:
-    """What an honest job of that name leaves."""
+    """Return the result of an honest job with this name."""
     if workload == "netapp1":
         return result(environment=_ON_GPU)
     return result(environment=_ON_CPU, data=TrainingData("synthetic"))
 
 
 class _Trains(FakeTarget):
-    """Its jobs train for a minute, then end. Subclasses change what they leave."""
+    """Its jobs train for a minute and end. Subclasses change their results."""
 
     ran_ms = 60_000
     exit_code = 0
     problem_of_output = ""
 
     def lines(self, workload: str) -> list[str]:
-        """What the containers of the job print last."""
+        """Return the last lines of the job's containers."""
         return [msgspec.json.encode(document(workload)).decode()]
 
     async def problem(self) -> str:
-        """The step has ended: now the jobs end, too."""
+        """End the jobs at the end of the step."""
         assert self.recorder is not None
         for pods in self.pods.values():
             for pod in pods:
@@ -65,31 +65,31 @@ class _Trains(FakeTarget):
 
 
 class Trains(_Trains, WitnessedTarget):
-    """On nodes with agents."""
+    """Jobs on nodes with agents."""
 
 
 class LeavesNothing(Trains):
-    """The result is left out."""
+    """Its jobs print no result."""
 
     def lines(self, workload: str) -> list[str]:
         return []
 
 
 class PrintsWithoutTraining(Trains):
-    """Jobs print the document of somebody else's run: no driver has a process of theirs."""
+    """Its jobs print a result of another run: no driver shows a process of theirs."""
 
     def used(self, pod: PodSeen) -> tuple[int, ...]:
         return ()
 
 
 class ClaimsMoreTime(Trains):
-    """The container ended before so much can have been trained."""
+    """Its container ended earlier than such a training can end."""
 
     ran_ms = 20_000
 
 
 class TrainsElsewhere(Trains):
-    """The job that was to use a GPU used the processor, and the other way round."""
+    """The job for a GPU used the CPU, and the job for the CPU used a GPU."""
 
     def lines(self, workload: str) -> list[str]:
         other = "netapp1" if workload != "netapp1" else "other"
@@ -97,21 +97,21 @@ class TrainsElsewhere(Trains):
 
 
 class PrintsTwice(Trains):
-    """Two documents: the better one must not count."""
+    """Its job prints two results; the better one must not count."""
 
     def lines(self, workload: str) -> list[str]:
         return super().lines(workload) * 2
 
 
 class PrintsWords(Trains):
-    """The last line is no document."""
+    """The last line of its job is not a result."""
 
     def lines(self, workload: str) -> list[str]:
         return ["done"]
 
 
 class LosesItsData(Trains):
-    """The storage failed."""
+    """Its storage fails."""
 
     exit_code = 10
 
@@ -123,10 +123,10 @@ class LosesItsData(Trains):
 
 
 class CannotBeRead(Trains):
-    """The kubelet does not hand out the log."""
+    """Its kubelet does not return the log."""
 
     problem_of_output = "502 Bad Gateway"
 
 
 class WithoutAgents(_Trains, FakeTarget):
-    """Nobody asks the driver of a node."""
+    """A cluster without agents, so that no driver is asked."""

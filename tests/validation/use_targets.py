@@ -1,4 +1,4 @@
-"""Doubles of clusters whose GPUs are used: the agents' own collectors and pages over a double of the driver."""
+"""Doubles of clusters with used GPUs: the agents' own collectors and pages on a double of the driver."""
 
 from orchestrator.agent.collector import Collector
 from orchestrator.agent.metrics import AgentFigures, render
@@ -13,7 +13,7 @@ from validation.witness.reader import ReadFailed
 
 
 class Uses(WitnessedTarget):
-    """All GPUs are used at 97 %, as in the paper. Subclasses change that, or what agents say of it."""
+    """All GPUs are used at 97 %, as in the paper. Subclasses change that, or the agents' answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Uses(WitnessedTarget):
         return self.recorder.now_ms() // 1000 if self.recorder is not None else 0
 
     def page(self, agent: AgentPod) -> str:
-        """What the agent answers, made anew each second."""
+        """Return the agent's page, made anew each second."""
         node = agent.node
         for gpu in range(self.drivers[node].count):
             self.drivers[node].utilization[gpu] = self.percent(node, gpu)
@@ -47,11 +47,11 @@ class Uses(WitnessedTarget):
         return render(self.collectors[node].read(self.held(node)), self.figures[node])
 
     def percent(self, node: str, gpu: int) -> int:
-        """The duty that the driver shows now."""
+        """Return the utilization that the driver shows now."""
         return 97
 
     def held(self, node: str) -> list[HeldDevice]:
-        """What the kubelet gave to whom."""
+        """Return the GPUs that the kubelet gave to pods."""
         assert self.recorder is not None
         return [
             HeldDevice(Holder(pod.namespace, pod.pod, "c"), uuid(gpu))
@@ -62,28 +62,28 @@ class Uses(WitnessedTarget):
 
 
 class UsesLess(Uses):
-    """Every GPU at 94 %."""
+    """All GPUs are used at 94 %."""
 
     def percent(self, node: str, gpu: int) -> int:
         return 94
 
 
 class LeavesOneIdle(Uses):
-    """All others make up for it: the mean is 95 %."""
+    """One GPU is idle, and the others are busier: the mean is 95 %."""
 
     def percent(self, node: str, gpu: int) -> int:
         return 0 if (node, gpu) == ("n2", 5) else 100
 
 
 class NeverGivesOne(Uses):
-    """The kubelet gave one GPU to nobody, and the driver shows it as busy."""
+    """The kubelet gave one GPU to no pod, and the driver shows it as busy."""
 
     def held(self, node: str) -> list[HeldDevice]:
         return [device for device in super().held(node) if (node, device.device) != ("n1", uuid(3))]
 
 
 class IsSilentForAWhile(Uses):
-    """The page of one node cannot be read for a time."""
+    """The page of one node cannot be read for a while."""
 
     silent = range(500, 512)
 
@@ -94,13 +94,13 @@ class IsSilentForAWhile(Uses):
 
 
 class IsSilentForAMoment(IsSilentForAWhile):
-    """No longer than a sample may stand for."""
+    """The page cannot be read, but not longer than one sample may count."""
 
     silent = range(500, 507)
 
 
 class RepeatsItsPage(Uses):
-    """The agent of one node stands still for a time, and its page is answered all the same."""
+    """The agent of one node stops for a while, and its server repeats the old page."""
 
     last = ""
 
@@ -113,7 +113,7 @@ class RepeatsItsPage(Uses):
 
 
 class LosesItsDriver(Uses):
-    """The driver of one node does not answer any more, from the middle of the window on."""
+    """The driver of one node stops answering in the middle of the window."""
 
     def page(self, agent: AgentPod) -> str:
         self.drivers["n2"].is_missing = self.second() > 600
@@ -121,7 +121,7 @@ class LosesItsDriver(Uses):
 
 
 class HasOneAgentOfTwo(Uses):
-    """No agent runs on one node."""
+    """One node has no agent."""
 
     def recording(self, recorder: Recorder):  # type: ignore[no-untyped-def]
         body = super().recording(recorder)
@@ -130,21 +130,21 @@ class HasOneAgentOfTwo(Uses):
 
 
 class SaysNonsense(Uses):
-    """Something else answers at the port of one agent."""
+    """Another program answers at the port of one agent."""
 
     def page(self, agent: AgentPod) -> str:
         return "<html>404</html>" if agent.node == "n2" else super().page(agent)
 
 
 class Changes(Uses):
-    """A duty that goes up and down, another on each GPU."""
+    """Utilization goes up and down, differently on each GPU."""
 
     def percent(self, node: str, gpu: int) -> int:
         return (self.second() * (gpu + 1) * 7) % 101
 
 
 class EndsAJob(Uses):
-    """A pod ends in the middle of the window: its GPUs are used on, and nobody's."""
+    """A pod ends in the middle of the window: its GPUs are still used, but no pod holds them."""
 
     def held(self, node: str) -> list[HeldDevice]:
         ended = self.second() > 600

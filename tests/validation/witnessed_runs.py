@@ -1,4 +1,4 @@
-"""Runs of `muster validate` with an operator of the test's choice, on a cluster whose kubelets speak."""
+"""Runs of `muster validate` with an operator of the test's choice, on a cluster with doubles of kubelets."""
 
 import os
 import subprocess
@@ -17,24 +17,24 @@ SCENARIO = "muster-victim"
 
 @dataclass(frozen=True)
 class Validation:
-    """How a run ended, and what its record says."""
+    """The outcome of a run, and its record."""
 
     exit_code: int
     output: str
     report: Report
 
     def step(self, check: str) -> tuple[str, str]:
-        """The verdict on a check of the scenario, and all its reasons."""
+        """Return the verdict on a check of the scenario, and all its reasons."""
         step = next(step for step in self.report.steps if step.id == f"{SCENARIO}/{check}")
         return step.verdict, "\n".join(step.reasons)
 
     def requirement(self, name: str) -> str:
-        """The verdict on a requirement."""
+        """Return the verdict on a requirement."""
         return next(entry.verdict for entry in self.report.requirements if entry.id == name)
 
 
 def validate(kubeconfig: Path, out: Path) -> Validation:
-    """Run the scenario against the operator that runs; it waits no longer than so long for what does not come."""
+    """Run the scenario with the running operator. Its waits are short for states that are never reached."""
     command = ("validate", "--target", "cluster", "--profile", "current", "--scenario", SCENARIO)
     done = muster(kubeconfig, *command, "--patience", "0.4", "--out", str(out))
     assert done.returncode in (0, 1), done.stderr
@@ -43,7 +43,7 @@ def validate(kubeconfig: Path, out: Path) -> Validation:
 
 @contextmanager
 def operator(account: Path, log: Path, orchestrator: Path | None = None) -> Iterator[None]:
-    """Run the operator of this tree, or the one in a directory."""
+    """Run the operator of this checkout, or the one in a directory, during the block."""
     environment = {**os.environ, "KUBECONFIG": str(account), "POD_NAME": "operator-0"}
     if orchestrator is not None:
         environment["PYTHONPATH"] = str(orchestrator)
@@ -53,7 +53,7 @@ def operator(account: Path, log: Path, orchestrator: Path | None = None) -> Iter
 
 @contextmanager
 def process(command: list[str], environment: dict[str, str], log: Path) -> Iterator[None]:
-    """Run a program beside the body, and end it."""
+    """Run a program during the block, and end it."""
     with log.open("ab") as output:
         running = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
     try:

@@ -1,4 +1,4 @@
-"""The catalogue: what is refused, and that it and the checks that ship name each other, all of them."""
+"""The catalogue: its errors, and that catalogue and shipped checks name each other completely."""
 
 import re
 from fnmatch import fnmatchcase
@@ -33,23 +33,27 @@ STAND_INS_OF_A_REHEARSAL = (
 
 
 def test_no_profile_excludes_a_proven_requirement() -> None:
-    """A check that ships runs everywhere, but for what needs containers, hosts or an API server."""
+    """A shipped check runs in each profile, except if it needs containers, hosts or an API server that the profile
+    lacks.
+    """
     needs_containers = ("devices", "processes"), ("resnet50", "two-mounts", "workload")
     names = zip(("witnesses", "training"), needs_containers, strict=True)
     simulated = {
         (profile, f"{part}.{name}") for part, ids in names for profile in ("lab", "planner") for name in ids
     }
-    simulated.add(("planner", "witnesses.evictions"))  # no API server deletes anything
-    simulated.add(("planner", "projects.interactive-limit"))  # no operator looks at the time
-    simulated.add(("planner", "upkeep.operator"))  # no operator can be killed
+    # the planner target has no API server that deletes objects
+    simulated.add(("planner", "witnesses.evictions"))
+    # the planner target has no operator that checks time limits
+    simulated.add(("planner", "projects.interactive-limit"))
+    simulated.add(("planner", "upkeep.operator"))  # the planner target has no operator to kill
     simulated |= {
         (profile, "utilization.full") for profile in ("lab", "planner")
-    }  # no GPU that could be busy
+    }  # these profiles have no GPUs that could be busy
     simulated |= {("lab", "installation.storage-class"), ("tr4858", "dra.version"), ("tr4858", "dra.claim")}
     simulated |= {
         ("planner", name)
         for name in ("installation.operator", "installation.storage-class", "dra.version", "dra.claim")
-    }  # no API server answers
+    }  # the planner target has no API server that answers
     simulated |= {("planner", f"submission.{name}") for name in ("train", "build", "log", "shell")}
     simulated |= {(profile, "storage.volume-reused") for profile in ("lab", "planner")}
     simulated |= {("lab", "submission.log"), ("lab", "submission.shell")}
@@ -63,7 +67,8 @@ def test_no_profile_excludes_a_proven_requirement() -> None:
         "views.overview",
         "views.projects",
     )
-    simulated |= {("planner", name) for name in lists}  # no command line to show them
+    # the planner target has no command line that shows lists
+    simulated |= {("planner", name) for name in lists}
     on_hosts = {r.id for r in CATALOGUE.requirements if any(name.startswith("hosts") for name in r.checks)}
     simulated |= {(profile, name) for profile in ("lab", "planner") for name in on_hosts}
     simulated |= {("rehearsal", name) for name in on_hosts}
@@ -91,7 +96,7 @@ def test_the_requirements_of_the_documents_are_in_it(words: str) -> None:
 
 
 def test_a_figure_of_utilization_stands_in_a_row_whose_check_measures_it() -> None:
-    """A row that passes prints its figure: a row with other checks would print a figure that nothing measured."""
+    """A passed row prints its figure, so each row with a figure must have the check that measures this figure."""
     rows = [entry for entry in CATALOGUE.requirements if "% utilization" in entry.number and entry.checks]
     assert [entry.id for entry in rows] == ["utilization.full"]
     assert all(any(check.endswith("/utilization") for check in entry.checks) for entry in rows)
@@ -106,7 +111,7 @@ TOTAL = re.compile(r"\b(\d+(?:\.\d+)?)/(\d+)\b")
     ids=lambda entry: entry.id,
 )
 def test_each_printed_total_is_asserted_by_a_step_of_the_row(entry: Requirement) -> None:
-    """`4/2`: a project with a quota of 2 holds 4."""
+    """The title `4/2` means that a project with a quota of 2 holds 4."""
     quotas: dict[str, int] = {}
     asserted = set()
     for scenario in load(find()):

@@ -1,4 +1,4 @@
-"""Events for the tests of the judge, with defaults for what a test does not care about."""
+"""Events for the tests of the judge, with defaults for fields that do not matter to a test."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ CLUSTER: list[Event] = [
 
 
 def pod(t_ms: int, workload: str, **given: Any) -> PodSeen:
-    """A running one-GPU pod of project p on n1, but for what is given."""
+    """Return a running pod of project p with one GPU on n1, with the given changes."""
     values: dict[str, Any] = {
         "change": "modified",
         "uid": f"uid-{given.get('pod', workload)}",
@@ -31,17 +31,17 @@ def pod(t_ms: int, workload: str, **given: Any) -> PodSeen:
 
 
 def evicted(event: PodSeen, t_ms: int) -> PodSeen:
-    """The same pod with an eviction announced."""
+    """Return the pod with an announced eviction."""
     values = {name: getattr(event, name) for name in event.__struct_fields__}
     return PodSeen(**{**values, "t_ms": t_ms, "eviction": Eviction("EvictionByEvictionAPI", "for q")})
 
 
 def gone(event: PodSeen, t_ms: int) -> PodSeen:
-    """The same pod, deleted."""
+    """Return the pod's deletion."""
     values = {name: getattr(event, name) for name in event.__struct_fields__}
     return PodSeen(**{**values, "t_ms": t_ms, "change": "deleted"})
 
 
 def delete(t_ms: int, *workloads: str) -> CommandRun:
-    """A delete command of project p."""
+    """Return a delete command of project p."""
     return CommandRun(t_ms, "delete", "p", workloads)

@@ -1,4 +1,4 @@
-"""The verdict on one check, from events: what was seen, and what follows from it."""
+"""The verdict on one check from its events."""
 
 import msgspec
 import pytest
@@ -36,7 +36,9 @@ ONE = Expectation(allocated_milli={"p": 1000}, total_milli=1000, running=1)
 def settled(
     *after: Event, ended_ms: int = 60_000, least: Evidence | None = None, lines: tuple[str, ...] = ()
 ) -> StepResult:
-    """Judge a step that began with BEFORE; it was waited for from 100 ms on, at most 1.5 s, then for 3 s."""
+    """Judge a step that began with BEFORE: from 100 ms on it waits at most 1.5 s for its state, which must then hold
+    for 3 s.
+    """
     check = StepCheck(ONE, ["p"], 1500, 3000, least or Evidence(1, 8, 1, 1), lines)
     events = [*BEFORE, WAITING, *after]
     window = Window(2, 4, len(events), 100, ended_ms)
@@ -183,15 +185,17 @@ SAID = "n2 GPU 0: vBIOS 1, others 2"
     ("reason", "waivers", "today", "expected"),
     [
         (SAID, [OF_HOST], "2026-06-01", "WAIVED"),
-        (SAID, [OF_HOST], "2025-06-01", "FAIL"),  # for more than a year
+        (SAID, [OF_HOST], "2025-06-01", "FAIL"),  # the waiver is for more than a year
         (f"{SAID}; n2 GPU 1: memory 16 GiB, others 32", [OF_HOST], "2026-06-01", "FAIL"),
         (f"{SAID}; n3 GPU 1: vBIOS 1, others 2", [OF_HOST], "2026-06-01", "FAIL"),
         ("n21 GPU 0: vBIOS 1, others 2", [OF_HOST], "2026-06-01", "FAIL"),
         ("10.n2 GPU 0: vBIOS 1, others 2", [OF_HOST], "2026-06-01", "FAIL"),
-        (SAID.ljust(1000, "x"), [OF_HOST], "2026-06-01", "FAIL"),  # it was cut
+        (SAID.ljust(1000, "x"), [OF_HOST], "2026-06-01", "FAIL"),  # the sentence was cut
         (SAID, [msgspec.structs.replace(OF_HOST, host="")], "2026-06-01", "FAIL"),
-        (SAID, [msgspec.structs.replace(OF_HOST, fact="GPU")], "2026-06-01", "FAIL"),  # it excuses everything
-        (SAID, [msgspec.structs.replace(OF_HOST, owner=" ")], "2026-06-01", "FAIL"),  # as a record may say
+        # the word would excuse everything
+        (SAID, [msgspec.structs.replace(OF_HOST, fact="GPU")], "2026-06-01", "FAIL"),
+        # the owner is blank, as a record could have it
+        (SAID, [msgspec.structs.replace(OF_HOST, owner=" ")], "2026-06-01", "FAIL"),
         (SAID, [msgspec.structs.replace(OF_HOST, reason="")], "2026-06-01", "FAIL"),
         (
             f"{SAID}; n3 GPU 1: memory 16 GiB, others 32",
@@ -233,7 +237,7 @@ def test_a_check_that_is_not_required_blocks_nothing() -> None:
 
 
 def test_a_failure_fails_every_kind_of_check() -> None:
-    """Not only steps: the record promises it of all."""
+    """The record promises this of all kinds of checks, not only of steps."""
     failed = Circumstances(failure="`muster list` ended with exit code 1")
     assert judge_unrun(failed) == Judgement(Verdict.FAIL, failed.failure)
     unfinished = Circumstances(failure="it failed", unfinished="the run ended")

@@ -1,4 +1,4 @@
-"""The verdicts on requirements and on a run: about the catalogue, never about what happened to run."""
+"""The verdicts on requirements and on a run follow from the catalogue, not from the checks that happened to run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The gravest verdict: nothing that did not run is green."""
+"""The gravest verdict counts, and a check that did not run is never PASS."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Records of healthy hosts of five kinds, made of recorded output with the spread of real values."""
+"""Output of healthy hosts of five kinds, made of recorded output with the variation of real values."""
 
 import random
 import re
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Kind(NamedTuple):
-    """A kind of host: its recording of a GPU, and its number of GPUs."""
+    """A kind of host: the recording of its GPU, and the number of its GPUs."""
 
     model: str
     recording: str
@@ -28,16 +28,16 @@ KINDS: Final = (
     Kind("gb200", "nvidia-smi-v13-gb200.xml", 4, "580"),
 )
 _LOG: Final = (RECORDED / "healthy-boot.txt").read_text()
-"""Lines that public logs of healthy boots have; a digit (%d) may be any."""
+"""Lines of healthy boots in public logs; %d stands for any digit."""
 
 
 def seeded(seed: object) -> random.Random:
-    """Return a source of values that are the same in each run."""
+    """Return a source of random values that are the same in each run."""
     return random.Random(str(seed))  # noqa: S311 - no secret is made of it
 
 
 def kernel_log(chance: random.Random) -> str:
-    """A log with most of the lines, as one of the ways to read it prints them."""
+    """Return a kernel log with most of these lines, in the format of one of the ways to read it."""
     ways: tuple[Callable[[float], str], ...] = (
         lambda seconds: f"[{seconds:12.6f}] ",
         lambda seconds: f"[Sun Feb 23 16:24:{int(seconds) % 60:02} 2025] ",
@@ -57,7 +57,7 @@ def kernel_log(chance: random.Random) -> str:
 
 
 def nvidia_smi(kind: Kind, chance: random.Random) -> str:
-    """The GPUs of a host of this kind at rest."""
+    """Return the GPUs of an idle host of this kind."""
     if not kind.recording:
         text = doubles.nvidia_smi(f"n{chance.randrange(9)}")
         start, end = text.index("    <gpu id"), text.index("    </gpu>") + len("    </gpu>\n")
@@ -73,7 +73,7 @@ def nvidia_smi(kind: Kind, chance: random.Random) -> str:
 
 
 def _varied(gpu: str, number: int, chance: random.Random) -> str:
-    """The GPU with other values, of those that were seen on healthy ones."""
+    """Return the GPU with other values, all seen on healthy GPUs."""
     uncorrected = chance.choice([0, 0, 0, 0, 1, 3])
     values = {
         "gpu_temp": f"{chance.randint(22, 58)} C",
@@ -102,7 +102,7 @@ def _varied(gpu: str, number: int, chance: random.Random) -> str:
 
 
 def outputs(kind: Kind, chance: random.Random) -> dict[str, str]:
-    """What the tools print that read GPUs and the kernel's log."""
+    """Return the output of the tools that read GPUs and the kernel's log."""
     return {
         "nvidia-smi": nvidia_smi(kind, chance),
         "kernel-log": kernel_log(chance),

@@ -1,4 +1,4 @@
-"""Healthy hosts raise no alarm; without any of their elements, or with another line, they do not pass silently."""
+"""Healthy hosts cause no findings; if an element is missing or a line differs, they do not pass silently."""
 
 import re
 
@@ -20,7 +20,7 @@ FIGURES = load_thresholds()
 
 
 def judge(kind: Kind, texts: dict[str, str], layers: tuple[str, ...] = OF_GPUS) -> dict[str, Judgement]:
-    """The judgements on a site of one host; without a fabric there is no subject."""
+    """Return the judgement of each layer on a site of one host."""
     site = HostSite([DeclaredHost("n1", kind.model, kind.gpus)], driver=kind.driver, nonce="n")
     scope = HostScope(site, FIGURES.systems, FIGURES.hosts, figures_sha256())
     events = [ToolRan(0, "n1", tool, tool, 0, text, boot_id="b") for tool, text in texts.items()]
@@ -37,7 +37,7 @@ def alarms(found: dict[str, Judgement]) -> dict[str, str]:
 
 
 def at_rest(texts: dict[str, str]) -> dict[str, str]:
-    """The same with samples beside a load, so that idle links are proven."""
+    """Return the outputs with samples during a load added, which prove that idle links work."""
     busy = re.sub(r"(gpu_idle>)Active", r"\1Not Active", texts["nvidia-smi"])
     return {**texts, "samples": busy}
 
@@ -119,7 +119,7 @@ def test_an_element_that_is_not_understood_is_named(element: str) -> None:
 
 
 def words(element: str) -> str:
-    """The element with the blanks that its text has."""
+    """Return the element with the whitespace that its text has."""
     return re.sub(r"(?<=\d)_|(?<=<foo)_|(?<=--)_|(?<=infoROM)_|(?<=is)_|_(?=-->)", " ", element)
 
 

@@ -1,4 +1,4 @@
-"""Outputs with known faults beside the repository (../shared/cases/validation): each has the verdict of its list."""
+"""Outputs with known faults from outside the repository (../shared/cases/validation): each has the expected verdict."""
 
 import json
 import re
@@ -37,11 +37,11 @@ ACCEPTED = {
 }
 GRAVITY = ("PASS", "INCONCLUSIVE", "ERROR", "FAIL")
 SOURCE = {"samples": "nvidia-smi"}
-"""Tools that print what another one prints."""
+"""Tools whose output has the format of another tool."""
 
 
 def outputs(case: dict[str, Any], name: str) -> dict[str, list[str]]:
-    """What the tools of a host print, the first and the second time."""
+    """Return the outputs of each tool on a host, in the first and the second reading."""
     files = {tool: [file, file] for tool, file in (HEALTHY | case.get(name, {})).items()}
     if name == "n2":
         files |= {tool: [files[tool][0], file] for tool, file in case.get("again", {}).items()}
@@ -52,7 +52,7 @@ def outputs(case: dict[str, Any], name: str) -> dict[str, list[str]]:
 
 
 def verdicts(case: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Verdict and reason of every layer that reads a tool whose output the case changes; n1 is healthy, n2 has it."""
+    """Return verdict and reason of each layer that reads a changed output; n1 is healthy, and n2 has the fault."""
     names = [case["only"]] if "only" in case else ["n1", "n2"]
     hosts = {name: outputs(case, name) for name in names}
     models = {name: case.get("models", {}).get(name, case.get("model", "dgx-h100")) for name in names}

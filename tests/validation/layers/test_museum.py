@@ -1,4 +1,4 @@
-"""Public reports of sick hosts (museum.yaml): each has the finding and the repair of its list."""
+"""Public reports of sick hosts (museum.yaml): each has the expected finding and repair."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ BEGIN = "[    0.000000] Linux version 6.8.0-45-generic (buildd@lcy02-amd64-075)\
 
 
 def judged(case: dict[str, Any]) -> tuple[Verdict, str]:
-    """Verdict and reasons of a host that prints these lines, and else what a whole host prints."""
+    """Return verdict and reasons of a host with these lines, and otherwise the output of a healthy host."""
     if case.get("tool", "kernel-log") == "kernel-log":
         judgements = judge_logs({"n2": read_log(BEGIN + case["lines"])})
         worst = gravest([one.verdict for one in judgements])

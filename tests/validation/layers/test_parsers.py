@@ -1,4 +1,4 @@
-"""What tools of several versions printed, read; the recordings and who made them: recorded/README.md."""
+"""The parsers on output of several versions of each tool. recorded/README.md names the sources of the recordings."""
 
 from pathlib import Path
 
@@ -135,7 +135,7 @@ def test_xids_and_nothing_else_of_the_kernels_log() -> None:
 @pytest.mark.parametrize(
     ("line", "name", "bus_id"),
     [
-        # as the guide of the fabric manager has it
+        # as in the guide of the fabric manager
         (
             "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
             "SXid 20034",
@@ -160,7 +160,7 @@ def test_nccl_on_two_hosts() -> None:
     assert (run.version, len(run.devices), run.hosts, run.is_whole) == ("", 16, 2, True)
     assert set(run.devices) == {"NVIDIA H100 80GB HBM3"}
     assert [row.size_bytes for row in run.rows] == [2**exponent for exponent in (29, 30, 31, 32, 33)]
-    assert run.rows[0].bus_gbytes_per_second == 187.19  # the lower of the two
+    assert run.rows[0].bus_gbytes_per_second == 187.19  # the lower of the two rates
     assert (run.rows[-1].bus_gbytes_per_second, run.rows[-1].wrong) == (196.51, 0)
 
 

@@ -1,4 +1,4 @@
-"""What is concealed of the words of tools: secrets, and nothing that a verdict follows from."""
+"""Secrets in the output of tools are concealed, and no text on which a verdict depends."""
 
 import time
 

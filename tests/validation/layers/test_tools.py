@@ -1,4 +1,4 @@
-"""The lines that are run on hosts, in a shell of this machine: validation/layers/tools.py."""
+"""The commands of validation/layers/tools.py, run in a shell on this machine."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ NODE = os.uname().nodename
 
 
 def shell(tool: str, mount: Path, programs: Path) -> subprocess.CompletedProcess[str]:
-    """Run the line of a tool with this mount, `programs` before all others."""
+    """Run the command of a tool with this mount; `programs` comes first on PATH."""
     line = TOOLS[tool].line(HostSite(mounts=[str(mount)], nonce="n"), HOST)
     path = {"PATH": f"{programs}:{os.environ['PATH']}"}
     return subprocess.run(["sh", "-c", line], env=path, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""What no parser knows is never passed over: unknown elements and lines in the output of healthy hosts."""
+"""Unknown elements and lines in the output of healthy hosts always cause a finding."""
 
 import re
 
@@ -22,7 +22,7 @@ OF_GPUS = ("state", "memory", "fabric", "pcie")
 
 
 def judge(layers: tuple[str, ...], tool: str, text: str) -> dict[str, Judgement]:
-    """The judgements on two healthy DGX-1 of which the second prints this."""
+    """Return the judgements on two healthy DGX-1; on the second, the tool prints this text."""
     hosts = FakeHosts({(NAMES[1], tool): doubles.Output(text)})
     site = hosts.scope.site
     events = [hosts._run(TOOLS[name], host.name, "") for _ in (1, 2) for host in site.hosts for name in TOOLS]
@@ -50,7 +50,7 @@ def test_an_element_that_is_not_known_is_named(name: str, word: str, place: int)
     element = f"<{name}>{word}</{name}>"
     if re.search(
         r">[^<>\s][^<>]*$", before
-    ):  # between a start tag and its end: the element would cut a value
+    ):  # not between a start tag and its end tag, where the element would cut a value
         return
     found = judge(("state",), "nvidia-smi", before + element + after)
     assert not passes(found)

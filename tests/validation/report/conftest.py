@@ -1,4 +1,4 @@
-"""The second verifier, as a program."""
+"""The fixture with the second verifier, which is a program in Go."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[3] / "validation" / "verifier" / "verify.go"
 
 @pytest.fixture(scope="session")
 def second_verifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, built by Go with its own cache."""
+    """Return the program, built by Go with a cache of its own."""
     if not shutil.which("go"):
         pytest.skip("there is no Go on this machine")
     program = tmp_path_factory.mktemp("verifier") / "verify"

@@ -1,4 +1,4 @@
-"""Makes doctored records of honest ones: each is one change that a person could make who knows the format."""
+"""Makes doctored records from honest ones: each has one change that a person could make who knows the format."""
 
 import base64
 import hashlib
@@ -23,7 +23,7 @@ STATEMENT = "statement.json"
 
 
 class Doctored(NamedTuple):
-    """A doctored record: what was changed, how well it was sealed again, and where it is."""
+    """A doctored record: its change, the kind of its new seal, and its directory."""
 
     change: str
     seal: str
@@ -151,7 +151,7 @@ def another_version(entries: Entries, chance: random.Random) -> None:
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Each container of a value with each key or index of it, at any depth."""
+    """Return each container in a value, at any depth, with each of its keys or indices."""
     keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
     found = [(value, key) for key in keys]
     for key in keys:
@@ -160,7 +160,7 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 
 def place(entries: Any, chance: random.Random) -> tuple[Any, Any]:
-    """A place of an entry, so that the first entry, which is large, is not the only one that is changed."""
+    """Return a container and a key or index in a random entry. The first entry, which is large, is not preferred."""
     part = chance.choice(entries) if isinstance(entries, list) else entries
     return chance.choice(places(part))
 
@@ -187,7 +187,7 @@ def alter_anything(entries: Any, chance: random.Random) -> None:
 
 
 def altered(value: Any, chance: random.Random) -> Any:
-    """Another value, of the same kind or of another."""
+    """Return another value, of the same type or of another one."""
     if chance.random() < 0.2:
         return chance.choice([None, "", 0, -1, True, [], {}, "x", 1 << 60, "\u202e", 0.5])
     if isinstance(value, bool):
@@ -275,7 +275,7 @@ ANYTHING: Sequence[Callable[[Any, random.Random], None]] = (
 )  # fmt: skip
 """Changes of any value at any depth."""
 KEYLESS = "new manifest, no signature"
-"""How a record is sealed that is refused without a key, too."""
+"""The seal of a record that is refused even without a key."""
 
 
 def flip_a_bit(directory: Path, others: Sequence[Path], chance: random.Random) -> str:
@@ -300,7 +300,7 @@ def drop_a_file(directory: Path, others: Sequence[Path], chance: random.Random) 
 
 
 def change_the_record(directory: Path, others: Sequence[Path], chance: random.Random) -> str:
-    """A verdict, a reason or a headline, with or without a new manifest."""
+    """Change a verdict, a reason or a headline, with or without a new manifest."""
     report = json.loads((directory / "report.json").read_bytes())
     step = chance.choice(report["steps"])
     what = chance.choice(["verdict", "headline", "requirement", "coverage", "catalogue"])
@@ -322,7 +322,7 @@ def change_the_record(directory: Path, others: Sequence[Path], chance: random.Ra
 
 
 def change_anything_in_the_record(directory: Path, others: Sequence[Path], chance: random.Random) -> str:
-    """Any value of the record, with a new manifest and without a signature."""
+    """Change any value of the record, with a new manifest and without a signature."""
     report = [json.loads((directory / "report.json").read_bytes())]
     change = _any_change(report, chance)
     _replace(directory / "report.json", _written(report[0]))
@@ -330,7 +330,7 @@ def change_anything_in_the_record(directory: Path, others: Sequence[Path], chanc
 
 
 def _written(value: Any) -> bytes:
-    """Return JSON in the canonical order, also of numbers that RFC 8785 has no form for, for example 2**60."""
+    """Return JSON in the canonical order, even for numbers without a form in RFC 8785, for example 2**60."""
     return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False).encode()
 
 
@@ -380,14 +380,14 @@ def _any_change(whole: list[Any], chance: random.Random) -> str:
 SEALED: Sequence[Callable[[Path, Sequence[Path], random.Random], str]] = (
     change_anything_in_the_record, add_a_file, change_a_page,
 )  # fmt: skip
-"""Changes of one part with a new manifest and no signature: muster refuses them without a key, too."""
+"""Changes of one part, with a new manifest and no signature. muster refuses them even without a key."""
 FILES: Sequence[Callable[[Path, Sequence[Path], random.Random], str]] = (
     flip_a_bit, take_a_file_of_another, drop_a_file, change_the_record, change_the_envelope, change_the_predicate,
 )  # fmt: skip
 
 
 def doctored(honest: Sequence[Path], out: Path, number: int, seed: int) -> Iterator[Doctored]:
-    """Yield so many doctored records, each in a new directory below `out`; who takes one may remove it."""
+    """Yield `number` doctored records, each in a new directory below `out`, which the caller may remove."""
     chance = random.Random(seed)  # noqa: S311 - which changes, not secrets
     made = 0
     while made < number:
@@ -412,7 +412,7 @@ def doctored(honest: Sequence[Path], out: Path, number: int, seed: int) -> Itera
 
 
 def _change_the_log(directory: Path, chance: random.Random) -> tuple[str, str]:
-    """Change the log, and make all that follows from it anew, as far as the log can still be read."""
+    """Change the log, and regenerate all files that follow from it, as far as the log can still be read."""
     path = directory / log.NAME
     entries = [json.loads(line) for line in path.read_bytes().splitlines()]
     change = _change(entries, chance)
@@ -438,7 +438,7 @@ def _change_the_log(directory: Path, chance: random.Random) -> tuple[str, str]:
 
 
 def _change(entries: Entries, chance: random.Random) -> Callable[[Entries, random.Random], None]:
-    """Make one change, and return it; a run without pods or nodes has none of theirs to change."""
+    """Make one change, and return it. For a run without pods or nodes, changes of pods or nodes are left out."""
     while True:
         change = chance.choice(CHANGES)
         try:
@@ -459,7 +459,7 @@ def _manifest(directory: Path) -> bytes:
 
 
 def _rendered(directory: Path) -> bytes:
-    """A manifest of the files that are there, whatever their names are."""
+    """Return a manifest of all files in the directory, whatever their names are."""
     names = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
     body = "".join(
         f"{hashlib.sha256((directory / name).read_bytes()).hexdigest()}  {name}\n" for name in names
@@ -468,7 +468,7 @@ def _rendered(directory: Path) -> bytes:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file of a copy, whose other files are links to those of the honest record."""
+    """Write a file of a copy. The other files of the copy are links to those of the honest record."""
     path.unlink(missing_ok=True)
     path.write_bytes(content)
 

@@ -1,4 +1,4 @@
-"""A record as large as that of a site: scenarios on eight healthy hosts with eight GPUs each."""
+"""A record as large as that of a site: the scenarios on eight healthy hosts with eight GPUs each."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from validation.scenario.loaded import SHIPPED
 from validation.scenario.scaling import Size
 
 HOSTS: Final = tuple(f"n{number}" for number in range(1, 9))
-"""As the double of a cluster names its nodes."""
+"""The names of the nodes in the double of a cluster."""
 _BEYOND_THE_DOUBLE: Final = ("two-reclaims", "restarted", "training", "volume")
 
 
@@ -28,11 +28,11 @@ class _Site(AnswersRequests, Uses):
     kind = "cluster"
 
     async def let_end_slowly(self, pods: Sequence[PodSeen]) -> None:
-        """Pods end at once."""
+        """Do nothing, so that pods end at once."""
 
 
 def _hosts() -> FakeHosts:
-    """Hosts with serial numbers of their own, at the clock of the load."""
+    """Return hosts with different serial numbers, at the clock of a load."""
     changed: dict[tuple[str, str], Output | str] = {}
     for name in HOSTS:
         text = re.sub(r"<sm_clock>[^<]*", "<sm_clock>1530 MHz", nvidia_smi(KINDS[0], seeded(name)))
@@ -41,7 +41,7 @@ def _hosts() -> FakeHosts:
 
 
 def write_full_record(directory: Path) -> Report:
-    """Run the scenarios that the double of a cluster can do, write the record, and return it."""
+    """Run the scenarios that the double of a cluster supports, write the record, and return the report."""
     chosen = Settings(
         target="cluster", out=directory, open_target=_Site, open_recorder=RecorderDouble, open_hosts=_hosts,
         size=Size(8, 8),

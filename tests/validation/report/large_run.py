@@ -1,4 +1,4 @@
-"""The log of a very long run: a job of sixteen pods comes, runs and goes in every step."""
+"""The log of a very long run: in every step, a job of sixteen pods is created, runs and is deleted."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ STEP_MS = 4000
 
 
 def write_log(directory: Path, *, steps: int, changes: int) -> int:
-    """Write the log of so many steps, in which each pod changes so often; returns how many events it has."""
+    """Write the log of this many steps with this many changes of each pod, and return the number of its events."""
     directory.mkdir(parents=True)
     names = [f"{SCENARIO}/step-{number:05}" for number in range(steps)]
     invariants = [f"{SCENARIO}/invariant/{name}" for name in INVARIANTS if name not in OF_LIMITED_PROJECTS]
@@ -109,7 +109,7 @@ def _opened(names: list[str], invariants: list[str]) -> log.Opened:
 
 
 def _step(index: int, now_ms: int, changes: int) -> Iterator[Event]:
-    """The pods appear, are bound and run; what else changes of them is their priority."""
+    """Yield the events of a step: its pods are created, bound and run; their other changes are changes of priority."""
     for change in range(changes - 1):
         for pod in range(PODS):
             yield _pod(index, pod, now_ms + 10 + change * 50 + pod, change)

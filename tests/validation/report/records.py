@@ -28,14 +28,14 @@ SCENARIO = "tr4858-4.8"
 
 
 def step(name: str, verdict: str, **fields: Any) -> CheckResult:
-    """A step of the scenario, or an invariant if it is named so."""
+    """Return a step of the scenario, or an invariant if `name` is the name of one."""
     kind = "invariant" if name.startswith("invariant/") else "step"
     values: dict[str, Any] = {"title": f"The step {name}", "source": "§4.8", **fields}
     return CheckResult(id=f"{SCENARIO}/{name}", scenario=SCENARIO, kind=kind, verdict=verdict, **values)
 
 
 def three_steps() -> Report:
-    """A step that passed, one that failed, and an invariant."""
+    """Return a report with a step that passed, a step that failed, and an invariant."""
     expected = Expectation(
         allocated_milli={"team-a": 4000, "team-b": 2000},
         total_milli=6000,

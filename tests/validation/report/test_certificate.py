@@ -65,7 +65,7 @@ def texts(page: str) -> list[str]:
 
 
 def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Each value of the predicate that has no parts, with its path; of an object also each of its keys."""
+    """Yield each value in the predicate that has no parts, and each key of an object, with its path."""
     if isinstance(value, dict | list):
         for key, part in value.items() if isinstance(value, dict) else enumerate(value):
             yield from leaves(part, (*path, key))
@@ -74,7 +74,7 @@ def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
 
 
 def facts(signed: Json) -> list[str]:
-    """All values and keys of the predicate, and how many there are of a list, longest first."""
+    """Return all values and keys in the predicate, and the lengths of its lists, the longest text first."""
     found = {str(value) for _, value in leaves(signed)}
     found |= {str(key) for path, _ in leaves(signed) for key in path if isinstance(key, str)}
     found |= {str(sum(layer["counts"].values())) for layer in signed["layers"]} | {"0"}
@@ -90,7 +90,7 @@ def facts(signed: Json) -> list[str]:
 
 
 def unsigned(page: str, signed: Json) -> list[str]:
-    """The words of the first page that are neither in the predicate nor fixed in its template."""
+    """Return the words on the first page that are neither in the predicate nor fixed in its template."""
     fixed = re.sub(r"{%.*?%}|{{.*?}}|<[^>]*>|&\w+;", " ", TEMPLATE.read_text())
     words = {word.strip(".") for word in re.findall(r"[\w.-]+", fixed)} | {""}
     known = facts(signed)
@@ -105,7 +105,7 @@ def unsigned(page: str, signed: Json) -> list[str]:
 
 
 def report_with_everything(many: int) -> Report:
-    """A record that has so many of each that a certificate lists, and words that stand nowhere else."""
+    """Return a report with `many` of each object that a certificate lists, and with words that occur only once."""
     report = three_steps()
     uid = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
     nodes = [
@@ -175,7 +175,7 @@ FROM_THE_RECORD: dict[str, str] = {
     "layers": "requirements.0.verdict", "limits": "requirements.0.notApplicable",
     "hosts": "hosts.0.driver",
 }  # fmt: skip
-"""For each key of the predicate the value of the record that it shows."""
+"""For each key of the predicate, the value of the record that it shows."""
 OF_A_HOST = (
     "hosts.0.gpus.0.model", "hosts.1.gpus.7.model", "identity.nodes.0.node", "identity.nodes.1.uid",
     "identity.nodes.0.systemUuid", "identity.nodes.0.gpus.7.serial",
@@ -188,18 +188,18 @@ OTHERS: dict[str, Any] = {
         {"id": "x", "owner": "x", "reason": "x", "expires": "2026-12-31", "fact": "x", "host": ""}
     ],
 }
-"""Other values, where any would not do."""
+"""Other values for keys that allow only some values."""
 
 
 class OfACluster(FakeTarget):
-    """Says that it is an existing cluster."""
+    """A double that reports itself as an existing cluster."""
 
     kind = "cluster"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The record of a run on a cluster with two hosts."""
+    """Return the record of a run on a cluster with two hosts."""
     directory = tmp_path_factory.mktemp("run") / "r"
     chosen = Settings(
         target="cluster", out=directory, open_target=OfACluster, open_recorder=RecorderDouble,
@@ -225,7 +225,7 @@ def other(value: Any) -> Any:
 
 
 def at(value: Any, path: str) -> tuple[Any, str | int]:
-    """The container of the value at a path, and its key."""
+    """Return the container of the value at a path, and the value's key in it."""
     *first, last = [int(part) if part.isdigit() else part for part in path.split(".")]
     for part in first:
         value = value[part]
@@ -290,7 +290,7 @@ def test_a_predicate_with_another_fact_is_refused_though_its_key_signed_it(
 
 
 def sign_as_it_is(directory: Path, payload: Json, private: Path) -> None:
-    """Replace the statement by one with this payload and a right signature."""
+    """Replace the statement by one with this payload and a valid signature."""
     key = read_private_key(private)
     content = rfc8785.dumps(payload)
     covered = b"DSSEv1 %d %b %d %b" % (

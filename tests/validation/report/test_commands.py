@@ -1,4 +1,4 @@
-"""What `muster report` does beside verifying: show, render, diff and redact."""
+"""The commands of `muster report` besides verify: show, render, diff and redact."""
 
 import re
 import shutil
@@ -145,7 +145,7 @@ def test_a_redacted_report_has_no_more_of_lists_than_is_judged(tmp_path: Path) -
 
 
 class ShowsMembers(FakeTarget):
-    """Shows who may use a project, and projects that are not of the run."""
+    """Shows members of a project, and projects that are not of the run."""
 
     def show(self, last_word: str) -> list[dict[str, Any]]:
         rows = super().show(last_word)
@@ -158,7 +158,7 @@ class ShowsMembers(FakeTarget):
 def test_a_redacted_list_names_no_person_and_its_keys_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.scenario.yaml"
     text = re.sub(r" *errata:.*\n", "", (TR4858 / "section-4.8.scenario.yaml").read_text())
-    # like a key of the lists, and like a number in them
+    # a name like a key of the lists, and a name like a number in them
     text = text.replace("team-a", "name").replace("team-b:", '"2":').replace("-p team-b", "-p 2")
     path.write_text(text)
     run_command([path], settings(tmp_path / "r", ShowsMembers))
@@ -170,7 +170,7 @@ def test_a_redacted_list_names_no_person_and_its_keys_are_kept(tmp_path: Path) -
 
 
 def maps(kind: Any, name: str, seen: frozenset[type]) -> set[str]:
-    """The names of all fields below a type of the log that are objects with keys of their own."""
+    """Return the names of all fields, below a type of the log, whose keys are free names."""
     if isinstance(kind, msgspec.inspect.DictType):
         return {name} | maps(kind.value_type, name, seen)
     if isinstance(kind, msgspec.inspect.StructType):
@@ -182,7 +182,9 @@ def maps(kind: Any, name: str, seen: frozenset[type]) -> set[str]:
 
 
 def test_each_key_of_the_log_that_can_be_a_name_is_replaced() -> None:
-    """A field whose keys are names of projects, hosts or people must be in `BY_NAME`, and any other known."""
+    """A field whose keys are names of projects, hosts or people must be in `BY_NAME`; other
+    fields are listed as known.
+    """
     found = maps(msgspec.inspect.type_info(log.Entry), "", frozenset())
     assert found == BY_NAME | BY_WORD
 

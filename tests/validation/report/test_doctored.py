@@ -1,4 +1,4 @@
-"""Doctored records: neither of two verifiers accepts one, and both accept every honest redaction."""
+"""Neither of two verifiers accepts a doctored record, and both accept every honest redaction."""
 
 import shutil
 import subprocess
@@ -24,12 +24,12 @@ BATCH = 100
 
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
-    """Honest records, a redaction of each, and the public key that signed all of them."""
+    """Return honest records with a redaction of each, and the public key that belongs to all signatures."""
     return honest(tmp_path_factory.mktemp("signed"), [(FakeTarget, [GANG])])
 
 
 def honest(directory: Path, runs: Sequence[tuple[type[FakeTarget], list[Path]]]) -> tuple[list[Path], Path]:
-    """Records of these runs, a redaction of each, and the public key that signed all of them."""
+    """Return records of these runs with a redaction of each, and the public key that belongs to all signatures."""
     directory.mkdir(exist_ok=True)
     private, public = keys(directory, "customer")
     records = []
@@ -61,7 +61,7 @@ def accepted_by_the_second(program: Path, directories: Sequence[Path], key: Path
 def count_accepted(
     records: tuple[list[Path], Path], program: Path, out: Path, number: int, seed: int
 ) -> list[str]:
-    """What either verifier accepted of so many doctored records."""
+    """Return the doctored records, of this number, that either verifier accepted."""
     accepted, batch = [], []
     for one in doctored(records[0], out, number, seed):
         if not refused_by_muster(one.directory, None if one.seal == KEYLESS else records[1]):

@@ -1,4 +1,4 @@
-"""Hostile directories: `muster report` ends with an error line, soon, and takes little memory."""
+"""On hostile directories, `muster report` soon ends with an error line, and takes little memory."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def with_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A record with output of its operator and its installation."""
+    """Return a record with output of its operator and its installation."""
     directory = tmp_path_factory.mktemp("files") / "r"
     (directory / "install").mkdir(parents=True)
     for name in ("operator.log", "install/journal.jsonl"):
@@ -48,14 +48,14 @@ def copy(honest: Path, tmp_path: Path) -> Path:
 
 
 def sealed(directory: Path, *lines: bytes) -> None:
-    """A manifest of the files that are there, and these lines."""
+    """Write a manifest of the files in the directory, with these lines added."""
     body = manifest.render(directory).rpartition(b"# sha256")[0] + b"".join(line + b"\n" for line in lines)
     own = b"# sha256 of the lines above: " + hashlib.sha256(body).hexdigest().encode() + b"\n"
     (directory / manifest.NAME).write_bytes(body + own)
 
 
 def instead(name: str, make: Callable[[Path], object]) -> Callable[[Path], None]:
-    """Put something else in the place of a file."""
+    """Return a function that replaces a file of the record by something else."""
 
     def change(directory: Path) -> None:
         (directory / name).unlink()
@@ -102,7 +102,7 @@ def many_files(directory: Path) -> None:
 
 
 def nested_answers(directory: Path) -> None:
-    """A log whose entries are of the right form, and name what there is not."""
+    """Write a log whose entries have the right form but name missing objects."""
     lines = (directory / log.NAME).read_text().splitlines()
     lines[1:1] = [
         '{"entry":"scenario","scenario":"nowhere","tMs":0}',
@@ -159,7 +159,7 @@ def test_a_hostile_directory_is_refused_in_a_line(name: str, copy: Path) -> None
 
 
 def test_the_worst_of_them_take_little_memory(copy: Path) -> None:
-    """In a process of its own. `ru_maxrss` would count the memory of the process that forked it."""
+    """It runs in a new process by exec. In a forked process, `ru_maxrss` would count the memory of the parent."""
     one_long_line(copy)
     script = (
         "import sys\nfrom pathlib import Path\nfrom validation.report.verify import verify\n"

@@ -1,4 +1,4 @@
-"""Runs of very many steps and events: the record and its pages stay small, and are rendered soon."""
+"""Records and pages of runs with very many steps and events stay small, and are rendered soon."""
 
 import time
 from pathlib import Path
@@ -17,7 +17,7 @@ from validation.report_command import report
 
 MAX_PAGE_BYTES = 5_000_000
 MAX_RECORD_BYTES = 25_000_000
-"""Of 10,000 checks, each with what was expected and what it rests on."""
+"""Maximum size of a record of 10,000 checks, each with its expectation and its evidence."""
 
 
 def judged(directory: Path, *, steps: int, changes: int) -> Report:

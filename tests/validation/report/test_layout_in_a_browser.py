@@ -26,7 +26,7 @@ from validation.scenario.loader import SUITES
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome") or ""
 NARROWEST = 500
-"""A window of Chromium cannot be narrower: what is seen on a phone is seen in a frame."""
+"""Minimum width of a Chromium window in pixels. For the width of a phone, the page is in a frame."""
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--virtual-time-budget=2000",
@@ -78,7 +78,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def problems(page: str, directory: Path, width: int, *, printed: bool = False) -> list[str]:
-    if printed:  # what applies to paper applies to the screen
+    if printed:  # the rules for paper apply to the screen too
         page = page.replace("@media print", "@media all").replace("@media screen", "@media speech")
     path = directory / "page.html"
     page = page.replace("</head>", LOOK.replace("PRINTED", str(printed).lower()) + "</head>")
@@ -142,7 +142,7 @@ def certificate_of(page: str) -> str:
 
 
 def pages_of(page: str, directory: Path) -> int:
-    """The number of its pages on paper."""
+    """Return the number of the page's sheets on paper."""
     (directory / "page.html").write_text(page)
     command = [
         CHROMIUM,

@@ -1,4 +1,4 @@
-"""A record that follows from itself, made by hand: it is refused where it cannot be of the run that it names."""
+"""A consistent record made by hand is refused if it cannot be the record of the run that it names."""
 
 import json
 import shutil
@@ -28,14 +28,14 @@ Change = Callable[[list[Json]], object]
 
 
 class OfACluster(FakeTarget):
-    """Says that it is an existing cluster."""
+    """A double that reports itself as an existing cluster."""
 
     kind = "cluster"
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Records of a good run and of one that failed, and of a cluster."""
+    """Return the records of a run that passed, of one that failed, and of a run on a cluster."""
     directory = tmp_path_factory.mktemp("runs")
     for name, target in (("good", FakeTarget), ("bad", NeverBinds)):
         run_command([GANG, VICTIM], settings(directory / name, target, parts=["gangs", "victims"]))
@@ -48,7 +48,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def build(source: Path, directory: Path, change: Change) -> Path:
-    """A record of the changed log with every digest right; its pages are those of the source."""
+    """Return a record of the changed log with valid digests; its pages are those of the source."""
     entries = [json.loads(line) for line in (source / log.NAME).read_text().splitlines()]
     change(entries)
     directory.mkdir()
@@ -435,7 +435,7 @@ BY_SOURCES = {
     with_a_demand_without_end, title_of_another_hand, of_other_requirements, without_defects, with_other_killers,
     without_errata, title_of_a_scenario, without_a_check,
 }  # fmt: skip
-"""Those that only a comparison with the catalogue and the scenarios can find."""
+"""Changes that only a comparison with the catalogue and the scenarios can detect."""
 
 
 @pytest.mark.parametrize("change", MADE, ids=lambda change: change.__name__)
@@ -496,7 +496,7 @@ def test_a_record_of_another_version_is_not_compared_and_signed_by_name_only(
 
 
 def retitled(*kinds: str, version: str = "") -> Change:
-    """A change that gives the checks of these kinds the title `All is well`, in every place of the log."""
+    """Return a change that gives the checks of these kinds the title `All is well` everywhere in the log."""
 
     def change(entries: list[Json]) -> None:
         report = entries[0]["report"]

@@ -1,4 +1,6 @@
-"""The record of a run: canonical, by its schema, sealed by the manifest, and judged again to the same verdicts."""
+"""The record of a run is canonical, valid by its schema and sealed by the manifest; judging it again gives its
+verdicts.
+"""
 
 import base64
 import hashlib
@@ -35,7 +37,7 @@ from validation.schemas import ROOT, SCHEMAS, schema
 
 
 class EvictsTheWrongOne(FakeTarget):
-    """Evicts everything that is preemptible before it schedules."""
+    """Evicts every preemptible pod before it schedules."""
 
     def schedule(self) -> None:
         for key, pods in self.pods.items():
@@ -46,7 +48,7 @@ class EvictsTheWrongOne(FakeTarget):
 
 
 class HoldsTwice(FakeTarget):
-    """Gives the same devices to everybody."""
+    """Gives the same devices to every pod."""
 
     def bind(self, pod: PodSeen) -> PodSeen:
         bound = super().bind(pod)
@@ -73,7 +75,7 @@ def verify_directory(directory: Path, key: Path | None = None) -> list[str]:
 
 
 def edited(directory: Path, change: Callable[[dict[str, Any]], None], *, sealed: bool) -> None:
-    """Change the record as somebody would who knows the format; `sealed` makes the manifest fit."""
+    """Change the record; with `sealed`, update the manifest too, as a person would who knows the format."""
     path = directory / "report.json"
     content = json.loads(path.read_bytes())
     change(content)
@@ -197,7 +199,7 @@ def test_a_line_of_the_log_in_another_form_is_refused(name: str, copy: Path) -> 
 
 
 def keys(directory: Path, name: str) -> tuple[Path, Path]:
-    """A private key and its public half."""
+    """Return the files of a private key and its public key."""
     private = Ed25519PrivateKey.generate()
     one, other = directory / f"{name}.key", directory / f"{name}.pub"
     one.write_bytes(

@@ -1,4 +1,4 @@
-"""The renderings of a record: parsed again, and compared with what the record says."""
+"""The renderings of a record, parsed again and compared with the record."""
 
 import json
 import re
@@ -28,7 +28,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Checker(HTMLParser):
-    """Counts elements, and sees that all of them are closed in order."""
+    """Counts elements, and checks that all of them are closed in order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ def test_of_many_invariants_of_a_scenario_a_requirement_shows_their_number() -> 
 
 
 def test_an_unreached_state_was_not_held(report: Report) -> None:
-    """The step that failed says no time, not how long it should have lasted."""
+    """A step that did not reach its state shows no time, and not the time for which the state should have lasted."""
     page = html.render(report)
     assert page.count("held 3.0 s") == 1
     assert [step.verdict for step in report.steps if step.volatile.convergence] == ["PASS", "FAIL"]

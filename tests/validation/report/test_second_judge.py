@@ -1,4 +1,4 @@
-"""A judge of its own, written from the documents: it agrees with ours on every verdict of every bundle."""
+"""An independent second judge, written from the documents, agrees with ours on every verdict of every record."""
 
 import ast
 import json
@@ -59,7 +59,7 @@ HOSTS = [SHIPPED / "hosts", VICTIM, SHIPPED / "hosts-after"]
 
 
 def of_site(**changed: Any) -> Callable[[], FakeHosts]:
-    """Whole hosts of a site file that is otherwise."""
+    """Return a factory of healthy hosts whose site file has these changes."""
 
     def build() -> FakeHosts:
         hosts = FakeHosts(names=NODES)
@@ -74,7 +74,9 @@ TOOLS = ("nvidia-smi", "topology", "kernel-log", "counters", "write", "fio", "in
 
 
 def ends(output: Output | str) -> Callable[[], FakeHosts]:
-    """Hosts on the second of which each of TOOLS ends so. Each has checks of its own: one run shows all of them."""
+    """Return a factory of hosts; on the second, each of TOOLS ends this way. Each tool has its own checks, so one run
+    is enough.
+    """
     return lambda: FakeHosts({(NODES[1], tool): output for tool in TOOLS}, names=NODES)
 
 
@@ -145,7 +147,7 @@ def test_two_judges_agree_on_every_verdict(
 
 
 class NamesAGpuThatIsNotThere(FakeTarget):
-    """Says of the first job of all that it holds a ninth GPU, and is honest of all others."""
+    """Reports the first job as a holder of a ninth GPU, and is honest about all other jobs."""
 
     def bind(self, pod: PodSeen) -> PodSeen:
         bound = super().bind(pod)
@@ -162,14 +164,14 @@ def test_a_wrong_state_fails_in_every_scenario_that_it_lasts_into(tmp_path: Path
 
 @pytest.fixture(scope="module")
 def whole_hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report on two whole hosts."""
+    """Return the report on two healthy hosts."""
     out = tmp_path_factory.mktemp("hosts") / "r"
     run_command(HOSTS, settings(out, profile="current", open_hosts=HOST_BUNDLES["whole"]))
     return out
 
 
 def judge_log(entries: list[Any], directory: Path) -> list[str]:
-    """Write the report on a log of these entries; its verdicts on layers."""
+    """Write a record with these entries as its log; return our verdicts on its layers."""
     directory.mkdir(exist_ok=True)
     (directory / log.NAME).write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     report = assemble(log.read_log(directory))

@@ -1,4 +1,4 @@
-"""What is left of a scenario is deleted, also if one of its jobs was refused: the scenarios after it run."""
+"""After a scenario, all its jobs are deleted, even if one of them was refused, so that the next scenarios run."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ SCENARIOS = [SHIPPED / "tr4858" / "training.scenario.yaml", SHIPPED / "muster" /
 
 
 class RefusesDirectories(FakeTarget):
-    """A cluster whose projects may mount no directories of nodes, so that one job is never made."""
+    """A cluster that refuses jobs which mount directories of nodes."""
 
     async def execute(self, line: str, *, started_ms: int) -> Command:
         if line.startswith(f"muster submit {REFUSED} "):

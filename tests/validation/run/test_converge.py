@@ -1,4 +1,4 @@
-"""Converge and hold, on a clock and a stream of events made for the test."""
+"""Converge and hold, with a simulated clock and stream of events."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from validation.run.converge import converge
 
 
 class World:
-    """The state changes at the given milliseconds; `changed` moves the clock to the next change or deadline."""
+    """A state that changes at the given milliseconds. `changed` moves the clock to the next change or deadline."""
 
     def __init__(self, **changes: bool) -> None:
         self.now_ms = 0

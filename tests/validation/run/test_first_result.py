@@ -1,4 +1,4 @@
-"""`validation.run.first_result`: the planner target's result comes while the lab's programs are on their way."""
+"""`validation.run.first_result`: the planner target's result is shown while the lab's programs are built."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ def test_the_planner_result_comes_before_a_long_build_has_ended(tmp_path: Path) 
     )
     assert process.stderr is not None
     seen = ""
-    late = threading.Timer(60, process.kill)  # then the lines end
+    late = threading.Timer(60, process.kill)  # ends the lines if the result is late
     late.start()
     for line in process.stderr:
         seen += line
@@ -44,7 +44,7 @@ def test_the_planner_result_comes_before_a_long_build_has_ended(tmp_path: Path) 
     assert "first result, of the planner alone, without a control plane: PASS of " in seen
     assert "requirements: gangs" in seen
     with (tmp_path / "gate").open("w"):
-        pass  # the build goes on, and fails
+        pass  # the build continues, and then fails
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert output == ""
@@ -53,7 +53,7 @@ def test_the_planner_result_comes_before_a_long_build_has_ended(tmp_path: Path) 
 
 
 def test_an_unfinished_result_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The programs come when the planner target has run some of its steps, and has not ended."""
+    """The programs are ready while the planner target still runs its steps."""
     lines: list[str] = []
     started = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Nodes are drained, and the operator is killed while jobs run: on doubles that keep to the rules or not."""
+"""Nodes are drained, and the operator is killed while jobs run, on doubles that follow the rules or break them."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ EVENTS = {DRAINED: [NodesDrained, NodesOpened], RESTARTED: [OperatorKilled]}
 
 
 class EvictsOneMore(FakeTarget):
-    """Evicts for a drained job also what p has within its quota."""
+    """Evicts for a drained job also a job that p has within its quota."""
 
     def evict(self, pod: PodSeen) -> None:
         super().evict(pod)
@@ -32,7 +32,7 @@ class EvictsOneMore(FakeTarget):
 
 
 class LetsItWait(FakeTarget):
-    """Does not look for other nodes for what was drained."""
+    """Leaves drained jobs pending instead of binding them to other nodes."""
 
     async def drain(self, pods: Sequence[PodSeen]) -> None:
         for pod in pods:
@@ -42,7 +42,7 @@ class LetsItWait(FakeTarget):
 
 
 class Spreads(FakeTarget):
-    """Puts the second job of p on the other node."""
+    """Binds the second job of p to the other node."""
 
     def open_nodes(self) -> list[str]:
         assert self.recorder is not None
@@ -52,21 +52,21 @@ class Spreads(FakeTarget):
 
 
 class CannotDrain(FakeTarget):
-    """Its nodes are never seen as cordoned."""
+    """Ignores requests to cordon nodes."""
 
     async def cordon(self, nodes: Mapping[str, bool]) -> None:
         return None
 
 
 class PromisesNothing(FakeTarget):
-    """Keeps in its memory alone who gets the room."""
+    """Keeps nominations only in memory."""
 
     def nominate(self, pod: PodSeen) -> PodSeen:
         return pod
 
 
 class EvictsAgain(FakeTarget):
-    """The operator that takes over evicts once more whom the killed one had evicted, and who runs again."""
+    """After the restart, evicts a second time the job that the killed operator had evicted."""
 
     async def operator_leads_again(self) -> None:
         await super().operator_leads_again()
@@ -77,14 +77,14 @@ class EvictsAgain(FakeTarget):
 
 
 class IsNoPod(FakeTarget):
-    """Runs its operator elsewhere."""
+    """Runs its operator outside the cluster."""
 
     async def kill_operator(self) -> str:
         return "the operator that leads, me, is no pod of muster-system"
 
 
 class DiesLate(FakeTarget):
-    """Has bound everybody by the time it is killed."""
+    """Binds all pods just before its operator is killed."""
 
     async def kill_operator(self) -> str:
         await self.operator_leads_again()
@@ -92,7 +92,7 @@ class DiesLate(FakeTarget):
 
 
 class Existing(LetsItWait):
-    """A cluster that was there before, and stays."""
+    """An existing cluster, which validation must not delete."""
 
     disposable = False
 

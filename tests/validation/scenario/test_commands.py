@@ -1,4 +1,4 @@
-"""What a command line asks for, read without asking the command."""
+"""The requests of command lines in scenarios, parsed without running the commands."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Scenario files: what is refused, and where the error points; and that the shipped ones agree with the oracle."""
+"""Errors of scenario files and their positions, and the agreement of shipped scenarios with the oracle."""
 
 from pathlib import Path
 

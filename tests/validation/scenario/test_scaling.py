@@ -1,4 +1,6 @@
-"""Scenarios for sites of other sizes: the same parts of them, agreed by the oracle and reached by the planner."""
+"""Scenarios for sites of other sizes request the same portions of them; oracle and planner
+reach the expected states.
+"""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Utilization from the agent's own pages: a duty that is put into the driver's double is what the judge finds."""
+"""Utilization from the agent's own pages: the judge finds the duty that the double of the driver has."""
 
 import pytest
 
@@ -24,7 +24,7 @@ STANDARD = Standard(window_ms=1000 * (SECONDS - 1))
 
 
 class Agent:
-    """The agent's collector and its page, one round a second."""
+    """An agent's collector and its page, with one round per second."""
 
     def __init__(self, duty: list[list[int]]) -> None:
         self.driver = FakeDriver(len(duty))
@@ -45,7 +45,7 @@ class Agent:
 
 
 class Watched:
-    """The pages of an agent, and what was made of them."""
+    """The pages of an agent, and the events made from them."""
 
     def __init__(self, agent: Agent, seconds: int = SECONDS) -> None:
         self.agent = agent

@@ -1,4 +1,4 @@
-"""What a cluster must be free of before a scenario begins."""
+"""The conditions for an existing cluster before a scenario begins."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ OF_A_USER = pod("gpu-reservation-b30d", "team", **{RESERVATION_LABEL: "true"})
 
 
 class Answers:
-    """An API server that lists these pods, the last list again and again."""
+    """An API server that answers with these lists of pods, and then repeats the last list."""
 
     def __init__(self, *lists: list[Body]) -> None:
         self.lists = list(lists)

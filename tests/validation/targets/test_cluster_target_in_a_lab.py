@@ -1,4 +1,4 @@
-"""`muster validate --target cluster`: a cluster that is there already, with muster installed the way a site does it."""
+"""`muster validate --target cluster` on an existing cluster, with muster installed as on a site."""
 
 import json
 import subprocess

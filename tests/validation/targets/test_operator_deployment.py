@@ -1,4 +1,4 @@
-"""validation.targets.operator_deployment: which image the operator of a lab is of."""
+"""validation.targets.operator_deployment: the image of a lab's operator."""
 
 from pathlib import Path
 

@@ -76,7 +76,7 @@ def test_the_command_proves_the_requirements_of_the_planner_alone(tmp_path: Path
     verified = subprocess.run([*MUSTER, "report", "verify", str(tmp_path / "r")], check=False)
     assert verified.returncode == 0
     assert_second_judge_agrees(tmp_path / "r")
-    public = redact(tmp_path / "r", tmp_path / "public")  # a record of all scenarios that ship
+    public = redact(tmp_path / "r", tmp_path / "public")  # a redacted record of all shipped scenarios
     before = record.read(tmp_path / "r")
     assert [step.verdict for step in public.steps] == [step.verdict for step in before.steps]
     assert (public.headline, public.acceptance) == (before.headline, before.acceptance)
@@ -104,19 +104,19 @@ def test_two_runs_do_not_differ(tmp_path: Path) -> None:
 
 
 def idle(snapshot: Snapshot) -> Plan:
-    """Decides as the planner does, and binds nobody."""
+    """Return the planner's decision without its bindings."""
     return dataclasses.replace(plan(snapshot), bindings=())
 
 
 def on_the_first_gpus(snapshot: Snapshot) -> Plan:
-    """Binds every pod to the first GPUs of its node."""
+    """Return the planner's decision with each binding on the first GPUs of its node."""
     decision = plan(snapshot)
     bindings = (dataclasses.replace(b, devices=tuple(range(len(b.devices)))) for b in decision.bindings)
     return dataclasses.replace(decision, bindings=tuple(bindings))
 
 
 def restless(snapshot: Snapshot) -> Plan:
-    """Decides as the planner does, and evicts whoever runs."""
+    """Return the planner's decision with an eviction of each running pod."""
     evictions = [
         Eviction(pod.id, workload.id, workload.id, "test", "for no reason")
         for workload in snapshot.workloads

@@ -1,4 +1,4 @@
-"""What a command reads and prints: all of it for the judge, and in the record as much as it needs."""
+"""A command's input and output: the judge gets all of it, and the record gets a bounded part."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Images are pulled before the clock: what a pod says of it, what is recorded, and that nothing runs without them."""
+"""Images are pulled before the clock starts: the pods' states, the recorded events, and the
+refusal without the images.
+"""
 
 import re
 from collections.abc import Sequence
@@ -36,7 +38,7 @@ TR4858_SITE = Path(__file__).parents[3] / "inventories" / "tr4858" / "site.yml"
 
 
 class Pulls(FakeTarget):
-    """A cluster whose nodes pull what they are told to."""
+    """A cluster whose nodes pull the requested images."""
 
     kind = "cluster"
     pulls_images = True
@@ -63,7 +65,7 @@ class CannotPull(Pulls):
 
 
 def hosts() -> FakeHosts:
-    """Hosts of a site that has the image elsewhere."""
+    """Return hosts of a site that has the image in another registry."""
     site = FakeHosts()
     site.images = MAP
     return site

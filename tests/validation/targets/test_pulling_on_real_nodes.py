@@ -1,4 +1,4 @@
-"""Real kubelets pull images of a map before the clock: one with a shell, one without, and one that is nowhere."""
+"""Real kubelets pull the images of a map before the clock starts: one with a shell, one without, and a missing one."""
 
 import asyncio
 import io
@@ -25,7 +25,7 @@ NODES = ["dgx1-real-1", "dgx1-real-2"]
 
 
 def bare_image(directory: Path) -> tuple[Path, str]:
-    """An archive with an image in which there is no program at all, and the image's digest."""
+    """Write an archive with an image that contains no program; return the archive and the image's digest."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as layer:
         layer.addfile(tarfile.TarInfo("only-a-file"))

@@ -1,4 +1,4 @@
-"""What the recorder makes of changes in any order, from a scripted API server."""
+"""The recorder's events for changes in any order, from a scripted API server."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""A double of what a kubelet says of a container that has ended; `test_outputs_of_a_kubelet` compares a real one."""
+"""A double of a kubelet's answers on an ended container. `test_outputs_of_a_kubelet` compares
+it with a real kubelet.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,7 +13,7 @@ IMAGE_ID: Final = "docker.io/library/busybox@sha256:" + "0f3a" * 16
 
 @dataclass(frozen=True)
 class Ending:
-    """A container: the shell script that it runs, its last line, and its exit code."""
+    """A container: its shell script, its last line, and its exit code."""
 
     name: str
     script: str
@@ -20,7 +22,7 @@ class Ending:
 
     @property
     def phase(self) -> str:
-        """What the pod is in the end."""
+        """Return the final phase of the pod."""
         return "Failed" if self.exit_code else "Succeeded"
 
 
@@ -34,13 +36,13 @@ NO_POD: Final = Answer(status(404, "NotFound", 'pods "gone" not found'), 404)
 
 
 def printed(ending: Ending) -> Answer:
-    """The last line of the log, as the API server hands it on."""
+    """Return the last line of the log, as the API server returns it."""
     end = "" if ending.name == "failed" or not ending.line else "\n"
     return Answer(f"{ending.line}{end}".encode(), headers={"Content-Type": "text/plain"})
 
 
 def ended_pod(ending: Ending) -> dict[str, Any]:
-    """The pod once its container has ended."""
+    """Return the pod after the end of its container."""
     terminated = {
         "exitCode": ending.exit_code,
         "reason": "Error" if ending.exit_code else "Completed",

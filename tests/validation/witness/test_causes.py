@@ -1,4 +1,4 @@
-"""Why a pod does not run: from the wire to the reasons of a step that failed, in the record and in words."""
+"""Why a pod does not run: from the API objects to the reasons of a failed step, in the record and as sentences."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""From the wire's pods to the judge's events."""
+"""The conversion of API objects into the judge's events."""
 
 import copy
 from dataclasses import replace
@@ -143,7 +143,7 @@ def test_a_process_of_which_only_the_container_is_known_is_its_pod_s() -> None:
 
 
 def published(generation: int = 1, **changes: Any) -> dict[str, Any]:
-    """What NVIDIA's driver publishes of a node with eight GPUs."""
+    """Return a ResourceSlice of NVIDIA's driver for a node with eight GPUs."""
     pool = {"name": "n1", "generation": generation, "resourceSliceCount": 1}
     devices = copy.deepcopy(yaml.safe_load(RECORDED.read_text())["devices"])
     spec = {"driver": "gpu.nvidia.com", "nodeName": "n1", "pool": pool, "devices": devices}

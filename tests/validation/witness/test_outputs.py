@@ -1,4 +1,4 @@
-"""What a container printed last, and how it ended: from the wire to the judge's event."""
+"""The last line and the end of a container: from the API objects to the judge's event."""
 
 import asyncio
 from pathlib import Path
@@ -95,7 +95,9 @@ def test_a_kubelet_that_says_nothing_of_the_container_leaves_it_open() -> None:
 async def recorded_output(
     directory: Path, ending: Ending, answer: Answer, *, sidecar: bool = False
 ) -> OutputSeen:
-    """What is recorded of a followed workload whose pod ends; with `sidecar`, after a container that is not its own."""
+    """Return the recorded event of a workload whose pod ends; with `sidecar`, another
+    container comes first in the pod.
+    """
 
     def ended_so() -> dict[str, Any]:
         return with_sidecar(ended_pod(ending)) if sidecar else ended_pod(ending)
@@ -131,7 +133,7 @@ async def recorded_output(
 
 
 def with_sidecar(pod: dict[str, Any]) -> dict[str, Any]:
-    """The pod as a service mesh changes it: a container of its own comes first, and the annotation names the other."""
+    """Return the pod with a sidecar as its first container, and the annotation that names the main container."""
     pod["metadata"]["annotations"] = {"kubectl.kubernetes.io/default-container": "main"}
     pod["spec"]["containers"].insert(0, {"name": "istio-proxy", "resources": {}})
     terminated = {"exitCode": 0, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:09:00Z"}

@@ -1,4 +1,4 @@
-"""The double of a kubelet's words on ended containers, held against a real kubelet."""
+"""The double of a kubelet's answers on ended containers, compared with a real kubelet."""
 
 import json
 import subprocess
@@ -51,7 +51,7 @@ def create(
 
 
 def said_otherwise(double: Any, real: Any) -> list[str]:
-    """The fields of the double that the real object has not, or of another type."""
+    """Return the fields of the double that the real object lacks or has with another type."""
     if isinstance(double, dict):
         missing = [name for name in double if name not in real]
         return missing + [

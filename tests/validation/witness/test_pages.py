@@ -1,4 +1,4 @@
-"""What is read of the pages is what they say: of the real ones, over a cluster in memory."""
+"""The readers of pages return the content of the real pages, served over a cluster in memory."""
 
 import json
 from pathlib import Path

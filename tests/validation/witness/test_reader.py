@@ -1,4 +1,4 @@
-"""The reader against a scripted API server: what it hands on, and what it says when something may have been missed."""
+"""The reader on a scripted API server: the objects that it passes on, and its report when changes may be missing."""
 
 import asyncio
 import base64
@@ -35,7 +35,7 @@ OPTIONAL = Kind("gpunodes", "/apis/muster.dev/v1alpha1/gpunodes", optional=True)
 
 
 class Heard:
-    """What the reader said, in order."""
+    """Collects the calls of the reader, in order."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -1,4 +1,4 @@
-"""Single requests to the API server, at the wire: what is sent, and what comes back of any answer."""
+"""Single requests to the API server: the bytes that are sent, and the result of each kind of answer."""
 
 import asyncio
 import json

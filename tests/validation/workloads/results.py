@@ -1,4 +1,4 @@
-"""Documents of training runs, made for the judge."""
+"""Results of training runs, made for tests of the judge."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ SECOND = 1_000_000_000
 
 
 def windows(durations_ns: Sequence[int], batches: int = 10, images: int = 2560) -> list[TrainingWindow]:
-    """Windows of these durations, of a loss that falls from 7."""
+    """Return windows of these durations, with a loss that falls from 7."""
     return [
         TrainingWindow(
             first_batch=number * batches,
@@ -34,7 +34,7 @@ def windows(durations_ns: Sequence[int], batches: int = 10, images: int = 2560) 
 
 
 def mounts(*images: int) -> list[MountRead]:
-    """Two mounts or more, each of its own."""
+    """Return reads over one mount for each number of images."""
     return [
         MountRead(
             directory=f"/mnt/mount_{number}/imagenet",
@@ -49,7 +49,7 @@ def mounts(*images: int) -> list[MountRead]:
 
 
 def result(durations_ns: Sequence[int] = (SECOND,) * 50, **changed: object) -> TrainingResult:
-    """A run that went well, but for what is changed."""
+    """Return the result of a good run with these changes."""
     made = windows(durations_ns)
     total = sum(window.images for window in made)
     whole = TrainingResult(

@@ -1,4 +1,4 @@
-"""The command line of ResNet-50: the paper's, word by word, and what is refused."""
+"""The command line of ResNet-50: each word of the paper's command is accepted, and errors are refused."""
 
 import re
 import shlex

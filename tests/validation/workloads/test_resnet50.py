@@ -1,4 +1,4 @@
-"""ResNet-50 on the CPU, for real, and TensorFlow reads what the generator wrote. Needs the extra `resnet50`."""
+"""Real training of ResNet-50 on the CPU; TensorFlow reads the generated data. Needs the extra `resnet50`."""
 
 import importlib.util
 import json
@@ -39,7 +39,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def train(*arguments: str, code: int = 0) -> tuple[TrainingResult, str]:
-    """Train; returns the document from the last line, and what was written to standard error."""
+    """Train, and return the result from the last line and the text of standard error."""
     done = subprocess.run(
         command(*arguments), env=ENVIRONMENT, capture_output=True, text=True, timeout=SECONDS, check=False
     )
@@ -49,7 +49,7 @@ def train(*arguments: str, code: int = 0) -> tuple[TrainingResult, str]:
 
 @pytest.fixture(scope="module")
 def mounts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with two copies of a data set below mount_0 and mount_1."""
+    """Return a directory with two copies of a data set, in mount_0 and mount_1."""
     directory = tmp_path_factory.mktemp("mounts")
     shape = "--shards=4 --records=40 --record_bytes=6000 --width=48 --height=40 --classes=10 --processes=1"
     assert generate.main([str(directory / "mount_0" / "data"), *shape.split()]) == 0
@@ -66,7 +66,7 @@ def over(directory: Path, count: int = 2) -> list[str]:
 
 
 def run_script(script: str, *arguments: str) -> str:
-    """Run lines of Python with TensorFlow in a process of their own; returns what they print."""
+    """Run Python code with TensorFlow in a new process, and return its output."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), *arguments],
         env={**ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "2"},

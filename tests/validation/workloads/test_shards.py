@@ -1,4 +1,4 @@
-"""Which shards are read over which mount, and what of a data set is a fault before training begins."""
+"""The shards that are read over each mount, and the faults of a data set that are found before training."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from validation.workloads.resnet50.faults import DataFault
 from validation.workloads.resnet50.shards import describe_mounts, find_shards, mount_of
 
-# proc_pid_mountinfo(5), with two NFS mounts as a container sees them
+# as in proc_pid_mountinfo(5), with two NFS mounts as a container sees them
 MOUNTINFO = r"""
 22 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 36 35 0:52 / /mnt/mount_0 rw,noatime master:1 - nfs4 192.168.10.21:/imagenet rw,vers=4.1,proto=tcp

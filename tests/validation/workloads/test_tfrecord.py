@@ -1,4 +1,4 @@
-"""TFRecords and images that are written without TensorFlow; `test_resnet50.py` has TensorFlow read them."""
+"""TFRecords and images written without TensorFlow; test_resnet50.py lets TensorFlow read them."""
 
 import random
 import struct
@@ -15,7 +15,7 @@ from validation.workloads.resnet50.tfrecord import Segment, crc32c, example_head
 
 @pytest.mark.parametrize(
     ("data", "crc"),
-    [  # RFC 3720, B.4, and the check value of the CRC catalogues
+    [  # RFC 3720, B.4, and the check value in catalogues of CRCs
         (b"\0" * 32, 0x8A9136AA),
         (b"\xff" * 32, 0x62A8AB43),
         (bytes(range(32)), 0x46DD794E),
@@ -44,7 +44,7 @@ def test_a_record_has_length_and_masked_checksums() -> None:
 
 
 def test_an_example_is_the_protocol_buffer() -> None:
-    """The bytes as protoc has them: field numbers and lengths by hand."""
+    """The expected bytes have field numbers and lengths computed by hand, as protoc would encode them."""
     whole = example_head({"a": 300, "b": b"x"}, "c", 2) + b"yz"
     assert whole == bytes.fromhex(
         "0a24"  # features, 36 bytes
@@ -55,7 +55,7 @@ def test_an_example_is_the_protocol_buffer() -> None:
 
 
 def markers(image: bytes) -> list[int]:
-    """The markers of a JPEG, up to the scan."""
+    """Return the markers of a JPEG, up to the scan."""
     place, codes = 2, []
     while image[place + 1] != 0xDA:
         assert image[place] == 0xFF
@@ -74,7 +74,7 @@ def test_an_image_is_a_baseline_jpeg_and_no_marker_is_in_its_scan() -> None:
 
 
 def parsed(content: bytes) -> list[bytes]:
-    """The records of a file, their checksums looked at."""
+    """Return the records of a file after comparing their checksums."""
     records = []
     while content:
         length = struct.unpack("<Q", content[:8])[0]

@@ -1,4 +1,4 @@
-"""The verdicts on the documents of training runs, as the command prints them."""
+"""The verdicts on results of training runs, as the command prints them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The verdict on what an API server answers is total: there is one whatever it says, and none by accident."""
+"""Every possible answer of an API server has a verdict, and PASS is only for the right answers."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ JSON = st.recursive(
 
 
 def answers(name: str) -> list[RequestAnswered]:
-    """All that an honest API server answers to the requests of the check."""
+    """Return all answers of an honest API server to the requests of the check."""
     requests = list(API_CHECKS[name].requests)
     requests += [Request("DELETE", request.created) for request in requests if request.created]
     events = []
@@ -44,7 +44,7 @@ def verdict(name: str, events: list[RequestAnswered]) -> str:
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The path of everything in a document."""
+    """Return the paths of all values in a document."""
     entries = (
         value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     )
@@ -52,7 +52,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def replaced(document: Any, place: tuple[Any, ...], other: Any) -> Any:
-    """The document with something else at the place."""
+    """Return the document with another value at this path."""
     if not place:
         return other
     copy = dict(document) if isinstance(document, dict) else list(document)

@@ -1,4 +1,4 @@
-"""What the command line shows of a container: its log as the kubelet has it, and a shell that is truly in it."""
+"""The checks of containers: the shown log is the kubelet's log, and a shell is in the right container."""
 
 import json
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ WORLD: list[Event] = [
 
 
 def world_after(events: Iterable[Event]) -> World:
-    """The second judge's state after these events."""
+    """Return the second judge's state after these events."""
     world = World()
     for event in events:
         world.apply(msgspec.to_builtins(event))
@@ -38,7 +38,7 @@ def world_after(events: Iterable[Event]) -> World:
 
 
 def verdict(name: str, *during: Event) -> str:
-    """Of both judges, who agree."""
+    """Return the verdict; both judges must agree."""
     events = [*WORLD, *during]
     window = Window(0, len(WORLD), len(events), 8, 9)
     ours = judge_view(name, Circumstances(), Timeline(events), window, least=NO_EVIDENCE).judgement
@@ -55,7 +55,7 @@ def kubelet(text: str, problem: str = "") -> RequestAnswered:
 
 
 def printed(text: str, view: str = LOG, exit_code: int = 0) -> AnswerSeen:
-    """What the command printed, as the run keeps it: without spaces around it, of a log the digests."""
+    """Return a command's output as the run stores it: stripped, and of a log only the digests."""
     output = digests(text.strip(), is_whole=True) if view == LOG else text
     return AnswerSeen(8, view, view_of(view).line, exit_code, output)
 
@@ -144,7 +144,7 @@ def claim(view: str, content: Any = None, status: int = 200, problem: str = "") 
 def of_volume(
     view: str, text: str, *more: Event, claims: Any = None, writer: str = "train-0", node: str = "n2"
 ) -> str:
-    """The verdict on what a job reads after another wrote; `more` happens in between."""
+    """Return the verdict on a read of the volume after another job wrote; the events `more` happen in between."""
     earlier: list[Event] = [
         *WORLD,
         NodeSeen(1, "n2", 8),

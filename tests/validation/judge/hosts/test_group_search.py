@@ -1,4 +1,4 @@
-"""Tests of groups of hosts find sick hosts, slow links and sick pairs, within the bound stated before the start."""
+"""Group tests find sick hosts, slow links and sick pairs, with at most the number of tests stated at the start."""
 
 import math
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def dice(seed: object) -> Random:
 
 
 def judged(hosts: int, tests: list[GroupTest]) -> list[Judgement]:
-    """The verdicts that count; both judges say the same."""
+    """Return the verdicts other than PASS; both judges must agree."""
     names = [f"h{number}" for number in range(hosts)]
     found = [one for one in judge_groups(names, tests) if one.verdict != Verdict.PASS]
     second = second_judge_groups.of_tests(names, [(set(t.hosts), str(t.outcome)) for t in tests])
@@ -32,7 +32,7 @@ def judged(hosts: int, tests: list[GroupTest]) -> list[Judgement]:
 
 
 def named(judgements: list[Judgement]) -> set[str]:
-    """The subjects of the findings, without the words."""
+    """Return the subjects of the findings."""
     return {
         f"{words} {'slow' if 'slows' in one.reason else 'sick'}"
         for one in judgements

@@ -1,4 +1,4 @@
-"""The verdicts on hosts: each fault is named with its host and GPU, and silence is no health."""
+"""The verdicts on hosts: each fault is named with its host and GPU, and missing output is never a PASS."""
 
 import msgspec
 import pytest
@@ -56,7 +56,7 @@ def gpu(host: str, number: int, **changed: object) -> HostGpu:
 
 
 def hosts(**changed: object) -> dict[str, HostGpus]:
-    """Two hosts with eight GPUs each; the changes are of the sixth GPU of the second."""
+    """Return two hosts with eight GPUs each; the changes apply to the sixth GPU of the second host."""
     return {
         name: HostGpus(
             "450.51.05",

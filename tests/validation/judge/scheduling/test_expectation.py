@@ -1,4 +1,4 @@
-"""Expected against actual, in data and in words."""
+"""The comparison of an expectation with the state, as data and as sentences."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from validation.judge.state import fold
 
 
 def expect(p: int = 0, running: int = 0, **more: Any) -> Expectation:
-    """So many thousandths of a GPU for project p, none for q."""
+    """Return an expectation of `p` thousandths of a GPU for project p, and none for q."""
     return Expectation(**{"allocated_milli": {"p": p, "q": 0}, "total_milli": p, "running": running, **more})
 
 

@@ -1,4 +1,4 @@
-"""Each invariant catches a list of events that violates it, and accepts the nearest one that does not."""
+"""Each invariant detects events that violate it, and accepts the nearest events that do not."""
 
 import pytest
 from msgspec.structs import replace
@@ -131,7 +131,7 @@ def test_finished_members_count_as_having_run() -> None:
 
 
 def test_a_pod_that_is_ended_has_not_finished_by_itself() -> None:
-    """A kubelet ends what is deleted, and its phase is Failed before it is gone."""
+    """If a pod is deleted, its kubelet ends it, and its phase is Failed before it disappears."""
     ending = replace(OLD, t_ms=2, terminating=True)
     ended = replace(ending, t_ms=3, phase="Failed")
     assert violations("nothing-vanishes", OLD, ending, ended, gone(ended, 4)) != []

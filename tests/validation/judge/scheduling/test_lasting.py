@@ -1,4 +1,6 @@
-"""What lasts is seen in every scenario that it lasts into, and in none that began after it had ended."""
+"""A lasting violation is reported in each scenario during which it exists, and in no scenario that begins after its
+end.
+"""
 
 import pytest
 
@@ -17,7 +19,7 @@ FULL = pod(5, "full", gpu_milli=8000, devices=tuple(range(8)), project="q")
 MEMBER = pod(5, "gang", min_member=2)
 OVERDUE = pod(7, "late", preemptible=False, priority=100)
 ELSEWHERE = pod(90_000, "later", project="q", node="n2")
-"""Something else that happens in the scenario that follows."""
+"""Another event in the next scenario."""
 
 LASTING: dict[str, list[Event]] = {
     "node-capacity": [FULL, SECOND],
@@ -28,7 +30,7 @@ LASTING: dict[str, list[Event]] = {
     "processes-on-own-gpus": [FIRST, kubelet(8, users="a")],
     "interactive-time-limit": [ProjectSet(4, "p", 2000, interactive_limit_ms=20_000), OVERDUE],
 }
-"""What the scenario before leaves, by the invariant that it violates."""
+"""Events of the earlier scenario that leave a lasting violation, by invariant."""
 ENDS: dict[str, Event] = {
     "node-capacity": gone(SECOND, 70_000),
     "gpu-capacity": gone(SECOND, 70_000),
@@ -75,6 +77,6 @@ def test_a_state_that_ended_before_a_scenario_is_no_violation_in_it(name: str) -
 
 
 def test_a_state_that_begins_in_one_scenario_and_is_too_long_in_the_next_fails_there() -> None:
-    """It began 3 s before the scenario, and in the one before it was in time."""
+    """The state began 3 s before the scenario, and in the earlier scenario it was still within its limit."""
     events: list[Event] = [pod(77_000, "gang", min_member=2), ELSEWHERE]
     assert verdict("gang-all-or-none", events, 80_000) == "FAIL"

@@ -1,4 +1,4 @@
-"""What projects are limited to: each invariant catches what violates it, and accepts the nearest that does not."""
+"""Limits of projects: each invariant detects events that violate it, and accepts the nearest events that do not."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""The oracle against tables worked out by hand, and against properties that every fair division has."""
+"""The oracle against tables computed by hand, and against properties of every fair division."""
 
 from fractions import Fraction
 
@@ -130,7 +130,7 @@ def test_no_project_gets_less_than_quota_or_request(rows: list[tuple[int, int, i
 
 @given(projects_and_requests)
 def test_shares_conserve_work(rows: list[tuple[int, int, int]]) -> None:
-    """P5: GPUs are left over only if everybody with a weight has all that was asked for."""
+    """P5: GPUs are left over only if each project with a weight has all GPUs that it requested."""
     capacity, shares, requested = _shares(rows)
     if sum(shares.values()) < capacity:
         assert all(shares[str(i)] == requested[str(i)] for i, (_, weight, _) in enumerate(rows) if weight)
@@ -140,7 +140,7 @@ def test_shares_conserve_work(rows: list[tuple[int, int, int]]) -> None:
 def test_the_rest_of_two_hungry_projects_is_in_the_ratio_of_their_weights(
     rows: list[tuple[int, int, int]],
 ) -> None:
-    """P6."""
+    """P6: above their quotas, projects with unmet requests get GPUs in the ratio of their weights."""
     _, shares, requested = _shares(rows)
     surplus = [
         (shares[str(i)] - min(quota * 500, requested[str(i)])) / weight
@@ -152,7 +152,7 @@ def test_the_rest_of_two_hungry_projects_is_in_the_ratio_of_their_weights(
 
 @given(projects_and_requests, st.integers(0, 5))
 def test_a_greater_weight_never_takes_away(rows: list[tuple[int, int, int]], index: int) -> None:
-    """P9."""
+    """P9: a greater weight never reduces a project's share."""
     index %= len(rows)
     quota, weight, request = rows[index]
     heavier = [*rows[:index], (quota, weight + 1, request), *rows[index + 1 :]]
@@ -161,7 +161,7 @@ def test_a_greater_weight_never_takes_away(rows: list[tuple[int, int, int]], ind
 
 @given(projects_and_requests, st.integers(2, 9))
 def test_shares_scale_with_the_cluster(rows: list[tuple[int, int, int]], factor: int) -> None:
-    """P10."""
+    """P10: with k times the GPUs and requests, shares are k times as large."""
     assert _shares(rows, factor)[1] == {name: share * factor for name, share in _shares(rows)[1].items()}
 
 
@@ -169,7 +169,7 @@ def test_shares_scale_with_the_cluster(rows: list[tuple[int, int, int]], factor:
 def test_shares_do_not_depend_on_the_order_of_the_projects(
     rows: list[tuple[int, int, int]], random: object
 ) -> None:
-    """P7."""
+    """P7: the order of the projects does not change the shares."""
     capacity, shares, requested = _shares(rows)
     projects = [Project(str(i), quota * 500, Fraction(weight)) for i, (quota, weight, _) in enumerate(rows)]
     random.shuffle(projects)  # type: ignore[attr-defined]

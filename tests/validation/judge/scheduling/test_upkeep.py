@@ -1,4 +1,4 @@
-"""What an administrator does: each invariant catches what violates it, and accepts the nearest that does not."""
+"""Upkeep by an administrator: each invariant detects events that violate it, and accepts the nearest that do not."""
 
 import pytest
 

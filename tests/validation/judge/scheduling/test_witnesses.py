@@ -1,4 +1,4 @@
-"""The scheduler's word beside that of the kubelet and of the driver."""
+"""The scheduler's statements compared with those of the kubelet and the driver."""
 
 import pytest
 
@@ -11,7 +11,9 @@ A = pod(5, "a", gpu_milli=2000, devices=(0, 1))
 
 
 def kubelet(t_ms: int, node: str = "n1", users: str = "", **given: tuple[int, ...]) -> GpusSeen:
-    """The kubelet gave each of these pods of project p these GPUs; processes of the pod `users` run on GPU 3."""
+    """Return an event in which the kubelet gave these GPUs to pods of project p; processes of
+    pod `users` are on GPU 3.
+    """
     gpus = [
         GpuSeen(
             index,
@@ -41,7 +43,9 @@ def test_swapped_devices_are_named_with_the_kubelet_that_says_otherwise() -> Non
 
 
 def test_an_annotation_after_the_choice_of_the_kubelet_is_in_time_within_seconds() -> None:
-    """A device plugin chooses which GPUs a pod gets, after the scheduler has counted some."""
+    """A device plugin chooses a pod's GPUs after the scheduler has counted them, so the annotation follows seconds
+    later.
+    """
     corrected = pod(5006, "a", gpu_milli=2000, devices=(6, 7))
     assert judged("kubelet-agrees", A, kubelet(6, a=(6, 7)), corrected) == ([], 1)
     late = pod(5007, "a", gpu_milli=2000, devices=(6, 7))

@@ -1,4 +1,6 @@
-"""Rates: what is warm-up, when it is steady, and that the interval holds the truth as often as it says."""
+"""Training rates: the end of the warm-up, steadiness, and an interval that contains the true rate as often as it
+claims.
+"""
 
 import random
 
@@ -24,7 +26,8 @@ def test_a_level_rate_is_exact_and_has_no_warm_up() -> None:
 def test_the_warm_up_is_left_out_and_nothing_else() -> None:
     rate = rate_of([5 * SECOND] * 3 + [SECOND] * 27)
     assert rate.is_steady
-    assert (rate.mean, rate.warm_up, rate.windows) == (100.0, 10, 20)  # 27 do not divide into ten groups
+    # 27 windows cannot be divided into ten groups
+    assert (rate.mean, rate.warm_up, rate.windows) == (100.0, 10, 20)
 
 
 def test_more_than_half_is_never_warm_up() -> None:

@@ -1,4 +1,4 @@
-"""The verdicts on a training run: what it left is judged, and no mean alone decides."""
+"""The verdicts on a training run: the whole result is judged, and a good mean alone is not enough."""
 
 import msgspec
 import pytest
@@ -90,7 +90,7 @@ def test_one_mount_for_two_fails() -> None:
         (51_200, 76_800, Verdict.PASS),
         (51_199, 76_801, Verdict.FAIL),
         (128_000, 0, Verdict.FAIL),
-        (64_000, 63_999, Verdict.FAIL),  # an image came from nowhere
+        (64_000, 63_999, Verdict.FAIL),  # one image more than the mounts delivered
     ],
 )
 def test_each_mount_must_bring_its_part(first: int, second: int, verdict: Verdict) -> None:

@@ -1,4 +1,4 @@
-"""Utilization by its definition: a duty that was put in is found again, and nothing that is missing passes."""
+"""Utilization by its definition: the judge finds the simulated duty again, and nothing passes with missing samples."""
 
 import msgspec
 import pytest
@@ -48,7 +48,7 @@ def verdict(samples: Samples, held: list[tuple[str, int]] = GPUS) -> tuple[Verdi
 
 
 def full(percent: int = 97, **others: list[tuple[int, int]]) -> Samples:
-    """All sixteen GPUs at so many percent; `g3` are the samples of the fourth of them."""
+    """Return samples of all sixteen GPUs at `percent`; `g3` replaces those of the fourth GPU."""
     samples = {gpu: steady(percent) for gpu in GPUS}
     return samples | {GPUS[int(name[1:])]: values for name, values in others.items()}
 
@@ -90,7 +90,7 @@ def test_silence_at_the_beginning_or_the_end_is_a_gap(part: slice) -> None:
 
 
 def test_a_gap_hides_no_idle_gpu() -> None:
-    """What is known decides: a GPU that is seen idle for a minute fails, whatever else is not known of it."""
+    """Known samples decide: a GPU that was idle for a minute fails, even if other samples are missing."""
     assert verdict(full(97, g2=steady(0)[:80]))[0] == Verdict.FAIL
 
 
@@ -124,7 +124,7 @@ def test_more_than_all_of_a_gpu_is_refused() -> None:
 
 
 def test_samples_count_by_the_time_since_the_one_before() -> None:
-    """Ten a second say no more than one that stands for a second."""
+    """Ten samples in one second count as much as one sample for that second."""
     dense = [(t_ms, 100) for t_ms in range(100, 300_001, 100)]
     sparse = [(t_ms, 50) for t_ms in range(301_000, WINDOW_MS + 1, 1000)]
     use = measured({GPUS[0]: [(0, 100), *dense, *sparse]}, GPUS[:1])
@@ -140,7 +140,7 @@ def test_the_mean_is_over_gpus_and_the_figures_of_nodes_and_pods_beside_it() -> 
 
 
 def duty_samples(changes: list[tuple[int, int]], every_ms: int, offset_ms: int) -> list[tuple[int, int]]:
-    """What NVML would say of a duty that changes so: the mean over the second before each sample."""
+    """Return samples of a changing duty as NVML reports them: each is the mean over the second before it."""
     duty = [percent for length_s, percent in changes for _ in range(length_s * 10)]
     tenth = [0, *duty]
     values = []
@@ -161,7 +161,7 @@ def test_an_injected_duty_is_found_within_one_point(
 ) -> None:
     changes = changes * (1 + 600 // sum(length for length, _ in changes))
     total_s = sum(length for length, _ in changes)
-    # Only as many changes as the window can average out: one second each may be seen too late.
+    # Limits the number of changes, because each can be reported up to one second late.
     changes = [(total_s // len(changes[:5]), percent) for _, percent in changes[:5]]
     until_ms = sum(length for length, _ in changes) * 1000
     truth = sum(length * percent for length, percent in changes) / (until_ms / 1000)
@@ -224,7 +224,7 @@ def test_a_gpu_of_which_the_driver_says_nothing_has_no_sample() -> None:
 
 
 def test_less_than_a_whole_percent_is_less() -> None:
-    """94.999 % are not rounded up."""
+    """94.999 % is not rounded up to 95 %."""
     just_below = [(t_ms, 94 if t_ms == 1000 else 95) for t_ms, _ in steady(95)]
     outcome, reason = verdict(dict.fromkeys(GPUS, just_below))
     assert (outcome, reason.startswith("94.99 %")) == (Verdict.FAIL, True)

@@ -1,4 +1,4 @@
-"""What the pages show over time, compared with what was: what is not so is named, and two judges agree on it."""
+"""The figures over time on the pages, compared with the events: each difference is named, and two judges agree."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def shown() -> Rows:
 
 
 def judged(rows: Rows) -> ViewResult:
-    """The judgement of ours; the second one agrees."""
+    """Return our judgement; the second judge must agree."""
     answer = AnswerSeen(READ_MS, ANALYTICS, "", 0, json.dumps(rows))
     events = [*WORLD, answer]
     window = Window(0, len(WORLD), len(events), READ_MS, READ_MS)

@@ -1,4 +1,4 @@
-"""What the orchestrator shows, compared with the state: what is not so is named, and two judges agree on it."""
+"""The lists that the orchestrator shows, compared with the state: each difference is named, and two judges agree."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -79,7 +79,7 @@ SHOWN = {JOBS: shown_jobs, NODES: shown_nodes, PROJECTS: shown_projects, OVERVIE
 
 
 def shown(name: str) -> Rows:
-    """The honest list; without the job of a project that the run did not make."""
+    """Return the honest list, without the job of a project that the run did not create."""
     return SHOWN[name](fold(WORLD))
 
 
@@ -93,7 +93,7 @@ def judged(
     before: Sequence[Event] = (),
     more: Sequence[Event] = (),
 ) -> ViewResult:
-    """The judgement on a list; events happen `before` it is made, and `more` while it is."""
+    """Return the judgement on a list. The events `before` precede the command, and `more` happen while it runs."""
     output = rows if isinstance(rows, str) else json.dumps(rows)
     events = [*WORLD, *before, *more, AnswerSeen(9, name, view_of(name).line, exit_code, output, problem)]
     window = Window(0, len(WORLD) + len(before), len(events), 8, 9)
@@ -101,7 +101,7 @@ def judged(
 
 
 OF_NOW = sorted(set(VIEWS) - {"analytics"})
-"""What is shown over time is tested in test_analytics.py."""
+"""The views of the present. test_analytics.py tests the view over time."""
 
 
 @pytest.mark.parametrize("name", OF_NOW)
@@ -121,7 +121,7 @@ def without(index: int) -> Callable[[Rows], None]:
 
 
 def part(name: str, /, **fields: Any) -> Callable[[Rows], None]:
-    """The first row of that part of a page, changed."""
+    """Return a function that changes fields of the first row of that part of a page."""
     return lambda rows: next(row for row in rows if row["of"] == name).update(fields)
 
 
@@ -268,7 +268,8 @@ def of_job(name: str, rows: Rows) -> dict[str, Any]:
 
 CRASHES = Cause("container a", "CrashLoopBackOff")
 WAITS: dict[str, Any] = {"phase": "Pending", "node": "", "devices": ()}
-# What an honest orchestrator shows of jobs that are not just running or waiting: the pods that change, and the row.
+# Rows of an honest orchestrator for jobs that are neither just running nor just pending: id, pods, status,
+# fields.
 HONEST: list[tuple[str, list[Event], str, dict[str, Any]]] = [
     (
         "a finished job, with what it asked for and where it was",
@@ -389,7 +390,7 @@ def test_a_passed_on_answer_says_nothing_of_others() -> None:
 
 
 def agreed(name: str, rows: object, before: Sequence[Event] = ()) -> bool:
-    """Whether the list is that of the state, as both judges say."""
+    """Return whether both judges accept the list for the state."""
     world = World()
     for event in [*WORLD, *before]:
         world.apply(msgspec.to_builtins(event))
@@ -441,7 +442,7 @@ ONE = "jobs/team-a/train"
 
 
 def described(job: str = "train", **fields: Any) -> Any:
-    """What is shown of one job of team-a."""
+    """Return the description of one job of team-a, with these changes."""
     return next(row for row in shown(JOBS) if row["name"] == job) | fields
 
 
