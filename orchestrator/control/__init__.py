@@ -1,1 +1,1 @@
-"""The loops that join the planner to the cluster."""
+"""The loops of the operator, which connect the planner to the cluster."""

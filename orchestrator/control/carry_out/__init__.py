@@ -1,1 +1,1 @@
-"""A decision to requests at the API server: binds, evictions, claims, reservations."""
+"""The requests to the API server that carry out a decision: bindings, evictions, claims, reservations."""

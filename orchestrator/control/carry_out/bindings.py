@@ -1,10 +1,10 @@
-"""Binds pods, each once its volumes, claims and GPU fractions are ready on its node.
+"""Binds each pod after its volumes, claims and GPU fractions are ready on the node.
 
     assume ──> claims allocated ──> shown on the watch ──┐
                                                          ├──> bound
            ──> volumes, devices, reservations ready ─────┘
 
-Resources that are held for a pod are given back at the end if the pod is not bound.
+If the pod is not bound, the resources that were held for it are released at the end.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class PodBinding:
-    """The binding of one pod, and the resources that are held for it until its end.
+    """The binding of one pod, and the resources that are held for the pod until the binding ends.
 
-    `granted` are the keys of its claims whose allocation is assumed. `problem` says why it cannot be bound. `volumes`
-    and `conditions` have to be waited for before it is bound.
+    `granted` are the keys of the pod's claims whose allocation is assumed. `problem` is the reason why the pod cannot
+    be bound. The binding waits for `volumes`, `conditions` and `reservations` if they are set.
     """
 
     pod: Pod
@@ -65,9 +65,9 @@ class PodBinding:
 class Bindings:
     """Binds through `requests`, and assumes each binding in `pods` until the watch shows it.
 
-    `claims` makes volumes ready, `grants` allocates ResourceClaims, `limits` divides the memory of GPUs, and
-    `reservations` hold GPUs of device plugins for pods with GPU fractions. `on_unready` receives the pod, the node and
-    the reason if one of them is not ready. The other callbacks are those of `Executor`.
+    `claims` prepares volumes, `grants` allocates ResourceClaims, `limits` limits the GPU memory of fractions, and
+    `reservations` hold GPUs of device plugins for GPU fractions. If one of these is not ready, `on_unready` receives
+    the pod, the node and the reason. The other callbacks are those of `Executor`.
     """
 
     def __init__(
@@ -101,31 +101,31 @@ class Bindings:
         self._preparing: set[asyncio.Task[None]] = set()
 
     async def cancel(self) -> None:
-        """Cancel the preparations."""
+        """Cancel all bindings that wait for their resources."""
         running = list(self._preparing)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
     async def close(self) -> None:
-        """End the requests for reservations."""
+        """Cancel the requests for reservations."""
         if self._reservations is not None:
             await self._reservations.close()
 
     @property
     def is_preparing(self) -> bool:
-        """Whether a binding waits for its resources, or gives them back."""
+        """Whether a binding waits for its resources or releases them."""
         return bool(self._preparing)
 
     def see(self, change: Change[Any]) -> None:
-        """Take a change of the caches."""
+        """Process a change of the caches."""
         if self._grants is not None:
             self._grants.see(change)
         if self._reservations is not None:
             self._reservations.see(change)
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget the allocations that the watch shows; correct the devices of bindings that changed meanwhile."""
+        """Forget the allocations that the watch shows, and correct assumed bindings whose devices changed."""
         if self._grants is not None:
             self._grants.confirm(pods)
         if self._reservations is None:
@@ -136,9 +136,9 @@ class Bindings:
                 self._pods.bind(uid, placement)
 
     def assume(self, pod: Pod, binding: model.Binding, annotations: Mapping[str, str]) -> PodBinding:
-        """Assume the binding, and hold the resources of the pod until `start` has carried it out.
+        """Assume the binding, and hold the pod's resources until the binding that `start` sends has ended.
 
-        `annotations` are written beside those of every binding.
+        `annotations` are written in addition to those that every binding writes.
         """
         self._pods.bind(pod.metadata.uid, Placement(binding.node, binding.devices))
         one = PodBinding(pod, binding, {**annotations, **binding_annotations(pod, binding.devices)})
@@ -157,7 +157,7 @@ class Bindings:
         return one
 
     def start(self, one: PodBinding) -> None:
-        """Send the requests of a binding as soon as its resources are ready."""
+        """Send the requests of a binding when its resources are ready."""
         task = self._task(one)
         first = task if one.grants is None else self._granting(one, one.grants, task)
         if any((one.problem, one.volumes, one.conditions, one.reservations)):
@@ -200,7 +200,7 @@ class Bindings:
         self._over(one)
 
     def _over(self, one: PodBinding) -> None:
-        """Give back the resources that are held for the pod; later calls find none."""
+        """Release the resources that are held for the pod. Further calls have no effect."""
         keys, one.granted = one.granted, ()
         if one.grants is not None and keys:
             keep(self._preparing, one.grants.end(keys, is_bound=one.is_bound))
@@ -208,9 +208,9 @@ class Bindings:
             one.reservations.end(one.uid)
 
     def _granting(self, one: PodBinding, grants: ClaimGrants, bind_task: Task) -> Task:
-        """Return the request before the binding: allocate the pod's claims, and then wait until the watch shows that.
+        """Return the request that allocates the pod's claims. After the watch shows that, the bind request is sent.
 
-        The wait delays no other request. No request may take longer than the lease allows.
+        The wait is not part of a request, because a request must not take longer than the lease allows.
         """
         is_written = False
 
@@ -232,7 +232,7 @@ class Bindings:
         )
 
     async def _prepare(self, one: PodBinding, task: Task) -> None:
-        """Send the task when the pod's resources are ready, however long that takes."""
+        """Send the task when the pod's resources are ready. If they do not become ready, put the pod off."""
         try:
             await self._wait_for(one)
             if one.reservations is not None:
@@ -245,7 +245,7 @@ class Bindings:
             self._requests.put(task)
 
     async def _wait_for(self, one: PodBinding) -> None:
-        """Return when volumes and devices of claims are ready. Raises ClaimNotReady."""
+        """Wait until volumes and devices of claims are ready. Raises ClaimNotReady."""
         if one.problem is not None:
             raise one.problem
         if one.volumes is not None:
@@ -258,9 +258,9 @@ class Bindings:
                 raise ClaimNotReady("another replica decides by now")
 
     async def _reserve(self, one: PodBinding, reservations: Reservations) -> dict[str, str]:
-        """Wait for the reservations of the pod's GPUs, and return their annotations.
+        """Wait for the reservations of the pod's GPUs, and return the annotations for them.
 
-        The kubelet may have given them other GPUs than the decision has.
+        If the kubelet gave the reservations other GPUs than the decision chose, the binding gets these GPUs.
         """
         node = one.binding.node
         shares = await reservations.ready(one.pod, node, lambda: self._is_wanted(one))
@@ -273,5 +273,5 @@ class Bindings:
         return share_annotations(shares) | limits
 
     def _limits_of(self, pod: Pod, binding: model.Binding) -> dict[str, str]:
-        """Return the annotations of the pod's bound of GPU memory. Raises MemoryUnknown."""
+        """Return the annotations with the pod's limits of GPU memory. Raises MemoryUnknown."""
         return {} if self._limits is None else self._limits.annotations(pod, binding)

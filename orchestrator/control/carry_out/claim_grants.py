@@ -1,11 +1,11 @@
-"""Devices for claims: the writes to them between a decision and the binding of a pod.
+"""The writes to ResourceClaims between a decision and the binding of a pod.
 
-For each claim of the pod, in the order that Kubernetes asks of schedulers:
+For each claim of the pod, in the order that Kubernetes requires of schedulers:
 
     finalizer ──> status: allocation, reservedFor ──> binding conditions, if any ──> seen on the watch ──> pod bound
 
-All of it is safe to repeat. Until the watch shows a started allocation, its devices count as allocated in every state
-of the pod, so no other pod gets them.
+All steps are safe to repeat. From the start of an allocation until the watch shows it, its devices count as allocated,
+so no other pod gets them.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ logger = logging.getLogger(__name__)
 ATTEMPTS: Final = 5
 POLL_SECONDS: Final = 1.0
 SHOWN_SECONDS: Final = 5.0
-"""Maximum time of a binding until the watch shows the writes to its claims."""
+"""Maximum time that a binding waits until the watch shows the writes to its claims."""
 CONDITIONS_SECONDS: Final = 600.0
 """kube-scheduler's default time for binding conditions."""
 
 
 class ClaimGrants:
-    """Writes the allocations of claims. Until the watch shows them, `cache` assumes them."""
+    """Writes the allocations of claims. `cache` assumes each of them until the watch shows it."""
 
     def __init__(
         self,
@@ -60,19 +60,19 @@ class ClaimGrants:
         self._shown_seconds = shown_seconds
         self._sleep = sleep
         self._seen: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
-        """By key, the waiters for a change of the claim: hundreds may wait, each for claims of its own."""
+        """By claim key, the event that wakes the bindings that wait for a change of this claim."""
         self._writing: dict[str, int] = {}
         self._written: dict[str, str] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def is_echo(self, claim: object) -> bool:
-        """Whether it is this process that changes the claim."""
+        """Whether this process has started an allocation of the claim that the watch has not shown."""
         if not isinstance(claim, ResourceClaim):
             return False
         return f"{claim.metadata.namespace}/{claim.metadata.name}" in self._cache.assumed
 
     def see(self, change: Change[Any]) -> None:
-        """Take a change of the caches, after the reader has taken it."""
+        """Process a change of the caches, after the reader."""
         changed = change.object
         if isinstance(changed, ResourceClaim):
             seen = self._seen.get(f"{changed.metadata.namespace}/{changed.metadata.name}")
@@ -80,9 +80,9 @@ class ClaimGrants:
                 seen.set()
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget the allocations that the watch shows, and deleted claims without a write.
+        """Forget the assumed allocations that the watch shows, and those of deleted claims without a running write.
 
-        A watch that is older than the write says nothing about it.
+        If the state that the watch shows is older than the write, the allocation stays assumed.
         """
         for key in list(self._cache.assumed):
             if self._is_overtaken(key, pods):
@@ -100,7 +100,7 @@ class ClaimGrants:
         return key not in self._written or _is_as_new(shown.metadata.resource_version, self._written[key])
 
     def begin(self, pod: Pod, binding: Binding) -> tuple[str, ...]:
-        """Count the binding's devices of the pod's claims as allocated; the keys are for `end`."""
+        """Assume the allocations of the pod's claims. Return the claim keys for `end`."""
         granted = _granted(pod, binding)
         for key, grant in granted.items():
             self._writing[key] = self._writing.get(key, 0) + 1
@@ -110,7 +110,7 @@ class ClaimGrants:
         return tuple(granted)
 
     async def end(self, keys: Iterable[str], *, is_bound: bool) -> None:
-        """The pod was bound, or will not be; then the API server is asked for the state of its claims."""
+        """End the assumption for these claims. If the pod is not bound, ask the API server if they are allocated."""
         for key in keys:
             if not is_bound and not await self._is_allocated(key) and self._writing.get(key) == 1:
                 self._cache.forget(key)
@@ -120,7 +120,7 @@ class ClaimGrants:
                 self._writing[key] = count
 
     def concern(self, pod: Pod, binding: Binding) -> bool:
-        """Whether there is something to write on claims before the pod is bound."""
+        """Whether claims must be written before the pod is bound."""
         return bool(pod.spec.resource_claims or binding.grants or self._cache.made_for(pod))
 
     async def write(self, pod: Pod, binding: Binding) -> None:
@@ -129,7 +129,7 @@ class ClaimGrants:
         extended = [grant for grant in granted.values() if grant.extended]
         made = None if extended else self._cache.made_for(pod)
         for key in (*named_claims(pod), *([made] if made else ())):
-            async with self._lock(key):  # pods that share a claim would only be in each other's way
+            async with self._lock(key):  # without the lock, writes of pods that share a claim would conflict
                 await self._reserve(key, pod, granted.get(key))
         for grant in extended:
             await self._make_extended(pod, grant)
@@ -137,9 +137,9 @@ class ClaimGrants:
             await self._tell_kubelet(pod)
 
     async def wait_until_shown(self, pod: Pod, binding: Binding) -> None:
-        """Wait until the watch shows the writes, at most for `shown_seconds`.
+        """Wait until the watch shows the allocations, at most for `shown_seconds`.
 
-        Then it has shown all that others wrote before.
+        The watch has then also shown all earlier writes of other schedulers.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._shown_seconds):
@@ -150,9 +150,10 @@ class ClaimGrants:
                         await seen.wait()
 
     async def give_way(self, pod: Pod, binding: Binding) -> None:
-        """Give devices back that another scheduler gave away at the same moment. Raises Conflict if there are any.
+        """Release devices that another scheduler allocated at the same moment, and raise Conflict if there are any.
 
-        The API server does not prevent that. The planner resolves a write of another scheduler that comes later.
+        The API server does not prevent such double allocations. If the other write comes later, the planner resolves
+        it.
         """
         for key, grant in _granted(pod, binding).items():
             other = self._cache.other_holder(key, grant.allocation)
@@ -171,9 +172,9 @@ class ClaimGrants:
         )
 
     async def wait_for_conditions(self, pod: Pod, binding: Binding, is_due: Callable[[], bool]) -> None:
-        """Write, and wait until the drivers have prepared the devices. Raises ClaimNotReady.
+        """Write the claims, and wait until the drivers have prepared the devices. Raises ClaimNotReady.
 
-        A claim that cannot be prepared is released, so that it is decided on again.
+        If a device cannot be prepared, the claims are released, so that the next decision can choose other devices.
         """
         given = self._given(pod, binding)
         try:
@@ -199,7 +200,7 @@ class ClaimGrants:
             waited_seconds += POLL_SECONDS
 
     def _given(self, pod: Pod, binding: Binding) -> dict[str, Allocation]:
-        """The allocations of the pod's claims after its binding, by key."""
+        """Return the allocations that the pod's claims have with this binding, by key."""
         made = self._cache.made_for(pod)
         keys = (*named_claims(pod), *([made] if made else ()))
         held = {key: listed.allocation for key in keys if (listed := self._cache.claim(key))}
@@ -207,7 +208,7 @@ class ClaimGrants:
         return given | {key: grant.allocation for key, grant in _granted(pod, binding).items()}
 
     async def _take_back(self, key: str, pod: Pod) -> None:
-        """Release the devices of a claim that only this pod uses."""
+        """Release the devices of the claim if no other pod uses it."""
         namespace, _, name = key.partition("/")
         try:
             claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
@@ -219,10 +220,9 @@ class ClaimGrants:
     def deallocation(
         self, key: str, is_waiting: Callable[[str], bool]
     ) -> Callable[[], Awaitable[None]] | None:
-        """The patch that releases the devices of a claim; None if it has other users than pending pods (`is_waiting`,
-        by uid).
+        """Return a call that releases the claim's devices; None if pods other than pending pods (`is_waiting`) use it.
 
-        It names the version of the claim: a repetition does not release a later allocation.
+        The patch names the version of the claim, so a repetition does not release a later allocation.
         """
         shown = self._cache.shown(key)
         if shown is None or shown.status.allocation is None or key in self._writing:
@@ -232,7 +232,9 @@ class ClaimGrants:
             return None
 
         async def take_back() -> None:
-            async with self._lock(key):  # a pod may have been given the claim as it is since then
+            async with self._lock(
+                key
+            ):  # in the meantime, a pod may have been bound with the claim's present devices
                 if key not in self._writing and all(map(is_waiting, users)):
                     await self._clear(shown)
 
@@ -253,7 +255,7 @@ class ClaimGrants:
         path = self._claims.path(namespace, name)
         claim = self._cache.shown(key)
         for attempt in range(ATTEMPTS):
-            # without a write, a release in the meantime would stay unnoticed
+            # a write would fail if the claim had been released; without a write, the claim must be read again
             if claim is None or attempt or _is_user(claim, pod):
                 claim = await self._transport.get(path, ResourceClaim)
             try:
@@ -266,7 +268,7 @@ class ClaimGrants:
     async def _reserve_as_it_is(
         self, path: str, claim: ResourceClaim, pod: Pod, grant: ClaimGrant | None
     ) -> None:
-        """Raises _Changed if the claim is not as it is known, Conflict if it is of no use to the pod any more."""
+        """Reserve the claim. Raises _Changed if it has changed since it was read, Conflict if it is of no more use."""
         metadata, status = claim.metadata, claim.status
         if grant is not None and not grant.extended and grant.claim.uid != metadata.uid:
             raise _conflict(f"the claim {path} was made anew")
@@ -315,7 +317,7 @@ class ClaimGrants:
             raise _Changed from error
 
     async def _make_extended(self, pod: Pod, grant: ClaimGrant) -> None:
-        """Make the claim for the pod's GPUs, and allocate it."""
+        """Create the claim for the pod's GPUs, and allocate it."""
         namespace, name = pod.metadata.namespace, claim_name(pod)
         path = self._claims.path(namespace, name)
         body = claim_object(pod, grant.claim, self._claims.api_version)
@@ -336,7 +338,7 @@ class ClaimGrants:
             raise _conflict(f"the claim {path} holds other devices")
 
     async def _tell_kubelet(self, pod: Pod) -> None:
-        """Write into the pod's status which request of the claim for its GPUs is for which container."""
+        """Write into the pod's status which container uses which request of the created claim."""
         namespace = pod.metadata.namespace
         status = {
             "extendedResourceClaimStatus": {
@@ -351,7 +353,7 @@ class ClaimGrants:
         )
 
     async def _conditions(self, key: str, allocation: Allocation) -> bool:
-        """Whether all devices of the claim are ready. Raises _Unprepared if one of them failed."""
+        """Whether the binding conditions of all devices are met. Raises _Unprepared if a device failed."""
         namespace, _, name = key.partition("/")
         claim = await self._transport.get(self._claims.path(namespace, name), ResourceClaim)
         for result in allocation.results:
@@ -371,7 +373,7 @@ class ClaimGrants:
         return True
 
     async def _is_allocated(self, key: str) -> bool:
-        """Whether the claim holds devices by now; asked until there is an answer."""
+        """Whether the claim has devices now. The request is repeated until the API server answers."""
         namespace, _, name = key.partition("/")
         while True:
             try:
@@ -388,11 +390,11 @@ class ClaimGrants:
 
 
 class _Unprepared(ClaimNotReady):
-    """Devices that the drivers did not prepare."""
+    """Drivers did not prepare the devices."""
 
 
 class _Changed(Exception):
-    """The claim is not as it was known: it has to be read again."""
+    """The claim has changed since it was read, and must be read again."""
 
 
 def _is_user(claim: ResourceClaim, pod: Pod) -> bool:
@@ -400,7 +402,7 @@ def _is_user(claim: ResourceClaim, pod: Pod) -> bool:
 
 
 def _is_as_new(shown: str, written: str) -> bool:
-    """Whether a resource version is that which was written, or a later one.
+    """Whether the shown resource version is the written version or a later one.
 
     Example: `_is_as_new("1024", "1023")` returns `True`.
     """
@@ -410,7 +412,7 @@ def _is_as_new(shown: str, written: str) -> bool:
 
 
 def _granted(pod: Pod, binding: Binding) -> dict[str, ClaimGrant]:
-    """The binding's allocations, by the claim's key; a claim that is to be created has its name here."""
+    """Return the binding's allocations by claim key. A claim to create gets its name here."""
     named = (
         replace(grant, claim=replace(grant.claim, name=claim_name(pod))) if grant.extended else grant
         for grant in binding.grants
@@ -428,7 +430,7 @@ def _allocation(allocation: Allocation) -> dict[str, Any]:
 
 
 def _is_same(claim: ResourceClaim, allocation: Allocation) -> bool:
-    """Whether the claim holds these very devices."""
+    """Whether the claim is allocated with exactly these devices."""
     try:
         held = read_allocation(claim)
     except UnreadableDevices:

@@ -1,6 +1,6 @@
 """Corrects the GPUs on a pod's annotation if the device plugin chose other GPUs than muster at the binding.
 
-Readers of a pod, a person or an acceptance test, then see the kubelet's report.
+So the annotation has the GPUs that the kubelet gave to the pod.
 """
 
 from collections.abc import Iterable
@@ -14,16 +14,16 @@ from orchestrator.observe.request import devices_text
 
 
 class Corrections:
-    """Each pod is written once; a refused write is started again with the next decision, if it is still needed."""
+    """Writes each correction once. After a refused write, the next decision starts it again if it is still needed."""
 
     def __init__(self, transport: Transport, requests: Requests) -> None:
         self._transport = transport
         self._requests = requests
         self._begun: dict[str, str] = {}
-        """By pod uid, the written value, until the watch shows it."""
+        """The written value by pod uid, until the watch shows it."""
 
     def begin(self, pods: Iterable[Miscounted]) -> None:
-        """Take all pods whose annotations name other GPUs than they have, and start missing writes."""
+        """Start the missing writes. `pods` must be all pods whose annotations differ from their GPUs."""
         due = {entry.pod.metadata.uid: (entry, devices_text(entry.given)) for entry in pods}
         self._begun = {uid: text for uid, text in self._begun.items() if uid in due and due[uid][1] == text}
         for uid, (entry, text) in due.items():

@@ -1,8 +1,8 @@
-"""Carries out a plan: evictions, bindings, nominations, many at once, and assumes them until the watch shows them.
+"""Carries out a plan with concurrent requests, and assumes each outcome until the watch shows it.
 
-A request without an answer may have been carried out. It is repeated until there is an answer: all requests name the
-pod's uid and are safe to repeat. Until then, and until the watch shows the outcome, the pod counts as placed (or as
-terminating). So no other pod gets its GPUs, however long the API server is away.
+The API server may have carried out a request without an answer. Such a request is repeated until there is an answer:
+all requests name the pod's uid and are safe to repeat. Until the watch shows the outcome, the pod counts as placed (or
+as terminating). So no other pod gets its GPUs while the API server is unreachable.
 """
 
 import asyncio
@@ -34,22 +34,23 @@ from orchestrator.planner.placements import Placement
 
 
 class Executor:
-    """Binds, evicts and nominates in the background, as an async context manager that ends running requests.
+    """Binds, evicts and nominates in the background. As an async context manager, it cancels running requests at the
+    end.
 
-    In `pods` it assumes its requests, until the watch shows them or the API server refuses them. The callbacks are:
+    `pods` assumes the outcome of each request until the watch shows it or the API server refuses it. The callbacks are:
 
     - `on_refused` after a final refusal, which needs a new decision;
     - `on_evicted` after an eviction;
-    - `on_forbidden`, with the API server's words, if a disruption budget forbade it;
+    - `on_forbidden`, with the API server's message, if a disruption budget forbids an eviction;
     - `on_bound`, with the uid, after an answered binding;
-    - `on_failure`, with a word, after a failed request;
-    - `on_unready`, with node and reason of a delay;
+    - `on_failure`, with a kind of failure, after each failed attempt;
+    - `on_unready`, with pod, node and reason, if resources of a binding are not ready;
     - `on_denied`, with the pod, the node and the reason of a final refusal by the API server;
     - `on_eviction_denied`, the same for an eviction.
 
-    A pod with volumes is bound when `claims` has them ready. `grants` writes its resource claims before, and `limits`
-    its GPU memory with the binding. `reservations` reserve GPUs of device plugins for its fractions. Nothing starts
-    unless `is_leader()`.
+    Before a pod is bound, `claims` prepares its volumes, `grants` allocates its ResourceClaims, and `reservations`
+    reserve GPUs of device plugins for its fractions. `limits` adds the limits of GPU memory to the binding. No request
+    is sent unless `is_leader()`.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Executor:
         await self._bindings.close()
 
     def nomination_of(self, pod: Pod) -> Placement | None:
-        """The nomination of the pod, or of its successor, shown by the watch or not."""
+        """Return the nomination of the pod, or of its successor, even if the watch has not shown it yet."""
         return self._nominations.of(pod)
 
     def is_nominating(self, pod: Pod) -> bool:
@@ -122,7 +123,7 @@ class Executor:
         return self._nominations.is_echo(pod)
 
     def is_evicting(self, uid: str) -> bool:
-        """Whether the pod's eviction was begun and has not been seen on the watch yet."""
+        """Whether the pod's eviction has begun and the watch has not shown it yet."""
         return uid in self._pods.evictions
 
     @property
@@ -131,7 +132,7 @@ class Executor:
         return self._requests.is_busy or self._bindings.is_preparing
 
     def is_assumed_on(self, uid: str, node: str) -> bool:
-        """Whether this executor is binding, or has just bound, the pod to that node."""
+        """Whether this executor is binding the pod to this node, or has bound it and the watch has not shown it."""
         placement = self._pods.bindings.get(uid)
         return placement is not None and placement.node == node
 
@@ -141,7 +142,7 @@ class Executor:
         self._bindings.see(change)
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget the parts that the watch shows: bound, terminating and deleted pods, and their nominations."""
+        """Forget the assumptions that the watch shows: bound, terminating and deleted pods, and nominations."""
         self._pods.confirm(pods)
         self._nominations.confirm(pods)
         self._bindings.confirm(pods)
@@ -154,12 +155,12 @@ class Executor:
         nominations: Collection[Binding] = (),
         deallocations: Iterable[str] = (),
     ) -> None:
-        """Evict, bind and nominate in the background. Refused parts are decided again, on fresh state.
+        """Start all requests in the background. If one is refused, `on_refused` requests a new decision.
 
-        `deallocations` are claims, by key, whose devices are taken back.
+        `deallocations` are the keys of claims whose devices are released.
 
-        `nominations` are all valid ones; others on pods are removed. Nominations are written before evictions: if the
-        operator ends in between, the next leader reads them and gives the GPUs to the same workload.
+        `nominations` are all valid nominations; others are removed from the pods. Nominations are written before
+        evictions: if the operator ends in between, the next leader reads them and gives the GPUs to the same workload.
         """
         placements = {place.pod: Placement(place.node, place.devices) for place in nominations}
         evicting = [eviction for eviction in evictions if eviction.pod in pods]
@@ -187,14 +188,15 @@ class Executor:
             self._reservations.sweep()
 
     def evict(self, pod: Pod, eviction: Eviction) -> None:
-        """Evict one pod in the background, outside of the planner's decisions; repetitions have no effect."""
+        """Evict one pod in the background, outside of the planner's decisions. Repeated calls have no effect."""
         if not self.is_evicting(pod.metadata.uid):
             self._requests.put(self._eviction(pod, eviction, None))
 
     def correct(self, pods: Iterable[Miscounted]) -> None:
-        """Write the GPUs that kubelets gave on exactly these pods, in the background.
+        """Write the GPUs that the kubelets gave to these pods on the pods, in the background.
 
-        A pod is corrected once the watch shows its binding: a binding that is repeated compares its own annotations.
+        A pod is corrected only after the watch shows its binding, because a repeated binding compares its own
+        annotations.
         """
         self._corrections.begin(entry for entry in pods if entry.pod.metadata.uid not in self._pods.bindings)
 
@@ -226,9 +228,9 @@ class Executor:
     def _eviction(
         self, pod: Pod, eviction: Eviction, place: Placement | None, gaining: Iterable[str] = ()
     ) -> Task:
-        """The request. It writes on the pod the nomination of its successor, as it is when the request is sent.
+        """Return the eviction request. It also writes the successor's nomination, as valid when the request is sent.
 
-        It is not sent if the API server refused the nomination of a pod that gains by it.
+        If the API server refused the nomination of one of the pods in `gaining`, the eviction is canceled.
         """
         uid = pod.metadata.uid
         self._pods.evict(uid)
@@ -270,7 +272,7 @@ class Executor:
 
 
 def _gaining(evictions: Collection[Eviction], nominations: Iterable[Binding]) -> dict[str, list[str]]:
-    """Return the nominated pods of each workload with victims, except pods that are evicted themselves."""
+    """Return the nominated pods of each preemptor by workload id, except pods that are evicted themselves."""
     beneficiaries = {eviction.beneficiary for eviction in evictions}
     evicted_pods = {eviction.pod for eviction in evictions}
     gaining: dict[str, list[str]] = {}

@@ -1,10 +1,10 @@
-"""The memory limits in the request that binds a pod with a GPU fraction: the amount for each GPU.
+"""The GPU memory limits that the binding of a pod with a GPU fraction writes: an amount for each GPU.
 
-The true memory of a node's GPUs comes from the first of these that has it:
+The real memory of a node's GPUs comes from the first of these sources that has it:
 
-- the slices of a driver
+- the ResourceSlices of a driver
 - the GpuNode of the node's agent
-- the label of NVIDIA's feature discovery, which names no GPU
+- the label of NVIDIA's feature discovery, which is one value for the node
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,13 +30,13 @@ _MIB: Final = 1 << 20
 
 
 class MemoryUnknown(ClaimNotReady):
-    """The memory of the node's GPUs is unknown: containers with a fraction could allocate nothing."""
+    """The memory of the node's GPUs is unknown, so no limit can be computed for a container with a GPU fraction."""
 
 
 class MemoryLimits:
-    """Knows the GPUs of nodes by `gpu_node`, the `published` ones and the `labels` of a node, all by its name.
+    """Computes limits by the GpuNode, the published GPUs and the labels of a node, which functions return by name.
 
-    `warn` is told of pods that run without a limit.
+    `warn` is called for pods that run without a limit.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class MemoryLimits:
         self._warn = warn
 
     def annotations(self, pod: Pod, binding: Binding) -> dict[str, str]:
-        """Return the annotations of the pod for this binding; none for a pod without a GPU fraction.
+        """Return the annotations with the limits for this binding; empty for a pod without a GPU fraction.
 
         Raises MemoryUnknown for a pod whose limits depend on unknown memory.
         """

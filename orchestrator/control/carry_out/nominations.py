@@ -1,8 +1,8 @@
-"""Keeps the nominations on pods as the last decision has them.
+"""Writes the nominations of the last decision on the pods.
 
-Only differences are written: to the watch's state and to started writes. A pod has at most one such request; a newer
-decision is written after it. An ended nomination is removed only after its replacement was answered. If the operator
-ends in between, two pods claim one placement, which the next decision resolves, and no nomination is lost.
+Only differences from the watch's state and from started writes are written. A pod has at most one such request at a
+time; a newer decision is written after it. An ended nomination is removed only after the new nominations were answered.
+If the operator ends in between, no nomination is lost, and the next decision resolves double ones.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from orchestrator.planner.placements import Placement
 
 
 class Nominations:
-    """Writes nominations through `requests`. Until the watch shows one, `pods` assumes that it is written."""
+    """Writes nominations through `requests`. `pods` assumes each nomination until the watch shows it."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Nominations:
         requests: Requests,
         on_denied: Callable[[Pod, str, str], None] = lambda _pod, _node, _why: None,
     ) -> None:
-        """`on_denied` receives the pod, the node and the API server's words when it refuses a nomination."""
+        """If the API server refuses a nomination, `on_denied` receives the pod, the node and the server's message."""
         self._transport = transport
         self._pods = pods
         self._requests = requests
@@ -50,7 +50,7 @@ class Nominations:
         return uid in self._denied
 
     def of(self, pod: Pod) -> Placement | None:
-        """The nomination of the pod, or of its successor."""
+        """Return the nomination of the pod, or of its successor, with started writes."""
         uid = pod.metadata.uid
         return self._pods.nominations[uid] if uid in self._pods.nominations else nomination_of(pod)
 
@@ -70,7 +70,7 @@ class Nominations:
             self._shown.pop(pod.metadata.uid, None)
 
     def confirm(self, pods: Mapping[str, Pod]) -> None:
-        """Forget writes that the watch shows, and pods that were deleted, or bound without a running eviction."""
+        """Forget the writes that the watch shows, and those for deleted pods and for bound pods without an eviction."""
         for uid, place in list(self._pods.nominations.items()):
             pod = pods.get(uid)
             is_bound = pod is not None and _runs_on(pod) and uid not in self._pods.evictions
@@ -88,9 +88,9 @@ class Nominations:
         urgent: Container[str] = (),
         except_for: Container[str] = (),
     ) -> None:
-        """Write exactly these nominations on the pods, in the background, except on some pods.
+        """Write these nominations and remove all others, in the background, except on the pods in `except_for`.
 
-        Those that are urgent are written before anything else.
+        The nominations of the pods in `urgent` (uids) are urgent requests.
         """
         for uid, place in placements.items():
             if uid in pods and uid not in except_for and not self._is_written(uid, place):
@@ -103,17 +103,17 @@ class Nominations:
                 self._write(pods[uid], None, urgent=False, after=set_first)
 
     def under_way(self, uids: Collection[str]) -> list[asyncio.Future[None]]:
-        """The nominations that end when the requests for these pods are answered."""
+        """Return the futures of the running requests for these pods; a future is done when its request has ended."""
         return [self._under_way[uid] for uid in uids if uid in self._under_way]
 
     def carry(self, uid: str, place: Placement | None) -> None:
-        """Let the pod's eviction write the nomination `of` returns at that time, and call `settle` at its end."""
+        """Let the pod's eviction write the result of `of` as the nomination, and call `settle` at its end."""
         if place is not None or uid in self._pods.nominations:
             self._pods.nominate(uid, place)
         self._under_way[uid] = asyncio.get_running_loop().create_future()
 
     def settle(self, pod: Pod, written: Placement | None) -> None:
-        """The request for the pod has ended; a later decision is written now."""
+        """End the request for the pod, which wrote `written`. If a later decision differs, start its write."""
         uid = pod.metadata.uid
         future = self._under_way.pop(uid, None)
         if future is not None:
@@ -123,7 +123,7 @@ class Nominations:
             self._write(pod, assumed[uid], urgent=False)
 
     def _is_written(self, uid: str, place: Placement | None) -> bool:
-        """Whether the pod has that nomination or will have it. The next decision repeats a forbidden write."""
+        """Whether the pod has this nomination or a write of it runs. The next decision repeats a forbidden write."""
         assumed = self._pods.nominations
         current = assumed[uid] if uid in assumed else self._shown.get(uid)
         return current == place and uid not in self._unauthorized
@@ -162,7 +162,7 @@ class Nominations:
                 is_due=lambda: uid in self._pods.nominations,
                 refused=lambda: (
                     None
-                ),  # it continues without: the next decision uses the state of this process
+                ),  # the nomination stays assumed: the next decision uses the state of this process
                 unauthorized=lambda: self._unauthorized.add(uid),
                 denied=denied,
                 over=lambda: self.settle(pod, sent),

@@ -1,12 +1,12 @@
 """Sets Kubernetes' taint `out-of-service` on nodes that are not ready for a long time, if the site allows that.
 
 Kubernetes then deletes the pods of the node without its kubelet, and their workloads start elsewhere. The operator
-takes the taint away when the node is ready again. The value of the taint tells its taints from those of administrators.
+removes the taint when the node is ready again. The value of the taint distinguishes it from taints of administrators.
 
     not ready ──after seconds──> tainted ──ready──> not tainted
 
-If the containers still run on a node without network, they then run twice. The bound on the number of nodes limits
-that if many nodes fail at once, for example because their network fails.
+If the node has only lost its network, its containers still run, so they then run twice. The maximum number of nodes
+limits the damage if many nodes fail at once, for example because of a network failure.
 """
 
 import logging
@@ -29,9 +29,10 @@ VALUE: Final = "muster"
 
 
 class OutOfService:
-    """Taints the nodes in `nodes`, a live cache, that are not ready for `after_seconds`, at most `max_nodes` at a time.
+    """Taints the nodes of `nodes`, a live cache, that have not been ready for `after_seconds`, at most `max_nodes` at a
+    time.
 
-    Nodes that administrators tainted count as well. `now_us` is the time.
+    Nodes that administrators tainted count as well. `now_us` returns the time.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class OutOfService:
         self._is_leader = is_leader
 
     async def check(self) -> None:
-        """Taint the nodes that are due, and take the taint from those that are ready."""
+        """Taint the nodes that are due, and remove the operator's taint from nodes that are ready."""
         if not self._is_leader():
             return
         nodes = sorted(self._nodes.values(), key=lambda node: node.metadata.name)
@@ -69,7 +70,7 @@ class OutOfService:
             logger.warning("%s: not tainted, as at most %d nodes are at a time", names, self._max_nodes)
 
     def _due(self, nodes: Iterable[Node]) -> list[tuple[Node, str]]:
-        """The nodes to taint with since when they are not ready, the longest first."""
+        """Return the nodes to taint, each with the time since which it is not ready, longest first."""
         before_us = self._now_us() - self._after_seconds * SECOND_US
         not_ready = [
             (node, since) for node in nodes if (since := not_ready_since(node)) and not _is_tainted(node)
@@ -79,7 +80,8 @@ class OutOfService:
 
     async def _patch(self, node: Node, change: list[dict[str, Any]], why: str) -> None:
         name, version = node.metadata.name, node.metadata.resource_version
-        # The version keeps a list of taints that has changed meanwhile from being changed at the wrong place.
+        # The patch names an index of the taints. The test of the version makes it fail if the list has
+        # changed.
         test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
         try:
             await self._transport.patch(NODES.path(name=name), [test, *change], content_type=JSON_PATCH)

@@ -1,4 +1,4 @@
-"""Requests in the background, with a maximum number at once, each repeated until there is an answer."""
+"""Requests in the background, a bounded number at a time, each repeated until there is an answer."""
 
 import asyncio
 import logging
@@ -23,29 +23,29 @@ from orchestrator.cluster.timeouts import OPERATOR_REQUEST_SECONDS
 logger = logging.getLogger(__name__)
 
 REQUESTS_IN_FLIGHT: Final = 128
-"""Half of the seats that the API server has for all service accounts together, by its defaults."""
+"""Maximum number of running requests: half of the API server's default seats for all service accounts together."""
 UNHURRIED_IN_FLIGHT: Final = 16
 """Maximum number of running requests that are not urgent."""
 FIRST_DELAY_SECONDS: Final = 0.1
 MAX_DELAY_SECONDS: Final = 2.0
 FORBIDDEN_ATTEMPTS: Final = 5
-"""Number of tries, within some seconds, for a forbidden request. The API server learns of role bindings by its own
-watches, also of new projects and of repaired ones.
+"""Number of attempts, within some seconds, for a forbidden request. The API server learns of a new or repaired role
+binding by its own watch, so the first attempts can fail.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing to do to one pod: its name in the log and the call.
+    """One request about one object: its name in the log (`subject`) and the call.
 
-    `is_due` says whether it is still needed. Urgent tasks have precedence. The callbacks are:
+    `is_due` returns whether the request is still needed. Urgent tasks come first. The callbacks are:
 
     - `refused` after a refusal;
-    - `put_off`, with the API server's words, if a budget forbade it;
+    - `put_off`, with the API server's message, if a disruption budget forbids it;
     - `unauthorized` if the right is still missing;
-    - `denied`, with the API server's words, if another try would be refused too;
+    - `denied`, with the API server's message, if another attempt would be refused too;
     - `done` after success;
-    - `over` at every end.
+    - `over` at the end, after success and after failure.
     """
 
     subject: str
@@ -61,9 +61,9 @@ class Task:
 
 
 class Requests:
-    """Carries tasks out in the order in which they come, urgent ones first. Nothing is sent unless `is_leader()`.
+    """Carries out tasks in the order of their arrival, urgent tasks first. No request is sent unless `is_leader()`.
 
-    `on_failure` is called for every attempt that failed, with why in a word: `unanswered`, `budget`, `forbidden`,
+    `on_failure` is called after every failed attempt, with the kind of failure: `unanswered`, `budget`, `forbidden`,
     `overtaken`, `refused`, `mistake`.
     """
 
@@ -82,12 +82,14 @@ class Requests:
         self._urgent: deque[tuple[Task, int]] = deque()
         self._unhurried: deque[tuple[Task, int]] = deque()
         self._workers: set[asyncio.Task[None]] = set()
-        self._working = 0  # an ended worker is among the tasks until the loop's next round
+        self._working = (
+            0  # not `len(_workers)`: an ended worker stays in it until the next round of the event loop
+        )
         self._working_unhurried = 0
         self._delayed: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """End the running requests and forget queued ones."""
+        """Cancel the running requests and drop the queued requests."""
         self._urgent.clear()
         self._unhurried.clear()
         running = [*self._delayed, *self._workers]
@@ -101,14 +103,14 @@ class Requests:
         return bool(self._workers or self._delayed)
 
     async def idle(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no request is running or queued."""
         while running := self._workers | self._delayed:
             await asyncio.wait(running)
 
     def put(self, task: Task, *, after: Iterable[asyncio.Future[None]] = ()) -> None:
-        """Queue it, but send it only after the end of `after`, also if those fail.
+        """Queue the task, but send it only after all of `after` are done, with or without success.
 
-        The wait is at most the time for an answer; older requests have precedence over newer ones.
+        The wait is at most `request_seconds`. The task then comes before newer tasks.
         """
         earlier = [future for future in after if not future.done()]
         if earlier:
@@ -117,9 +119,10 @@ class Requests:
             self._put(task)
 
     def _put(self, task: Task, attempt: int = 1, *, first: bool = False) -> None:
-        """A worker whose request was answered sends the next one at once.
+        """Queue the task, and start a worker if fewer than the maximum run. A worker takes one task after the other.
 
-        A task for each request, with a semaphore, would send it one round of the event loop later.
+        One asyncio task for each request, with a semaphore, would send the next request one round of the event loop
+        later.
         """
         queue = self._urgent if task.urgent else self._unhurried
         (queue.appendleft if first else queue.append)((task, attempt))
@@ -159,7 +162,7 @@ class Requests:
         self._put(task, attempt)
 
     async def _carry_out(self, task: Task, attempt: int) -> bool:
-        """Ask once; True when there was an answer that settles it, or the watch shows the outcome."""
+        """Make one attempt. Return true if an answer settled the task, or if it is no longer due."""
         if not task.is_due():
             if attempt > 1:
                 task.done()
@@ -172,9 +175,9 @@ class Requests:
         except Unreachable as error:
             self._on_failure("unanswered")
             _log_repeat(task, attempt, error)
-            # The server is away for all: keeping the worker keeps the number of attempts down.
+            # The server is unreachable for all requests. The worker waits, so that fewer attempts are made.
             await self._sleep(_delay_seconds(1))
-        except Exception:  # it may have been carried out, and the other requests wait for this worker
+        except Exception:  # the server may have carried out the request, and other requests need this worker
             self._on_failure("mistake")
             logger.exception("%s: to be repeated after a mistake in muster", task.subject)
         return False
@@ -215,7 +218,7 @@ class Requests:
 
 
 def keep(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> None:
-    """Continue it in the background, as one of these tasks."""
+    """Run the coroutine in the background. `tasks` has its task until it ends."""
     task = asyncio.create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)

@@ -1,4 +1,4 @@
-"""The pods that hold GPUs of device plugins for pods with fractions: their list, creation and deletion."""
+"""The reservation pods, which hold GPUs of device plugins for pods with GPU fractions: list, creation and deletion."""
 
 import logging
 import secrets
@@ -19,11 +19,12 @@ _UNKNOWN: Final = -1
 
 @dataclass(slots=True, eq=False)
 class GpuReservation:
-    """One reservation; `index` is the GPU that was decided on until the agent names it, `uuid` is "" until then.
+    """One reservation. `index` is the GPU of the decision until the agent reports the real GPU; `uuid` is "" until
+    then.
 
-    `decided` is equal for decisions that do not know the agent's report yet. `uid` is "" until the watch shows it.
-    `waiting` are the pods that are being bound with fractions of it, by uid, with the amounts. `problem` says why it
-    cannot be used any more.
+    `decided` is the index by which decisions refer to it that do not know the agent's report. `uid` is "" until the
+    watch shows the pod. `waiting` has the `gpu_milli` of the pods that are being bound to it, by uid. `problem` is the
+    reason why it can no longer be used.
     """
 
     name: str
@@ -40,7 +41,7 @@ class GpuReservation:
 
 
 class ReservationPods:
-    """The reservations by name, from their plan to the end of their pods; `requests` writes them."""
+    """The reservations by name, from `plan` to the end of their pods. `requests` sends the writes."""
 
     def __init__(self, transport: Transport, image: str, requests: Requests) -> None:
         self._transport = transport
@@ -49,17 +50,17 @@ class ReservationPods:
         self.by_name: dict[str, GpuReservation] = {}
 
     async def close(self) -> None:
-        """End the writes that are under way."""
+        """Cancel the running writes."""
         await self._requests.close()
 
     def plan(self, node: str, index: int) -> GpuReservation:
-        """Return a new one, whose pod is created later. No agent has ever reported its name."""
+        """Return a new reservation, whose pod is created later. Its random name is not in an old report of an agent."""
         reservation = GpuReservation(f"{NAME_PREFIX}{secrets.token_hex(5)}", node, index, index)
         self.by_name[reservation.name] = reservation
         return reservation
 
     def make(self, reservation: GpuReservation) -> None:
-        """Begin to make its pod; `problem` says if the API server does not let us."""
+        """Start the creation of the pod. If the API server refuses it, `problem` is set."""
         reservation.is_begun = True
         is_made = False
 
@@ -90,7 +91,7 @@ class ReservationPods:
             Task(
                 subject=f"make {reservation.name} for a GPU of {reservation.node}",
                 call=create,
-                # once it was begun it may be there: it ends by its deletion alone
+                # a begun creation may have succeeded, so it is repeated until the watch shows the pod
                 is_due=lambda: not reservation.uid,
                 refused=refused,
                 unauthorized=unauthorized,
@@ -99,7 +100,7 @@ class ReservationPods:
         )
 
     def delete(self, reservation: GpuReservation) -> None:
-        """Begin to delete its pod, which has no users."""
+        """Start the deletion of the pod, which has no users."""
         reservation.is_ending = True
         path = PODS.path(SYSTEM_NAMESPACE, reservation.name)
 

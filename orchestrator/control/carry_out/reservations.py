@@ -1,12 +1,12 @@
-"""Reserves the GPUs of device plugins for fractions: the steps before such a pod is bound.
+"""Reserves the GPUs of device plugins for GPU fractions: the steps before a pod with fractions is bound.
 
     decision: a fraction of GPU 3 of the node
       ├─ a reservation holds it ────────────────────────────────────────────┐
       └─ none: make one ──> kubelet gives it a GPU ──> the agent names it ──┴──> bind, with index and UUID of that GPU
 
-The plugin can give the reservation another GPU than the decision did; then that GPU counts. A reservation without
-users is deleted. Until it has ended, no pod with whole GPUs is bound to its node: the kubelet would refuse it.
-The users are recorded on the pods, for the next leader.
+If the plugin gives the reservation another GPU than the decision chose, the plugin's GPU counts. A reservation without
+users is deleted. Until it has ended, no pod with whole GPUs is bound to its node, because the kubelet would refuse that
+pod. The annotations of the user pods name their reservations, so the next leader knows the users.
 """
 
 import asyncio
@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 RULE: Final = "reservation"
 NOT_RESERVED: Final = "GpuNotReserved"
-"""The reason of the Event on a pod whose GPU for the fraction is unknown."""
+"""The reason of the Event on a pod for whose fraction the GPU is unknown."""
 READY_SECONDS: Final = 60.0
-"""Time for kubelet and agent to answer. The GPU is idle during that time."""
+"""Maximum time until kubelet and agent have reported the GPU, which is idle during this time."""
 POLL_SECONDS: Final = 1.0
 _NO_AGENT: Final = "no agent has written a GpuNode of node {node}, so the GPU of its fraction is unknown"
 
@@ -47,11 +47,11 @@ _NO_AGENT: Final = "no agent has written a GpuNode of node {node}, so the GPU of
 class Reservations:
     """Creates and ends reservations.
 
-    `gpu_node` returns an agent's report by the node's name. `published` returns the nodes whose GPUs come in slices.
-    `memory_mib` returns the memory of each GPU of a node.
+    `gpu_node` returns the agent's report by node name. `published` returns the nodes that publish their GPUs in
+    ResourceSlices. `memory_mib` returns the memory of each GPU of a node.
 
-    `warn` is told of pods without a named GPU, `evict` of those whose reservation was lost. If `has_agents` returns
-    true, an agent has written a GpuNode somewhere in the cluster: a pod then waits for the agent of its own node.
+    `warn` is called for pods whose GPU is unknown, `evict` for pods whose reservation was lost. If `has_agents` returns
+    true (an agent has written a GpuNode in the cluster), a pod waits for the agent of its node.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Reservations:
         self._used_milli: dict[str, dict[str, int]] = {}
 
     async def close(self) -> None:
-        """End the running requests."""
+        """Cancel the running requests."""
         await self._pods.close()
 
     def see(self, change: Change[Any]) -> None:
@@ -104,11 +104,11 @@ class Reservations:
         self._changed = asyncio.Event()
 
     def confirm(self, being_bound: Mapping[str, tuple[Pod, Placement]]) -> dict[str, Placement]:
-        """Let the next decision know all pods that are bound by now, with the GPUs that they have.
+        """Prepare the next decision: update the GPUs of reservations.
 
-        Return the new GPUs of pods that are being bound, by uid. These are the GPUs of their reservations. If a
-        kubelet gave a GPU of the decision away, an idle one replaces it. If two pods counted on one GPU, one of
-        them would lack it.
+        Return, by uid, the placements of pods that are being bound whose GPUs can have changed: fractions get the GPUs
+        of their reservations. If a kubelet gave a whole GPU of the decision to another pod, an idle GPU replaces it.
+        Otherwise two pods would count on one GPU.
         """
         expected: dict[str, dict[int, tuple[str, str]]] = {}
         for reservation in self._pods.by_name.values():
@@ -140,9 +140,9 @@ class Reservations:
         return placements
 
     def begin(self, pod: Pod, binding: Binding) -> bool:
-        """Let the pod use the reservations of its GPUs, of which some have yet to be made.
+        """Attach the pod to reservations of its GPUs. `ready` creates the missing reservation pods.
 
-        Returns whether `ready` has to be waited for. Raises ClaimNotReady when the pod cannot be bound so.
+        Return whether `ready` must be awaited. Raises ClaimNotReady if the pod cannot be bound with these GPUs.
         """
         request, node = gpu_request(pod), binding.node
         if not (request.gpu_count or request.is_shared) or node in self._published():
@@ -170,9 +170,9 @@ class Reservations:
         return True
 
     async def ready(self, pod: Pod, node: str, is_wanted: Callable[[], bool]) -> tuple[Share, ...]:
-        """Return when the pod can be bound, with its portions of GPUs; nothing for whole ones.
+        """Wait until the pod can be bound. Return its shares of reserved GPUs; empty for whole GPUs.
 
-        Raises ClaimNotReady when that cannot be or takes too long.
+        Raises ClaimNotReady if that is impossible or takes too long.
         """
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -190,7 +190,7 @@ class Reservations:
         return ()
 
     def end(self, uid: str) -> None:
-        """The pod is not bound: its reservation is free for others."""
+        """Detach the pod from its reservations, which other pods can then use."""
         for reservation in self._attached.pop(uid, ()):
             reservation.waiting.pop(uid, None)
             if not reservation.waiting and not reservation.is_begun:
@@ -251,7 +251,7 @@ class Reservations:
             self._used_milli.setdefault(share.reservation, {})[uid] = portion_milli
 
     def _on(self, node: str, index: int, portion_milli: int) -> GpuReservation | None:
-        """Return the reservation of this GPU, else the one that the decision intended, if its rest is enough."""
+        """Return the reservation of this GPU, else one that decisions know by this index and that has enough left."""
         usable = [
             reservation
             for reservation in self._pods.by_name.values()
@@ -280,7 +280,7 @@ class Reservations:
         return reservation is None or reservation.is_finished or reservation.is_ending
 
     def _waits_for(self, attached: tuple[GpuReservation, ...]) -> str:
-        """Create the needed reservations; return the reason of a wait, "" if there is none."""
+        """Create the missing reservation pods. Return the reason why the pod has to wait, "" if it need not."""
         problem = next((reservation.problem for reservation in attached if reservation.problem), "")
         if problem:
             raise ClaimNotReady(problem)
@@ -296,7 +296,7 @@ class Reservations:
         return ""
 
     def _unnamed(self, reservation: GpuReservation) -> str:
-        """Return why the GPU of a reservation is not known."""
+        """Return the reason why the GPU of the reservation is unknown."""
         node = self._gpu_node(reservation.node)
         said = f"; it says: {node.spec.problem}" if node and node.spec.problem else ""
         return (
@@ -305,7 +305,7 @@ class Reservations:
         )
 
     def _is_named(self, reservation: GpuReservation) -> bool:
-        """Whether its GPU is known: by the agent, or by the annotations of its users."""
+        """Whether the GPU of the reservation is known, from the agent or from annotations of its users."""
         if reservation.uuid or not reservation.uid:
             return bool(reservation.uuid)
         for uid in self._used_milli.get(reservation.uid, ()):
@@ -326,7 +326,7 @@ class Reservations:
         return True
 
     def _unsettled(self, node: str) -> str:
-        """Why no pod can get another whole GPU of the node now, "" if it can."""
+        """Return the reason why no pod can get a whole GPU of the node now, "" if there is none."""
         for reservation in self._pods.by_name.values():
             holds = reservation.is_begun and not reservation.is_finished
             is_free = reservation.is_ending or not self._is_used(reservation)

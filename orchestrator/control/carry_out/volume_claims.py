@@ -1,12 +1,12 @@
-"""Volumes that are made for the node of their first consumer: the steps between a decision and its binding.
+"""Volumes that are created for the node of their first consumer: the steps between a decision and the binding.
 
-A claim whose storage class waits for the first consumer gets no volume before the scheduler has written a node on it.
-So the node is written, and the pod is bound when the claim is:
+If the StorageClass of a PVC waits for the first consumer, the PVC gets its volume only after a node is written on it.
+So the operator writes the node, and binds the pod after the PVC is bound:
 
     claim without volume ──> annotated with the node ──> the provisioner makes the volume ──> claim bound ──> pod bound
 
-In the meantime the pod's GPUs are reserved. If that takes too long, or the provisioner rejects the node, nothing was
-bound. The annotation is removed, the pod gets the reason, and it is decided on again later.
+In the meantime the pod's GPUs are reserved. If this takes too long, or the provisioner rejects the node, the operator
+does not bind the pod. It removes the annotation and writes the reason on the pod, and a later decision tries again.
 """
 
 import asyncio
@@ -28,24 +28,24 @@ from orchestrator.observe.volumes import WAITS_FOR_CONSUMER, Key, StorageObject,
 logger = logging.getLogger(__name__)
 
 CLAIM_SECONDS: Final = 120.0
-"""Time for a provisioner to answer. The reserved GPUs are idle during that time."""
+"""Maximum time for a provisioner to answer. The reserved GPUs are idle during this time."""
 MISSING_SECONDS: Final = 5.0
 """Maximum time without a PVC, or without the right to write it.
 
-Both are created at about the same time as the pod, or its project.
+A PVC can be created shortly after its pod, and the right shortly after its project.
 """
 POLL_SECONDS: Final = 1.0
-"""How often it is looked again although nothing was seen to change: a request may have failed."""
+"""Interval of further attempts without a change on the watch, because a request may have failed."""
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 
 class ClaimNotReady(MusterError):
-    """A claim of the pod has no volume that its node can use; the message says which and why."""
+    """A PVC or another resource of the pod is not ready on the node; the message says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Requested:
-    """The pod for which a node was written on a claim. `before` is the claim's version before our write."""
+    """The pod for which a node was written on a PVC. `before` is the PVC's version before this write."""
 
     pod: str
     node: str
@@ -53,8 +53,8 @@ class _Requested:
 
 
 class Claims:
-    """Prepares the PVCs of pods for a node. `volumes` is the known state, `labels_of` returns the labels of a node by
-    name.
+    """Prepares the PVCs of pods for a node. `volumes` has the cached storage objects; `labels_of` returns a node's
+    labels.
     """
 
     def __init__(
@@ -80,15 +80,16 @@ class Claims:
         self._forbidden: dict[Key, str] = {}
 
     def see(self, change: Change[Any]) -> None:
-        """Look again at once when storage has changed."""
+        """Wake all waiting bindings if a storage object has changed."""
         if isinstance(change.object, StorageObject):
             self._changed.set()
             self._changed = asyncio.Event()
 
     async def ready(self, pod: Pod, node: str, is_wanted: Callable[[], bool]) -> None:
-        """Return when every PVC of the pod has a volume that the node can use, or the binding was cancelled.
+        """Wait until every PVC of the pod has a volume that the node can use, or until the binding is canceled.
 
-        Raises ClaimNotReady if that is impossible or takes too long; the attempt then leaves nothing.
+        Raises ClaimNotReady if that is impossible or takes too long, after it has removed the selected node from the
+        PVCs.
         """
         keys, uid = claims_of(pod), pod.metadata.uid
         loop = asyncio.get_running_loop()
@@ -111,7 +112,7 @@ class Claims:
                     del self._requested[key]
 
     async def _step(self, key: Key, node: str, uid: str) -> str:
-        """Do the next step for one PVC; return the reason of a wait, "" if there is none."""
+        """Do the next step for one PVC. Return the reason why the pod has to wait, "" if it need not."""
         claim = self._volumes.claim(key)
         name = key[1]
         if claim is None:
@@ -165,7 +166,7 @@ class Claims:
         return waits
 
     async def _take_back(self, keys: list[Key], uid: str) -> None:
-        """The selected node of the pod is removed, so that the next decision is free."""
+        """Remove the node that was written for this pod from the PVCs, so that the next decision can choose another."""
         for key in keys:
             waiting, claim = self._requested.get(key), self._volumes.claim(key)
             if waiting is None or waiting.pod != uid or claim is None or claim.status.phase == "Bound":
@@ -174,7 +175,7 @@ class Claims:
                 await self._annotate(key, claim, None)
 
     async def _annotate(self, key: Key, claim: PersistentVolumeClaim, node: str | None) -> bool:
-        """Write the node on the claim as it is known; False when that has to be tried again."""
+        """Write the node on the PVC, if its version is the known one. Return false if another attempt is needed."""
         metadata = {
             "uid": claim.metadata.uid,
             "resourceVersion": claim.metadata.resource_version,
