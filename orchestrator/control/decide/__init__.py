@@ -1,1 +1,1 @@
-"""The loop: changes in the cluster to the next decision."""
+"""The scheduling loop: from changes in the cluster to the next decision."""

@@ -1,6 +1,6 @@
-"""Failures that no pod shows: answers of the API server, and evictions of pods that did not start.
+"""Failures that the state of pods does not show: refusals by the API server, and evictions of pods that did not start.
 
-A new leader reads the latter from the records of evictions. It learns the former by one more try.
+A new leader reads the evictions from their records. It learns a refusal by another attempt.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from orchestrator.planner.model import Eviction, FailureKind, Rejection
 logger = logging.getLogger(__name__)
 
 RECALL_SECONDS: Final = 2.0
-"""Maximum time that a new leader reads records before it decides."""
+"""Maximum time for which a new leader reads records before its first decision."""
 
 
 class FailureNotes:
-    """Notes the failures of starts in `reader`, and remembers the pods that are not evicted again for a time.
+    """Notes failed starts in `reader`, and the pods whose eviction failed, which are not chosen for a time.
 
-    `clock` is in seconds, `now_us` is the time, `warn` makes an Event on a pod.
+    `clock` returns seconds, `now_us` the time, and `warn` makes an Event on a pod.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class FailureNotes:
         try:
             async with asyncio.timeout(RECALL_SECONDS):
                 for namespace in sorted(namespaces):
-                    with suppress(Forbidden):  # it is no project's
+                    with suppress(Forbidden):  # the namespace is not that of a project
                         self._recall_from(await newest_evictions(transport, [namespace]))
         except (ClusterError, TimeoutError) as error:
             logger.warning("not all pods are known that were evicted because they did not start: %r", error)
@@ -72,28 +72,28 @@ class FailureNotes:
                 )
 
     def denied(self, pod: Pod, node: str, why: str) -> None:
-        """The API server refused the binding, a claim or the nomination of the pod for good."""
+        """Note that the API server finally refused the binding, a claim or the nomination of the pod."""
         self._note(pod, node, why, FailureKind.REFUSED)
 
     def evicted(self, pod: Pod, eviction: Eviction) -> None:
-        """The pod was evicted: if its containers did not start, its workload backs off."""
+        """Note an eviction. If it was made because containers did not start, the workload backs off."""
         if eviction.rule == START_TIMEOUT:
             why = ": ".join(filter(None, start_problem(pod))) or "the kubelet gives no reason"
             self._note(pod, pod.spec.node_name, why, FailureKind.NOT_STARTED)
 
     def eviction_blocked(self, pod: Pod, why: str) -> None:
-        """Choose other victims for a while; afterwards the status of the budget counts."""
+        """Protect the pod for FORBIDDEN_SECONDS; then the status of its disruption budget counts again."""
         self._protected[pod.metadata.uid] = (self._clock() + FORBIDDEN_SECONDS, why)
 
     def eviction_denied(self, pod: Pod, why: str) -> None:
-        """Choose other victims for a time that doubles with each refusal."""
+        """Protect the pod from eviction for a time that doubles with each refusal."""
         uid = pod.metadata.uid
         times = self._denied_evictions[uid] = self._denied_evictions.get(uid, 0) + 1
         self._protected[uid] = (self._clock() + FORBIDDEN_SECONDS * 2.0 ** min(times - 1, 8), why)
         self._warn(pod, "EvictionRefused", f"the API server refuses its eviction: {why}")
 
     def protected(self, pods: Mapping[str, Pod]) -> dict[str, str]:
-        """Return, by uid, why pods are not evicted in this decision; `pods` are all that there are."""
+        """Return, by uid, the reason why pods must not be evicted in this decision. `pods` has all existing pods."""
         now = self._clock()
         self._protected = {uid: entry for uid, entry in self._protected.items() if entry[0] > now}
         self._denied_evictions = {uid: times for uid, times in self._denied_evictions.items() if uid in pods}

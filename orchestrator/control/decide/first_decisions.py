@@ -1,7 +1,7 @@
-"""The guard against objects that end the process: workloads of which no decision has returned yet are written down.
+"""The guard against workloads that end the process: the leader records workloads before it decides on them first.
 
 A decision that fills the memory, or that ends in a fault of a library, raises no error that `quarantine` could catch.
-Before the leader decides on a workload for the first time it writes the workload's id into the ConfigMap
+Before the leader decides on a workload for the first time, it writes the workload's id into the ConfigMap
 `muster-first-decisions`. After the decision has returned, the leader clears the list.
 
     leader ends during a decision ──> the next leader finds the ids
@@ -40,20 +40,20 @@ KEY: Final = "record.json"
 MAX_DEATHS: Final = 2
 """A workload is set aside if the process ended with it alone, and after this number of deaths in total."""
 PARTS: Final = 16
-"""Several suspects are tried in this number of parts."""
+"""Several suspects are tried in this number of groups."""
 TRIAL_SECONDS: Final = 5.0
-"""A new leader tries no suspect for this time: the bindings of all others come first."""
+"""A new leader tries no suspect for this time, so that all other workloads are bound first."""
 WRITE_SECONDS: Final = 2.0
-"""Maximum time that a decision waits for the record."""
+"""Maximum time that a decision waits for the write of the record."""
 CLEAR_SECONDS: Final = 1.0
 _NO_OUTCOME: Final = (f"{NotDecided.SKIPPED}:", f"{NotDecided.UNREADABLE}:")
-"""Conditions of pods that were in no decision."""
+"""The beginnings of condition messages on pods that were in no decision."""
 MAX_LISTED: Final = 20_000
 """Maximum number of ids in the record: a ConfigMap holds 1 MiB."""
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel"):
-    """The ConfigMap's content. The values of `trying` and `suspects` are the deaths of a process with that workload.
+    """The ConfigMap's content. `trying` and `suspects` have the number of deaths of a process by workload id.
 
     `starting`: the first decision of the leader has not returned yet.
     """
@@ -66,14 +66,14 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Workloads (ids) that a decision leaves out: `untried` until they are tried, `excluded` until they are deleted."""
+    """Workloads (ids) that a decision leaves out: `untried` until their trial, `excluded` until they are deleted."""
 
     untried: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
 
 
 class FirstDecisions:
-    """Writes down the workloads of a decision that are new, and finds those with which the process ended.
+    """Records the new workloads of each decision, and finds the workloads with which the process ended.
 
     `clock` is monotonic, in seconds.
     """
@@ -105,7 +105,7 @@ class FirstDecisions:
         self._changed = asyncio.Event()
 
     async def recall(self) -> None:
-        """Read the record of the leader before."""
+        """Read the record of the previous leader."""
         try:
             found = await self._transport.get(PATH, ConfigMap)
             record = msgspec.json.decode(found.data[KEY], type=Record)
@@ -121,7 +121,7 @@ class FirstDecisions:
         self._all_are_suspects = record.starting and not record.trying
 
     async def begin(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> LeftOut:
-        """Write down the workloads that the decision tries, and return those that it must leave out."""
+        """Record the workloads that the decision tries. Return the workloads that it must leave out."""
         if self._starting:
             self._judge_inherited(snapshot, pods)
         fresh = self._find_fresh(snapshot, pods)
@@ -139,7 +139,7 @@ class FirstDecisions:
         return LeftOut(tuple(untried), tuple(self._excluded))
 
     def returned(self, snapshot: Snapshot) -> None:
-        """Note that the decision has returned: nothing that it tried ended the process."""
+        """Note that the decision has returned, so that none of the workloads that it tried is a suspect."""
         self._returned |= {workload.id: workload for workload in self._fresh}
         if self._was_trial:
             self._returned |= {
@@ -160,10 +160,10 @@ class FirstDecisions:
                 await self._write_in_time()
 
     def _judge_inherited(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> None:
-        """Make suspects of the workloads that the leader before tried, if its decision did not return.
+        """If the previous leader's decision did not return, make suspects of the workloads that it tried.
 
-        All of them were in one decision. One outcome shows that it returned.
-        Example: the leader is killed while it binds 60 new jobs, and 3 of them are bound: none of the 60 is a suspect.
+        All of them were in one decision, so the outcome of one workload shows that the decision returned. Example: the
+        leader is killed while it binds 60 new jobs, and 3 of them are bound: none of the 60 is a suspect.
         """
         inherited, self._inherited = self._inherited, {}
         there = {workload.id: workload for workload in snapshot.workloads}
@@ -191,7 +191,7 @@ class FirstDecisions:
         return bool(self._suspects) and self._clock() >= self._began + self._trial_seconds
 
     def _find_fresh(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[Workload]:
-        """Return the workloads whose decision may never have returned."""
+        """Return the workloads on which possibly no decision has returned yet."""
         returned = self._returned
         changed = [workload for workload in snapshot.workloads if returned.get(workload.id) is not workload]
         if self._all_are_suspects:
@@ -229,9 +229,9 @@ class FirstDecisions:
         self._returned = {name: workload for name, workload in self._returned.items() if name in there}
 
     def _next_trial(self) -> dict[str, int]:
-        """Return a part of the suspects, from those with the most deaths.
+        """Return the suspects of the next trial, from those with the most deaths; empty if there is no trial now.
 
-        Other new workloads have every second decision.
+        After a trial, the next decision is for other new workloads.
         """
         if not self.has_trial or self._was_trial or self._starting:
             return {}
@@ -246,7 +246,7 @@ class FirstDecisions:
         return self._record() != self._written
 
     async def _write_in_time(self) -> None:
-        """Write the record. A decision is made without it if that fails: it would be carried out by no one."""
+        """Write the record if this process leads. If the write fails, the decision is made without it."""
         if not self._is_leader():
             return
         record = self._record()
@@ -270,7 +270,7 @@ def _is_pending(workload: Workload) -> bool:
 
 
 def _specs(workload: Workload) -> tuple[object, ...]:
-    """Return the specifications of the claims. A claim can come after its pod."""
+    """Return the specifications of the pods' claims, which can change when a claim is created after its pod."""
     return tuple(pod.request.claim_specs for pod in workload.pods if pod.request.claim_specs)
 
 
@@ -282,7 +282,7 @@ def _was_decided(workload: Workload, pods: Mapping[str, Pod]) -> bool:
 
 
 def _came_back(workload: Workload, deaths: int, pods: Mapping[str, Pod]) -> bool:
-    """Whether a decision with the workload, which was pending when it began, has returned.
+    """Whether a decision that began while the workload was pending has returned.
 
     The outcome on a pod that is still pending can be older than the decision if the workload was
     a suspect (`deaths` > 0).

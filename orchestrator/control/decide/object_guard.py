@@ -1,11 +1,11 @@
-"""The guard against objects that end the process while it reads them, or that raise unknown errors.
+"""The guard against objects that end the process while it reads them, or whose handling raises unknown errors.
 
     process ends with an object ──> its next start finds the name (`last_object`) and counts it in the ConfigMap
     the second time, in any replica ──> the object is set aside: no process reads it any more
     an observer of an object raises ──> the object is left out, and the others are observed
 
-A bound pod that is not read closes its node for new pods, because its use of the node is not known.
-Workloads whose decision ends the process are found by `first_decisions`.
+If a bound pod cannot be read, its node gets no new pods, because its use of the node is unknown. `first_decisions`
+finds workloads on which a decision ends the process.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ EXCLUDED: Final = (
 
 
 class Dead(Wire, frozen=True):
-    """An object with which processes ended, and the ids of these deaths: none is counted twice."""
+    """An object with which processes ended, and the ids of these deaths, so that none is counted twice."""
 
     object: Identity
     deaths: tuple[str, ...]
@@ -65,7 +65,7 @@ class _PodEnvelope(Envelope, frozen=True):
 
 
 class ObjectGuard:
-    """Notes the object that is read, and leaves out the objects that end the process or raise unknown errors."""
+    """Notes each object while it is read, and leaves out objects that end the process or raise unknown errors."""
 
     def __init__(self, last: LastObject | None = None) -> None:
         self.last = last or LastObject()
@@ -75,7 +75,7 @@ class ObjectGuard:
         self._death = uuid.uuid4().hex
 
     async def recall(self, transport: Transport) -> None:
-        """Read the record of earlier deaths, and add the object with which the process before ended."""
+        """Read the record of earlier deaths, and add the object with which the previous process ended."""
         try:
             found = await transport.get(PATH, ConfigMap)
             listed = msgspec.json.decode(found.data.get(KEY, "[]"), type=list[Dead])
@@ -98,7 +98,7 @@ class ObjectGuard:
         }
 
     async def forget_deleted(self, transport: Transport, uids: Callable[[], Container[str]]) -> None:
-        """Forget the deaths with objects that are not there any more; `uids` returns those of all objects."""
+        """Remove deleted objects from the record. `uids` returns the uids of all existing objects."""
         there = uids() if self._dead else ()
         deleted = [uid for uid in self._dead if uid not in there]
         for uid in deleted:
@@ -108,7 +108,7 @@ class ObjectGuard:
             await self._write(transport)
 
     def decoder(self, kind: str, decode: Callable[[msgspec.Raw], T]) -> Callable[[msgspec.Raw], T]:
-        """Return a decoder that notes its object, and raises only DecodeError and RecursionError."""
+        """Return a decoder that notes its object meanwhile, and raises only DecodeError and RecursionError."""
         enter, leave = self.last.enter, self.last.leave
 
         def read(raw: msgspec.Raw) -> Any:
@@ -135,8 +135,8 @@ class ObjectGuard:
     ) -> Callable[[Change[Seen]], None]:
         """Return a function that calls `tell` with a change, and raises nothing.
 
-        If `tell` raises, the followers, which it also calls, get a change that deletes the object. A bound pod
-        stays, without its content.
+        `tell` also calls the followers. If it raises, the followers get a change that deletes the object. A bound pod
+        is not deleted but replaced by a pod without content.
         """
         enter, leave = self.last.enter, self.last.leave
 
@@ -160,7 +160,7 @@ class ObjectGuard:
         return see
 
     def _leave_out(self, kind: str, change: Change[Any], error: Exception) -> Change[Any]:
-        """Note that the object raised an error; return the change that leaves it out."""
+        """Note that the object raised an error. Return the change that leaves the object out."""
         changed, metadata, why = change.object, change.object.metadata, _mistake(error)
         skipped = SkippedObject.of(kind, metadata, why)
         logger.exception("%s; it is skipped", skipped)
@@ -179,11 +179,11 @@ class ObjectGuard:
         yield from self._mistakes.values()
 
     def is_excluded(self, uid: str) -> bool:
-        """Return whether no process reads the object."""
+        """Return whether the object is set aside, so that no process reads it."""
         return uid in self._excluded
 
     def _stand_in(self, kind: str, raw: msgspec.Raw) -> SkippedPod | None:
-        """Return a pod with a node for an object that is set aside, None if it is not. Raises DecodeError."""
+        """Return a substitute for a bound pod that is set aside; None if `raw` is not set aside. Raises DecodeError."""
         envelope = msgspec.json.decode(raw, type=_PodEnvelope if kind == PODS.kind else Envelope)
         if envelope.metadata.uid not in self._excluded:
             return None

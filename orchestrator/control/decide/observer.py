@@ -1,6 +1,6 @@
-"""The caches that the loops decide on: one reflector for each kind, and one event when any of them changes.
+"""The caches of the loops: one reflector for each kind, and one event that is set after a change of a cache.
 
-Owners of pods are watched as pods refer to them, see `owner_watches`.
+Kinds of pod owners are watched after a pod refers to them, see `owner_watches`.
 """
 
 import asyncio
@@ -73,11 +73,11 @@ T = TypeVar("T", bound=HasMetadata)
 
 _NOMINATION: Final = (NOMINATED_DEVICES_ANNOTATION, SUCCESSOR_NOMINATION_ANNOTATION)
 SLICE: Final = 1000
-"""Maximum number of objects for a follower before other tasks may run."""
+"""Maximum number of objects that a follower gets before other tasks run."""
 
 
 class Observer:
-    """Keeps the caches; `changed` is set whenever something changed that a decision may depend on."""
+    """Keeps the caches. `changed` is set after every change that a decision can depend on."""
 
     def __init__(
         self,
@@ -87,9 +87,9 @@ class Observer:
         with_gpu_nodes: bool = False,
         guard: ObjectGuard | None = None,
     ) -> None:
-        """`dra_version` is the version of resource.k8s.io that the API server serves, None for none.
+        """`dra_version` is the version of resource.k8s.io that the API server serves, None if it serves none.
 
-        Only `with_gpu_nodes` it has the reports of agents. `guard` keeps the objects apart that cannot be handled.
+        If `with_gpu_nodes` is set, it caches the reports of agents. `guard` leaves out objects that cannot be handled.
         """
         self.guard = guard or ObjectGuard()
         self._transport = transport
@@ -125,7 +125,7 @@ class Observer:
         self.gpu_nodes: dict[str, GpuNode] = {}
         self._agents = (self._cache(GPU_NODES, GpuNode, self._gpu_node_changed),) if with_gpu_nodes else ()
         self._protections = tuple(self._protections_of_projects())
-        # of these only age and owner count; they wake the loop only for a pod that waits for its owner
+        # of these only age and owner count; a change wakes the loop only if a pod waits for this owner
         self.jobs, self.stateful_sets, self.replica_sets = owners = tuple(
             self._cache(resource, Object, self._owner_changed, metadata_only=True)
             for resource in (JOBS, STATEFUL_SETS, REPLICA_SETS)
@@ -173,10 +173,10 @@ class Observer:
         self._listeners.append(listener)
 
     async def follow(self, follower: Callable[[Change[Any]], None]) -> None:
-        """Call `follower` with every change of the caches, and with their present content.
+        """Call `follower` with every later change of the caches, and once with each object that they have.
 
-        The content is reported in slices, between which other tasks run: at the end `follower` knows all. In the
-        meantime it can hear twice of an added object, or of the deletion of an unknown one.
+        Other tasks run between slices of objects. At the end `follower` has had all objects. In the meantime it can get
+        an added object twice, or the deletion of an object that it has not had.
         """
         self._followers.append(follower)
         count = 0
@@ -187,7 +187,7 @@ class Observer:
             for uid in list(reflector.objects):
                 current = reflector.objects.get(
                     uid
-                )  # in its present state: it may have changed since, or be deleted
+                )  # the current state: the object can have changed or been deleted since
                 if current is not None:
                     tell(Change("added", current))
                     count += 1
@@ -200,17 +200,17 @@ class Observer:
         is_nominating: Callable[[Pod], bool],
         is_granting: Callable[[Any], bool] = lambda _claim: False,
     ) -> None:
-        """Set the function that recognises changes by this process, so that their echo wakes no decision.
+        """Set the functions that recognise changes by this process, so that the watch's echo of them wakes no decision.
 
-        `is_binding` tells it for a pod's uid and a node, `is_nominating` for a pod with another nomination than before,
-        `is_granting` for a resource claim.
+        `is_binding` gets a pod's uid and a node, `is_nominating` a pod with a changed nomination, `is_granting` a
+        ResourceClaim.
         """
         self._is_binding, self._is_nominating = is_binding, is_nominating
         self._is_granting = is_granting
 
     @asynccontextmanager
     async def running(self) -> "AsyncIterator[asyncio.TaskGroup]":
-        """Run the reflectors; enter when every cache holds its first list. A reflector that fails ends the block."""
+        """Run the reflectors; the block begins after all first lists. If a reflector fails, the block is canceled."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(reflector.run()) for reflector in self._reflectors()]
             for reflector in self._reflectors():
@@ -223,7 +223,7 @@ class Observer:
                 task.cancel()
 
     def skipped(self) -> list[SkippedObject]:
-        """The objects that cannot be handled. Their earlier state is kept, or they are unknown."""
+        """Return the objects that cannot be read or handled. The caches have their earlier state, or none."""
         undecodable = [
             SkippedObject.of(
                 cache.kind,
@@ -236,17 +236,17 @@ class Observer:
         return [*undecodable, *self.guard.skipped()]
 
     def uids(self) -> set[str]:
-        """The uids of all objects, unread ones included."""
+        """Return the uids of all objects, including those that could not be decoded."""
         return {uid for cache in self._caches() for uid in (*cache.objects, *cache.undecodable)}
 
     def device_resources(self) -> frozenset[str]:
-        """Return the names of the resources by which DeviceClasses give devices to pods that name no claim."""
+        """Return the extended resource names of DeviceClasses: pods without a claim get devices by them."""
         classes = self.dynamic[0].objects.values() if self.dynamic else ()
         names = (each.spec.extended_resource_name for each in classes if isinstance(each, DeviceClass))
         return frozenset(name for name in names if name)
 
     def _reflectors(self) -> Iterator[Reflector[Any]]:
-        # namespaces before pods: followers then know at once the project of each pod
+        # namespaces come before pods, so that followers know the project of each pod
         yield from (self.claims, self.volumes, self.storage_classes)
         yield from self.dynamic
         yield from self._agents
@@ -255,7 +255,7 @@ class Observer:
         yield from (self.jobs, self.stateful_sets, self.replica_sets)
 
     def _caches(self) -> Iterator[Reflector[Any]]:
-        """The reflectors, and those of the kinds of owners that were looked up."""
+        """Yield all reflectors, including those of looked-up kinds of owners."""
         yield from self._reflectors()
         fixed = set(self._reflectors())
         yield from (reflector for reflector in self._owners.reflectors() if reflector not in fixed)
@@ -282,7 +282,7 @@ class Observer:
             self._notify(change)
 
     def _protection_changed(self, change: Change[Any]) -> None:
-        """Hand the change to the listeners; no decision depends on it."""
+        """Pass the change to the listeners only; no decision depends on it."""
         self._tell_listeners(change)
 
     def _tell_listeners(self, change: Change[Any]) -> None:
@@ -299,7 +299,7 @@ class Observer:
             self._notify(change)
 
     def _gpu_node_changed(self, change: Change[GpuNode]) -> None:
-        """Keep it by the name of its node. Decisions depend on the GPUs that pods hold, not on its figures."""
+        """Store the report by node name. Only changes of the GPUs that pods hold wake a decision."""
         before, after = (
             {} if one is None else given_gpus(one)
             for one in (change.previous, None if change.type == "deleted" else change.object)
@@ -342,7 +342,7 @@ class Observer:
 
 
 def _pod_matters(before: Pod, after: Pod) -> bool:
-    """Return whether a decision could change. Most changes of a pod are in its status, of which only the end counts."""
+    """Return whether the change can affect a decision. Most changes of a pod only concern its status."""
     return (
         before.spec.node_name != after.spec.node_name
         or before.spec.scheduling_gates != after.spec.scheduling_gates
@@ -369,7 +369,7 @@ def _same_but_node(before: Pod, after: Pod) -> bool:
 
 
 def _matters(before: Node, after: Node) -> bool:
-    """Whether a decision could change: heartbeats touch nothing but times."""
+    """Return whether the change can affect a decision. Heartbeats, which change only times, cannot."""
     return (
         before.spec != after.spec
         or before.metadata.labels != after.metadata.labels

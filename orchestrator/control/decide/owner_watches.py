@@ -1,11 +1,10 @@
-"""The caches of the owners of pods, of any kind: each is watched after the first pod refers to it.
+"""The caches of pod owners: a kind is watched after the first pod or owner that refers to it.
 
     pod or owner refers to a kind ──> looked up ──┬──> watched: CURRENT
                                                   └──> not served, forbidden: UNREADABLE, looked up again later
 
-Definitions and rights can come and end while the operator runs, and a cluster has hundreds of kinds of which few own
-pods. So only kinds that a pod of a project needs are watched. An unreadable kind is logged once, and its pods are
-scheduled without its gangs.
+A cluster has hundreds of kinds, few of which own pods, and CRDs and rights can change while the operator runs. So only
+kinds that a pod needs are watched. An unreadable kind is logged once, and its pods are scheduled without its gangs.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ Kind = tuple[str, str]
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 LOOKUP_SECONDS: Final = 10.0
-"""A kind that has not been looked up and listed by then cannot be read for now."""
+"""Maximum time for the look-up and the first list of a kind; after it, the kind counts as unreadable."""
 RETRY_SECONDS: Final = 60.0
 """Time after which a new pod of an unreadable kind causes another look-up."""
 MAX_KINDS: Final = 64
@@ -44,10 +43,10 @@ MAX_AWAITED: Final = 100_000
 
 
 class OwnerWatches:
-    """Watches kinds of owners as they are referred to; `tell` gets every change, and `KindState` changes before.
+    """Watches kinds of owners after the first reference. `tell` gets every change of an owner and of a `KindState`.
 
-    `caches` are the kinds that are always watched. `wake` is called when an object was found that a pod waits for.
-    With `namespace` only its objects are watched. `guard` keeps the objects apart that cannot be handled.
+    `caches` has the kinds that are always watched. `wake` is called after a change that a decision can depend on. If
+    `namespace` is given, only its objects are watched. `guard` leaves out objects that cannot be handled.
     """
 
     def __init__(
@@ -80,22 +79,22 @@ class OwnerWatches:
         self._watches: set[asyncio.Task[None]] = set()
 
     def states(self) -> Iterable[KindState]:
-        """The known kinds."""
+        """Return the state of each known kind."""
         return [KindState(kind, reading) for kind, reading in self._states.items()]
 
     def reflectors(self) -> Iterable[Reflector[Any]]:
-        """The caches of the kinds that were looked up."""
+        """Return the reflectors of all watched kinds."""
         return list(self._caches.values())
 
     def see_pod(self, pod: Pod) -> None:
-        """Take a pod of the caches: its owners are wanted if it is ours and not at its end."""
+        """Process a pod: if muster schedules it and it has not finished, watch the kinds of its owners."""
         reference = pod.metadata.controller
         if reference is None or pod.spec.scheduler_name != SCHEDULER_NAME or pod.status.phase in FINISHED:
             return
         self._want(reference)
 
     def see_owner(self, change: Change[Any]) -> None:
-        """Take a change of an owner."""
+        """Process a change of an owner."""
         self._tell(change)
         _say_problem(change)
         owner = change.object
@@ -107,7 +106,7 @@ class OwnerWatches:
             self._wake()
 
     async def start(self, spawn: Spawn) -> None:
-        """Start the look-up of requested kinds, as tasks of `spawn`; return when no look-up is running."""
+        """Start the look-ups of requested kinds as tasks of `spawn`. Return after all look-ups."""
         self._spawn = spawn
         for kind, api_version in list(self._wanted.items()):
             self._begin(spawn, kind, api_version)
@@ -115,7 +114,7 @@ class OwnerWatches:
             await asyncio.wait(self._lookups)
 
     def stop(self) -> None:
-        """End all watches."""
+        """Cancel all look-ups and watches."""
         self._spawn = None
         for task in (*self._lookups, *self._watches):
             task.cancel()
@@ -147,10 +146,10 @@ class OwnerWatches:
         if state is Reading.UNREADABLE and asyncio.get_running_loop().time() < self._retry_at[kind]:
             return
         if state is None and kind not in CONTROLLERS and len(self._states) >= MAX_KINDS:
-            return  # those of CONTROLLERS are few: invented kinds do not keep their gangs from being read
+            return  # kinds of CONTROLLERS do not count, so that invented kinds cannot exhaust the maximum for them
         if (
             not kind[0] and kind not in CONTROLLERS
-        ):  # no kind of the core group makes pods that we would follow
+        ):  # other kinds of the core group are not followed as owners
             return
         self._wanted[kind] = api_version
         self._put(kind, Reading.PENDING)
@@ -169,7 +168,9 @@ class OwnerWatches:
 
     async def _look_up(self, spawn: Spawn, kind: Kind, api_version: str) -> None:
         name = f"{kind[1]} of {api_version}"[:200]
-        name = name if name.isprintable() else ascii(name)  # text of a user: one line of the log stays one
+        name = (
+            name if name.isprintable() else ascii(name)
+        )  # users choose the text: no line break or control character may come into the log
         try:
             async with asyncio.timeout(LOOKUP_SECONDS):
                 problem = await self._watch(spawn, kind, api_version)
@@ -190,7 +191,7 @@ class OwnerWatches:
         self._wake()
 
     async def _watch(self, spawn: Spawn, kind: Kind, api_version: str) -> str:
-        """Begin to watch a kind; return why it cannot be, or nothing once its first list is there."""
+        """Start the watch of a kind. Return the reason why that is impossible, or "" after the first list."""
         resource = await discover(self._transport, api_version, kind[1])
         if resource is None:
             return "the API server serves no such kind in namespaces"
@@ -229,7 +230,7 @@ class OwnerWatches:
 
 
 def _differ(before: Controller | None, after: Controller) -> bool:
-    """Whether there is something about the controller that a decision may depend on."""
+    """Whether a part of the controller changed on which a decision can depend."""
     if before is None:
         return True
     now, then = after.metadata, before.metadata

@@ -1,11 +1,11 @@
-"""Finds the objects with which the planner raises, and decides for all others. No I/O.
+"""Finds the objects with which the planner raises an error, and decides without them. No input or output.
 
     plan ── raises ──> halve the workloads ──> few culprits ──> plan without them ──> decided
                                           └──> many: halve nodes, then projects ──> whichever lets more start
 
-A running culprit keeps its devices: it stays in the snapshot as pods without conditions or, if that raises too, as
-use by another scheduler. Later decisions leave culprits out, for a time that doubles with each relapse, and include
-them at once when they change.
+A running culprit keeps its devices: it stays in the snapshot as pods without constraints. If the planner raises then
+too, it becomes use by another scheduler. Later decisions leave a culprit out for a time that doubles with each relapse.
+If the culprit changes, they include it at once.
 """
 
 import logging
@@ -32,13 +32,13 @@ FIRST_SECONDS: Final = 60.0
 MAX_SECONDS: Final = 3600.0
 MAX_REMEMBERED: Final = 1000
 MAX_PLANS: Final = 100
-"""Maximum number of plans in one decision to find culprits of one kind. A culprit among 4,000 workloads takes about 25
-plans. Most of these have few workloads.
+"""Maximum number of plans that one decision makes to find culprits of one kind. To find one culprit among 4,000
+workloads takes about 25 plans, most of them for few workloads.
 """
 SEARCH_SECONDS: Final = 30.0
-"""Maximum time of a search: less than the time after which the loop counts as stuck."""
+"""Maximum time of a search; it must be less than STUCK_SECONDS of `health`."""
 FEW: Final = 2
-"""Number of workloads that are assumed to be culprits themselves, without a check of nodes and projects."""
+"""Up to this number of workloads are culprits without a check whether a node or project is the cause."""
 
 Planner = Callable[[Snapshot], Plan]
 Object = Workload | Node | Project
@@ -61,7 +61,7 @@ class Culprit:
 
     @property
     def key(self) -> Key:
-        """The identity of the object, which does not depend on its state."""
+        """Kind and id of the object, which do not depend on its state."""
         return (self.kind, self.id)
 
 
@@ -69,8 +69,8 @@ class Culprit:
 class Decided:
     """A decision, and the objects that it leaves out.
 
-    `undecided` are ids of workloads that it leaves out as well, because it is not known yet whether they are culprits.
-    `excluded` are ids of workloads that `first_decisions` has set aside.
+    `undecided` are the ids of further workloads that it leaves out, because they could not be checked yet. `excluded`
+    are ids of workloads that `first_decisions` has set aside.
     """
 
     plan: Plan
@@ -87,7 +87,7 @@ class _Entry:
 
 
 class Quarantine:
-    """Decides, and remembers the objects that it had to leave out. `clock` is monotonic, in seconds."""
+    """Decides, and stores the objects that it had to leave out. `clock` is monotonic, in seconds."""
 
     def __init__(self, planner: Planner, clock: Callable[[], float], *, max_plans: int = MAX_PLANS) -> None:
         self._planner = planner
@@ -98,7 +98,7 @@ class Quarantine:
         self._reduced: dict[Key, tuple[Workload, Workload]] = {}
 
     def decide(self, snapshot: Snapshot) -> Decided:
-        """Plan for the snapshot without its culprits. Raises the planner's error if none can be found."""
+        """Decide on the snapshot without its culprits. Raises the planner's error if no culprit is found."""
         quarantined = self._in_force(snapshot)
         self._as_foreign = self._as_foreign and bool(quarantined)
         try:
@@ -113,9 +113,9 @@ class Quarantine:
         return self._without(snapshot, (), workloads)
 
     def _in_force(self, snapshot: Snapshot) -> list[Culprit]:
-        """The culprits that are in the snapshot as they were, and whose time is not over."""
+        """Return the culprits that are unchanged in the snapshot and whose time is not over."""
         now = self._clock()
-        # a culprit without an error for that time has no relapse, and starts again
+        # after this time without an error, the next error of a culprit does not count as a relapse
         forgotten = [key for key, entry in self._entries.items() if now >= entry.until + MAX_SECONDS]
         forgotten += list(self._entries)[: max(0, len(self._entries) - MAX_REMEMBERED)]
         for key in forgotten:
@@ -170,11 +170,11 @@ class Quarantine:
     def _plan_without(
         self, snapshot: Snapshot, culprits: list[Culprit], undecided: tuple[str, ...]
     ) -> Plan | None:
-        """The plan without the culprits, with their devices in the first form that the planner accepts."""
+        """Return the plan without the culprits, with their devices in the first form that works; None if none does."""
         for as_foreign in (False, True):
             try:
                 plan = self._planner(self._without(snapshot, culprits, undecided, as_foreign=as_foreign))
-            except Exception as error:  # the caller has another way, or raises the first error
+            except Exception as error:  # the caller tries something else, or raises the first error
                 logger.warning("the planner raised without the culprits too: %s", _words(error))
             else:
                 self._as_foreign = as_foreign
@@ -210,7 +210,7 @@ class Quarantine:
         )
 
     def _reduced_of(self, workload: Workload) -> Workload:
-        """The workload with its devices alone. The same workload gives the same object, so the planner skips it."""
+        """Return the workload reduced to its devices; cached, because the planner skips unchanged objects."""
         known = self._reduced.get(_key(workload))
         if known is None or known[0] is not workload:
             known = self._reduced[_key(workload)] = (workload, holding(workload))
@@ -239,9 +239,10 @@ class _Search:
         self._first = self._last = _words(error)
 
     def culprits(self, kind: str, suspects: Collection[Key]) -> tuple[list[Key], list[Key]]:
-        """The culprits of one kind, without which the planner does not raise, and the objects that were not tried yet.
+        """Return the culprits of one kind, without which the planner does not raise, and the untried objects.
 
-        `suspects` were culprits before: they are tried first. Both are empty if the kind has nothing to do with it.
+        `suspects` were culprits before and are tried first. If the planner raises without any object of the kind, both
+        results are empty.
         """
         self._plans, self._last = self._max_plans, self._first
         everything = [_key(item) for item in _of_kind(self._snapshot, kind)]
@@ -259,7 +260,7 @@ class _Search:
         return alone, unknown
 
     def _alone(self, chunk: list[Key], kind: str) -> tuple[list[Key], list[Key]]:
-        """Return the objects of a failing chunk that raise alone, and those that could not be tried."""
+        """Return the objects of a failing chunk that raise alone, and the objects that could not be tried."""
         if len(chunk) <= 1:
             self.why.update(dict.fromkeys(chunk, self._last))
             return chunk, []
@@ -276,7 +277,7 @@ class _Search:
         return culprits, unknown
 
     def _grow(self, good: list[Key], chunk: list[Key], kind: str) -> tuple[list[Key], list[Key]]:
-        """Add the largest portions of a chunk that do not raise: the rest is culprits, or unknown."""
+        """Add the largest parts of a chunk that do not raise. Return the rest: the culprits, and untried objects."""
         culprits: list[Key] = []
         unknown: list[Key] = []
         stack = [chunk]
@@ -302,7 +303,7 @@ class _Search:
         self._plans -= 1
         try:
             self._planner(_only(self._snapshot, kind, frozenset(keys)))
-        except Exception as error:  # any error: that is how culprits are found
+        except Exception as error:  # any error marks a culprit
             self._last = _words(error)
             return True
         return False
@@ -328,7 +329,7 @@ def _of_kind(snapshot: Snapshot, kind: str) -> Sequence[Object]:
 
 
 def holding(workload: Workload) -> Workload:
-    """The bound pods of the workload with their devices; other parts are not read."""
+    """Return a workload with only the bound pods and their devices, without fields that can raise errors."""
     return Workload(
         id=workload.id,
         name=workload.name,
@@ -353,7 +354,7 @@ def _holding(pod: Pod) -> Pod:
 
 
 def _with_foreign(nodes: Iterable[Node], workloads: Iterable[Workload]) -> tuple[Node, ...]:
-    """The nodes with the workloads' devices as if other schedulers' pods used them: in whole GPUs."""
+    """Return the nodes with the workloads' pods counted as pods of other schedulers, with whole GPUs."""
     held: dict[str, list[Pod]] = {}
     for workload in workloads:
         for pod in workload.pods:

@@ -1,26 +1,25 @@
 """Evicted jobs keep their position in the queue while they have no pod.
 
-Kubernetes' Job controller makes the next pod of a job only after a back-off of ten seconds or more. The StatefulSet
-controller does so shortly after the end of the old pod. A decision can be made in between.
+Kubernetes' Job controller creates the next pod of a job only after a back-off of ten seconds or more. The StatefulSet
+controller creates it shortly after the end of the old pod. A decision can be made in between.
 
-In the meantime the job would be in no queue. Younger jobs would get free GPUs, and the fair share of its project
-would be computed without it. So the evicted pod stands in for the next one: it is decided on like any other, and its
-placement is reserved for its successor.
+In the meantime the job would be in no queue. Younger jobs would get free GPUs, and the fair share of the job's project
+would be computed without the job. So a copy of the evicted pod stands in for its successor. Decisions treat it like any
+pending pod, and its placement is reserved for the successor.
 
     evicted, runs for its grace ──> ended, holds nothing ──────────────> successor there
                                     (in the caches until the Job
                                      controller has counted it)
     holds its GPUs itself           stands in                            stands for itself
 
-All of it is read from the watch of the pods. There an end comes before the successor's beginning, for every answer to
-the eviction. A running pod has no stand-in: its job's next pod may be minutes away, and GPUs would wait that long for
-it.
+The only source is the watch of the pods, in which the end of a pod comes before the creation of its successor. A
+terminating pod that still runs has no stand-in: its end can be minutes away, and GPUs would be reserved for that long.
 
 A nomination of the successor continues with the stand-in. A new placement of the stand-in is reserved for the
 successor, which inherits it.
 
-This is not durable state. A new leader finds the part that the caches still show, with the nomination while the pod
-exists. Losing it costs the position in the queue.
+This state is not stored. A new leader finds the part that the caches still show, with the nomination while the pod
+exists. If it is lost, the job loses its position in the queue.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -51,7 +50,7 @@ from orchestrator.planner.placements import Placement
 PATIENCE_SECONDS: Final = 30.0
 """Time for which GPUs are reserved for a successor.
 
-The Job controller's back-off is 10 s after the first pod that failed since one succeeded, and doubles with each
+The Job controller's back-off is 10 s after the first failed pod since the last success, and doubles with each failure
 (`pkg/controller/job/backoff_utils.go`). After the second failure, other jobs get the GPUs.
 """
 
@@ -67,7 +66,7 @@ _SUFFIX: Final = "/returning"
 
 @dataclass(slots=True)
 class _Expected:
-    """A successor that is to come; `until` is set once its predecessor has ended."""
+    """An expected successor. `until` is the end of the wait, set when the predecessor has ended."""
 
     owner: str
     placeholder: Pod
@@ -75,9 +74,9 @@ class _Expected:
 
 
 class RequeueHolds:
-    """Remembers evicted pods of living Jobs and StatefulSets until a successor exists, or for PATIENCE_SECONDS.
+    """Stores evicted pods of existing Jobs and StatefulSets until a successor exists, or for PATIENCE_SECONDS.
 
-    `is_evicting` says, for a uid, whether an eviction is running that the watch has not shown yet. `nomination_of`
+    `is_evicting` returns whether an eviction of the pod (uid) is running that the watch has not shown. `nomination_of`
     returns, for a terminating pod, the nomination of its successor.
     """
 
@@ -94,7 +93,7 @@ class RequeueHolds:
         self._inherited: dict[str, Placement] = {}
 
     def recall(self, pods: Iterable[Pod]) -> None:
-        """Take the content of a new leader's caches: terminating pods, and their successors."""
+        """Read terminating pods and their successors from the caches of a new leader."""
         known = list(pods)
         started: dict[str, str] = {}
         for pod in known:
@@ -106,18 +105,20 @@ class RequeueHolds:
                 started[owner_uid(pod)] = max(start, started.get(owner_uid(pod), ""))
         for pod in known if started else ():
             since = started.get(owner_uid(pod))
-            # a pod that was made beside terminating ones is older than their start
+            # only a pod that is newer than the start of the terminating pods can be a successor
             if since is not None and pod.metadata.creation_timestamp > since and not _leaves(pod):
                 self.see(Change("added", pod))
 
     def see(self, change: Change[Any]) -> None:
-        """Take a change of the caches, in the order of the watch."""
+        """Process a change of the caches. Changes must come in the order of the watch."""
         pod, before = change.object, change.previous
         if not isinstance(pod, Pod):
             return
         is_deleted = change.type == "deleted"
         if is_deleted or _leaves(pod):
-            is_ours = pod.spec.scheduler_name == SCHEDULER_NAME  # no successor is expected for any other pod
+            is_ours = (
+                pod.spec.scheduler_name == SCHEDULER_NAME
+            )  # only pods of muster have expected successors
             if is_ours and (before is None or not _leaves(before)) and self._is_evicted(pod):
                 self._expected[pod.metadata.uid] = _Expected(
                     owner_uid(pod), _placeholder(pod, self._nomination_of(pod))
@@ -127,9 +128,10 @@ class RequeueHolds:
             self._see_new(pod)
 
     def placeholders(self, *owners: Mapping[str, Object]) -> dict[str, Pod]:
-        """The expected pods, each with its own uid: one for each ended pod without a successor.
+        """Return the stand-ins by uid: one for each ended pod without a successor.
 
-        `owners` are all Jobs and StatefulSets, by uid: they make a new pod when the old one has ended.
+        `owners` are all Jobs and StatefulSets, by uid. If the owner of an ended pod is deleted, no successor is
+        expected.
         """
         now = self._clock()
         for uid, expected in list(self._expected.items()):
@@ -145,11 +147,11 @@ class RequeueHolds:
 
     @property
     def inherited(self) -> dict[str, Placement]:
-        """By uid of a successor, its nomination that no decision knows yet."""
+        """The inherited nominations that no decision has had yet, by uid of the successor."""
         return dict(self._inherited)
 
     def take(self, decision: Plan, inherited: Iterable[str]) -> None:
-        """Take a decision's placements for future pods; it knew the nominations that these had inherited."""
+        """Store a decision's placements for stand-ins. The decision had the inherited nominations of `inherited`."""
         for uid in inherited:
             self._inherited.pop(uid, None)
         if self._expected:
@@ -175,7 +177,7 @@ class RequeueHolds:
             expected.until = expected.until or self._clock() + PATIENCE_SECONDS
 
     def _see_new(self, pod: Pod) -> None:
-        """One successor less to wait for: that of the same name or index, else the one that is waited for longest."""
+        """Match a new pod with the expected successor of the same name or index, else with the oldest one."""
         mine = [uid for uid, expected in self._expected.items() if expected.owner == owner_uid(pod)]
         if mine:
             expected = self._expected.pop(
@@ -184,7 +186,7 @@ class RequeueHolds:
             place = nomination_of(expected.placeholder)
             has_ended = (
                 expected.until is not None
-            )  # before, the planner has the pod that leaves, and passes it on
+            )  # before the end of the old pod, the planner lets the new pod inherit its nomination
             if place is not None and has_ended:
                 self._inherited[pod.metadata.uid] = place
 
@@ -194,7 +196,7 @@ def _leaves(pod: Pod) -> bool:
 
 
 def _role(pod: Pod) -> str | None:
-    """Which of its owner's pods it is: the name of a StatefulSet's, the index of an indexed Job's."""
+    """Return the pod's name in a StatefulSet, its index in an indexed Job, else None."""
     controller = pod.metadata.controller
     if controller is not None and controller.kind == STATEFUL_SETS.kind:
         return pod.metadata.name
@@ -202,7 +204,7 @@ def _role(pod: Pod) -> str | None:
 
 
 def _placeholder(pod: Pod, place: Placement | None) -> Pod:
-    """The pod as its successor will be: without a node, not terminating, and with its nomination."""
+    """Return the stand-in: the pod without a node, not terminating, and with the nomination."""
     annotations = {
         key: text for key, text in pod.metadata.annotations.items() if key not in _OF_THIS_POD_ALONE
     }

@@ -1,8 +1,8 @@
-"""The scheduling loop: wake after a change, wait for a pause, decide, start the requests.
+"""The scheduling loop: wait for a change and then for a pause of changes, decide, start the requests.
 
-Bindings and evictions continue while the next decision is made: running requests count as done. A slow tick decides
-again without a change, so that a lost event costs seconds and not the job. An object that cannot be read or decided
-on is skipped and named; decisions about the others continue.
+Bindings and evictions continue while the next decision is made: running requests count as done. A decision is made
+every TICK_SECONDS even without a change, so that a lost event delays a job by seconds only. An object that cannot be
+read or decided on is skipped and reported; decisions about other objects continue.
 """
 
 import asyncio
@@ -56,14 +56,14 @@ from orchestrator.planner.model import SECOND_US, Eviction, Plan, PodState, Snap
 logger = logging.getLogger(__name__)
 
 SLICE: Final = 500
-"""Maximum number of workloads that are read before other tasks may run."""
+"""Maximum number of workloads that are read before other tasks run."""
 
 
 class SchedulerLoop:
-    """Decides on the observer's caches. `on_plan` receives every plan with the reading that it rests on.
+    """Decides on the observer's caches. `on_plan` receives every plan and the reading from which it was made.
 
-    `wall_clock`, in seconds since the epoch, is read once, to compare with Kubernetes' timestamps. From then on the
-    loop's clock counts, so that a changed wall clock changes no decision.
+    `wall_clock` (seconds since the epoch) is read once. Then the loop's monotonic clock is added to it for comparisons
+    with Kubernetes' timestamps, so that a changed wall clock changes no decision.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class SchedulerLoop:
         )
 
     async def run(self) -> None:
-        """Decide until cancelled. A decision that fails is logged, shown by `health`, and made again later."""
+        """Decide until cancelled. If a decision fails, it is logged, shown by `health`, and repeated later."""
         try:
             await self._run()
         finally:
@@ -218,9 +218,9 @@ class SchedulerLoop:
                     self._health.decided()
 
     async def catch_up(self) -> None:
-        """Read the unread content of the caches, in slices, between which other tasks run.
+        """Read the unread content of the caches in slices. Other tasks run between slices.
 
-        A new leader reads everything. On a large cluster, that takes longer than a lease without a renewal.
+        On a large cluster, a new leader reads for longer than its lease lasts, so the lease must be renewed in between.
         """
         if not self._follows:
             await self._observer.follow(self._reader.note)
@@ -231,10 +231,10 @@ class SchedulerLoop:
             await asyncio.sleep(0)
 
     async def decide(self) -> None:
-        """Make one decision, and begin to carry it out. Only after `catch_up`.
+        """Make one decision and start its requests. Call `catch_up` first.
 
-        The planner has its own thread: however long it takes, the lease is renewed and the caches stay current.
-        Changes in the meantime are decided on next time.
+        The planner runs in its own thread, so that the lease is renewed and the caches are updated in the meantime. The
+        next decision uses these updates.
         """
         started, busy_before = self._clock(), time.process_time()
         pods = self._observer.pods.objects
@@ -287,7 +287,7 @@ class SchedulerLoop:
         )
 
     async def _plan(self, snapshot: Snapshot, pods: Mapping[str, Pod]) -> Decided:
-        """Let the planner decide, without the workloads with which an operator ended before."""
+        """Let the planner decide, without the workloads with which an earlier process ended."""
         left_out = await self._first.begin(snapshot, pods)
         reduced = self._quarantine.without(snapshot, (*left_out.untried, *left_out.excluded))
         try:
@@ -299,7 +299,7 @@ class SchedulerLoop:
         return replace(decided, undecided=(*decided.undecided, *left_out.untried), excluded=left_out.excluded)
 
     def _name(self, reading: Reading, decided: Decided, pods: Mapping[str, Pod]) -> Reading:
-        """Report the skipped objects, and return the reading with the projects among them."""
+        """Report the skipped objects. Return the reading with skipped projects added to its unreadable projects."""
         everything = [
             *reading.skipped,
             *self._budgets.skipped,
@@ -310,7 +310,7 @@ class SchedulerLoop:
         new = self._skipped.note(everything, left_over=left_over)
         for entry in new[:MAX_LOGGED]:
             pod = pods.get(entry.uid)
-            if pod is None or pod.spec.node_name:  # the condition of a pending pod tells it, with an event
+            if pod is None or pod.spec.node_name:  # a pending pod gets its condition and an Event elsewhere
                 self._announcer.note_skipped(entry)
         self._health.note_skipped(map(str, everything))
         self._skipped_count = len(everything)
@@ -321,7 +321,7 @@ class SchedulerLoop:
         return replace(reading, unreadable_projects={**reading.unreadable_projects, **projects})
 
     def _warn_undecided(self, decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> None:
-        """Tell running pods that nothing is decided for their workload."""
+        """Make an Event on running pods whose workload is skipped."""
         whys = {culprit.id: undecidable(culprit.why) for culprit in decided.quarantined}
         for workload in snapshot.workloads if whys else ():
             for pod in workload.pods if workload.id in whys else ():
@@ -329,15 +329,15 @@ class SchedulerLoop:
                     self.warn(pods[pod.id], "Skipped", whys[workload.id])
 
     def now_us(self) -> int:
-        """The time in microseconds since the epoch, by the loop's clock."""
+        """Return the time in microseconds since the epoch, from the loop's clock."""
         return int((self._epoch + self._clock()) * SECOND_US)
 
     def warn(self, pod: Pod, reason: str, message: str) -> None:
-        """Make an Event on a pod that runs; the same words once for a pod."""
+        """Make an Event on a running pod, once for each message."""
         self._announcer.warns(pod, reason, message)
 
     def evict(self, pod: Pod, rule: str, message: str) -> None:
-        """Evict a pod outside of a decision, by the rule of that name."""
+        """Evict a pod outside of a decision. `rule` is the name of the rule."""
         snapshot = Snapshot((), (), ()) if self._latest is None else self._latest.snapshot
         workloads, uid = snapshot.workloads, pod.metadata.uid
         workload = next((one for one in workloads if any(member.id == uid for member in one.pods)), None)
@@ -354,7 +354,7 @@ class SchedulerLoop:
         self._conditions.want(pending_reasons(reading, decided.plan, {*put_off, *volumes}, undecided))
 
     def _announce_problems(self, reading: Reading, decision: Plan, pods: Mapping[str, Pod]) -> None:
-        """Tell stuck pods, avoided nodes, and running pods on unhealthy hardware, once for each problem."""
+        """Report problems of pods, avoided nodes, and running pods on unhealthy hardware, once for each problem."""
         self._problems.want(reading.problems)
         self._announcer.note_avoided(decision.avoided)
         if not decision.endangered:
@@ -366,7 +366,7 @@ class SchedulerLoop:
                     self.warn(pods[pod.id], "OnUnhealthyHardware", message or "")
 
     def _is_echo(self, uid: str, node: str) -> bool:
-        """Whether it is this process that binds the pod to the node, as the watch has just shown."""
+        """Whether this process sent the binding that the watch has just shown."""
         is_ours = self._executor.is_assumed_on(uid, node)
         if is_ours:
             self._lag.seen(uid)
@@ -382,7 +382,7 @@ class SchedulerLoop:
         self._metrics.bound(uid)
 
     def _note_unready(self, pod: Pod, node: str, why: str) -> None:
-        """Give the GPUs to other workloads for a while."""
+        """Put the pod off, so that other workloads can have the GPUs for a time."""
         self._unready.note(pod.metadata.uid, node, why)
 
     def _labels_of(self, name: str) -> Mapping[str, str]:
@@ -391,7 +391,7 @@ class SchedulerLoop:
         return {**labels, NODE_NAME_LABEL: name}
 
     def _decide_again(self) -> None:
-        """Have the next decision soon, and at once if suspects can be tried."""
+        """Schedule the next decision: after RETRY_SECONDS, or at once if suspects can be tried."""
         seconds = 0.0 if self._first.has_trial else RETRY_SECONDS
         asyncio.get_running_loop().call_later(seconds, self._observer.changed.set)
 

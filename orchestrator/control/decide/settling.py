@@ -12,7 +12,7 @@ async def settle(
     settled_seconds: float = SETTLED_SECONDS,
     max_seconds: float = MAX_SETTLING_SECONDS,
 ) -> None:
-    """Return when nothing has set `changed` for `settled_seconds`, or after `max_seconds`; then it is clear."""
+    """Wait until `changed` was not set for `settled_seconds`, at most `max_seconds`; then clear it."""
     with suppress(TimeoutError):
         async with asyncio.timeout(max_seconds):
             while changed.is_set():

@@ -21,7 +21,7 @@ _EXCLUDED: Final = (
 
 
 def quarantined(decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -> list[SkippedObject]:
-    """The objects that the planner could not decide on, and those that were left out with them."""
+    """Return the objects on which the planner raised an error, and the workloads that were left out with them."""
     workloads = {workload.id: workload for workload in snapshot.workloads}
     whys = [(culprit.kind, culprit.id, undecidable(culprit.why)) for culprit in decided.quarantined]
     whys += [(WORKLOAD, workload_id, _UNDECIDED) for workload_id in decided.undecided]
@@ -39,7 +39,7 @@ def quarantined(decided: Decided, snapshot: Snapshot, pods: Mapping[str, Pod]) -
 
 
 def reasons(decided: Decided, snapshot: Snapshot) -> dict[str, str]:
-    """By uid of a pending pod, why its workload is not decided on."""
+    """Return, by uid of a pending pod, the reason why no decision was made on its workload."""
     if not (decided.quarantined or decided.undecided or decided.excluded):
         return {}
     whys = {culprit.key: undecidable(culprit.why) for culprit in decided.quarantined}
@@ -57,17 +57,16 @@ def reasons(decided: Decided, snapshot: Snapshot) -> dict[str, str]:
 
 
 def undecidable(why: str) -> str:
-    """The message about an object on which the planner raised an error."""
+    """Return the message about an object on which the planner raised an error."""
     return f"muster cannot decide on it, by a mistake of its own ({why}); it is tried again later, or when it changes"
 
 
 def pending_reasons(
     reading: Reading, decision: Plan, volumes: Collection[str], undecided: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
-    """By uid of a pending pod, the code of its reason and the message.
+    """Return, by uid of a pending pod, the code of its reason and the message.
 
-    `volumes` are the pods whose volumes are not ready. `undecided` has the reason of each object that the planner
-    cannot decide on.
+    `volumes` are the uids of pods whose volumes are not ready. `undecided` is the result of `reasons`.
     """
     bound = {binding.pod for binding in decision.bindings}
     known: dict[str, tuple[str, str]] = {

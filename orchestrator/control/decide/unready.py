@@ -1,8 +1,8 @@
-"""Pods that could not be bound, because volumes, claims or fractions on the node were not ready: they are put off.
+"""Pods that are put off because volumes, claims or GPU fractions on their node were not ready.
 
-For example, no agent named the GPU in time. Most causes pass, so the same node is tried once more. After two failures
-in a row there, the next decision is made without that node: a faulty node must not block the pod. After that it is
-tried again.
+For example, no agent named the GPU in time. Most causes pass, so the pod can get the same node once more. After two
+failures in a row on a node, the next decision does not use this node for the pod: a faulty node must not block it.
+Later decisions can use the node again.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 UNREADY_SECONDS: Final = 10.0
-"""The time for which others can have the GPUs. It doubles with each failure of the pod."""
+"""Time for which the pod is put off, so that other pods can have the GPUs. It doubles with each failure of the pod."""
 MAX_DOUBLINGS: Final = 6
 _TIMES: Final = 2
 
 
 @dataclass(slots=True)
 class _Failure:
-    """`times` it failed on this node in a row, `in_all` on any; `is_avoided` once the node was left out since."""
+    """`times`: failures in a row on the node. `in_all`: on all nodes. `is_avoided`: a decision has left it out."""
 
     node: str
     why: str
@@ -28,7 +28,7 @@ class _Failure:
 
 
 class UnreadyPods:
-    """The failures, by the uid of the pod; `clock` is in seconds."""
+    """The failures by pod uid. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float], seconds: float = UNREADY_SECONDS) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class UnreadyPods:
         self._failures: dict[str, _Failure] = {}
 
     def note(self, uid: str, node: str, why: str) -> None:
-        """The pod could not be bound to the node. It is put off for twice as long as the last time."""
+        """Note that the pod could not be bound to the node. Put it off for twice as long as the last time."""
         before = self._failures.get(uid)
         times = before.times + 1 if before is not None and before.node == node else 1
         in_all = 1 if before is None else before.in_all + 1
@@ -44,10 +44,10 @@ class UnreadyPods:
         self._failures[uid] = _Failure(node, why, self._clock() + seconds, times, in_all)
 
     def read(self, is_waiting: Callable[[str], bool]) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Return for one decision, by uid: the pods that are put off with the reason, and the nodes that other pods
-        must not get.
+        """Return for one decision, by pod uid, the reasons of pods that are put off, and the nodes that pods must not
+        get.
 
-        Pods that are not pending any more are forgotten.
+        Remove pods that are no longer pending.
         """
         self._failures = {uid: failure for uid, failure in self._failures.items() if is_waiting(uid)}
         now = self._clock()

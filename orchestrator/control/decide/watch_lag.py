@@ -1,4 +1,4 @@
-"""How far the watch is behind: the time from the API server's answer to a binding until the watch has shown it."""
+"""The lag of the watch: the time from the API server's answer to a binding until the watch shows the binding."""
 
 from collections import deque
 from collections.abc import Callable
@@ -11,7 +11,7 @@ MAX_AWAITED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Lags:
-    """Figures of a number of bindings: the median, the 99th percentile and the longest, in milliseconds."""
+    """The lag of `count` bindings: median, 99th percentile and maximum, in milliseconds."""
 
     count: int
     p50_ms: float
@@ -20,7 +20,7 @@ class Lags:
 
 
 class WatchLag:
-    """Keeps the newest samples. `clock` is monotonic, in seconds."""
+    """Measures the lag and keeps the newest samples. `clock` is monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class WatchLag:
         self._samples: deque[float] = deque(maxlen=MAX_SAMPLES)
 
     def answered(self, uid: str) -> None:
-        """The API server has said that the pod is bound."""
+        """Note that the API server has answered that the pod is bound."""
         if uid in self._seen:
             self._seen.discard(uid)
             self._samples.append(0.0)  # the watch was faster
@@ -39,7 +39,7 @@ class WatchLag:
         self._answered[uid] = self._clock()
 
     def seen(self, uid: str) -> None:
-        """The watch has shown the binding of the pod. This process sent that binding."""
+        """Note that the watch has shown a binding that this process sent."""
         answered = self._answered.pop(uid, None)
         if answered is not None:
             self._samples.append(self._clock() - answered)
@@ -49,7 +49,7 @@ class WatchLag:
         self._seen.add(uid)
 
     def lags(self) -> Lags | None:
-        """The figures; None before the first binding."""
+        """Return the lag of the kept samples; None before the first binding."""
         if not self._samples:
             return None
         ms = sorted(sample * 1000 for sample in self._samples)
