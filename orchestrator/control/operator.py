@@ -45,20 +45,20 @@ logger = logging.getLogger(__name__)
 COLLECTION_THRESHOLDS = (200_000, 20, 50)
 LEASE_SECONDS = 8
 RENEW_SECONDS = OPERATOR_REQUEST_SECONDS
-"""A leader stops this long before its lease expires; a replica that stands by takes over within 12 s."""
+"""A leader without a renewal stops this time before its lease expires; a standby takes over within 12 s."""
 LIMITS = Limits(connections=REQUESTS_IN_FLIGHT + 16)
-"""More connections than bindings and evictions use, so that the lease is renewed even if these are answered slowly."""
+"""More connections than bindings and evictions use, so that the lease is renewed even if these get slow answers."""
 
 
 def default_name() -> str:
-    """The name of this replica in the election: its pod, or this machine."""
+    """Return the name of this replica in the election: the name of its pod, or of this machine."""
     return os.environ.get("POD_NAME") or socket.gethostname()
 
 
 def unique_identity(name: str) -> str:
-    """The unique identity of this process in the election: two processes with one name are different.
+    """Return a unique identity of this process in the election. Two processes with one name have different identities.
 
-    A container that was killed and restarts in its pod waits until its own lease has expired.
+    So a container that was killed and restarts waits until the lease of its former process has expired.
     """
     return f"{name}_{uuid.uuid4()}"
 
@@ -73,13 +73,13 @@ async def operate(
     health_port: int = 0,
     last_object: Path | None = None,
 ) -> None:
-    """Run until SIGTERM or SIGINT; after leadership was lost, wait for it again. Raises ClusterError leaves.
+    """Run until SIGTERM or SIGINT. After a loss of leadership, wait for it again. Raises subclasses of ClusterError.
 
-    `name` is how people recognise this replica in the election; it need not be the only one of that name.
+    `name` shows people which replica leads; it need not be unique.
 
-    `image` is the image of the operator, which reservations use too; empty: the image of this version.
-    With `health_host` the pages of `health` and the metrics are served there. `last_object` is a file that outlives
-    the process; without it, an object that ends the process while it is read is not found.
+    `image` is the image of the operator and of reservation pods; empty: the image of this version. If `health_host` is
+    given, the pages of `health` and the metrics are served there. `last_object` is a file that outlives the process;
+    without it, objects that end the process while it reads them are not found.
     """
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
@@ -115,17 +115,17 @@ async def operate(
 
 
 def freeze_caches() -> None:
-    """Keep the garbage collector from searching long-lived objects again: they are many, old and without cycles.
+    """Exclude the present objects from garbage collection: they are many, live long and have no cycles.
 
-    At 140,000 pods its passes made a decision three times as long, and one pass takes seconds, which a leader must
-    not lose. Later cyclic garbage is still collected.
+    With 140,000 pods, collections tripled the time of a decision, and one collection took seconds, which is too long
+    for a leader. Garbage in later objects is still collected.
     """
     gc.freeze()
     gc.set_threshold(*COLLECTION_THRESHOLDS)
 
 
 def _discard_the_caches() -> None:
-    """Collect the garbage of an earlier leadership; a standby replica has seconds for it."""
+    """Collect the garbage of an earlier leadership. Only a standby has the seconds that this takes."""
     gc.unfreeze()
     gc.collect()
 
@@ -140,7 +140,7 @@ async def _lead_repeatedly(
     guard: ObjectGuard,
     image: str,
 ) -> None:
-    await guard.recall(transport)  # the other replica, which leads by now, is to know of a death of this one
+    await guard.recall(transport)  # the current leader must learn from the record that this process died
     while True:
         health.on_standby()
         metrics.on_standby()
@@ -172,7 +172,7 @@ async def _lead(
     guard: ObjectGuard,
     image: str,
 ) -> None:
-    """Decide on caches that were listed after the lease was won: they show all that the leader before did."""
+    """Run as the leader. Caches are listed after the lease was won, so they show all of the former leader's writes."""
     health.leading()
     freeze_caches()
     dra_version = await served_version(transport, RESOURCE_CLAIMS.group, DRA_VERSIONS)
@@ -188,7 +188,7 @@ async def _lead(
         def note(reading: Reading, decision: Plan) -> None:
             nonlocal is_first
             projects.note(reading, decision)
-            if is_first:  # by now all else that is kept from one decision to the next has been made
+            if is_first:  # all other long-lived objects exist after the first decision
                 asyncio.get_running_loop().call_soon(freeze_caches)
                 is_first = False
 
@@ -219,7 +219,7 @@ def _tasks(
     *,
     is_leader: Callable[[], bool],
 ) -> dict[str, Task]:
-    """Return the tasks beside the scheduler and the controller of projects, by name."""
+    """Return the tasks other than the scheduler and the controller of projects, by name."""
     limits = TimeLimits(
         transport,
         Caches(observer.projects.objects, observer.namespaces.objects, observer.pods.objects),

@@ -1,8 +1,8 @@
-"""The options of the operator: one declaration for each, from which every other form of it is derived.
+"""The options of the operator: one declaration for each option, from which all its other forms are derived.
 
 A field of `OperatorConfig` with `_option` is one option. These forms are derived from the fields:
 
-- the options of `muster operator` and `muster operator-yaml`, and docs/reference/cli.md with them,
+- the options of `muster operator` and `muster operator-yaml`, and their text in docs/reference/cli.md,
 - the arguments in the Deployment,
 - the values of the Helm chart and their schema,
 - the record `muster-settings`.
@@ -22,7 +22,7 @@ from orchestrator.submit.network import DEFAULT_INGRESS_CLASS
 from orchestrator.submit.protection import PolicyMode
 
 MAX_PROJECT_OBJECTS: Final = 10_000
-"""Maximum number of pods, and of Jobs, in the namespace of a project that sets no limit of its own."""
+"""Maximum number of pods, and of Jobs, in a project's namespace, unless the project sets its own maximum."""
 
 NEVER: Final = "never"
 _OPTION: Final = "option"
@@ -40,7 +40,7 @@ class MemoryLimitsMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Form of an option that is text: a regular expression for the whole of it, and the description in an error."""
+    """The format of a text option: a regular expression for the whole text, and its description in errors."""
 
     pattern: str
     description: str
@@ -49,10 +49,11 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its flag, help, and the field of `OperatorConfig` with the type and the default.
+    """One option: flag, help text, and the field of `OperatorConfig` with its type and default.
 
-    The field decides the form. A name that ends in `_seconds` makes a duration; if the type allows None, it may be
-    `never`. An `int` is a count, an Enum a choice, a tuple is repeatable. A `bool` is a flag that inverts the default.
+    The field decides the kind of option. A name that ends in `_seconds` makes a duration; if the type allows None,
+    `never` is allowed. An `int` is a count, an Enum a choice, a tuple is repeatable. A `bool` is a flag that inverts
+    the default.
     """
 
     flag: str
@@ -74,7 +75,7 @@ class Option:
         return type(None) in getattr(self.type, "__args__", ())
 
     def arguments(self, value: Any) -> list[str]:
-        """Return the option as arguments of `muster operator`; empty if the value is the default."""
+        """Return the arguments of `muster operator` for this value; empty if it is the default."""
         if value == self.default:
             return []
         if isinstance(value, bool):
@@ -96,7 +97,7 @@ def _option(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorConfig:
-    """The options of the operator. Fields that `Settings` of the planner has as well are passed on to it."""
+    """The options of the operator. Fields that the planner's `Settings` has too are passed to the planner."""
 
     max_evictions: int | None = _option(
         DEFAULT_SETTINGS.max_evictions,

@@ -1,8 +1,8 @@
 """Pods that are put off because volumes, claims or GPU fractions on their node were not ready.
 
 For example, no agent named the GPU in time. Most causes pass, so the pod can get the same node once more. After two
-failures in a row on a node, the next decision does not use this node for the pod: a faulty node must not block it.
-Later decisions can use the node again.
+failures in a row on a node, the next decision does not use this node for the pod. So a faulty node does not block the
+pod. Later decisions can use the node again.
 """
 
 from collections.abc import Callable, Mapping

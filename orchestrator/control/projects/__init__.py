@@ -1,1 +1,1 @@
-"""The objects of a project, and the limits that are enforced while its jobs run."""
+"""The objects that the operator writes for projects, and the limits that it enforces while jobs run."""

@@ -1,10 +1,10 @@
-"""The watch over GPU memory from outside: a pod above its fraction is warned at once, and evicted after a grace.
+"""The check of GPU memory from outside: a pod above its fraction is warned at once, and evicted after a grace period.
 
-The library in a container limits programs that follow the rules. This watch limits the others, and pods that do not
-mount it.
+The library in a container limits programs that use it. This check limits programs that avoid the library, and pods that
+do not mount it.
 
-The GpuNode of a node has the memory of each pod's processes. An annotation of the pod has the limits, which the
-operator sets. The library does not count the CUDA context of a process, and its size is unknown. So each process has an
+The GpuNode of a node has the memory of each pod's processes. An annotation of the pod, which the operator writes, has
+the limits. The library does not count the CUDA context of a process, whose size is unknown. So each process has an
 allowance above the limit.
 """
 
@@ -28,23 +28,23 @@ logger = logging.getLogger(__name__)
 
 RULE: Final = "memory"
 CONTEXT_MIB: Final = 768
-"""Allowance for each process beside its allocations: its context, its code, the driver's rounding.
+"""Allowance for each process in addition to its allocations: CUDA context, code, and rounding by the driver.
 
 Measured on an H100 (driver 580.159.04, CUDA 13.0): 518 MiB for a bare context, 554 with JAX, 634 with ResNet-50 of
 PyTorch. The maximum was 682 (PyTorch with cudaMallocAsync). Other GPUs have not been measured.
 """
 MARGIN_MIB: Final = 256
-"""An excess begins when the use is more than this above the bound, and ends at the bound.
+"""An excess begins when the use is more than this above the fraction with allowances, and ends below that sum.
 
-So a pod whose use varies around the bound is not warned repeatedly.
+So a pod whose use varies around the sum is not warned repeatedly.
 """
 GRACE_SECONDS: Final = 60
-"""Time that a pod may use more GPU memory than its fraction before it is evicted."""
+"""Time for which a pod may use more GPU memory than its fraction before it is evicted."""
 CHECK_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 1.0
-"""It looks once in this time, however often agents write."""
+"""Minimum time between two checks, however often agents write."""
 MAX_EVICTIONS: Final = 8
-"""Maximum number of evictions in one check: a wrong report of an agent does not end all pods at once."""
+"""Maximum number of evictions in one check, so that a wrong report of an agent does not evict all pods at once."""
 _MIB: Final = 1 << 20
 
 Key = tuple[str, str]
@@ -53,7 +53,7 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The memory of a pod's processes on a GPU, and the pod's fraction. `is_its_own`: the fraction is of that GPU."""
+    """The memory of a pod's processes on a GPU, and the pod's fraction. `is_its_own`: the fraction is on this GPU."""
 
     pod: Pod
     node: str
@@ -84,7 +84,7 @@ class Use:
 
 
 class MemoryWatch:
-    """Warns and evicts while this replica leads. `gpu_nodes` are by name, `pods` by uid; `now_us` is the time.
+    """Warns and evicts while this replica leads. `gpu_nodes` are by name, `pods` by uid; `now_us` returns the time.
 
     `evict` is called with a pod, the rule and the reason. A pod is evicted after `GRACE_SECONDS` of excess.
     """
@@ -110,7 +110,7 @@ class MemoryWatch:
         self._since_us: dict[Key, int] = {}
 
     async def run(self) -> None:
-        """Look whenever an agent wrote something, and every few seconds, until cancelled."""
+        """Check after each report of an agent, and at least every few seconds, until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(CHECK_SECONDS):
@@ -122,7 +122,7 @@ class MemoryWatch:
             await asyncio.sleep(PAUSE_SECONDS)
 
     def check(self) -> None:
-        """Warn pods with a new excess, evict pods after the grace."""
+        """Warn pods with a new excess, and evict pods after the grace period."""
         now_us, before = self._now_us(), self._since_us
         self._since_us, due = {}, []
         for use in self._uses(now_us):
@@ -155,7 +155,7 @@ class MemoryWatch:
 
 
 def _is_fresh(node: GpuNode, now_us: int) -> bool:
-    """Return whether the agent is still trusted. An agent whose time cannot be read is not."""
+    """Return whether the agent's report is recent enough to be trusted; false if its time cannot be read."""
     try:
         observed_us = parse_time(node.spec.observed_at)
     except ValueError:
@@ -179,7 +179,7 @@ class _Owners:
         }
 
     def pod_of(self, user: GpuUser) -> Pod | None:
-        """The pod, None for an unknown one."""
+        """Return the pod of the process; None if it is unknown."""
         if user.pod_uid:
             return self._pods.get(user.pod_uid)
         return self._by_container.get(user.container_id) if user.container_id else None
@@ -190,7 +190,7 @@ def _uses_of(node: str, state: GpuState, owners: _Owners) -> Iterator[Use]:
     used: dict[str, tuple[Pod, int, int]] = {}
     for user in state.users:
         pod = owners.pod_of(user)
-        # of pods elsewhere the agent of this node says nothing
+        # an agent reports only about pods of its own node; other pods are ignored
         if pod is not None and pod.spec.node_name == node and _counts(pod):
             _, mib, processes = used.get(pod.metadata.uid, (pod, 0, 0))
             used[pod.metadata.uid] = pod, mib + user.memory_mib, processes + user.processes

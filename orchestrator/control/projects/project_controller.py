@@ -1,4 +1,4 @@
-"""The project controller: for every project a namespace, its protection, role bindings, and its status."""
+"""The project controller writes the namespace, its protection, role bindings and status of each project."""
 
 import asyncio
 import logging
@@ -59,17 +59,17 @@ OPERATOR_SUBJECT: Final = {"kind": "ServiceAccount", "name": OPERATOR_ACCOUNT, "
 FIELD_MANAGER = "muster-projects"
 RETRY_SECONDS = 5.0
 REFUSED_SECONDS = 0.2
-"""The API server learns of a new role binding by its own watch: time after which a refused request is tried again."""
+"""Time after which a refused request is repeated: the API server learns of a new role binding by its own watch."""
 CLAIMS_PER_POD: Final = 2
 """Maximum number of ResourceClaims of a project for each pod that it may have."""
 STATUS_SECONDS = 1.0
-"""A project's figures are written at most once in this time, however often decisions change them."""
+"""Minimum time between two writes of a project's status, however often decisions change it."""
 
 
 def role_binding(
     namespace: str, name: str, role: str, subjects: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
-    """Return the RoleBinding that gives the subjects a ClusterRole in the namespace."""
+    """Return the RoleBinding that gives the subjects the ClusterRole `role` in the namespace."""
     return {
         "apiVersion": ROLE_BINDINGS.api_version,
         "kind": ROLE_BINDINGS.kind,
@@ -80,11 +80,11 @@ def role_binding(
 
 
 class NoNamespace(MusterError):
-    """The project has no namespace, and the operator cannot make it one; the message says why."""
+    """The project has no namespace, and the operator cannot create it; the message says why."""
 
 
 class ProjectController:
-    """Reconciles projects with the cluster. It writes only differences, and only while `is_leader()`."""
+    """Reconciles projects with the cluster. It writes differences only, and only while `is_leader()`."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class ProjectController:
         observer.listen(self._listen)
 
     def note(self, reading: Reading, decision: Plan) -> None:
-        """Take the figures of a decision for the next status."""
+        """Store the last decision for the next status."""
         self._latest, self._figures = (reading, decision), None
         self._changed.set()
 
@@ -133,9 +133,9 @@ class ProjectController:
             self._forget(known)
 
     def _forget(self, written: RoleBinding | NetworkPolicy | ResourceQuota) -> None:
-        """Note that an object of the operator was changed or deleted: it is written again.
+        """Note that an object of the operator was changed or deleted, so that it is written again.
 
-        To write the same once more changes nothing.
+        A write of an unchanged object has no effect.
         """
         key = f"{written.metadata.namespace}/{written.metadata.name}"
         if self._written.pop(key, None) is not None:
@@ -153,7 +153,7 @@ class ProjectController:
                 await self._protect(namespace, allowed)
                 await self._bound_objects(project, namespace)
                 await self._name_pull_secrets(project, namespace)
-                # last: members come when everything holds that bounds them
+                # last, so that all restrictions exist before members get access
                 await self._bind(namespace, MEMBERS_BINDING, RESEARCHER, _members(project))
             except NoNamespace as error:
                 await self._write_status(project, "", allowed, str(error))
@@ -164,14 +164,14 @@ class ProjectController:
             asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._changed.set)
         except ClusterError as error:
             logger.warning("project %s: %s", project.metadata.name, error)
-        except Exception as error:  # a mistake of muster with this project: the others are reconciled
+        except Exception as error:  # a mistake of muster with one project must not stop the others
             why = f"{type(error).__name__}: {error}"
             if self._mistakes.get(project.metadata.uid) != why:
                 self._mistakes[project.metadata.uid] = why
                 logger.exception("project %s: it cannot be reconciled", project.metadata.name)
 
     async def _namespace_of(self, project: Project, allowed: Granted) -> str:
-        """The project's namespace, which is made if it is not there. Raises NoNamespace."""
+        """Return the project's namespace, which is created if it is missing. Raises NoNamespace."""
         name = namespace_name(project)
         if is_reserved(name):
             raise NoNamespace(f"the namespace {name} is reserved: create the project with another name")
@@ -195,7 +195,7 @@ class ProjectController:
         return next((namespace for namespace in namespaces if namespace.metadata.name == name), None)
 
     async def _label(self, project: Project, name: str) -> None:
-        """Restore the label by which the namespace is selected, if it was removed."""
+        """If the label that selects the namespace was removed, restore it."""
         namespace = self._known_namespace(name)
         if namespace is None or namespace.metadata.labels.get(PROJECT_LABEL) == project.metadata.name:
             return
@@ -229,12 +229,12 @@ class ProjectController:
         logger.info("project %s: made namespace %s", project.metadata.name, name)
 
     def _ingress(self, allowed: Granted) -> IngressSettings:
-        """Return the settings for Ingresses of the project's jobs; a host only if the site has a domain."""
+        """Return the settings for Ingresses of the project's jobs, with a domain only if the site has one."""
         domain = allowed.spec.security.ingress_domain if self._config.ingress_domain else None
         return IngressSettings(self._config.ingress_class, domain or "")
 
     async def _protect(self, namespace: str, allowed: Granted) -> None:
-        """Keep the policies' inputs on the namespace, and its NetworkPolicies in it."""
+        """Write the inputs of the policies on the namespace, and the NetworkPolicies into it."""
         for known in self._observer.namespaces.objects.values():
             if known.metadata.name == namespace:
                 patch = protection.metadata_patch(
@@ -257,7 +257,7 @@ class ProjectController:
                 self._written[key] = policy
 
     async def _bind(self, namespace: str, name: str, role: str, subjects: list[dict[str, str]]) -> None:
-        """Give the subjects alone a role in the namespace."""
+        """Write the RoleBinding that gives exactly these subjects the role in the namespace."""
         key = f"{namespace}/{name}"
         if self._written.get(key) == subjects:
             return
@@ -266,7 +266,7 @@ class ProjectController:
         self._written[key] = subjects
 
     async def _bound_objects(self, project: Project, namespace: str) -> None:
-        """Let Kubernetes count the project's pods, Jobs and storage, by its own limits, else by the default."""
+        """Write the ResourceQuota for pods, Jobs, claims and storage, with the project's maximums or the defaults."""
         key, counts = f"{namespace}/{OBJECTS_QUOTA}", project.spec.objects
         hard = {
             name: str(MAX_PROJECT_OBJECTS if count is None else count)
@@ -289,7 +289,7 @@ class ProjectController:
         self._written[key] = hard
 
     async def _name_pull_secrets(self, project: Project, namespace: str) -> None:
-        """Let the pods of the project pull images with its secrets; the secrets of others stay if it has none."""
+        """Write the project's image pull secrets on the default account. If it has none, other secrets there stay."""
         key, secrets = f"{namespace}/{DEFAULT_ACCOUNT}", project.spec.image_pull_secrets
         if self._written.get(key) != secrets:
             named = {"imagePullSecrets": [{"name": name} for name in secrets]} if secrets else {}
@@ -300,13 +300,13 @@ class ProjectController:
             except Forbidden:
                 if secrets:
                     raise
-                # the manifests of an older version: they have neither the right nor the field
+                # the manifests are of an older version, without this right: nothing to remove
             self._written[key] = secrets
 
     async def _write_status(
         self, project: Project, namespace: str, allowed: Granted, no_namespace: str = ""
     ) -> None:
-        """Write the status; `no_namespace` says why the project has no namespace."""
+        """Write the status. `no_namespace` is the reason why the project has no namespace, or ""."""
         key = f"status/{project.metadata.uid}"
         loop = asyncio.get_running_loop()
         due = self._status_due.get(key, 0.0)
@@ -325,9 +325,9 @@ class ProjectController:
 
 
 def _is_meddled(change: Change[Any]) -> bool:
-    """Whether an object that the operator writes was changed or deleted.
+    """Return whether the change modified or deleted an object that the operator writes.
 
-    Of a quota its bounds count: its use, in the status, changes with each pod.
+    Of a ResourceQuota, only `spec` counts: the use in its status changes with each pod.
     """
     if change.type != "modified" or not isinstance(change.object, ResourceQuota):
         return change.type != "added"

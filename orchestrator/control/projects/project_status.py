@@ -1,4 +1,4 @@
-"""The status of a project: its figures of a decision, and its conditions."""
+"""The status of a project: its amounts in the last decision, and its conditions."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """Whether a project accepts workloads: the obstacle, "" if there is none, and the reason for machines."""
+    """Whether a project accepts workloads: `problem` is "" if it does; `otherwise` is the condition's reason if not."""
 
     otherwise: str
     problem: str
@@ -52,9 +52,10 @@ def figures_of(reading: Reading, decision: Plan) -> Figures:
 def status(
     project: Project, namespace: str, figures: Figures | None, allowed: Granted, no_namespace: str
 ) -> dict[str, Any]:
-    """Return the status of a project. Without `figures`, before the first decision, it has the namespace alone.
+    """Return the status of a project. Before the first decision, `figures` is None and the status has only the
+    namespace.
 
-    `no_namespace` says why the project has no namespace.
+    `no_namespace` is the reason why the project has no namespace, or "".
     """
     name = project.metadata.name
     if figures is None:

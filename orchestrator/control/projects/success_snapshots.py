@@ -1,7 +1,7 @@
-"""Keeps the volumes of Jobs that have succeeded as snapshots, where `--snapshot-on-success` asked for it.
+"""Takes snapshots of the volumes of succeeded Jobs that were submitted with `--snapshot-on-success`.
 
-No memory is needed: the names of the snapshots follow from the Job, so existing ones count as taken. When all exist,
-their names are written on the Job. A failed Job gets none.
+No state is stored: the names of the snapshots follow from the Job, so existing snapshots count as taken. When all
+exist, their names are written on the Job. A failed Job gets no snapshots.
 """
 
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class SuccessSnapshots:
-    """Takes the snapshots while this replica leads; the mappings are kept current by watching, by uid."""
+    """Takes the snapshots while this replica leads. The mappings are live caches by uid."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class SuccessSnapshots:
         self._projects = projects
         self._is_leader = is_leader
         self._versions: dict[str, str] = {}
-        """By uid the version of a Job at which it had not succeeded, or was seen to."""
+        """By Job uid, the resource version that was checked without an error."""
         self._failures: dict[str, str] = {}
-        """By uid why the snapshots of a Job could not be taken, so that it is said once."""
+        """By Job uid, the last logged error, so that each error is logged once."""
 
     async def check(self) -> None:
-        """Look at the Jobs that have changed since the last time, and take the snapshots of those that succeeded."""
+        """Check the Jobs that have changed since the last call, and take the snapshots of those that succeeded."""
         pending = {
             uid: job.metadata
             for uid, job in self._jobs.items()

@@ -1,8 +1,8 @@
 """Stops interactive workloads that run longer than their project allows, after a warning.
 
-No memory is needed: the pod has the start time of a workload, and the workload its stop. So restarts of the operator
-make no difference. A StatefulSet is scaled to zero and marked, a Job gets an expired deadline. Both are shown as
-TimedOut, and stay until a user deletes or resumes them.
+No state is stored: the pod has the start time of a workload, and the workload's annotation the stop. So restarts of the
+operator make no difference. A StatefulSet is scaled to zero and marked, a Job gets an expired deadline. Both are shown
+as TimedOut, and stay until a user deletes or resumes them.
 """
 
 import logging
@@ -29,13 +29,13 @@ from orchestrator.planner.model import SECOND_US
 logger = logging.getLogger(__name__)
 
 MAX_WARNING_SECONDS: Final = 900
-"""The warning is sent a tenth of the limit before its end, at most this time before."""
+"""The warning is sent before the end: at one tenth of the limit, but at most this time before."""
 _OWNERS: Final[Mapping[str, Resource]] = {"StatefulSet": STATEFUL_SETS, "Job": JOBS}
 
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """A pod of an interactive workload whose project has a time limit; times are microseconds since the epoch."""
+    """A pod of an interactive workload in a project with a time limit. Times are microseconds since the epoch."""
 
     pod: Pod
     project: str
@@ -54,7 +54,7 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """The watched objects, by uid."""
+    """The watched objects by uid."""
 
     projects: Mapping[str, Project]
     namespaces: Mapping[str, Namespace]
@@ -62,7 +62,7 @@ class Caches:
 
 
 class TimeLimits:
-    """Warns and stops while this replica leads. `now_us` is the time; `warn` is called with a pod and the text."""
+    """Warns and stops workloads while this replica leads. `now_us` returns the time; `warn` gets pod and message."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class TimeLimits:
         resource = _OWNERS[owner.kind]
         annotations = {TIMED_OUT_ANNOTATION: format_time(now_us, places=0)}
         spec: dict[str, Any] = {"activeDeadlineSeconds": 1}
-        if resource is STATEFUL_SETS:  # submit makes interactive ones of one pod
+        if resource is STATEFUL_SETS:  # muster submit creates interactive StatefulSets with one pod
             annotations[SUSPENDED_REPLICAS_ANNOTATION] = "1"
             spec = {"replicas": 0}
         mark = {"uid": owner.uid, "annotations": annotations}
@@ -114,7 +114,7 @@ class TimeLimits:
 def limited(
     projects: Collection[Project], namespaces: Iterable[Namespace], pods: Iterable[Pod]
 ) -> Iterator[Limited]:
-    """The running pods of interactive StatefulSets and Jobs in projects with a time limit."""
+    """Yield the running pods of interactive StatefulSets and Jobs in projects with a time limit."""
     limits = {
         project.metadata.name: (project.spec.interactive_time_limit, seconds)
         for project in projects

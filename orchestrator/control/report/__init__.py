@@ -1,1 +1,1 @@
-"""Events, conditions, metrics and records about decisions."""
+"""Events, conditions, metrics and records with the results of decisions."""

@@ -1,10 +1,10 @@
-"""Evictions with victim, GPUs, preemptor, rule and time: an Event on the pod, and a record that outlives both.
+"""The report of each eviction (victim, GPUs, preemptor, rule, time): an Event on the pod, and a longer-lived record.
 
-A record is an EvictionRecord in the namespace of the victim's workload, one for each evicted pod. Its members read
-them. Only the operator's account can write them, and no account can change one.
+A record is an EvictionRecord in the namespace of the victim's workload, one for each evicted pod. Members of the
+project can read the records. Only the operator's account can create them, and no account can change one.
 
-The newest of a namespace are kept: they outlive the pod, the job and the operator, and end with the project. No
-action waits for a record: a failed write is logged and tried again, and an eviction never fails because of it.
+The newest records of a namespace are kept: they outlive the pod, the job and the operator, and are deleted with the
+namespace. No eviction waits for its record: a failed write is logged and repeated.
 """
 
 import asyncio
@@ -43,9 +43,9 @@ from orchestrator.planner.model import Eviction, Node, Plan, Workload
 logger = logging.getLogger(__name__)
 
 MAX_RECORDS: Final = 200
-"""Maximum number of kept records of each namespace, the newest."""
+"""Maximum number of records of a namespace; the newest are kept."""
 PRUNE_AFTER: Final = 50
-"""Number of additions to a namespace after which superfluous records are deleted."""
+"""Number of new records in a namespace after which records beyond the maximum are deleted."""
 MAX_MESSAGE_CHARACTERS: Final = 1000
 EVENT_REASONS: Final = {
     "quota": "Reclaimed",
@@ -56,20 +56,20 @@ EVENT_REASONS: Final = {
     "unhealthy": "MovedOffUnhealthy",
     "memory": "GpuMemoryExceeded",
 }
-"""By the rule of the eviction; any other is `Evicted`."""
+"""The reason of the Event by rule of the eviction; `Evicted` for other rules."""
 
 PARTING_SECONDS: Final = 2.0
-"""Time for which a stopping operator writes the remaining records."""
+"""Maximum time for which a stopping operator writes the remaining records."""
 _WRITES_IN_FLIGHT: Final = 8
 _RULE = re.compile(r"by the rule of ([\w-]+)")
 _PASSING = (ServerFault, TooManyRequests, Unreachable)
 
 
 class EvictionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One pod that lost its GPUs: `gpu_milli` of those of its node.
+    """One pod that lost its GPUs. `gpu_milli` is the amount of its node's GPUs.
 
-    `at` is RFC 3339; the beneficiary is empty if it did not exist any more. `grace_seconds` is the pod's time from
-    then to save its state; None if it is unknown.
+    `at` is RFC 3339. The beneficiary is empty if it is unknown. `grace_seconds` is the time that the pod has after `at`
+    to save its state; None if unknown.
     """
 
     at: str
@@ -89,7 +89,7 @@ class EvictionRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
 
 
 class _Stored(Object, frozen=True, kw_only=True):
-    """A record as the API server has it."""
+    """An EvictionRecord object of the API server."""
 
     resource = EVICTION_RECORDS
 
@@ -97,7 +97,7 @@ class _Stored(Object, frozen=True, kw_only=True):
 
 
 class Audit:
-    """Writes the evictions down in the background. `clock` gives seconds since the epoch."""
+    """Writes records and Events of evictions in the background. `clock` returns seconds since the epoch."""
 
     def __init__(
         self,
@@ -119,18 +119,18 @@ class Audit:
         self._slots = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
     def know(self, reading: Reading, decision: Plan) -> None:
-        """Take the workloads of a decision: an eviction takes names from them."""
+        """Store the workloads of a decision with evictions: `note` reads names and amounts from them."""
         if decision.evictions:
             self._workloads = {workload.id: workload for workload in reading.snapshot.workloads}
             self._sizes = GpuSizes.of(reading.snapshot.nodes)
 
     def know_workload(self, workload: Workload, nodes: Iterable[Node]) -> None:
-        """Take one workload with an eviction outside of decisions, and the nodes of the cluster."""
+        """Store a workload that is evicted outside of decisions, and the sizes of the nodes' GPUs."""
         self._workloads = {**self._workloads, workload.id: workload}
         self._sizes = GpuSizes.of(nodes)
 
     def note(self, pod: Pod, eviction: Eviction) -> None:
-        """Remember an eviction that was carried out. Never waits and never fails."""
+        """Queue the record of an eviction that was carried out. Never waits and never fails."""
         loser = self._workloads.get(eviction.workload)
         winner = self._workloads.get(eviction.beneficiary)
         lost = next((victim for victim in loser.pods if victim.id == eviction.pod), None) if loser else None
@@ -154,7 +154,7 @@ class Audit:
         self._background.wake()
 
     def recall(self, pods: Iterable[Pod]) -> None:
-        """Note the evictions of an operator that came to no record: of pods that are still on their way out."""
+        """Queue evictions of an earlier leader that may have no record: those of pods that are still terminating."""
         for pod in pods:
             if (
                 EVICTION_REASON_ANNOTATION in pod.metadata.annotations
@@ -164,7 +164,7 @@ class Audit:
                 self._background.wake()
 
     async def run(self) -> None:
-        """Write until cancelled, and for a moment longer if something is left."""
+        """Write until cancelled, and then up to PARTING_SECONDS longer if records are left."""
         try:
             await self._background.run()
         finally:
@@ -172,18 +172,17 @@ class Audit:
                 await self._write_before_exit()
 
     async def write(self) -> bool:
-        """Write down all that is not yet written; False when some of it has to be tried again."""
+        """Write all queued records. Return false if some of them must be tried again."""
         is_recalled = await self._check_recalled()
         batches, self._unwritten = self._unwritten, {}
         done = await asyncio.gather(*(self._write(namespace, batches[namespace]) for namespace in batches))
         return is_recalled and all(done)
 
     async def _check_recalled(self) -> bool:
-        """Note the evictions whose reason was written by the operator, by the API server's record. Return False if it
-        does not answer.
+        """Note the recalled evictions that the operator made. Return false if the API server does not answer.
 
-        A pod can have the annotation from its owner's template. The API server's metadata names the author, which a
-        template lacks.
+        A pod can have the annotation from its owner's template. `managedFields` names the operator only if it wrote the
+        annotation.
         """
         while self._recalled:
             pod = self._recalled[-1]
@@ -235,7 +234,7 @@ class Audit:
         return True
 
     async def _keep(self, namespace: str, records: list[EvictionRecord]) -> None:
-        """Add the records, and delete superfluous old ones. Existing ones are not written again."""
+        """Create the records that do not exist yet, and delete old records beyond the maximum."""
         await asyncio.gather(*(self._add(namespace, record) for record in records))
         self._added[namespace] = self._added.get(namespace, PRUNE_AFTER) + len(records)
         if self._added[namespace] > PRUNE_AFTER:
@@ -268,7 +267,7 @@ class Audit:
                 logger.debug("%s was already deleted", path)
 
     async def _tell(self, namespace: str, record: EvictionRecord) -> None:
-        """Create the Event. Its name is made of the pod's uid, so that doing it again does nothing."""
+        """Create the Event. Its name contains the pod's uid, so that a repetition has no effect."""
         event = pod_event(
             namespace=namespace,
             pod=record.pod,
@@ -290,14 +289,14 @@ class Audit:
 
 
 async def evictions_in(transport: Transport, namespace: str) -> list[EvictionRecord]:
-    """The evictions on record in a namespace, oldest first. Raises leaves of ClusterError."""
+    """Return the recorded evictions of a namespace, oldest first. Raises subclasses of ClusterError."""
     return [stored.spec for stored in (await _stored_in(transport, namespace))[-MAX_RECORDS:]]
 
 
 async def newest_evictions(transport: Transport, namespaces: Iterable[str | None]) -> list[EvictionRecord]:
-    """The newest evictions on record in these namespaces, or in all (None), oldest first; `MAX_RECORDS` at most.
+    """Return the newest evictions in these namespaces, or in all (None), oldest first; at most MAX_RECORDS.
 
-    However many there are, a page of them is in memory at a time. Raises leaves of ClusterError.
+    Only one page of all records is in memory at a time. Raises subclasses of ClusterError.
     """
     newest: list[_Stored] = []
     for namespace in namespaces:

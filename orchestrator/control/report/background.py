@@ -1,4 +1,4 @@
-"""Tasks beside the decisions: checks that are repeated, and writes without a waiting caller."""
+"""Background tasks of the operator: repeated checks, and writes for which no caller waits."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ async def repeat(
 ) -> None:
     """Call `task` every `CHECK_SECONDS` until cancelled.
 
-    An error of `task` is logged, once for each message, and the task is repeated. It stops no other task.
+    If `task` raises, the error is logged (repetitions of it are not), and the task is repeated. Other tasks continue.
     """
     said = ""
     while True:
@@ -36,7 +36,7 @@ async def repeat(
 
 
 class BackgroundWriter:
-    """Calls `write` after each wake-up. If it returns False, it is called again later."""
+    """Calls `write` after each `wake`. If `write` returns false, it is called again later."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class BackgroundWriter:
         self._wanted = asyncio.Event()
 
     def wake(self) -> None:
-        """There is something to write. Never waits and never fails."""
+        """Request a call of `write`. Never waits and never fails."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Write until cancelled, with growing pauses while it fails."""
+        """Write until cancelled, with growing pauses after failures in a row."""
         failures = 0
         while True:
             await self._wanted.wait()

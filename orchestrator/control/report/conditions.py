@@ -1,7 +1,7 @@
-"""Writes the reason of every pending pod: the condition `PodScheduled`, beside the decisions.
+"""Writes the reason of every pending pod as the condition `PodScheduled`, in the background.
 
-A new kind of reason is written at once. Changed figures in a message of the same kind (free GPUs, GPUs in use) are
-written at intervals. So thousands of pending pods do not cost thousands of writes for every decision.
+A new code of a reason is written at once. If only amounts in the message change (free GPUs, GPUs in use), it is written
+at intervals. So thousands of pending pods do not cost thousands of writes for every decision.
 """
 
 import asyncio
@@ -21,16 +21,17 @@ WRITES_IN_FLIGHT: Final = 8
 REFRESH_SECONDS: Final = 3.0
 REFRESHES_PER_SECOND: Final = 40.0
 OVERTAKEN_SECONDS: Final = 0.2
-"""Seconds after which the condition is written of a pod that had changed meanwhile,
-as when its nomination was written just before."""
+"""Time after which a condition is written again if the pod changed meanwhile (Conflict). Example: its nomination was
+written just before.
+"""
 MAX_WAIT_FOR_BINDINGS_SECONDS: Final = 1.0
 
 
 class ConditionWriter:
-    """Writes the reasons that it was last given. `pods` is the live cache, `bindings_done` waits for the executor.
+    """Writes the reasons of the last `want`. `pods` is the live cache; `bindings_done` waits for running bindings.
 
-    `on_new_reason` is called with a pod and the message when it had another kind of reason before. A pod without
-    `may_be_written`, because its namespace belongs to no project, gets the Event alone.
+    `on_new_reason` is called with a pod and the message if the code of its reason changed. If `may_be_written` is false
+    for a pod, because its namespace belongs to no project, the pod gets only the Event.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class ConditionWriter:
         self._refused = False
 
     def want(self, reasons: Mapping[str, tuple[str, str]]) -> None:
-        """Take, by uid, the code and message of every pending pod; replaces the former ones."""
+        """Replace all reasons by these: code and message of every pending pod, by uid."""
         self._wanted = {uid: f"{code}: {message}" for uid, (code, message) in reasons.items()}
         self._written = {uid: known for uid, known in self._written.items() if uid in self._wanted}
         self._changed.set()
@@ -84,7 +85,7 @@ class ConditionWriter:
             return
 
     async def _write_due(self) -> bool:
-        """Write the due conditions; True if a refresh is needed later."""
+        """Write the due conditions. Return true if others must be refreshed later."""
         due, later = self._split()
         for start in range(0, len(due), WRITES_IN_FLIGHT):
             try:
@@ -98,7 +99,7 @@ class ConditionWriter:
         return later
 
     def _split(self) -> tuple[list[str], bool]:
-        """Uids to write now, new kinds of reasons first, and whether others are to be refreshed later."""
+        """Return the uids to write now, new codes first, and whether others must be refreshed later."""
         now = self._clock()
         interval = max(REFRESH_SECONDS, len(self._wanted) / REFRESHES_PER_SECOND)
         first: list[str] = []
@@ -136,7 +137,7 @@ class ConditionWriter:
             "lastTransitionTime": _waiting_since(pod),
         }
         path = PODS.path(pod.metadata.namespace, pod.metadata.name, "status")
-        # The version keeps a condition that is on its way from overtaking a binding.
+        # The version makes a condition fail that would arrive after a binding.
         version = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
         body = {"metadata": version, "status": {"conditions": [condition]}}
         try:
@@ -144,7 +145,9 @@ class ConditionWriter:
         except (NotFound, Conflict, Invalid) as error:
             self._overtaken |= isinstance(error, Conflict)
             logger.debug("%s changed before its pending reason was written: %s", path, error)
-        except Forbidden as error:  # the binding in its namespace is new, or was deleted and is written again
+        except (
+            Forbidden
+        ) as error:  # the RoleBinding in the namespace is new, or was deleted and is being restored
             self._refused = True
             logger.info("cannot write the pending reason of %s yet: %s", path, error)
         except ClusterError as error:

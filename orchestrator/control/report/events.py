@@ -1,6 +1,6 @@
-"""Events on pods: a decision in `kubectl describe`, `muster get` and a namespace's event list.
+"""Events on pods, which show decisions in `kubectl describe`, `muster get` and the event list of a namespace.
 
-Events have low importance: no action waits for them, their rate is limited, and a repeated text about one pod is sent
+Events have low importance: no action waits for them, their rate is limited, and a repeated message about a pod is sent
 once.
 """
 
@@ -32,13 +32,13 @@ logger = logging.getLogger(__name__)
 COMPONENT: Final = "muster"
 EVENTS_PER_SECOND: Final = 5.0
 MAX_WAITING: Final = 50
-"""Maximum number of waiting events. Beyond it, the oldest are dropped: the condition on the pod says the same."""
+"""Maximum number of queued events. The oldest are dropped beyond it: the pod's condition has the same message."""
 
 MAX_CHARACTERS: Final = 1000
-"""Maximum length of a message: Kubernetes allows 1024 characters in its own events."""
+"""Maximum length of a message. Kubernetes allows 1024 characters in its own events."""
 
 MAX_REMEMBERED: Final = 10_000
-"""Number of remembered warnings, so that a decision does not repeat them."""
+"""Maximum number of stored warnings, which decisions do not repeat."""
 
 
 _KINDS: Final[Mapping[str, Resource]] = {
@@ -49,7 +49,7 @@ _KINDS: Final[Mapping[str, Resource]] = {
 def pod_event(
     *, namespace: str, pod: str, uid: str, name: str, reason: str, message: str, at_us: int
 ) -> dict[str, Any]:
-    """The Event of type Warning about a pod; `name` makes it the only one of its kind. Times are microseconds."""
+    """Return an Event of type Warning about a pod. `name` makes its object name unique. Times are microseconds."""
     return _event(
         PODS, namespace=namespace, about=pod, uid=uid, name=name, reason=reason, message=message, at_us=at_us
     )
@@ -70,7 +70,7 @@ def _event(
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
-        # Kubernetes keeps the events of objects without a namespace in this one
+        # Kubernetes keeps events of objects without a namespace in the namespace `default`
         "metadata": {"name": f"{about[:180]}.{name}"[:253].lower(), "namespace": namespace or "default"},
         "involvedObject": {
             "apiVersion": kind.api_version,
@@ -90,7 +90,7 @@ def _event(
 
 
 class Announcer:
-    """Sends the reasons of pending pods, once for every kind of reason, in the background."""
+    """Creates Events in the background: reasons of pending pods (once for each code), warnings, skipped objects."""
 
     def __init__(
         self,
@@ -108,13 +108,13 @@ class Announcer:
         self._avoided: set[str] = set()
 
     def waits(self, pod: Pod, message: str) -> None:
-        """Announce a pending pod; the message begins with the code of the reason. Never waits and never fails."""
+        """Queue the Event of a pending pod. `message` begins with the reason's code. Never waits and never fails."""
         metadata = pod.metadata
         code = message.partition(":")[0]
         self._announce(pod, f"{metadata.uid[:8]}.{code}", "Unschedulable", message)
 
     def warns(self, pod: Pod, reason: str, message: str) -> None:
-        """Warn a running pod of a possible consequence; the same words once for a pod."""
+        """Queue a warning about a pod, once for each message."""
         known = (pod.metadata.uid, message)
         if known in self._sent:
             return
@@ -124,7 +124,7 @@ class Announcer:
         self._announce(pod, f"{pod.metadata.uid[:8]}.{_digest(message)}", reason, message)
 
     def note_skipped(self, entry: SkippedObject) -> None:
-        """Announce that decisions skip an object, if objects of its kind have Events. Never waits and never fails."""
+        """Queue the Event of a skipped object, if Events refer to objects of its kind. Never waits and never fails."""
         kind = _KINDS.get(entry.kind)
         if kind is None:
             return
@@ -142,13 +142,13 @@ class Announcer:
         self._background.wake()
 
     def note_avoided(self, nodes: Mapping[str, str]) -> None:
-        """Announce on each of these nodes why no pod is placed there, once until it is tried again."""
+        """Queue an Event on each newly avoided node. `nodes` are all avoided nodes with the reasons."""
         for name in nodes.keys() - self._avoided:
             event = _event(
                 NODES,
                 namespace="",
                 about=name,
-                uid=name,  # as the kubelet refers to its own node
+                uid=name,  # the kubelet uses the node's name as the uid, too
                 name=f"avoided.{int(self._clock())}",
                 reason="NodeAvoided",
                 message=nodes[name],
@@ -173,7 +173,7 @@ class Announcer:
         self._background.wake()
 
     async def run(self) -> None:
-        """Create the events, a few in a second, until cancelled."""
+        """Create the queued events, EVENTS_PER_SECOND, until cancelled."""
         await self._background.run()
 
     async def _create_all(self) -> bool:

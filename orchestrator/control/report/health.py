@@ -1,8 +1,8 @@
-"""Whether the operator is well, and the two pages by which Kubernetes asks.
+"""The health of the operator, and the two pages for Kubernetes' probes.
 
-`/healthz` fails when the process cannot continue: the scheduling loop of a leader stands still. `/readyz` fails as
-well while its decisions fail, so that administrators see a mistake; a restart would not repair it. Skipped objects
-are named there, and do not make it fail: no user can make the operator unready by a pod.
+`/healthz` fails if the scheduling loop of a leader stands still, so that Kubernetes restarts the process. `/readyz`
+also fails while decisions fail: a restart would not repair that, but administrators see it. `/readyz` names skipped
+objects, but does not fail because of them: no user can make the operator unready by a pod.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from typing import Final
 from orchestrator.pages import Page
 
 STUCK_SECONDS: Final = 90.0
-"""Longer than the longest rest between decisions: a tick, or the wait after a decision that failed."""
+"""The loop counts as stuck after this time. It is longer than any pause between decisions."""
 
 
 MAX_LINES: Final = 20
@@ -29,49 +29,49 @@ class Health:
         self._skipped: tuple[str, ...] = ()
 
     def leading(self) -> None:
-        """This replica became the leader."""
+        """Note that this replica became the leader."""
         self._leads = True
         self.decided()
 
     def on_standby(self) -> None:
-        """This replica is a standby."""
+        """Note that this replica is a standby."""
         self._leads = False
         self._skipped = ()
         self.decided()
 
     def decided(self) -> None:
-        """A decision was made."""
+        """Note that a decision was made."""
         self._turned_at = self._clock()
         self._failure = None
 
     def failed(self, why: str) -> None:
-        """A decision failed."""
+        """Note that a decision failed."""
         self._turned_at = self._clock()
         self._failure = why
 
     def note_skipped(self, objects: Iterable[str]) -> None:
-        """Take, in words, the skipped objects of the last decision."""
+        """Store the skipped objects of the last decision, as lines of text."""
         self._skipped = tuple(objects)
 
     def stuck(self) -> str | None:
-        """Why the process should be restarted, or None."""
+        """Return the reason why the process should be restarted, or None."""
         still = self._clock() - self._turned_at
         if self._leads and still > STUCK_SECONDS:
             return f"the scheduling loop has stood still for {still:.0f} s"
         return None
 
     def unready(self) -> str | None:
-        """Why the operator does not do its work, or None."""
+        """Return the reason why the operator makes no decisions, or None."""
         if self._failure is not None:
             return f"the last decision failed: {self._failure}"
         return self.stuck()
 
     def role(self) -> str:
-        """The role of this replica."""
+        """Return the role of this replica: `leading` or `standing by`."""
         return "leading" if self._leads else "standing by"
 
     def report(self) -> str:
-        """The role of this replica, and the skipped objects: one line each."""
+        """Return the role of this replica and the skipped objects, one on each line."""
         count = len(self._skipped)
         if not count:
             return self.role()
@@ -81,7 +81,7 @@ class Health:
 
 
 def health_pages(health: Health) -> dict[str, Callable[[], Page]]:
-    """Return the pages by their paths."""
+    """Return the functions that make the pages, by path."""
 
     def page(problem: Callable[[], str | None], otherwise: Callable[[], str]) -> Callable[[], Page]:
         def answer() -> Page:

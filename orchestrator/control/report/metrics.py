@@ -1,7 +1,8 @@
-"""The operator's metrics: the counters of its loops, and at a scrape the inputs of the last decision.
+"""The operator's metrics: counters of its loops, and values that a scrape computes from the last decision.
 
-Only the leader has figures of projects and of the cluster. Their number is bounded: `MAX_PROJECTS` projects are named,
-the others count together as `_other`, which no project can be called. Nothing is computed for them between scrapes.
+Only the leader has series of projects and of the cluster. Their number is bounded: the oldest `MAX_PROJECTS` projects
+have their own series. All others together are the series `_other`, which is not a possible project name. These values
+are computed only at a scrape.
 """
 
 import time
@@ -30,7 +31,7 @@ from orchestrator.planner.accounting.ledger import capacity_gpu_milli
 from orchestrator.planner.model import DEVICE_MILLI, Eviction, Plan, PodState, Project, Waiting
 
 MAX_PROJECTS: Final = 500
-"""Maximum number of projects with their own series, the oldest first."""
+"""Maximum number of projects with their own series; the oldest have them."""
 OTHERS: Final = "_other"
 MAX_STARTING: Final = 10_000
 RULES: Final = (
@@ -46,9 +47,9 @@ RULES: Final = (
     "memory",
     "other",
 )
-"""The rules by which pods are evicted; a rule that is none of these counts as `other`."""
+"""The rules by which pods are evicted. Any other rule counts as `other`."""
 FAILURES: Final = ("unanswered", "budget", "forbidden", "overtaken", "refused", "mistake")
-"""How requests to the API server about pods fail."""
+"""The kinds of failures of requests to the API server about pods."""
 DECISION_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 WAIT_BUCKETS: Final = (5.0, 30.0, 120.0, 600.0, 1800.0, 7200.0, 28800.0, 86400.0, 604800.0)
 
@@ -163,7 +164,7 @@ METRICS: Final = (
 
 
 class _Decided(NamedTuple):
-    """The last decision, its time in seconds since the epoch, and the number of objects that it leaves out."""
+    """The last decision, its time in seconds since the epoch, and the number of objects that it skipped."""
 
     reading: Reading
     plan: Plan
@@ -172,7 +173,7 @@ class _Decided(NamedTuple):
 
 
 class OperatorMetrics:
-    """The counters of the loops. `wall_clock` gives seconds since the epoch."""
+    """The counters of the loops. `wall_clock` returns seconds since the epoch."""
 
     def __init__(self, wall_clock: Callable[[], float] = time.time) -> None:
         self._wall_clock = wall_clock
@@ -188,27 +189,27 @@ class OperatorMetrics:
         self._waits: dict[str, Distribution] = {}
 
     def leading(self, projects: Mapping[str, ProjectObject]) -> None:
-        """This replica leads; `projects` stays current, by any key."""
+        """Note that this replica leads. `projects` is a live cache; its keys do not matter."""
         self._leads, self._projects = True, projects
 
     def on_standby(self) -> None:
-        """This replica is a standby: another one reports the projects."""
+        """Note that this replica is a standby, which reports no projects."""
         self._leads, self._projects, self._latest = False, {}, None
         self._starting.clear()
 
     def decided(self, reading: Reading, plan: Plan, seconds: float, skipped: int) -> None:
-        """A decision took these seconds, with this number of skipped objects."""
+        """Count a decision that took these seconds and skipped this number of objects."""
         self._durations.observe(seconds)
         self._latest = _Decided(reading, plan, self._wall_clock(), skipped)
         if plan.bindings:
             self._note_starting(reading, plan)
 
     def failed(self) -> None:
-        """A decision failed."""
+        """Count a failed decision."""
         self._decision_failures += 1
 
     def bound(self, uid: str) -> None:
-        """A pod was bound."""
+        """Count a bound pod."""
         self._bindings += 1
         start = self._starting.pop(uid, None)
         if start is None:
@@ -221,11 +222,11 @@ class OperatorMetrics:
         distribution.observe(max(0.0, self._wall_clock() - since_us / 1_000_000))
 
     def evicted(self, eviction: Eviction) -> None:
-        """A pod was evicted."""
+        """Count an evicted pod."""
         self._evictions[eviction.rule if eviction.rule in RULES else "other"] += 1
 
     def request_failed(self, reason: str) -> None:
-        """A request about a pod failed, for one of `FAILURES`."""
+        """Count a failed request about a pod. `reason` is one of `FAILURES`."""
         self._failures[reason] += 1
 
     def page(self) -> Page:
@@ -251,9 +252,9 @@ class OperatorMetrics:
         return Page(page.text(), content_type=CONTENT_TYPE)
 
     def _note_starting(self, reading: Reading, plan: Plan) -> None:
-        """Keep since when the workloads have waited that begin to run now, by the first of their pods to be bound."""
+        """Store, for workloads that start now, the beginning of their wait, by uid of their first bound pod."""
         first = {binding.workload: binding.pod for binding in reversed(plan.bindings)}
-        if len(self._starting) > MAX_STARTING:  # of bindings that were never carried out
+        if len(self._starting) > MAX_STARTING:  # entries of bindings that were never carried out
             self._starting.clear()
         for workload in reading.snapshot.workloads:
             uid = first.get(workload.id)
@@ -274,7 +275,8 @@ class OperatorMetrics:
             page.add(metric, _summed(amounts, named))
         self._add_waiting(page, latest, teams, named)
         self._waits = {name: waits for name, waits in self._waits.items() if name in named or name == OTHERS}
-        # from the beginning, with no samples: the first value of a counter is no increase
+        # series exist from the beginning, without samples, because Prometheus sees no increase in a first
+        # value
         shown = [*sorted(named), *([OTHERS] if len(teams) > len(named) else [])]
         waits = {name: Distribution(WAIT_BUCKETS) for name in shown} | self._waits
         page.add_histogram(PROJECT_WAIT, [((name,), distribution) for name, distribution in waits.items()])
@@ -344,7 +346,7 @@ def _claim(project: Project, plan: Plan) -> tuple[int | None, int, int, int | No
 def _summed(
     amounts: Iterable[tuple[str, int | None]], named: set[str], *, scale: int = DEVICE_MILLI
 ) -> list[tuple[tuple[str], int | float | None]]:
-    """Return the values of the named projects, and of the others together; unlimited ones have none."""
+    """Return the values of the named projects, and the sum of the others. Unlimited amounts have no value."""
     values: list[tuple[tuple[str], int | float | None]] = []
     others, has_others = 0, False
     for name, amount in amounts:

@@ -1,7 +1,7 @@
-"""Writes on pods that they are stuck or that their node is not ready, as condition `muster.dev/Stuck` and as an Event.
+"""Writes the problems of pods (stuck, node not ready) on them, as the condition `muster.dev/Stuck` and as an Event.
 
-Users cannot read nodes, so `list` and `explain` take the problem from the condition. When the problem is over, the
-condition becomes False.
+Users cannot read nodes, so `muster list` and `muster explain` read the problem from the condition. When the problem is
+over, the condition becomes False.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ WRITES_IN_FLIGHT: Final = 8
 
 
 class ProblemWriter:
-    """Writes the problems that it was last given. `pods` is the live cache; `warn` makes an Event on a pod.
+    """Writes the problems of the last `want`. `pods` is the live cache; `warn` makes an Event on a pod.
 
-    The condition is not written if `may_be_written` is false for the pod, because its namespace is no project's.
+    If `may_be_written` is false for a pod, because its namespace belongs to no project, no condition is written.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class ProblemWriter:
         self._background = BackgroundWriter(self._write_all)
 
     def recall(self, pods: Iterable[Pod]) -> None:
-        """Take the pods on which an earlier leader wrote a problem."""
+        """Store the pods on which an earlier leader wrote a problem."""
         self._marked.update(
             pod.metadata.uid for pod in pods if has_condition(pod.status.conditions, STUCK_CONDITION)
         )
 
     def want(self, problems: Mapping[str, PodProblem]) -> None:
-        """Take the problem of every pod that has one, by uid; replaces those of before."""
+        """Replace all problems by these: the problem of each pod that has one, by uid."""
         if problems == self._wanted and self._marked <= problems.keys():
             return
         for uid, problem in problems.items():

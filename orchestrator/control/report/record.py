@@ -10,7 +10,7 @@ from orchestrator.names import SYSTEM_NAMESPACE
 async def write_record(
     transport: Transport, name: str, data: Mapping[str, str], *, field_manager: str
 ) -> None:
-    """Apply the ConfigMap `name` of the operator's namespace with this data. Raises leaves of ClusterError."""
+    """Apply the ConfigMap `name` in the operator's namespace with this data. Raises subclasses of ClusterError."""
     body = {
         "apiVersion": CONFIG_MAPS.api_version,
         "kind": CONFIG_MAPS.kind,

@@ -1,6 +1,6 @@
-"""Writes the leader's settings into the ConfigMap `muster-settings`, so that others can predict its decisions.
+"""Writes the leader's settings into the ConfigMap `muster-settings`, so that other programs can predict its decisions.
 
-The options of the process are the source. A changed ConfigMap changes no decision, and is restored.
+The source are the options of the process. A change of the ConfigMap affects no decision, and is reverted.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 
 FIELD_MANAGER: Final = "muster-operator"
 OPTIONS_KEY: Final = "options.yaml"
-"""Every option of the operator with its value, the planner's settings among them."""
+"""The key for all options of the operator with their values, including the planner's settings."""
 POLL_SECONDS: Final = 60.0
 """Interval of the leader's checks of the record."""
 RETRY_SECONDS: Final = 5.0
 
 
 class SettingsRecord:
-    """Keeps the ConfigMap as the config are, while `is_leader()`."""
+    """Keeps the ConfigMap equal to the options, while `is_leader()`."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class SettingsRecord:
         self._data = {KEY: encoded(config.settings), OPTIONS_KEY: _encoded_options(config)}
 
     async def run(self) -> None:
-        """Write until cancelled; failures of the API are logged and waited out."""
+        """Write until cancelled. After a failed request, log the error and try again later."""
         failures = 0
         while True:
             try:
@@ -60,7 +60,7 @@ class SettingsRecord:
             await self._sleep(RETRY_SECONDS if failures else POLL_SECONDS)
 
     async def write(self) -> None:
-        """Write it, if it differs, and remove foreign keys. Raises leaves of ClusterError."""
+        """If the ConfigMap differs, write it and remove other keys. Raises subclasses of ClusterError."""
         known = await self._known()
         if known == self._data or not self._is_leader():
             return
@@ -79,6 +79,6 @@ class SettingsRecord:
 
 
 def _encoded_options(config: OperatorConfig) -> str:
-    """Return the options as YAML: `max-moves: 16`, times in seconds."""
+    """Return the options as YAML, for example `max-moves: 16`; times are in seconds."""
     values = {option.flag.removeprefix("--"): getattr(config, option.field) for option in options()}
     return yaml.safe_dump(msgspec.to_builtins(values), sort_keys=False)

@@ -1,6 +1,6 @@
-"""The skipped objects for people: the log, and the ConfigMap that `muster cluster status` reads.
+"""The report of skipped objects: lines in the log, and the ConfigMap that `muster cluster status` reads.
 
-The leader writes the ConfigMap `muster-skipped` after a change of the list; no decision uses it.
+The leader writes the ConfigMap `muster-skipped` after each change of the list. No decision reads it.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ FIELD_MANAGER: Final = "muster-skipped"
 PATH: Final = CONFIG_MAPS.path(SYSTEM_NAMESPACE, SKIPPED_CONFIG_MAP)
 KEY: Final = "skipped.json"
 MAX_LISTED: Final = 200
-"""Maximum number of listed objects: a ConfigMap has a MiB, and people read the first ones."""
+"""Maximum number of listed objects: a ConfigMap holds 1 MiB, and people read only the first objects."""
 MAX_CHARACTERS: Final = 400
 MAX_LOGGED: Final = 20
-"""Maximum number of simultaneous objects with lines in the log and Events."""
+"""Maximum number of newly skipped objects of a decision that get a line in the log and an Event."""
 MAX_NAMED: Final = 5
-"""Maximum number of unreached workloads in a line of the log."""
+"""Maximum number of left-over workloads in a line of the log."""
 WRITE_SECONDS: Final = 1.0
-"""The record is written at most once in this time."""
+"""Minimum time between two writes of the record."""
 POLL_SECONDS: Final = 60.0
-"""Interval of writes without a change: the ConfigMap may have been changed or deleted."""
+"""Interval of writes without a change of the list, because the ConfigMap can have been changed or deleted."""
 
 
 class NoRecord(MusterError):
@@ -44,7 +44,7 @@ class NoRecord(MusterError):
 
 
 class Listed(msgspec.Struct, frozen=True, rename="camel"):
-    """One object that is skipped; `since` is RFC 3339."""
+    """One skipped object. `since` is RFC 3339."""
 
     kind: str
     namespace: str
@@ -54,14 +54,12 @@ class Listed(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def path(self) -> str:
-        """The namespace and the name, as `muster-team-a/x`; of a node or a project the name alone."""
+        """Namespace and name, for example `muster-team-a/x`; only the name for a node or a project."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel"):
-    """The skipped objects of the leader; `more` objects are not listed. `left_over` workloads were not reached in
-    time.
-    """
+    """The leader's skipped objects, the number of `more` objects, and the number of `left_over` workloads."""
 
     objects: tuple[Listed, ...] = ()
     more: int = 0
@@ -69,7 +67,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def left_over_names(snapshot: Snapshot, left_over: Sequence[str]) -> tuple[str, ...]:
-    """As `project/name`, the workloads (ids) that a decision did not reach."""
+    """Return the left-over workloads (ids) of a decision as `project/name`."""
     if not left_over:
         return ()
     names = {workload.id: f"{workload.project}/{workload.name}" for workload in snapshot.workloads}
@@ -77,7 +75,7 @@ def left_over_names(snapshot: Snapshot, left_over: Sequence[str]) -> tuple[str, 
 
 
 class SkippedRecord:
-    """Keeps the log and the ConfigMap as the last decision was, while `is_leader()`."""
+    """Writes the skipped objects of the last decision into the log and, while `is_leader()`, into the ConfigMap."""
 
     def __init__(
         self,
@@ -100,7 +98,7 @@ class SkippedRecord:
     def note(
         self, objects: Iterable[SkippedObject], *, left_over: tuple[str, ...] = ()
     ) -> list[SkippedObject]:
-        """Take the skipped objects of the last decision, and its unreached workloads; return new ones of the former."""
+        """Store the skipped objects and left-over workloads of the last decision. Return the newly skipped objects."""
         self._log_left_over(left_over)
         there = list(objects)
         new = [entry for entry in there if entry not in self._since]
@@ -127,7 +125,7 @@ class SkippedRecord:
         return new
 
     def _log_left_over(self, left_over: tuple[str, ...]) -> None:
-        """Log the workloads that the bound on work left over, unless they are those of the decision before."""
+        """Log the left-over workloads if they differ from those of the previous decision."""
         before, self._left_over = self._left_over, left_over
         if set(left_over) == set(before):
             return
@@ -159,7 +157,7 @@ class SkippedRecord:
             await self._sleep(WRITE_SECONDS)
 
     async def write(self) -> None:
-        """Write the record. Raises leaves of ClusterError."""
+        """Write the record. Raises subclasses of ClusterError."""
         if not self._is_leader():
             return
         data = {KEY: msgspec.json.encode(self._record).decode()}
@@ -167,7 +165,7 @@ class SkippedRecord:
 
 
 async def recorded(transport: Transport) -> Record:
-    """The skipped objects by the leader's record. Raises NoRecord, and ClusterError leaves."""
+    """Return the leader's record of skipped objects. Raises NoRecord, and subclasses of ClusterError."""
     try:
         data = (await transport.get(PATH, ConfigMap)).data
         return msgspec.json.decode(data[KEY], type=Record)

@@ -1,4 +1,4 @@
-"""The pending workloads after a decision: counted once, for the statuses of projects and for metrics."""
+"""The pending workloads after a decision, for the statuses of projects and for metrics."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from orchestrator.planner.model import Plan, Pod, PodState, Snapshot, Workload
 
 
 def waiting_workloads(snapshot: Snapshot, decision: Plan) -> Iterator[Workload]:
-    """Yield the workloads with startable pods of which none was bound in this decision."""
+    """Yield the workloads with a chunk that could start and no pod that this decision bound."""
     bound = {binding.workload for binding in decision.bindings}
     for workload in snapshot.workloads:
         if workload.id not in bound and start_chunks(workload):
@@ -15,10 +15,10 @@ def waiting_workloads(snapshot: Snapshot, decision: Plan) -> Iterator[Workload]:
 
 
 def waiting_since_us(workload: Workload) -> int:
-    """Return the start of its pods' wait."""
+    """Return the time since which the pods of the workload are pending, in microseconds since the epoch."""
     return workload.waiting_since_us or workload.created_at_us
 
 
 def pending_pods(workload: Workload) -> Iterator[Pod]:
-    """Yield its pods without a node."""
+    """Yield the pending pods of the workload."""
     return (pod for pod in workload.pods if pod.state is PodState.PENDING)
