@@ -23,10 +23,10 @@ async def bind(
 ) -> None:
     """Bind the pod with that uid to a node, and put `annotations` on it in the same write.
 
-    A pod with exactly this binding is success, so a bind without an answer can be repeated.
+    If the pod already has exactly this binding, that is success. So the caller can repeat a bind without an answer.
 
-    Raises NotFound if there is no such pod. Raises Conflict if it is another pod of that name, is being deleted, or
-    is bound elsewhere or with other annotations. Raises the other leaves of ClusterError. After Unreachable the pod
+    Raises NotFound if there is no such pod. Raises Conflict if the pod of that name has another uid, is being deleted,
+    or is bound elsewhere or with other annotations. Raises the other leaves of ClusterError. After Unreachable the pod
     may be bound or not: repeat the bind, or wait for the watch.
     """
     body = {

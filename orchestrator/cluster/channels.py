@@ -1,4 +1,4 @@
-"""The channel protocols of Kubernetes' WebSockets: the first byte of every message is the channel of the rest."""
+"""The channel protocols of Kubernetes' WebSockets: the first byte of every message is the number of its channel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ABNORMAL: Final = (None, 1006)
 
 
 async def send(socket: aiohttp.ClientWebSocketResponse, channel: int, data: bytes) -> None:
-    """Send one message; returns when the connection has taken it. Raises StreamBroken."""
+    """Send one message; return when the connection has accepted it. Raises StreamBroken."""
     import aiohttp  # slow to import, see `connection`
 
     try:
@@ -45,7 +45,7 @@ async def received(
 
 
 def check_closed(socket: aiohttp.ClientWebSocketResponse) -> None:
-    """Raise StreamBroken when the connection ended without having been closed."""
+    """Raise StreamBroken if the connection ended and neither side had closed it."""
     if socket.exception() is not None or socket.close_code in ABNORMAL:
         raise _lost() from socket.exception()
 

@@ -38,7 +38,10 @@ _MAX_MESSAGE_BYTES: Final = 16 << 20
 _POLL_SECONDS: Final = 0.001
 
 READ_BUFFER_BYTES: Final = 4 << 20
-"""An answer is read ahead by up to twice as much, about 2,000 pods: the API server ends a watch that is read late."""
+"""aiohttp reads an answer ahead by up to twice this size, about 2,000 pods.
+
+The API server ends a watch that is read late.
+"""
 
 
 class Connection:
@@ -46,8 +49,8 @@ class Connection:
 
     A request that the server refused before any action (429 or 503 with Retry-After) is repeated, up to
     `limits.attempts` tries. So is a read whose connection failed. A write is not: the server may have carried it out.
-    If the token has changed since a refusal with 401 (projected tokens rotate), the request is repeated once with the
-    new one.
+    If the server refuses the token (401) and the token has changed since (projected tokens rotate), the request is
+    repeated once with the new token.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class Connection:
             await self._cut_connections()
 
     def _open_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        """Return a new socket for the address; it is cut at the end at the latest."""
+        """Return a new socket for the address. `_cut_connections` closes it if it is still open."""
         family, kind, protocol, _, _ = address
         opened = socket.socket(family, kind, protocol)
         self._sockets.add(opened)
@@ -107,8 +110,8 @@ class Connection:
     async def _cut_connections(self) -> None:
         """Close the remaining connections of aiohttp, and wait until the event loop has released them.
 
-        A request that is cancelled before its answer comes says goodbye by TLS: its connection waits for the server,
-        and would outlive the event loop.
+        If a request is cancelled before its answer comes, TLS waits for the server before it closes the connection. So
+        the connection would outlive the event loop.
         """
         for opened in self._sockets:
             with suppress(OSError):  # closed, or never connected
@@ -167,7 +170,7 @@ class Connection:
     def _delay(
         self, error: ClusterError, attempt: int, *, is_read: bool, token_changed: bool
     ) -> float | None:
-        """Return how many seconds to wait before the request is repeated, None if it must not be."""
+        """Return the seconds to wait before the request is repeated, or None if it must not be repeated."""
         if isinstance(error, Unauthorized) and token_changed:
             return 0.0
         if isinstance(error, TooManyRequests) or error.status == 503:
@@ -188,9 +191,9 @@ class Connection:
         accept: str = "*/*",
         on_accepted: Callable[[], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of the answer as they come; silence for longer than `silence_seconds` is Unreachable.
+        """Yield the bytes of the answer as they come. Raises Unreachable if no byte comes for `silence_seconds`.
 
-        `on_accepted` is called when the server has taken the request, before the first byte of its answer's body.
+        `on_accepted` is called when the server has accepted the request, before the first byte of the answer's body.
         """
         import aiohttp
 
@@ -227,10 +230,12 @@ class Connection:
         protocols: Sequence[str],
         heartbeat_seconds: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Upgrade to a WebSocket that speaks one of `protocols`; a refusal is raised as the leaf of its `Status`.
+        """Upgrade to a WebSocket that speaks one of `protocols`.
 
-        With `heartbeat_seconds` the server gets a ping after that silence, and the socket fails without an answer
-        within half of it.
+        If the server refuses, raises the leaf for its `Status`.
+
+        If the server is silent for `heartbeat_seconds`, it gets a ping. If it does not answer within half of that time,
+        the socket fails.
         """
         import aiohttp
 
@@ -316,7 +321,7 @@ class Connection:
 async def _refused_upgrade(
     request: aiohttp.ClientRequest, send: Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
 ) -> aiohttp.ClientResponse:
-    """Raise the server's message if it does not upgrade; aiohttp itself would drop the text."""
+    """Send the request. If the server does not upgrade, raise an error with its message, which aiohttp would drop."""
     answer = await send(request)
     if answer.status == 101:
         return answer
@@ -330,9 +335,9 @@ async def _refused_upgrade(
 
 
 def _hang_up(answer: aiohttp.ClientResponse) -> None:
-    """Give the connection back, or cut it where the answer was not read to its end.
+    """Give the connection back to the pool. If the answer was not read to its end, abort the connection.
 
-    The farewell of TLS waits for the server and would outlive the event loop.
+    A close by TLS would wait for the server and outlive the event loop.
     """
     connection = answer.connection
     if connection is not None and connection.transport is not None:

@@ -1,4 +1,4 @@
-"""The contexts of the kubeconfig: the clusters that can be reached from here, and which of them is meant."""
+"""The contexts of the kubeconfig, and the choice of the current context."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def set_current_context(
 ) -> Path:
     """Make a context the current one; return the file that was changed.
 
-    The file is replaced whole or not at all, and keeps its mode. Raises ConfigurationError naming the contexts there
-    are when there is none of that name.
+    The file is replaced whole or not at all, and keeps its mode. If there is no context of that name, raises
+    ConfigurationError with the names of the contexts.
     """
     merged = _merged(path, environ, home)
     merged.entry("contexts", name)

@@ -3,10 +3,10 @@
 JobSetSpec: kubernetes-sigs/jobset 08dfbdf (after v0.10.1), api/jobset/v1alpha2/jobset_types.go.
 LeaderWorkerSetSpec: kubernetes-sigs/lws v0.10.0, api/leaderworkerset/v1/leaderworkerset_types.go.
 RayClusterSpec: ray-project/kuberay v1.7.0, ray-operator/apis/ray/v1/raycluster_types.go.
-KubeflowSpec: the training operator, kubeflow/trainer v1.9.3, pkg/apis/kubeflow.org/v1/*_types.go; of MPIJob v2beta1
+KubeflowSpec: the training operator, kubeflow/trainer v1.9.3, pkg/apis/kubeflow.org/v1/*_types.go; for MPIJob v2beta1
 kubeflow/mpi-operator v0.8.2, pkg/apis/kubeflow/v2beta1/types.go.
 
-A number that the API server would have filled in has its default here too.
+If the API server has a default for a number, the struct has the same default.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class JobTemplate(Wire, frozen=True):
 
 
 class DependsOn(Wire, frozen=True):
-    """A replicated job that another one waits for."""
+    """A replicated job that must be ready or complete before another replicated job starts."""
 
     name: str = ""
 
@@ -52,7 +52,7 @@ class ReplicatedJob(Wire, frozen=True):
 
 
 class StartupPolicy(Wire, frozen=True):
-    """In which order a JobSet makes its Jobs: AnyOrder or InOrder."""
+    """The order in which a JobSet creates its Jobs: AnyOrder or InOrder."""
 
     startup_policy_order: str = "AnyOrder"
 
@@ -117,7 +117,10 @@ class ElasticPolicy(Wire, frozen=True):
 
 
 class KubeflowSpec(Wire, frozen=True):
-    """The jobs of `kubeflow.org`: each kind has the field of its own replicas, by role."""
+    """The jobs of `kubeflow.org`.
+
+    Each kind uses one of the fields `*_replica_specs`, which has the replicas by role.
+    """
 
     run_policy: RunPolicy = RunPolicy()
     elastic_policy: ElasticPolicy | None = None
@@ -131,6 +134,6 @@ class KubeflowSpec(Wire, frozen=True):
 
 
 class Specified(Wire, frozen=True):
-    """Any object, its specification as it was sent."""
+    """Any object, with its specification as undecoded JSON."""
 
     spec: msgspec.Raw = msgspec.Raw(b"{}")

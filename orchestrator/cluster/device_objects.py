@@ -1,7 +1,7 @@
 """Slices, classes and claims of dynamic resource allocation as muster reads them; see `objects`.
 
-There is one set of structs for `resource.k8s.io` v1, v1beta2 and v1beta1. The oldest has a device's fields under
-`basic`, and the fields of `exactly` in the request itself. `orchestrator.observe.resource_claims` handles the
+There is one set of structs for `resource.k8s.io` v1, v1beta2 and v1beta1. In v1beta1, the fields of a device are under
+`basic`, and the fields of `exactly` are in the request itself. `orchestrator.observe.resource_claims` handles the
 difference.
 """
 
@@ -24,13 +24,16 @@ class CelSelector(Wire, frozen=True):
 
 
 class DeviceSelector(Wire, frozen=True):
-    """`cel` is the only kind there is; None for one that is not known."""
+    """`cel` is the only known kind of selector; None if the selector is of another kind."""
 
     cel: CelSelector | None = None
 
 
 class DeviceConfiguration(Wire, frozen=True):
-    """Parameters for a driver, for some requests or for all. `source` is FromClass or FromClaim in a result."""
+    """Parameters for a driver, for the named requests or for all.
+
+    `source` is set only in an allocation: FromClass or FromClaim.
+    """
 
     requests: list[str] = []
     opaque: Any = None
@@ -48,7 +51,7 @@ class DeviceToleration(Wire, frozen=True):
 
 
 class CapacityRequirements(Wire, frozen=True):
-    """How much a request needs of the capacities of a device."""
+    """The amounts that a request needs of the capacities of a device."""
 
     requests: dict[str, QuantityText] = {}
 
@@ -67,14 +70,16 @@ class ExactRequest(Wire, frozen=True):
 
 
 class DeviceRequest(ExactRequest, frozen=True):
-    """One request; the fields of an exact request are its own only in v1beta1."""
+    """One request. Only in v1beta1 it has the fields of an exact request itself."""
 
     exactly: ExactRequest | None = None
     first_available: list[ExactRequest] = []
 
 
 class DeviceConstraint(Wire, frozen=True):
-    """A condition on the devices of some requests, or of all: a common attribute, or different ones."""
+    """A condition on the devices of some requests, or of all: an attribute has the same value on each device, or a
+    different one.
+    """
 
     requests: list[str] = []
     match_attribute: str | None = None
@@ -181,7 +186,7 @@ class DeviceClass(Wire, frozen=True):
 
 
 class DeviceAttribute(Wire, frozen=True):
-    """One of these is set."""
+    """The value of an attribute: exactly one field is set."""
 
     int_value: int | None = msgspec.field(default=None, name="int")
     bool_value: bool | None = msgspec.field(default=None, name="bool")
@@ -202,7 +207,7 @@ class CapacityRange(Wire, frozen=True):
 
 
 class CapacityPolicy(Wire, frozen=True):
-    """How much of a capacity can be asked for."""
+    """The amounts of a capacity that a request can ask for."""
 
     default: QuantityText | None = None
     valid_values: list[QuantityText] = []
@@ -210,7 +215,7 @@ class CapacityPolicy(Wire, frozen=True):
 
 
 class DeviceCapacity(Wire, frozen=True):
-    """How much of something a device has."""
+    """The amount of one capacity of a device."""
 
     value: QuantityText
     request_policy: CapacityPolicy | None = None

@@ -1,4 +1,4 @@
-"""Finds the API path of a kind that only a reference names, by a request to the API server."""
+"""Asks the API server for the path of a kind, given its API version and name."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ class _Anything(msgspec.Struct):
 
 
 async def discover(transport: Transport, api_version: str, kind: str) -> Resource | None:
-    """Return the namespaced resource of that kind that can be listed and watched; None: there is none.
+    """Return the namespaced resource of that kind that can be listed and watched; None if there is none.
 
-    Raises ClusterError leaves: NotFound if the group and version are not served. An invalid version is never asked
-    for: users can write any text there, also one that leads to another path.
+    Raises leaves of ClusterError: NotFound if the group and version are not served. Returns None without a request if
+    `api_version` is invalid: users can write any text there, also a text that leads to another path.
     """
     if not _API_VERSION.fullmatch(api_version):
         return None
@@ -74,7 +74,10 @@ async def discover(transport: Transport, api_version: str, kind: str) -> Resourc
 
 
 async def served_version(transport: Transport, group: str, versions: Sequence[str]) -> str | None:
-    """Return the first of these versions of the group that is served; None for none. Raises ClusterError leaves."""
+    """Return the first of these versions of the group that is served; None if none is served.
+
+    Raises leaves of ClusterError.
+    """
     try:
         served = await transport.get(f"/apis/{group}", ApiGroup)
     except NotFound:
@@ -84,5 +87,5 @@ async def served_version(transport: Transport, group: str, versions: Sequence[st
 
 
 async def probe(transport: Transport, resource: Resource, namespace: str | None = None) -> None:
-    """Raise the ClusterError that listing the resource would raise, if it would. None: in the whole cluster."""
+    """Raise the ClusterError of a list of the resource, if the list fails. `namespace` None lists the whole cluster."""
     await transport.get(resource.path(namespace), _Anything, params={"limit": 1})

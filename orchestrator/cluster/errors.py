@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 
 class ClusterError(MusterError):
-    """The Kubernetes API answered no, or not at all.
+    """The Kubernetes API refused a request, or did not answer.
 
-    `status` is the HTTP status (0 without an answer). `reason` is the machine-readable reason of the answer's
-    `Status` object ("" without one). `message` is one line for people. `retry_after_seconds` is the server's wish, or
-    None. `request` is the method and the path, as in `GET /api/v1/nodes` ("" if unknown).
+    `status` is the HTTP status (0 without an answer). `reason` is the machine-readable reason of the answer's `Status`
+    object ("" without one). `message` is one line for people. `retry_after_seconds` is the delay that the server asks
+    for, or None. `request` is the method and the path, as in `GET /api/v1/nodes` ("" if unknown).
     """
 
     def __init__(
@@ -115,13 +115,13 @@ class StreamBroken(ClusterError):
 
 
 class NotExecutable(ClusterError):
-    """The container has no such command, or may not run it; the exit code is that of a shell."""
+    """The container has no such command, or may not run it. The exit code is 127, as in a shell."""
 
     exit_code = 127
 
 
 class LeaseLost(ClusterError):
-    """This replica is no longer the leader and must stop acting as one."""
+    """This replica is no longer the leader and must stop the leader's work."""
 
 
 class _Cause(msgspec.Struct):
@@ -158,7 +158,7 @@ _MESSAGE_LIMIT = 500
 def error_of(
     body: bytes | msgspec.Raw, *, status: int = 0, retry_after: str = "", subject: str = ""
 ) -> ClusterError:
-    """Return the leaf for an answer: its `Status` object in `body` if there is one, else its text.
+    """Return the leaf for an answer. Its message is from the `Status` object in `body`, or else the text of `body`.
 
     `status` 0 means that the code is in the body, as in the ERROR event of a watch. `retry_after` is the
     header's value. `subject` is put before the message, for instance the method and the path.

@@ -26,7 +26,9 @@ async def evict(
     annotations: Mapping[str, str | None],
     grace_seconds: int | None = None,
 ) -> None:
-    """Evict the pod with that uid, after `annotations` on it have given the reason; None removes an annotation.
+    """Write `annotations` with the reason on the pod with that uid, then evict it.
+
+    The value None removes an annotation.
 
     The containers can read the annotations (downward API) before they get the signal to end. The API server itself
     adds the condition `DisruptionTarget`, which the Job controller reads. `grace_seconds` None uses the pod's own

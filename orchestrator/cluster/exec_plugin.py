@@ -50,7 +50,7 @@ class ExecPlugin:
             )
 
     def token(self) -> str | None:
-        """Return the bearer token of the moment, None if the command makes only certificates."""
+        """Return the present bearer token, None if the command makes only certificates."""
         value = self._status().get("token")
         return value if isinstance(value, str) and value else None
 

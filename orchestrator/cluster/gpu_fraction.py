@@ -14,7 +14,7 @@ from orchestrator.cluster.quantity import shortened
 
 MAX_GPUS: Final = 1_000_000
 DEVICE_MILLI: Final = 1000
-"""One device. The planner has this number too: it imports nothing of ours."""
+"""One device. The planner has its own constant, because it imports no other package of muster."""
 
 
 @lru_cache(maxsize=4096)

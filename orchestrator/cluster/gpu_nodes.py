@@ -15,9 +15,7 @@ class GpuHolder(Wire, frozen=True):
 
 
 class GpuUser(Wire, frozen=True):
-    """A pod whose processes have memory of the GPU, by its uid, and their number; "" are processes of the node
-    itself.
-    """
+    """A pod whose processes use memory of the GPU, and their number. `pod_uid` is "" for processes outside of pods."""
 
     pod_uid: str = ""
     container_id: str = ""
@@ -66,7 +64,7 @@ class GpuNode(Object, frozen=True):
 
 
 def given_gpus(node: GpuNode) -> dict[tuple[str, str], tuple[int, ...]]:
-    """Return by namespace and name of pods the indices of the GPUs that the kubelet gave them."""
+    """Return the indices of the GPUs that the kubelet gave each pod, by namespace and name of the pod."""
     given: dict[tuple[str, str], list[int]] = {}
     for state in sorted(node.spec.gpus, key=lambda state: state.index):
         for holder in dict.fromkeys((holder.namespace, holder.pod) for holder in state.holders):

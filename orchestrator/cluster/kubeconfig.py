@@ -76,9 +76,9 @@ def load_access(
 ) -> Access:
     """Return the access of a kubeconfig's context, the current one unless `context` names another.
 
-    Requests are made as `as_user`, a member of `as_groups`, where that is named; it wins over the kubeconfig's `as`.
-    Without any kubeconfig the service account of the pod is used. Raises ConfigurationError naming the
-    file and the fix.
+    If `as_user` is given, requests impersonate that user and `as_groups`, and the kubeconfig's `as` is ignored. If
+    there is no kubeconfig, the service account of the pod is used. Raises ConfigurationError naming the file and the
+    fix.
     """
     environ = os.environ if environ is None else environ
     files = kubeconfig_files(path, environ, home)
@@ -106,7 +106,7 @@ def load_server(
     home: Path | None = None,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Access:
-    """Return the API server of a kubeconfig's context and its trust, without any credentials.
+    """Return the API server of a kubeconfig's context and its certificate authority, without any credentials.
 
     The context's user is ignored: no command runs, no user is impersonated, and in a pod the token of the service
     account is not read. Raises ConfigurationError.
@@ -129,7 +129,7 @@ def set_default_namespace(
     environ: Mapping[str, str] | None = None,
     home: Path | None = None,
 ) -> Path:
-    """Make `namespace` the default of a context, the current one unless named; return the file it is in.
+    """Make `namespace` the default of `context`, or of the current context if None; return the changed file.
 
     The file is replaced whole or not at all, and keeps its mode. Raises ConfigurationError.
     """
@@ -157,7 +157,7 @@ class FileToken:
         self._token = ""
 
     def __call__(self) -> str:
-        """Return the token of the moment. Raises ConfigurationError if the file cannot be read."""
+        """Return the present token. Raises ConfigurationError if the file cannot be read."""
         try:
             stat = self._file.stat()
             stamp = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
@@ -194,7 +194,7 @@ def _access(merged: Merged, context_name: str | None) -> Access:
 
 
 def _server(merged: Merged, name: str) -> Access:
-    """The server of a context, and nothing of its user."""
+    """Return the server of a context, without the credentials of its user."""
     context = merged.entry("contexts", name)
     cluster = merged.entry("clusters", context.text("cluster"))
     server = cluster.text("server").rstrip("/")
@@ -221,7 +221,7 @@ def _refuse_unsupported(entry: Entry, *keys: str) -> None:
 
 
 class _Credentials(NamedTuple):
-    """The credentials of a user. Tokens of plugins take as long as their program."""
+    """The credentials of a user. `token` of a plugin blocks while the plugin's program runs."""
 
     token: Callable[[], str | None]
     certificate: bytes | None
@@ -282,7 +282,7 @@ def tls_context(authority: bytes | None) -> ssl.SSLContext:
     Raises ssl.SSLError or ValueError if they are no certificates.
     """
     context = ssl.create_default_context(cadata=authority.decode("ascii") if authority else None)
-    # From 3.13 Python also refuses authorities without a key identifier, which clusters do have.
+    # From 3.13 Python also refuses authorities without a key identifier. Clusters have such authorities.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 

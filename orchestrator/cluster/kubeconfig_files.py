@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def kubeconfig_files(path: Path | None, environ: Mapping[str, str], home: Path | None) -> list[Path]:
-    """Return the kubeconfig files to merge; the first to name a thing decides."""
+    """Return the kubeconfig files to merge.
+
+    If several files have an entry of the same name, the first file's entry counts.
+    """
     if path is not None:
         if not path.is_file():
             raise ConfigurationError(f"{path}: there is no such kubeconfig; check --kubeconfig")
@@ -120,7 +123,7 @@ class Merged:
         self._documents = [(file, read_document(file)) for file in files]
 
     def context_name(self, context: str | None) -> str:
-        """Return the context that is wanted, or the current one. Raises ConfigurationError if there is none."""
+        """Return `context`, or the current context if None. Raises ConfigurationError if no context is current."""
         if context:
             return context
         current = (document.get("current-context") for _, document in self._documents)
@@ -145,7 +148,7 @@ class Merged:
         raise ConfigurationError(f"{self.files[0]}: there is no {section[:-1]} {name!r}; it has: {listed}")
 
     def entries(self, section: str) -> list[Entry]:
-        """Return all entries of `clusters`, `users` or `contexts`; of equal names the first."""
+        """Return all entries of `clusters`, `users` or `contexts`. Of entries with equal names, return the first."""
         entries: dict[str, Entry] = {}
         for file, document in self._documents:
             for item in document.get(section) or []:
@@ -163,7 +166,7 @@ class Merged:
         )
 
     def file_of_current_context(self) -> Path:
-        """Return the file that says which context is the current one, else the first."""
+        """Return the file that sets the current context; the first file if none does."""
         return next(
             (file for file, document in self._documents if document.get("current-context")), self.files[0]
         )

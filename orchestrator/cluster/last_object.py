@@ -35,7 +35,7 @@ class Identity(Wire, frozen=True):
 
     @classmethod
     def of(cls, kind: str, metadata: Metadata) -> Self:
-        """Return that of the object with the metadata."""
+        """Return the identity of the object with the metadata."""
         return cls(kind, metadata.namespace, metadata.name, metadata.uid)
 
     def __str__(self) -> str:
@@ -50,7 +50,9 @@ class Envelope(Wire, frozen=True):
 
 
 class LastObject:
-    """Notes the handled object in `file`; without a file it does nothing. `found` is the object of the process before.
+    """Notes the handled object in `file`; without a file it does nothing.
+
+    `found` is the object that the previous process was handling when it ended; None if there was none.
 
     A note within another note changes nothing: the outer object counts.
     """
@@ -96,7 +98,7 @@ class LastObject:
 
 
 def _encoded(metadata: Metadata) -> bytes:
-    # neither needs escapes: the API server bounds the characters of both
+    # names and uids need no JSON escapes: the API server restricts their characters
     return (
         f'{{"metadata":{{"namespace":"{metadata.namespace}","name":"{metadata.name}","uid":"{metadata.uid}"}}}}'
     ).encode()

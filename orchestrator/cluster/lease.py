@@ -42,9 +42,8 @@ class LeaseElection:
     or by hand: `await election.acquire()`, then `hold()` beside the work, and `release()` at the end. Ask
     `is_leader()` right before each write (fencing).
 
-    It becomes false by itself in time: `lease_seconds` after the last successful renewal, minus one renewal interval.
-    This is also true if this process was stopped in between. Others can take the lease only `lease_seconds` after
-    that renewal.
+    `is_leader()` becomes false by itself `lease_seconds` minus `renew_seconds` after the last successful renewal, even
+    if this process was stopped in between. Others can take the lease only `lease_seconds` after that renewal.
 
     Raises ValueError unless 0 < 2 * renew_seconds <= lease_seconds. `clock` is monotonic, `wall_clock` is only
     written into the Lease for people to read; both give seconds.
@@ -111,7 +110,7 @@ class LeaseElection:
             return
         try:
             while not await self._given_back(held):
-                # A renewal that was stopped halfway may have been written: look again.
+                # A cancelled renewal may have been written: read the lease again.
                 held = await self._transport.get(self._path, Lease)
                 if held.spec.holder_identity != self._identity:
                     return
@@ -131,7 +130,8 @@ class LeaseElection:
     async def run(self, work: Callable[[], Coroutine[object, object, R]]) -> R:
         """Wait for the leadership, run `work` while renewing, return the lease; return the result of `work`.
 
-        If leadership is lost, the task is cancelled and awaited, and LeaseLost is raised: acquire again, or exit.
+        If leadership is lost, the task of `work` is cancelled and awaited, and LeaseLost is raised: acquire again, or
+        exit.
         """
         await self.acquire()
         working = asyncio.ensure_future(work())
@@ -168,7 +168,7 @@ class LeaseElection:
         return await self._written(lease)
 
     async def _renewed_in_time(self) -> bool:
-        """Renew once; False if that is to be tried again soon. Raises LeaseLost."""
+        """Renew once; return False if the caller must try again soon. Raises LeaseLost."""
         remaining_seconds = self._leads_until() - self._clock()
         if self._held is None or remaining_seconds <= 0:
             self._lose("it could not be renewed in time")
@@ -182,7 +182,10 @@ class LeaseElection:
         return False
 
     async def _check_holder(self) -> None:
-        """After a failed write, find out whether another replica leads: its own answer may have been lost."""
+        """After a failed write, find out whether another replica leads.
+
+        The write may have succeeded and only its answer was lost.
+        """
         try:
             lease = await self._transport.get(self._path, Lease)
         except NotFound:
@@ -195,7 +198,7 @@ class LeaseElection:
         self._held = lease
 
     async def _written(self, lease: Lease | None) -> bool:
-        """Write this replica into the lease (None: make one), as it was read; False if the server refused."""
+        """Write this replica as the holder into `lease` (None: create the lease); return False if the write failed."""
         started = self._clock()
         now = self._now()
         spec = LeaseSpec(self._identity, self._lease_seconds, now, now, 0)

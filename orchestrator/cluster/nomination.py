@@ -30,9 +30,11 @@ async def nominate(
     node: str | None,
     annotations: Mapping[str, str | None],
 ) -> None:
-    """Set the nominated node of the unbound pod with that uid, and annotations; None takes one away.
+    """Set the nominated node of the unbound pod with that uid, and annotations.
 
-    Raises NotFound if there is no such pod. Raises Invalid if it is another pod of that name or, from Kubernetes
+    The value None removes the node or an annotation.
+
+    Raises NotFound if there is no such pod. Raises Invalid if the pod of that name has another uid or, from Kubernetes
     1.35, is already bound. Raises the other leaves of ClusterError. After Unreachable it is safe to repeat.
     """
     body: dict[str, Any] = {
@@ -45,6 +47,9 @@ async def nominate(
 async def annotate(
     transport: Transport, *, namespace: str, name: str, uid: str, annotations: Mapping[str, str | None]
 ) -> None:
-    """Set annotations of the pod with that uid; None takes one away. Raises as `nominate`, and is as safe to repeat."""
+    """Set annotations of the pod with that uid.
+
+    The value None removes an annotation. Raises as `nominate`, and is as safe to repeat.
+    """
     body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
     await transport.patch(PODS.path(namespace, name), body, content_type=MERGE_PATCH)

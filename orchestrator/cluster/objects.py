@@ -4,12 +4,12 @@ They have only the fields that muster uses. Decoding skips the rest, so a list o
 µs for each). Every optional field has a default. All are frozen, because reflectors share them; change one with
 `msgspec.structs.replace`.
 
-Decode whole objects with these, but do not write one back after reading it: skipped fields would be lost. Write with
-a patch, or create new objects. An encoded struct leaves out fields that equal their defaults, so a patch of one could
-not set a field back: patch with a mapping.
+Decode whole objects with these structs, but do not write a decoded object back: skipped fields would be lost. Write
+with a patch, or create new objects. An encoded struct leaves out fields that equal their defaults, so a patch made from
+a struct could not set a field to its default: patch with a mapping.
 
-`gc=False` keeps the garbage collector from walking the caches. It is safe because none of these can be
-part of a reference cycle.
+`gc=False` keeps the garbage collector from walking the caches. It is safe because no struct can be part of a reference
+cycle.
 """
 
 from __future__ import annotations
@@ -386,7 +386,7 @@ class Event(Object, frozen=True):
 
 
 class LeaseSpec(Wire, frozen=True):
-    """The holder of a lease, and the time; no holder, or "", means that it is free."""
+    """The holder of a lease, and its times. If the holder is None or "", the lease is free."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -404,13 +404,13 @@ class Lease(Object, frozen=True):
 
 
 class PodDisruptionBudgetSpec(Wire, frozen=True):
-    """The pods that it protects, by their labels; no selector: none."""
+    """The pods that the budget protects, by their labels; no pods without a selector."""
 
     selector: LabelSelector | None = None
 
 
 class PodDisruptionBudgetStatus(Wire, frozen=True):
-    """How many more of its pods may be evicted now, as of `observed_generation` of the budget."""
+    """How many more pods of the budget may be evicted now, as of its `observed_generation`."""
 
     disruptions_allowed: int = 0
     observed_generation: int = 0

@@ -80,7 +80,7 @@ class NodeSelector(Wire, frozen=True):
 
 
 class PreferredSchedulingTerm(Wire, frozen=True):
-    """Nodes that the pod prefers; those that match have `weight` more."""
+    """Nodes that the pod prefers: a matching node scores `weight` more."""
 
     weight: int
     preference: NodeSelectorTerm = NodeSelectorTerm()
@@ -98,7 +98,7 @@ class PodNodeAffinity(Wire, frozen=True):
 
 
 class PodAffinityTerm(Wire, frozen=True):
-    """Pods by their labels and namespaces, and the node label whose values are the domains."""
+    """The selected pods, by labels and namespaces, and the node label whose values are the topology domains."""
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -158,29 +158,29 @@ class Toleration(Wire, frozen=True):
 
 
 class SchedulingGate(Wire, frozen=True):
-    """While a pod has one, it is not to be scheduled."""
+    """A scheduling gate. While a pod has a gate, a scheduler must not bind it."""
 
     name: str
 
 
 class ClaimSource(Wire, frozen=True):
-    """The claim that a volume of a pod is."""
+    """The PVC of a volume of a pod."""
 
     claim_name: str
 
 
 class EphemeralSource(Wire, frozen=True):
-    """A volume whose PVC Kubernetes makes for the pod; the PVC has the request."""
+    """A volume with a PVC that Kubernetes creates for the pod. The size is in the PVC."""
 
 
 class HostPathSource(Wire, frozen=True):
-    """The directory or file of the node that a volume of a pod is."""
+    """The directory or file of the node that a volume of a pod mounts."""
 
     path: str = ""
 
 
 class OtherSource(Wire, frozen=True):
-    """A source of a volume that a kubelet provides on any node, without its content."""
+    """A source of a volume that a kubelet can mount on any node. Its fields are not read."""
 
 
 class PodVolume(Wire, frozen=True):
@@ -201,13 +201,13 @@ class PodVolume(Wire, frozen=True):
 
     @property
     def is_implemented(self) -> bool:
-        """Whether it is of one of these kinds; the API server writes a kind into every volume."""
+        """Whether muster knows the kind of the volume. The API server writes a kind into every volume."""
         kinds = self.__struct_fields__[1:]
         return any(getattr(self, kind) is not None for kind in kinds)
 
 
 class PodSchedulingGroup(Wire, frozen=True):
-    """The group of Kubernetes' own gang scheduling that a pod is in."""
+    """The pod group of Kubernetes' own gang scheduling to which a pod belongs."""
 
     pod_group_name: str = ""
 
@@ -275,7 +275,7 @@ class ContainerStateTerminated(Wire, frozen=True):
 
 
 class ContainerState(Wire, frozen=True):
-    """At most one of the three is set; none means waiting."""
+    """The state of a container. At most one field is set; if none is, the container is waiting."""
 
     waiting: ContainerStateWaiting | None = None
     running: ContainerStateRunning | None = None
@@ -285,7 +285,8 @@ class ContainerState(Wire, frozen=True):
 class ContainerStatus(Wire, frozen=True):
     """How one container is; `container_id` begins with its runtime, `containerd://`.
 
-    `resources` are those that it runs with, `allocated_resources` those that its kubelet has granted.
+    `resources` are the resources with which the container runs, `allocated_resources` those that its kubelet has
+    granted.
     """
 
     name: str
@@ -303,7 +304,7 @@ FINISHED: Final = ("Succeeded", "Failed")
 
 
 class PodResourceClaimStatus(Wire, frozen=True):
-    """The claim that was made from a template; none, if the pod turned out to need none."""
+    """The ResourceClaim that was created from a template; no name if the pod needs no claim."""
 
     name: str
     resource_claim_name: str | None = None
@@ -327,7 +328,7 @@ class ExtendedResourceClaimStatus(Wire, frozen=True):
 class PodStatus(Wire, frozen=True):
     """How a pod is; `phase` is Pending, Running, Succeeded, Failed or Unknown.
 
-    `resources` and `allocated_resources` are those of the pod as a whole, as for a container.
+    `resources` and `allocated_resources` have the meaning of those of a `ContainerStatus`, for the pod as a whole.
     """
 
     phase: str = ""

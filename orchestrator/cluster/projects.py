@@ -19,7 +19,7 @@ class GpuModelSpec(Wire, frozen=True):
 class GpuSpec(Wire, frozen=True):
     """GPUs of a project, in devices: guarantee, maximum, and weight beyond the quota.
 
-    `models` says it of single models, by the node label `nvidia.com/gpu.product`.
+    `models` has the guarantee and maximum of single models, by the node label `nvidia.com/gpu.product`.
     """
 
     quota: Decimal = Decimal(0)
@@ -31,7 +31,8 @@ class GpuSpec(Wire, frozen=True):
 class AmountSpec(Wire, frozen=True):
     """CPU or memory of a project, as Kubernetes quantities: guarantee, and maximum.
 
-    None is unlimited. `over_quota_weight` is its portion beyond the quotas; None: an equal one.
+    `quota` or `limit` None is unlimited. `over_quota_weight` is the weight in the division beyond all quotas; None:
+    equal weights.
     """
 
     quota: str | int | None = None
@@ -54,13 +55,13 @@ class ObjectCounts(Wire, frozen=True):
 
 
 BASELINE: Final = "baseline"
-"""The level of pods whose project says nothing about it."""
+"""The Pod Security level of projects that do not set one."""
 
 
 class Directory(Wire, frozen=True):
     """A directory that pods may mount, of the nodes or of an NFS server.
 
-    Read only, paths below it may be mounted too; writable, only itself.
+    If it is read-only, pods may also mount paths below it. If it is writable, they may mount only the directory itself.
     """
 
     path: str

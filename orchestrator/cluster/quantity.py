@@ -1,4 +1,4 @@
-"""Kubernetes quantities and timestamps as exact integers, the unit in the name.
+"""Kubernetes quantities and timestamps as exact integers, with the unit in each name.
 
 Amounts are rounded here alone, always up, so a workload never gets less than it requests. GPUs and fractions are in
 `gpu_fraction`.
@@ -25,7 +25,7 @@ _QUANTITY: Final = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i))?", re.ASCII
 )
 MAX_QUANTITY: Final = (1 << 63) - 1
-"""The API server brings larger ones down to this: of a quantity that it has stored none is above."""
+"""The API server reduces larger quantities to this one, so no stored quantity is larger."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -85,7 +85,7 @@ def thousandths(quantity: str) -> int:
     Raises ValueError if it is no quantity.
     """
     value = _decimal(quantity)
-    _rounded_up(value)  # raises for more than a quantity can be
+    _rounded_up(value)  # raises if the value is above MAX_QUANTITY
     return int((value * 1000).to_integral_value(rounding=ROUND_CEILING))
 
 
@@ -147,7 +147,7 @@ def time_us(timestamp: str | None) -> int:
 
 
 def format_time(microseconds: int, *, places: int = 6) -> str:
-    """Return microseconds since the epoch as RFC 3339 in UTC, with six `places` of a second or none.
+    """Return microseconds since the epoch as RFC 3339 in UTC, with `places` decimal places of a second: 6 or 0.
 
     Example: `format_time(1500000)` returns `'1970-01-01T00:00:01.500000Z'`.
     """

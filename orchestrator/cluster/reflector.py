@@ -96,7 +96,7 @@ class Counters:
 
 
 class _Envelope(msgspec.Struct):
-    """The part of an object that can be decoded even if the rest cannot, as of a bookmark."""
+    """The metadata of an object, which can be decoded even if the rest cannot. A bookmark has nothing else."""
 
     metadata: Metadata = Metadata()
 
@@ -108,19 +108,20 @@ def _ignore(_change: Change[Any]) -> None:
 class Reflector(Generic[T]):
     """A cache of one kind of object.
 
-    `objects` maps uid to object. It is one live view, consistent whenever other code runs. `on_change` gets each
-    difference after the cache has it; an error that it raises ends `run`. After a list only true differences are
-    reported: an object of an unchanged resourceVersion is not. A reused name is a deletion and then an addition.
+    `objects` maps uid to object. It is always the same mapping, which the reflector changes between awaits. `on_change`
+    gets each difference after the cache has it; an error from `on_change` ends `run`. After a list only true
+    differences are reported: an object of an unchanged resourceVersion is not. A reused name is a deletion and then an
+    addition.
 
-    An object that cannot be decoded is counted and logged, and its previous state is kept. Otherwise a pod would seem
-    to free its GPUs because of an unknown field. `undecodable` has, by uid, the metadata of these objects and the
-    reason.
+    An object that cannot be decoded is counted and logged, and its previous state is kept. If the state were dropped, a
+    pod would seem to free its GPUs because of an unknown field. `undecodable` has, by uid, the metadata of these
+    objects and the reason.
 
-    `beginning`, if given, is entered before the first list. It yields another cache of the same `request` that is
-    current, or None for a list. The cache then begins with the objects of the other one, at its version.
+    `beginning`, if given, replaces the first list. It yields another, current cache of the same `request`, or None to
+    list nevertheless. This cache then begins with the objects of the other cache, at its version.
 
-    It is synced as soon as the server has accepted the watch from there on. Users with the right to watch may see all
-    of the objects.
+    It counts as synced when the server has accepted the watch from that version. This checks the rights: a user who may
+    watch may see all of the objects.
 
     `problem` is the last failure, until the server answers again. While it is set, the cache may be behind.
 
@@ -195,7 +196,7 @@ class Reflector(Generic[T]):
                 await self._begin()
                 await self._watch_on()
             except ClusterError as error:
-                # Only an expired version, which a list cures at once, is no reason to wait.
+                # Wait, unless the version has expired: then a new list helps at once.
                 expired = isinstance(error, Gone) and self.state is State.WATCHING and self._failures == 0
                 await self._failed(error, wait=not expired)
 
@@ -216,7 +217,7 @@ class Reflector(Generic[T]):
     async def _tell_all(self, changes: list[Change[T]]) -> None:
         for number, change in enumerate(changes, start=1):
             self._on_change(change)
-            # unreported objects of the cache must not become visible later
+            # When the cache is synced, do not yield: other tasks must not see objects that are not yet reported.
             if not self.is_synced and number % OBJECTS_PER_YIELD == 0:
                 await asyncio.sleep(0)
 
@@ -262,7 +263,7 @@ class Reflector(Generic[T]):
         self._synced.set()
 
     def _swapped(self, objects: dict[str, T]) -> list[Change[T]]:
-        """Make `found` the cache; return the differences, deletions first."""
+        """Make `objects` the content of the cache; return the differences, deletions first."""
         before = dict(self._objects)
         changes = [Change("deleted", old, old) for uid, old in before.items() if uid not in objects]
         self._objects.clear()
@@ -298,7 +299,8 @@ class Reflector(Generic[T]):
         if not heard and self._clock() - started < 1.0:
             raise Unreachable(f"watch {self._path}: the server ended it at once, without an event")
         if not heard:
-            # A watch from a version that is not there yet (etcd was restored) is silent and ends well.
+            # After etcd was restored, the version can be in the future. Then the watch brings nothing and ends without
+            # an error.
             raise Gone(f"watch {self._path}: it brought nothing in all its time, not even a bookmark")
 
     def _take(self, event: WatchEvent) -> None:
@@ -335,7 +337,7 @@ class Reflector(Generic[T]):
             self._resource_version = metadata.resource_version
 
     def _decode(self, raw: msgspec.Raw, undecodable: dict[str, tuple[Metadata, str]]) -> T | Metadata:
-        """Return the object, or where it cannot be decoded its metadata alone; `undecodable` then has the reason."""
+        """Return the object. If it cannot be decoded, return its metadata and put the reason into `undecodable`."""
         try:
             return self._decode_object(raw)
         except (msgspec.DecodeError, RecursionError) as error:

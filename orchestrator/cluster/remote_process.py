@@ -1,7 +1,7 @@
 """A process in a container: its input, its output, and its end (`exec` and `attach`).
 
 Both are WebSockets of the protocol `v5.channel.k8s.io` (API servers from 1.30 on): the first byte of every message is
-the channel of the rest. The last message of the server is a `Status` on the channel ERROR.
+the number of its channel. The last message of the server is a `Status` on the channel ERROR.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HEARTBEAT_SECONDS: Final = 40.0
 STDIN_BYTES_PER_MESSAGE: Final = 32 << 10
 
 _NOT_EXECUTABLE = re.compile(r'exec: ("[^"]*"): (.*)$')
-"""The end of the messages of container runtimes, after the prefixes of several layers."""
+"""The end of a container runtime's message about a command that it cannot run, after the prefixes of several layers."""
 
 
 class _Cause(msgspec.Struct):
@@ -69,13 +69,16 @@ class RemoteProcess:
 
     @property
     def exit_code(self) -> int:
-        """How the process ended. For `attach`: 0, since the server does not say. RuntimeError before the end."""
+        """The exit code of the process.
+
+        For `attach` it is 0, since the server does not send it. Raises RuntimeError before the end.
+        """
         if self._exit_code is None:
             raise RuntimeError("the process has not ended: read its output to the end first")
         return self._exit_code
 
     async def send(self, data: bytes) -> None:
-        """Write to the process's standard input; returns when the connection has taken it."""
+        """Write to the process's standard input; return when the connection has accepted the data."""
         for start in range(0, len(data), STDIN_BYTES_PER_MESSAGE):
             await channels.send(self._socket, STDIN, data[start : start + STDIN_BYTES_PER_MESSAGE])
 
@@ -146,7 +149,8 @@ async def remote_process(
         ("tty", tty),
     ]
     params = [(key, str(value).lower() if isinstance(value, bool) else value) for key, value in values]
-    # A process that does not read its input may block the server's answers, so that silence means nothing there.
+    # A process that does not read its input can block the server's answers. Then silence does not mean a lost
+    # connection.
     heartbeat = None if stdin and not tty else HEARTBEAT_SECONDS
     async with transport.websocket(
         path, params=params, protocols=(PROTOCOL,), heartbeat_seconds=heartbeat

@@ -30,8 +30,8 @@ class Resource:
     ) -> str:
         """Return the URL path of an object, or of the collection where `name` is None.
 
-        A namespaced resource without a namespace is the collection over all namespaces; naming an object
-        there is a ValueError. The namespace of a cluster-scoped resource is ignored.
+        Without a namespace, the path of a namespaced resource is the collection over all namespaces; a `name` raises
+        ValueError then. The namespace of a cluster-scoped resource is ignored.
         """
         if subresource is not None and name is None:
             raise ValueError(f"{self.plural}/{subresource}: name the object whose subresource is meant")

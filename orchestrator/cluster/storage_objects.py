@@ -51,13 +51,13 @@ class PersistentVolumeClaim(Object, frozen=True):
 
 
 class VolumeNodeAffinity(Wire, frozen=True):
-    """From which nodes a volume can be reached."""
+    """The nodes that can reach a volume."""
 
     required: NodeSelector | None = None
 
 
 class PersistentVolumeSpec(Wire, frozen=True):
-    """Where a volume can be used; no affinity: everywhere."""
+    """The nodes that can use a volume; all nodes without an affinity."""
 
     node_affinity: VolumeNodeAffinity | None = None
 
@@ -84,7 +84,7 @@ class TopologyTerm(Wire, frozen=True):
 
 
 class StorageClass(Object, frozen=True):
-    """The way to make volumes; any of `allowed_topologies`, if there are some, must match their node."""
+    """A class of volumes. If there are `allowed_topologies`, at least one of them must match the node of a volume."""
 
     resource = resources.STORAGE_CLASSES
 
@@ -94,7 +94,7 @@ class StorageClass(Object, frozen=True):
 
 
 class SnapshotSource(Wire, frozen=True):
-    """The claim that a snapshot was taken of; None: it was imported by its VolumeSnapshotContent."""
+    """The PVC of which a snapshot was taken; None if the snapshot was imported by its VolumeSnapshotContent."""
 
     persistent_volume_claim_name: str | None = None
 
@@ -113,7 +113,7 @@ class SnapshotError(Wire, frozen=True):
 
 
 class SnapshotStatus(Wire, frozen=True):
-    """Whether a snapshot can be restored, and how large a volume that takes at least (a quantity)."""
+    """Whether a snapshot can be restored, and the minimum size of the restored volume (a quantity)."""
 
     ready_to_use: bool | None = None
     restore_size: str | int | None = None

@@ -1,4 +1,4 @@
-"""How long a watch occupies the event loop before other tasks run."""
+"""The time that a watch occupies the event loop before other tasks run."""
 
 import asyncio
 import time
@@ -10,10 +10,11 @@ MAX_SLICE_SECONDS: Final = 0.05
 
 
 class TimeSlice:
-    """The slice of a watch is as long as the other tasks ran before it, between the two bounds.
+    """The time slice of a watch: as long as the other tasks ran before it, within the two bounds.
 
-    Example: the answers to 128 bindings occupy the event loop for 30 ms. Then the watch takes events for 30 ms. With a
-    fixed number of 8 events it took 270 a second, fewer than the API server sends. `clock` gives monotonic seconds.
+    Example: the answers to 128 bindings occupy the event loop for 30 ms. Then the watch takes events for 30 ms. With
+    slices of 8 events the watch took 270 events a second, fewer than the API server sends. `clock` gives monotonic
+    seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

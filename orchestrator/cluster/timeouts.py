@@ -12,7 +12,7 @@ under way when the next one reads the cluster.
 KUBELET_SECONDS: Final = 1.0
 """How long `top node` waits for the next kubelet that answers. A node without figures is shown all the same."""
 COMPLETION_SECONDS: Final = 2.0
-"""How long a shell that completes a word waits for names."""
+"""How long the completion of a word in a shell waits for names."""
 NAMESPACE_SECONDS: Final = 30.0
 """How long the creation of a project waits until the operator has made its namespace."""
 POD_WATCH_SECONDS: Final = 240
@@ -21,7 +21,7 @@ MIN_WATCH_SECONDS: Final = 300
 MAX_WATCH_SECONDS: Final = 600
 """Minimum and maximum duration of a reflector's watch. It is random, so that not all watches restart at once."""
 CLOSE_SECONDS: Final = 2.0
-"""How long a connection may take to say goodbye."""
+"""How long the closing of a connection may take."""
 KEEP_ALIVE_SECONDS: Final = 30
 """How long a connection without a request is kept."""
 
@@ -31,9 +31,9 @@ class Limits:
     """The bounds of a request of a `Transport`.
 
     `request_seconds` is for all of it, `connect_seconds` for the connection. A watch may be silent for
-    `watch_grace_seconds` longer than its requested duration. A request is tried `attempts` times, after
-    `backoff_seconds` that double; a server may ask for `max_retry_after_seconds` at most. `connections` is how many
-    requests are under way at once.
+    `watch_grace_seconds` longer than its requested duration. A request is tried at most `attempts` times, after
+    `backoff_seconds` that double each time. If the server asks for a delay above `max_retry_after_seconds`, the request
+    is not repeated. `connections` is how many requests are under way at once.
     """
 
     connect_seconds: float = 10

@@ -97,7 +97,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def encode(body: Body) -> bytes:
-    """Return the JSON of a request's body; objects of `objects` get their `apiVersion` and `kind`."""
+    """Return the JSON of a request's body. Structs of the module `objects` get their `apiVersion` and `kind`."""
     if isinstance(body, Object):
         fields = msgspec.to_builtins(body, builtin_types=(Decimal,))
         body = {"apiVersion": body.resource.api_version, "kind": body.resource.kind, **fields}
@@ -110,9 +110,9 @@ class Transport:
         async with Transport(access) as transport:
             pod = await transport.get(PODS.path("muster-a", "train-0"), Pod)
 
-    Every method raises leaves of `ClusterError` and nothing else. `connection.Connection` repeats refusals
-    with Retry-After or for a ResourceQuota that was overtaken, and reads whose connection failed. It never repeats a
-    write whose connection failed.
+    Every method raises leaves of `ClusterError` and nothing else. `connection.Connection` repeats a request that was
+    refused with Retry-After or with QuotaOvertaken, and a read whose connection failed. It never repeats a write whose
+    connection failed.
     """
 
     def __init__(
@@ -156,10 +156,12 @@ class Transport:
         params: Params | None = None,
         metadata_only: bool = False,
     ) -> Page[T]:
-        """Return the whole collection, read in pages of 500; with `metadata_only` nothing else of the objects.
+        """Return the whole collection, read in pages of 500.
 
-        If the server forgets the first pages before the last is read (410), starts again, and at the third
-        time asks for everything at once.
+        With `metadata_only`, the server sends only the metadata of the objects.
+
+        If the server forgets the first pages before the last is read (410), the list starts again. The third try asks
+        for everything at once.
         """
         return await self._list(resource_path, kind, builtins.list, params, metadata_only=metadata_only)
 
@@ -247,12 +249,13 @@ class Transport:
         metadata_only: bool = False,
         on_accepted: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """Yield the changes after `resource_version` until the server ends the watch, as it does in time.
+        """Yield the changes after `resource_version` until the server ends the watch, after `timeout_seconds` at the
+        latest.
 
-        Bookmarks are asked for and yielded. An ERROR event is raised as the leaf of its code (`Gone`: list
-        again). Silence for longer than `timeout_seconds` and a grace is `Unreachable`: the connection is
-        half open. `on_accepted` is called when the server has taken the watch, before anything changes. Close the
-        iterator (`contextlib.aclosing`) if it is left early.
+        Bookmarks are asked for and yielded. An ERROR event is raised as the leaf of its code (`Gone`: list again). If
+        nothing comes for `timeout_seconds` and a grace period, raises `Unreachable`: the connection is half open.
+        `on_accepted` is called when the server has accepted the watch, before the first event. If the caller stops
+        early, it must close the iterator (`contextlib.aclosing`).
         """
         query: dict[str, str | int | bool] = {
             **(params or {}),
@@ -287,7 +290,7 @@ class Transport:
     ) -> AsyncGenerator[bytes, None]:
         """Return a generator of the bytes at `path` as they come, for instance a log that is followed.
 
-        Close it (`contextlib.aclosing`) if it is left early.
+        If the caller stops early, it must close the generator (`contextlib.aclosing`).
         """
         return self._connection.stream(path, params=params, silence_seconds=silence_seconds)
 
@@ -315,7 +318,7 @@ class Transport:
     async def replace(
         self, path: str, body: Body, kind: type[T] = _ANY, *, params: Params | None = None
     ) -> T:
-        """PUT `body`; with a `resourceVersion` in it the server refuses a stale one (`Conflict`)."""
+        """PUT `body`. If it has a stale `resourceVersion`, the server refuses it (`Conflict`)."""
         return _decode(
             await self._connection.request("PUT", path, body=encode(body), params=params), kind, path
         )
@@ -338,7 +341,10 @@ class Transport:
     async def apply(
         self, path: str, body: Body, kind: type[T] = _ANY, *, field_manager: str, force: bool = True
     ) -> T:
-        """Create or change the object at `path` by server-side apply; `force` takes fields from others."""
+        """Create or change the object at `path` by server-side apply.
+
+        `force` takes over fields of other field managers.
+        """
         params: Params = {"fieldManager": field_manager, "force": force}
         return await self.patch(path, body, kind, content_type=APPLY_PATCH, params=params)
 
@@ -351,7 +357,7 @@ class Transport:
         grace_seconds: int | None = None,
         params: Params | None = None,
     ) -> None:
-        """Delete the object at `path`; with `uid` only that very one (`Conflict` otherwise).
+        """Delete the object at `path`. With `uid`, raises `Conflict` if the object has another uid.
 
         `propagation` is Background, Foreground or Orphan.
         """

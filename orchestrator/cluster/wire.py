@@ -21,7 +21,7 @@ A timestamp can be absent or null. So a struct with one calls `without_null` whe
 
 
 def without_null(struct: Wire, field: str) -> None:
-    """Make a timestamp that came as null the empty text that it is declared to be."""
+    """Replace a timestamp that came as null by the empty text, its declared default."""
     if getattr(struct, field) is None:
         msgspec.structs.force_setattr(struct, field, "")
 

@@ -8,7 +8,7 @@ from orchestrator.cluster.wire import Condition, LabelSelector, Object, Wire
 
 
 class JobSpec(Wire, frozen=True):
-    """A job runs `parallelism` pods at once until `completions` have succeeded."""
+    """The specification of a job: `parallelism` pods run at once until `completions` pods have succeeded."""
 
     parallelism: int | None = None
     completions: int | None = None
