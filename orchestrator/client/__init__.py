@@ -11,7 +11,7 @@
 command line uses it. Cluster, user and default project come from the kubeconfig. Every failure is a `MusterError`
 with one line that names the remedy.
 
-Importing this package is cheap; the modules of a name are imported when the name is used.
+Importing this package is cheap: the module that defines a name is imported when the name is first used.
 """
 
 from functools import cache
@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # The one list of the public names: `__getattr__` and `__all__` are read off it.
+    # The one list of the public names: `__getattr__` and `__all__` derive from it.
     from orchestrator.client.aio import AsyncClient as AsyncClient
     from orchestrator.client.handles import AsyncJob as AsyncJob
     from orchestrator.client.identity import Identity as Identity

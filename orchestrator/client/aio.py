@@ -5,9 +5,9 @@
         jobs = await client.list_jobs()
 
 A `project` of None is the project of the default namespace in the kubeconfig's context. A `Scope` from an earlier
-look-up saves another one. Every operation raises MusterError.
+look-up saves another look-up. Every operation raises MusterError.
 
-Modules for a few operations are imported by these: most programs and commands use a few.
+A module that only a few operations need is imported inside these operations: most programs and commands use only a few.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class AsyncClient:
         as_groups: Sequence[str] = (),
         report: Callable[[str], None] = lambda _: None,
     ) -> Self:
-        """Return a client of a kubeconfig's context; by default $KUBECONFIG or ~/.kube/config, and its current one.
+        """Return a client of a kubeconfig's context: by default the current context of $KUBECONFIG or ~/.kube/config.
 
         `project` becomes the default project. `as_user` and `as_groups` are impersonated, which the cluster must
         allow. `report` gets one line about each wait. Raises ConfigurationError.
@@ -155,7 +155,7 @@ class AsyncClient:
         """Create a job with its other objects, or nothing. Return a handle of it, with the objects.
 
         The objects that the job names must exist: PVCs, secrets, storage classes, node types. `report` gets one line
-        about checks that the user may not make. `submitted_at` is RFC 3339 with microseconds, by default now. With
+        for each check that the user may not make. `submitted_at` is RFC 3339 with microseconds, by default now. With
         `dry_run` the server checks everything and creates nothing. Raises Missing, DuplicateName, HalfCreated.
         """
         from orchestrator.client.handles import AsyncJob
@@ -270,7 +270,9 @@ class AsyncClient:
         index: int | None = None,
         request: LogRequest | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the log of a job's youngest pod (of that index), or of the named one; by default up to now.
+        """Yield the log of the pod `pod` of a job, or by default of its youngest pod (with `index`: of that index).
+
+        Without a `request`, the log ends with its present last line.
 
         `AsyncClient`: close it (`contextlib.aclosing`). Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning.
         """
@@ -292,7 +294,7 @@ class AsyncClient:
         container: str | None = None,
         patience_seconds: float = 60,
     ) -> Finished:
-        """Run a command in a job's container to its end, with `stdin` as its standard input; wait until it runs.
+        """Wait until a job's container runs, then run a command in it to its end, with `stdin` as its standard input.
 
         Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning, NotExecutable.
         """
@@ -309,7 +311,7 @@ class AsyncClient:
         patience_seconds: float = 60,
         report: Callable[[str], None] = lambda _: None,
     ) -> AsyncGenerator[list[Listening], None]:
-        """Let local ports lead to a job while the context lasts; yields the addresses. Local port 0: any that is free.
+        """Forward local ports to a job while the context lasts; yield the addresses. Local port 0 is any free port.
 
         Raises NoSuchWorkload, NoSuchPod, NotRunning, PortInUse.
         """
@@ -334,11 +336,15 @@ class AsyncClient:
         return await self._templates.templates(await self.scope(project))
 
     async def get_template(self, name: str, *, project: Where = None) -> Template:
-        """Return one template; a project's hides the cluster's of the same name. Raises NoSuchTemplate."""
+        """Return one template; a project's template hides the cluster's template of the same name.
+
+        Raises NoSuchTemplate.
+        """
         return await self._templates.get(await self.scope(project), name)
 
     async def templates_to_apply(self, name: str | None, *, project: Where = None) -> list[Template]:
-        """Return the templates that apply to a submission, the one that wins first: `name` and the defaults.
+        """Return the templates that apply to a submission, in order of precedence: the template `name`, then the
+        defaults.
 
         Raises NoSuchTemplate.
         """
@@ -347,7 +353,10 @@ class AsyncClient:
         return in_order(await self._templates.templates(await self.scope(project)), name)
 
     async def create_template(self, template: Template) -> None:
-        """Create a template in its namespace. Raises TemplateRefused when there is one or it cannot be used."""
+        """Create a template in its namespace.
+
+        Raises TemplateRefused if the name is taken, UsageError if its values are invalid.
+        """
         await self._templates.create(template)
 
     async def delete_template(self, name: str, *, project: Where = None, of_cluster: bool = False) -> None:
@@ -366,7 +375,7 @@ class AsyncClient:
         return await self._projects.get(name)
 
     async def create_project(self, name: str, spec: ProjectSpec, *, wait: bool = True) -> str:
-        """Create a project and return its namespace, or "" without waiting for it.
+        """Create a project and return its namespace; if `wait` is False, return "" at once.
 
         Raises ProjectRefused if the quotas would exceed the cluster, OperatorSilent if no operator makes the
         namespace.
@@ -386,7 +395,7 @@ class AsyncClient:
         await self._projects.delete(name, force=force)
 
     async def default_project(self) -> str | None:
-        """Return the project of the kubeconfig's context, None where its namespace belongs to none."""
+        """Return the project of the kubeconfig's context, None if the context's namespace belongs to no project."""
         return await self._projects.of_namespace(self.access.namespace)
 
     async def set_default_project(self, name: str) -> None:
@@ -405,7 +414,9 @@ class AsyncClient:
         return await self._nodes.node(name)
 
     async def list_gpus(self) -> dict[str, tuple[GpuView, ...]]:
-        """Return the GPUs by the names of their nodes, as the agents wrote them last; nothing where there are none."""
+        """Return the GPUs by the names of their nodes, as the agents wrote them last; empty if the cluster has no
+        agents.
+        """
         return await self._nodes.gpus()
 
     async def whoami(self) -> Identity:

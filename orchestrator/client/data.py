@@ -1,4 +1,7 @@
-"""The volumes and snapshots of projects: create, clone, restore, delete. Their model: `workloads.datasets`."""
+"""The volumes and snapshots of projects: create, clone, restore, delete.
+
+Their model: `orchestrator.submit.datasets`.
+"""
 
 from __future__ import annotations
 
@@ -88,10 +91,10 @@ class DataClient:
     async def create_volume(
         self, scope: Scope, volume: NewVolume, patience: Patience, *, replaces: str = ""
     ) -> Volume:
-        """Create a volume; return it when it is bound, or waits for its first pod. After a failure it is not there.
+        """Create a volume; return it when it is bound, or waits for its first pod.
 
-        `replaces` is the uid of the deleted volume that it replaces. The new volume then stays after a failure.
-        Raises VolumeExists, StorageQuotaExceeded, ProvisioningFailed, StillPending.
+        If its provisioner cannot create it, the volume is deleted again, except if it replaces another: `replaces` is
+        the uid of that deleted volume. Raises VolumeExists, StorageQuotaExceeded, ProvisioningFailed, StillPending.
         """
         check_name("volume", volume.name)
         if volume.source is None and volume.storage_class:
@@ -112,7 +115,7 @@ class DataClient:
         size_bytes: int = 0,
         storage_class: str | None = None,
     ) -> Volume:
-        """Create a volume with the bytes of another of the same project, by default as large and of the same class.
+        """Create a volume with the bytes of the volume `source`; its size and class are by default those of `source`.
 
         Raises NoSuchVolume, DatasetNotReady and the errors of `create_volume`.
         """
@@ -122,7 +125,9 @@ class DataClient:
     async def clone_of(
         self, scope: Scope, source: str, name: str, *, size_bytes: int = 0, storage_class: str | None = None
     ) -> NewVolume:
-        """Return the volume that is a clone of another, checked as far as it can be before it is created."""
+        """Return the description of a clone of the volume `source`, after the checks that are possible before its
+        creation.
+        """
         check_within_project(source)
         origin = _volume(await self.volumes(scope), source, scope)
         if origin.status != datasets.BOUND:
@@ -172,9 +177,10 @@ class DataClient:
     async def create_snapshot(
         self, scope: Scope, volume: str, name: str, patience: Patience, *, snapshot_class: str | None = None
     ) -> Snapshot:
-        """Take a snapshot of a volume; return it when it can be restored. After a failure it is not there.
+        """Take a snapshot of a volume; return it when it can be restored.
 
-        Raises NoSuchVolume, SnapshotsUnavailable, DatasetNotReady, ProvisioningFailed, StillPending.
+        If the storage cannot create it, the snapshot is deleted again. Raises NoSuchVolume, SnapshotsUnavailable,
+        DatasetNotReady, ProvisioningFailed, StillPending.
         """
         check_name("snapshot", name)
         check_within_project(volume)
@@ -192,7 +198,7 @@ class DataClient:
         return _snapshot(await self.snapshots(scope), name, scope)
 
     async def delete_snapshot(self, scope: Scope, name: str, *, force: bool = False) -> None:
-        """Delete a snapshot from which no volume was restored (`force`: even then). Raises DatasetInUse."""
+        """Delete a snapshot. Raises DatasetInUse if a volume was restored from it, unless `force`."""
         snapshot = _snapshot(await self.snapshots(scope), name, scope)
         if snapshot.restored and not force:
             raise DatasetInUse(
@@ -212,11 +218,11 @@ class DataClient:
         size_bytes: int = 0,
         storage_class: str | None = None,
     ) -> Volume:
-        """Restore a snapshot: to a new volume named `target`, or with `replace_volume` to an existing one.
+        """Restore a snapshot to a new volume named `target`, or with `replace_volume` to an existing volume.
 
-        None is the volume of the snapshot. The replaced volume must have no users, and all checks are made before its
-        deletion. Raises NoSuchSnapshot, DatasetNotReady, DatasetInUse, HalfReplaced and the errors of
-        `create_volume`.
+        If `target` is None, the name is that of the snapshot's volume. A replaced volume must have no users, and all
+        checks are made before its deletion. Raises NoSuchSnapshot, DatasetNotReady, DatasetInUse, HalfReplaced and the
+        errors of `create_volume`.
         """
         held = await self._datasets(scope, with_snapshots=True)
         snapshot = _snapshot(datasets.snapshots(held), name, scope)
@@ -252,7 +258,10 @@ class DataClient:
         return await self._replace(scope, old, new, patience)
 
     async def _replace(self, scope: Scope, old: Volume, new: NewVolume, patience: Patience) -> Volume:
-        """Delete a volume and create another of its name. The server has accepted the new one in a dry run before."""
+        """Delete a volume and create another of its name.
+
+        Before the deletion, the server must accept the new one in a dry run.
+        """
         by_hand, manifest = _restore_command(new, scope), datasets.claim_manifest(new, scope.namespace)
         try:
             await self._create(CLAIMS, manifest, scope, params={"dryRun": "All"})
@@ -273,7 +282,10 @@ class DataClient:
             ) from error
 
     async def _datasets(self, scope: Scope, *, with_snapshots: bool = False) -> Datasets:
-        """Return the project's data; `with_snapshots` the cluster must serve snapshots. Raises SnapshotsUnavailable."""
+        """Return the project's volumes, snapshots and their users.
+
+        If `with_snapshots` is set and the cluster serves no VolumeSnapshots, raises SnapshotsUnavailable.
+        """
         namespace = scope.namespace
         claims, snapshots, pods, jobs, stateful_sets = await asyncio.gather(
             self._transport.list(CLAIMS.path(namespace), PersistentVolumeClaim),
@@ -319,7 +331,10 @@ class DataClient:
         return created
 
     async def _check_class_exists(self, name: str) -> None:
-        """Raise DatasetNotReady where the storage class of a new volume is not there, as far as classes can be read."""
+        """Raise DatasetNotReady if there is no storage class of that name.
+
+        Without the right to read storage classes, nothing is checked.
+        """
         check_class_name(name)
         with suppress(Forbidden):
             try:

@@ -17,7 +17,7 @@ MAX_NAMES: Final = 20
 
 
 def listed(views: Sequence[Volume] | Sequence[Snapshot]) -> str:
-    """Return the names for a message; of many the first."""
+    """Return the names for a message: at most MAX_NAMES of them, then the number of the others."""
     names = [view.name for view in views[:MAX_NAMES]]
     more = len(views) - len(names)
     return ", ".join([*names, *([f"and {more} more"] if more else [])]) or "none"
@@ -40,7 +40,7 @@ def check_class_name(name: str) -> None:
 
 
 def check_within_project(source: str) -> None:
-    """Raise InvalidField for a source of another project: its bytes are that project's to give away."""
+    """Raise InvalidField for a source of another project: only members of that project may copy its data."""
     if "/" in source:
         raise InvalidField(
             "{source!r} is not possible: clones and snapshots stay within a project; name a volume of it, or have "

@@ -1,14 +1,14 @@
 """Errors of operations on the volumes and snapshots of a project.
 
-NoSuchVolume, NoSuchSnapshot   the project has none of that name
-VolumeExists                   it has one of that name already (or a snapshot)
+NoSuchVolume, NoSuchSnapshot   the project has no volume or snapshot of that name
+VolumeExists                   the project has a volume or snapshot of that name already
 DatasetInUse                   a deletion or replacement would remove data in use; the message names the users
-DatasetNotReady                its source does not exist yet, or has another size
+DatasetNotReady                the source does not exist yet, or cannot become the requested volume
 SnapshotsUnavailable           the cluster has no VolumeSnapshots
 StorageQuotaExceeded           a ResourceQuota of the project's namespace refuses the volume
 HalfReplaced                   the old volume is deleted, and the new one could not be created
-ProvisioningFailed             the provisioner reported an error; the created objects are deleted
-StillPending                   it is being made, and was not ready in time
+ProvisioningFailed             the provisioner reported an error
+StillPending                   the volume or snapshot is being created, and was not ready in time
 """
 
 from orchestrator.errors import MusterError
@@ -47,7 +47,7 @@ class HalfReplaced(MusterError):
 
 
 class ProvisioningFailed(MusterError):
-    """The storage cannot create the requested object; nothing of it remains."""
+    """The storage cannot create the requested object."""
 
 
 class StillPending(MusterError):

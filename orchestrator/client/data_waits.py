@@ -39,8 +39,8 @@ class Wait:
     async def for_volume(self, namespace: str, name: str, uid: str, *, undo: bool = True) -> None:
         """Return when the volume is bound, or waits for the first pod that mounts it.
 
-        Raises ProvisioningFailed when its provisioner cannot make it: with `undo` its claim is deleted. Raises
-        StillPending.
+        Raises ProvisioningFailed if its provisioner cannot create it; with `undo` the PVC is deleted before. Raises
+        StillPending if the time is over.
         """
 
         async def is_done(problem: str, reasons: set[str]) -> bool:
@@ -51,7 +51,10 @@ class Wait:
         await self._until(is_done, CLAIMS, namespace, name, uid, undo=undo)
 
     async def for_snapshot(self, namespace: str, name: str, uid: str) -> None:
-        """Return when the snapshot can be restored. Raises ProvisioningFailed, StillPending."""
+        """Return when the snapshot can be restored.
+
+        Raises ProvisioningFailed after deleting the snapshot, or StillPending.
+        """
 
         async def is_done(problem: str, _reasons: set[str]) -> bool:
             snapshot = await self._transport.get(VOLUME_SNAPSHOTS.path(namespace, name), VolumeSnapshot)
@@ -110,7 +113,7 @@ class Wait:
         raise ProvisioningFailed(f"the storage cannot create {subject}, which was deleted again: {problem}")
 
     async def _events(self, namespace: str, uid: str) -> tuple[str, set[str]]:
-        """Return the last warning about an object, "" where there is none, and the reasons of all its events."""
+        """Return the last warning about an object, "" if there is none, and the reasons of all its events."""
         params = {"fieldSelector": f"involvedObject.uid={uid}"}
         page = await self._transport.list(EVENTS.path(namespace), Event, params=params)
         events = [event for event in page.items if event.involved_object.uid == uid]

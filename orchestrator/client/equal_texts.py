@@ -1,7 +1,7 @@
-"""Texts that many objects have in common, kept once: namespaces, images, names of conditions, moments.
+"""Texts that many objects have in common, kept once: namespaces, images, names of conditions, timestamps.
 
-A decoder makes a text of its own for every place. In the pods and jobs of `musterbench web` nearly half of the memory
-is texts, and an eighth of those are different ones.
+A decoder creates a new text for every occurrence. In the pods and jobs of `musterbench web` nearly half of the memory
+is texts, and only an eighth of the texts differ from all others.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import msgspec
 from msgspec.structs import force_setattr
 
 MAX_TEXTS: Final = 20_000
-"""Maximum number of different texts, after which it starts again: names and uids occur once or twice."""
+"""Maximum number of different texts.
+
+If there are more, all are forgotten: most are names and uids, which occur once or twice.
+"""
 MAX_LENGTH: Final = 200
-"""Maximum length of a shared text: annotations of users would be kept in every version."""
+"""Maximum length of a shared text. Long texts are annotations of users; sharing would keep every version of them."""
 MAX_DEPTH: Final = 16
 """Maximum depth of shared texts; jobs of `muster submit` have eight levels, some more with affinities."""
 
@@ -38,7 +41,7 @@ class EqualTexts:
         self._share_in_fields(item, MAX_DEPTH)
 
     def clear(self) -> None:
-        """Begin anew, with none."""
+        """Forget all texts."""
         self._texts.clear()
 
     def _share_in_fields(self, item: Any, depth: int) -> None:
@@ -56,7 +59,7 @@ class EqualTexts:
             return value
         if kind is dict:
             for key, entry in value.items():
-                value[key] = self._shared(entry, depth - 1)  # no key is added: the dict may be gone through
+                value[key] = self._shared(entry, depth - 1)  # adds no key, so the iteration may continue
         elif kind is tuple:
             return tuple([self._shared(entry, depth - 1) for entry in value])
         elif kind is list:

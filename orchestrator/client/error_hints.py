@@ -1,7 +1,7 @@
 """Hints for errors of the API server: no answer, an unknown user, a refusal.
 
-The server's own words name URLs and API groups; people need the context, the right and the role. The type of the
-error stays, so that programs can tell the cases apart.
+The server's own words name URLs and API groups; people need the context, the right and the role. The type of the error
+does not change, so that programs can tell the cases apart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": 
 
 
 def with_hint(error: ClusterError, access: Access) -> ClusterError:
-    """Return an error of the same kind with a hint, or the error itself without one."""
+    """Return an error of the same type with a hint, or the error itself if there is no hint."""
     if isinstance(error, Unreachable):
         return Unreachable(
             f"the API server {access.server} (context {access.context}) does not answer; "

@@ -48,7 +48,10 @@ class AsyncJob(Submitted):
         return await self.wait("succeeded", timeout_seconds=timeout_seconds)
 
     async def logs(self, *, follow: bool = False) -> AsyncGenerator[bytes, None]:
-        """Yield the log of the job's newest pod, with `follow` until it ends. Close it (`contextlib.aclosing`)."""
+        """Yield the log of the job's newest pod, with `follow` until the container ends.
+
+        Close it (`contextlib.aclosing`).
+        """
         from orchestrator.client.streams import LogRequest
 
         async for chunk in self.client.log(self.name, project=self, request=LogRequest(follow=follow)):

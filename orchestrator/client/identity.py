@@ -33,7 +33,7 @@ _TELLING: Final = (
 
 
 class UserInfo(msgspec.Struct, frozen=True):
-    """A user as the API server knows them."""
+    """A user, as the API server identifies them."""
 
     username: str = ""
     uid: str = ""
@@ -51,7 +51,7 @@ class _Review(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The user for the API server. `roles` are by project, without those that grant nothing.
+    """The user, as the API server identifies them. `roles` has the role in each project where the user has one.
 
     `is_known` is False if the server is too old to name the user; then `user` is the name in the kubeconfig.
     """
@@ -72,7 +72,9 @@ class IdentityClient:
         self._kubeconfig_user = kubeconfig_user
 
     async def identity(self, namespaces: dict[str, str]) -> Identity:
-        """Return the user, and the user's role in each of the projects; `namespaces` maps namespaces to projects."""
+        """Return the user, and the user's role in each project; `namespaces` maps the namespaces of projects to their
+        names.
+        """
         user_info, is_admin, roles = await asyncio.gather(
             self.user_info(),
             self.may("create", PROJECTS, None),
@@ -98,7 +100,7 @@ class IdentityClient:
         return review.status.allowed
 
     async def user_info(self) -> UserInfo | None:
-        """Return the user that the server names, None if it is too old."""
+        """Return the user that the server names, None if the server is too old or refuses."""
         body = _body(SELF_SUBJECT_REVIEWS, {})
         try:
             review = await self._transport.create(SELF_SUBJECT_REVIEWS.path(), body, _Review)

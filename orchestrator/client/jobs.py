@@ -1,9 +1,9 @@
 """Creates, lists and deletes the workloads of a project; the command line and other programs use it alike.
 
 DuplicateName     the project has a workload of that name
-NoSuchWorkload    it has none
+NoSuchWorkload    the project has no workload of that name
 HalfCreated       a later step failed, and the created objects could not be removed again
-NotPossible       the workload is of a kind, or in a state, with which this cannot be done
+NotPossible       the kind or the state of the workload does not allow the operation
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Submitted(Scope):
-    """Where a workload was submitted, and the objects that were created, the workload first, as the server has them."""
+    """The project of a submitted workload, and its created objects as the server returned them, the workload first."""
 
     objects: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
@@ -122,9 +122,10 @@ class WorkloadClient:
     ) -> list[Manifest]:
         """Create the workload with its other objects, or nothing. Return the objects as the server has them.
 
-        With `dry_run` the server only checks them. With `is_restricted` the pods meet that level of Pod Security,
-        with `limits_gpu_memory` they mount the library for GPU fractions. `ingress` has the settings of an Ingress.
-        Raises DuplicateName if the project has a Job or StatefulSet of that name, HalfCreated if undoing failed.
+        With `dry_run` the server only checks the objects. With `is_restricted` the pods meet the level Restricted of
+        Pod Security. With `limits_gpu_memory` they mount the library for GPU fractions. `ingress` has the settings of
+        an Ingress. Raises DuplicateName if the project has a Job or StatefulSet of that name, HalfCreated if undoing
+        failed.
         """
         from orchestrator.submit import manifest
 
@@ -148,9 +149,7 @@ class WorkloadClient:
                 objects.append(await self._create_or_replace_stale(dependent, body, params))
             undo.pop_all()
         for made in objects:
-            made["metadata"].pop(
-                "managedFields", None
-            )  # half of the text of an object, and of no use to a reader
+            made["metadata"].pop("managedFields", None)  # half of an object's text, useless to a reader
         return objects
 
     async def free_name(self, scope: Scope, prefix: str) -> str:
@@ -271,7 +270,7 @@ class WorkloadClient:
         return owners
 
     async def _refuse_others(self, scope: Scope, name: str, done: str) -> None:
-        """Raise NotPossible when the workload of that name is of a kind that muster reads and does not write."""
+        """Raise NotPossible if the workload of that name is of a kind that muster reads but does not write."""
         views = await self.workloads({scope.namespace: scope.project}, scope.namespace)
         for view in views:
             if view.name == name:
@@ -281,7 +280,7 @@ class WorkloadClient:
                 )
 
     async def _change(self, owner: Job | StatefulSet, patch: dict[str, Any]) -> None:
-        """Merge a patch into the object as it was read; Conflict if it has changed since."""
+        """Merge a patch into `owner`. Raises Conflict if the object has changed since it was read."""
         metadata = owner.metadata
         version = {"resourceVersion": metadata.resource_version} if metadata.resource_version else {}
         body = patch | {"metadata": {**patch.get("metadata", {}), **version}}
@@ -306,7 +305,8 @@ class WorkloadClient:
         except AlreadyExists as error:
             raise _duplicate(metadata["name"]) from error
         except Unreachable:
-            # It may have been created all the same: the time of submission tells it from any other.
+            # The server may have created the workload nevertheless. The time of submission distinguishes it from
+            # another.
             existing = await self._find(resource, dict, metadata["namespace"], metadata["name"])
             stamp = names.SUBMITTED_AT_ANNOTATION
             ours = metadata["annotations"][stamp]
@@ -373,7 +373,10 @@ class WorkloadClient:
             return
 
     async def _undo(self, objects: list[Manifest]) -> None:
-        """Delete the created objects, the workload last: any that cannot be deleted follow the workload."""
+        """Delete the created objects, the workload last.
+
+        If another object cannot be deleted, the garbage collector deletes it after the workload.
+        """
         workload, *beside = objects
         for dependent in reversed(beside):
             with suppress(ClusterError):

@@ -1,7 +1,7 @@
-"""Names of things in the cluster for a shell that completes a word: one process for each TAB, so nothing heavy.
+"""Names of objects in the cluster for the completion of a shell. Each TAB starts a process, so imports must be few.
 
-Only this module uses the HTTP client of the standard library. The import of the asynchronous client alone takes the
-whole time for an answer (0.2 s). The server returns tables without objects, whose first column is the name.
+Only this module uses the HTTP client of the standard library. The import of the asynchronous client alone takes 0.2 s,
+which is the limit for an answer. The server returns tables without objects, whose first column is the name.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Names:
         if not is_object_name(project):
             raise ConfigurationError(f"{project!r} is no name of a project")
         namespaces = self._names(NAMESPACES, selector=f"{PROJECT_LABEL}={project}")
-        return namespaces[0] if namespaces else NAMESPACE_PREFIX + project  # members may not look for others
+        return namespaces[0] if namespaces else NAMESPACE_PREFIX + project  # members may not list namespaces
 
     def _names(self, resource: Resource, namespace: str | None = None, selector: str = "") -> list[str]:
         if namespace == "":

@@ -100,7 +100,7 @@ class NodeClient:
             except ClusterError as error:
                 logger.debug("no figures of node %s: %s", name, error)
                 return None
-            # several nodes of one address lead to one kubelet, whose figures are one node's only
+            # If several nodes have one address, the same kubelet answers for all of them, with the figures of one node.
             return (name, summary) if summary.node_name == name else None
 
         answers = await while_some_answer(map(summary_of, names), KUBELET_SECONDS)
@@ -111,9 +111,9 @@ class NodeClient:
 async def while_some_answer(
     questions: Iterable[Coroutine[Any, Any, Answer]], patience_seconds: float
 ) -> list[Answer]:
-    """Ask all questions at once; return the answers that came until none came for `patience_seconds`.
+    """Ask all questions at once. Return the answers if no further answer comes for `patience_seconds`.
 
-    With 40 nodes of which 3 do not answer, the 37 answers return after 1 s, and not after 1 s for each silent node.
+    With 40 nodes of which 3 do not answer, and 1 s of patience, the 37 answers return after 1 s and not after 3 s.
     """
     pending = {asyncio.ensure_future(question) for question in questions}
     answers = []

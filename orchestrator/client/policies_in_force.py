@@ -21,13 +21,16 @@ _NONE: Final = "this cluster has none of them: apply the output of 'muster opera
 
 
 class PolicyReport(msgspec.Struct, frozen=True, rename="camel"):
-    """`in_force` is None if it cannot be read; `problems` have one line for each missing part."""
+    """Whether the policies are in force; None if the user may not read them.
+
+    `problems` has one line for each missing part.
+    """
 
     in_force: bool | None
     problems: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        """The text for people."""
+        """Return the report as a sentence for people."""
         if self.in_force:
             return "The policies are in force."
         subject = (
@@ -39,7 +42,10 @@ class PolicyReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def policies_in_force(transport: Transport, shipped: Iterable[str] | None = None) -> PolicyReport:
-    """Check that every policy (those `shipped`) exists and denies violations. Raises leaves of ClusterError."""
+    """Check that every policy in `shipped` exists and denies violations. Raises leaves of ClusterError.
+
+    If `shipped` is None, the policies are those of the operator YAML.
+    """
     try:
         policies, bindings = await asyncio.gather(
             transport.list(ADMISSION_POLICIES.path(), ValidatingAdmissionPolicy, params=_OURS),

@@ -32,7 +32,7 @@ class PortInUse(FieldProblem):
 
 @dataclass(frozen=True, slots=True)
 class ForwardedPort:
-    """A local port, 0 for any that is free, and the port of the pod that it leads to."""
+    """A local port (0 for any free port), and the port of the pod to which it leads."""
 
     local: int
     remote: int
@@ -86,7 +86,7 @@ async def listening(
     *,
     report: Callable[[str], None] = lambda _: None,
 ) -> AsyncIterator[list[Listening]]:
-    """Listen on all of the ports, or on none, until the context is left; connections end with it.
+    """Listen on all of the ports, or on none, until the end of the context, which also ends the connections.
 
     A connection that fails is closed, and `report` is told why in one line. Raises PortInUse.
     """

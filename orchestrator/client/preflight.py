@@ -49,8 +49,8 @@ class _Secret(Wire, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """The checks that were not possible, a line each, and the requirements on pods, mounts and Ingresses of the
-    namespace.
+    """A warning for each check that was not possible, and the requirements of the namespace on pods, mounts and
+    Ingresses.
     """
 
     warnings: list[str]
@@ -91,7 +91,7 @@ async def preflight(transport: Transport, submission: Submission, scope: Scope) 
 
 
 async def ingress_of(transport: Transport, submission: Submission, scope: Scope) -> IngressSettings:
-    """Return the class and host of the Ingress that the submission gets; the defaults where you may not read them."""
+    """Return the class and host for the submission's Ingress; the defaults if the user may not read the namespace."""
     if submission.service_type != "ingress":
         return DEFAULT_INGRESS
     try:
@@ -219,7 +219,10 @@ class _Checks:
             )
 
     async def pod_security(self) -> Namespace | None:
-        """The readable part of the namespace, whose pods may be those of the submission. Raises NotAllowed."""
+        """Return the namespace, None if it cannot be read.
+
+        Raises NotAllowed if its policies refuse the submission's pods.
+        """
         try:
             namespace: Namespace | None = await self._find(NAMESPACES, Namespace, self._scope.namespace)
         except Forbidden:  # the API server then reports violations

@@ -81,7 +81,7 @@ def _objection_to_parents(specs: Mapping[str, ProjectSpec], name: str) -> str:
 
 
 def _objection_to_amounts(specs: Mapping[str, ProjectSpec], name: str, nodes: Sequence[Node]) -> str:
-    """CPU and memory, as far as the project has quotas for them."""
+    """Return the obstacle to the project's quotas of CPU and memory; empty if there is none."""
     spec = specs[name]
     cpu = {project: (one.parent, _quota(one.cpu, cpu_milli)) for project, one in specs.items()}
     memory = {project: (one.parent, _quota(one.memory, memory_bytes)) for project, one in specs.items()}

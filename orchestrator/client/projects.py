@@ -87,7 +87,7 @@ class ProjectClient:
         if namespace is None:
             try:
                 await self._require(project)
-            except Forbidden as error:  # members may read no Project, but the namespaces that are theirs
+            except Forbidden as error:  # members may read their namespaces, but no Project
                 if await self.of_namespace(default_namespace) != project:
                     raise _no_role_in(project) from error
                 namespace = default_namespace
@@ -145,7 +145,9 @@ class ProjectClient:
             ) from error
 
     async def _without_namespace(self, project: str) -> str:
-        """Return why the project has no namespace, as the operator wrote it in the Project's conditions; or nothing."""
+        """Return why the project has no namespace, from the Project's conditions; "" if the operator has given no
+        reason.
+        """
         owner = await self._require(project)
         ready = next((each for each in owner.status.conditions if each.type == "Ready"), None)
         return ready.message if ready is not None and ready.status == "False" else ""
@@ -216,14 +218,17 @@ class ProjectClient:
         return Scope(project, namespace)
 
     async def _usual_namespace(self, project: str) -> str | None:
-        """The namespace that the operator makes, if it says itself that it is the project's."""
+        """Return the name of the project's usual namespace, if that namespace has the label of the project."""
         namespace = await self._find(NAMESPACE_PREFIX + project)
         if namespace is None or not names_its_project(namespace, project):
             return None
         return namespace.metadata.name
 
     async def _namespace(self, project: str) -> str | None:
-        """The namespace of a project that the user may read. Raises NoSuchProject, NoNamespace."""
+        """Return the name of a project's namespace, from its Project; None if the user cannot see the namespace yet.
+
+        Raises NoSuchProject, NoNamespace.
+        """
         owner = await self._require(project)
         namespace = await self._find(namespace_name(owner))
         if namespace is None:
@@ -233,7 +238,7 @@ class ProjectClient:
         return namespace.metadata.name
 
     async def _find(self, name: str) -> Namespace | None:
-        """The namespace, unless it does not exist, is terminating, or is invisible for the user."""
+        """Return the namespace; None if it does not exist, is terminating, or is invisible to the user."""
         try:
             namespace = await self._transport.get(NAMESPACES.path(name=name), Namespace)
         except (NotFound, Forbidden):
@@ -249,7 +254,7 @@ class ProjectClient:
             raise _no_such(name) from error
 
     async def _nodes(self) -> "tuple[list[Node], Mapping[str, PublishedGpus]]":
-        """The nodes, and the GPUs that drivers publish, by node."""
+        """Return the nodes, and the GPUs that drivers publish, by node."""
         from orchestrator.client.published import published_gpus
 
         nodes, published = await asyncio.gather(

@@ -13,7 +13,7 @@ from orchestrator.observe.resource_claims import UnreadableDevices, read_slice
 
 
 async def published_gpus(transport: Transport) -> Mapping[str, PublishedGpus]:
-    """Return them by node; of slices that may not be seen or cannot be read, none."""
+    """Return the published GPUs by node; empty if the user may not read slices. Invalid slices are left out."""
     try:
         version = await served_version(transport, RESOURCE_SLICES.group, DRA_VERSIONS)
         if version is None:
@@ -25,11 +25,11 @@ async def published_gpus(transport: Transport) -> Mapping[str, PublishedGpus]:
 
 
 def published_in(objects: Iterable[ResourceSlice]) -> Mapping[str, PublishedGpus]:
-    """Return the GPUs of these slices by node; of slices that cannot be read, none."""
+    """Return the GPUs of these slices by node. Invalid slices are left out."""
     slices = []
     for published in objects:
         try:
             slices.append(read_slice(published))
         except UnreadableDevices:
-            continue  # the operator sets it aside by name
+            continue  # the operator reports this slice
     return gpus_by_node(slices)

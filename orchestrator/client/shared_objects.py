@@ -3,9 +3,9 @@
 A person sees exactly the objects that the API server sent them, or would have sent them. Users with the right to
 watch may see all objects of the request.
 
-A cache begins with the objects of another one of the same request. It gets them when the API server has accepted the
-watch from there on, with the person's own token. An object of a list or watch replaces only one that is equal in
-every field.
+A new cache begins with the objects of another cache of the same request, and watches from that cache's version with the
+person's own token. It shows the objects only when the API server has accepted this watch. An object from a list or
+watch is replaced by a kept object only if both are equal in every field.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T", bound=_Object)
 _SWEEP_MARGIN: Final = 1000
 """Number of objects without a cache that may be kept, in addition to twice the number in use."""
 MAX_LOCK_SECONDS: Final = 3.0
-"""Maximum time to wait for a list that another person reads; a slow server delays no other person for longer."""
+"""Maximum time to wait while another person's cache lists the same objects."""
 
 
 class SharedObjects:
@@ -59,7 +59,7 @@ class SharedObjects:
 
     @contextmanager
     def used_by(self, caches: Sequence[Reflector[Any]]) -> Iterator[None]:
-        """Keep the objects of these caches until the end."""
+        """Keep the objects of these caches until the end of the context."""
         for cache in caches:
             self._caches.setdefault(cache.kind, []).append(cache)
         try:
@@ -71,9 +71,9 @@ class SharedObjects:
 
     @asynccontextmanager
     async def beginning(self, cache: Reflector[Any]) -> AsyncIterator[Reflector[Any] | None]:
-        """Give another cache of the same request that is current. None: no other cache has them, and the caller lists.
+        """Yield another, current cache of the same request; None if there is none, and the caller must list.
 
-        In the meantime no other person lists the same, or not before `MAX_LOCK_SECONDS`.
+        While the caller lists, others with the same request wait, for at most `MAX_LOCK_SECONDS`.
         """
         if (other := self._current(cache)) is not None:
             yield other
@@ -101,9 +101,11 @@ class SharedObjects:
         )
 
     def decoder(self, resource: Resource, kind: type[T]) -> Callable[[msgspec.Raw], T]:
-        """Return a function that decodes an object of the resource, and returns the one that is there if it is equal.
+        """Return a function that decodes an object of the resource.
 
-        The kind alone does not name the resource: slices and claims are read in whichever version the server has.
+        If an equal object is known, it returns the known one.
+
+        `resource` is needed beside `kind`, because slices and claims are read in any version that the server has.
         """
         decode = msgspec.json.Decoder(kind).decode
         name = resource.kind
@@ -123,7 +125,7 @@ class SharedObjects:
         return shared
 
     def _sweep(self) -> None:
-        """Drop objects without a cache, unless one is being filled for the first time: its content is unknown."""
+        """Drop the objects that no cache has. While a cache is being filled for the first time, drop nothing."""
         if all(cache.is_synced for caches in self._caches.values() for cache in caches):
             self._objects = {
                 (kind, uid): item

@@ -49,7 +49,7 @@ class Target:
     pod: Pod
     container: str
     pods: int = 1
-    """The number of pods that it was chosen from."""
+    """The number of pods from which this pod was chosen."""
 
     def path(self, subresource: str) -> str:
         """Return the URL path of a subresource of the pod."""
@@ -58,7 +58,7 @@ class Target:
 
     @property
     def status(self) -> ContainerStatus | None:
-        """How the container is; None while Kubernetes does not say."""
+        """The status of the container; None if the pod has none yet."""
         statuses = (*self.pod.status.container_statuses, *self.pod.status.init_container_statuses)
         return next((status for status in statuses if status.name == self.container), None)
 
@@ -69,7 +69,7 @@ class Target:
 
     @property
     def terminated(self) -> ContainerStateTerminated | None:
-        """How the container ended, for good or before a restart."""
+        """The end of the container, or of its run before the last restart; None if it never ended."""
         if self.status is None:
             return None
         return self.status.state.terminated or self.status.last_state.terminated
@@ -139,9 +139,10 @@ class StreamClient:
         *,
         index: int | None = None,
     ) -> Target:
-        """Return a container of a workload as it is: of the named pod or of the youngest, the named or the first.
+        """Return a container of a workload: `container` or the first container, of the pod `pod_name` or of the
+        youngest pod.
 
-        With `index` the pods are those of that index. Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning
+        With `index` only the pods of that index count. Raises NoSuchWorkload, NoSuchPod, NoSuchContainer, NotRunning
         when there is no pod.
         """
         view, _ = await self._workloads.workload(scope, name)
@@ -174,7 +175,7 @@ class StreamClient:
     ) -> Target:
         """Return a container as soon as it runs; `report` gets a line about each change of the wait.
 
-        With `or_ended`, an ended container is enough: it still has its log.
+        With `or_ended`, also return a container that has ended: it still has its log.
 
         Raises as `target` does, and NotRunning when the workload has ended or `patience_seconds` are over.
         """
@@ -199,7 +200,7 @@ class StreamClient:
                         if status == SUCCEEDED:
                             subject = f"pod {chosen.metadata.name} of job '{name}'"
                             raise NotRunning(_ended(subject, name, status))
-                    if limit.when() is None:  # the first look is free
+                    if limit.when() is None:  # the time limit begins after the first list
                         limit.reschedule(asyncio.get_running_loop().time() + patience_seconds)
                     if patience_seconds and (line := _waiting_line(name, status, reason)) != reported:
                         reported = line
@@ -209,7 +210,10 @@ class StreamClient:
         raise AssertionError("the changes of pods have no end")
 
     async def log(self, target: Target, request: LogRequest) -> AsyncGenerator[bytes, None]:
-        """Yield the log of a container as it comes. Close it (`contextlib.aclosing`) if it is left early."""
+        """Yield the log of a container as it comes.
+
+        If the caller stops early, it must close it (`contextlib.aclosing`).
+        """
         params = request.params(target.container)
         async with aclosing(self._transport.stream(target.path("log"), params=params)) as chunks:
             async for chunk in chunks:
@@ -254,7 +258,7 @@ class StreamClient:
         )
 
     async def exit_code(self, target: Target, *, patience_seconds: float = 10) -> int | None:
-        """Return the end of a container that was just left; None if it continues, or its pod was deleted."""
+        """Return the exit code of a container whose streams ended; None if it still runs, or its pod was deleted."""
         metadata = target.pod.metadata
         restarts = target.status.restart_count if target.status else 0
         try:
@@ -274,7 +278,7 @@ class StreamClient:
         return None
 
     async def end_of(self, target: Target) -> str:
-        """Return the final state of the pod when nothing can run in it any more: a status, or Deleted."""
+        """Wait until nothing can run in the pod any more; return its final status, or Deleted."""
         metadata = target.pod.metadata
         async with aclosing(self._pods_of(metadata.namespace, metadata.uid)) as changes:
             async for pods in changes:
@@ -289,7 +293,10 @@ class StreamClient:
         return remote_port(self._transport, target.path("portforward"), port)
 
     async def _pods_of(self, namespace: str, *uids: str) -> AsyncGenerator[list[Pod], None]:
-        """Yield the pods with one of those uids or controllers, oldest first, now and at every change, for ever."""
+        """Yield the pods that have one of `uids`, or a controller with one of them: now and at every change, for ever.
+
+        Each list has the oldest pod first.
+        """
         path = PODS.path(namespace)
         while True:
             page = await self._transport.list(path, Pod)
@@ -310,11 +317,11 @@ class StreamClient:
                                 pods[pod.metadata.uid] = pod
                             yield _oldest_first(pods)
             except (Gone, Unreachable):
-                continue  # the list says whether the server is there at all
+                continue  # the next list raises if the server is unreachable
 
 
 async def _feed(process: RemoteProcess, content: bytes) -> None:
-    with suppress(StreamBroken):  # a process need not read to the end
+    with suppress(StreamBroken):  # a process can end before it has read all
         await process.send(content)
         await process.close_stdin()
 
@@ -325,7 +332,7 @@ def _uids(pod: Pod) -> set[str]:
 
 
 def _controllers(view: WorkloadView) -> set[str]:
-    """The owners of a workload's pods: of a JobSet its Jobs."""
+    """Return the uids of the owners of a workload's pods. For example, those of a JobSet's pods are its Jobs."""
     return {owner.uid for pod in view.pods if (owner := pod.metadata.controller) is not None}
 
 
@@ -334,7 +341,10 @@ def _oldest_first(pods: Mapping[str, Pod]) -> list[Pod]:
 
 
 def _chosen(view: WorkloadView, pods: Sequence[Pod], pod_name: str | None, index: int | None) -> Pod | None:
-    """The pod of that name; else the youngest (of the index) that has not ended, else the youngest."""
+    """Return the pod of that name. Without a name, return the youngest pod that has not ended, else the youngest pod.
+
+    With `index`, only the pods of that index count.
+    """
     if index is not None:
         if view.indexes is None or not 0 <= index < view.indexes.count:
             known = "no indexes" if view.indexes is None else f"the indexes 0 to {view.indexes.count - 1}"
@@ -357,7 +367,7 @@ def _chosen(view: WorkloadView, pods: Sequence[Pod], pod_name: str | None, index
 
 
 def _state(view: WorkloadView, index: int | None) -> tuple[str, str]:
-    """The status while there is no pod, and the reason."""
+    """Return the status and the reason to show while there is no pod."""
     return (view.status, view.waits_because) if index is None else (PENDING, f"index {index} has no pod")
 
 

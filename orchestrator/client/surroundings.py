@@ -1,6 +1,6 @@
 """Reads the volume claims, warnings and nodes of pods that do not run.
 
-Claims and warnings are read only of namespaces with a pod that has a node and has not started. Objects that the user
+Claims and warnings are read only in namespaces with a pod that has a node and has not started. Objects that the user
 may not read are left out.
 """
 
@@ -62,7 +62,7 @@ async def _warnings(transport: Transport, namespace: str) -> list[Event]:
 
 
 async def nodes_of(transport: Transport, pods: Sequence[Pod]) -> Mapping[str, Node | None]:
-    """Return the nodes of the pods that have not ended, by name; None for one that the cluster does not have."""
+    """Return the nodes of the pods that have not ended, by name; None for a node that does not exist."""
     names = sorted({pod.spec.node_name for pod in pods if pod.status.phase not in FINISHED} - {""})
     nodes = await asyncio.gather(*(_node(transport, name) for name in names[:MAX_NODES]))
     return {name: node for name, node in zip(names, nodes, strict=False) if not isinstance(node, Forbidden)}

@@ -1,7 +1,7 @@
 """The client for scripts and notebooks: plain calls, each of which returns when it is done.
 
-The operations are those of `AsyncClient`, with their arguments and docstrings. They run in an event loop in a thread of
-its own, because the thread of a notebook has a loop already.
+The operations are those of `AsyncClient`, with their arguments and docstrings. They run in an event loop in a separate
+thread, because the thread of a notebook already has an event loop.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The templates behind one API server; `orchestrator.submit.templates` has their meaning.
 
-TemplateRefused      there is one of that name, or it cannot be used as it is
+TemplateRefused      the namespace has a ConfigMap of that name already
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _ARE_TEMPLATES: Final = {"labelSelector": f"{names.TEMPLATE_LABEL}=true"}
 
 
 class TemplateRefused(MusterError):
-    """There is a template of that name, or it cannot be used as it is."""
+    """The namespace has a ConfigMap of that name already."""
 
 
 class TemplateClient:
@@ -37,7 +37,10 @@ class TemplateClient:
         return [*own, *clusters]
 
     async def get(self, scope: Scope, name: str) -> Template:
-        """Return one template; the project's hides the cluster's of the same name. Raises NoSuchTemplate."""
+        """Return one template; a project's template hides the cluster's template of the same name.
+
+        Raises NoSuchTemplate.
+        """
         known = await self.templates(scope)
         template = next((other for other in known if other.name == name), None)
         if template is None:

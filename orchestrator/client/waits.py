@@ -71,7 +71,7 @@ def _check_existence(
     last: Mapping[str, WorkloadView],
     scope: Scope,
 ) -> None:
-    """Raise the error for the first job that does not exist, or is another one than before."""
+    """Raise the error for the first job that does not exist, or that was replaced by another job of the same name."""
     for name in names:
         if name not in found and name not in last:
             raise missing_job(name, scope)

@@ -1,4 +1,4 @@
-"""The jobs, nodes and projects as they change: the content of lists, after each difference."""
+"""The lists of jobs, nodes and projects, again after each change."""
 
 from __future__ import annotations
 
@@ -61,13 +61,16 @@ if TYPE_CHECKING:
     OnChange = Callable[[Change[Any]], None]
 
 PAUSE_SECONDS: Final = 0.2
-"""Changes come in bursts: one for each pod of a job, and one for each step of a pod."""
+"""Pause between a change and the next list.
+
+Changes come in bursts: for each pod of a job, and for each step of a pod.
+"""
 
 
 async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerator[list[WorkloadView], None]:
-    """Yield the jobs of a project, or with None of all, now and whenever they have changed.
+    """Yield the jobs of a project (None: of all projects), now and after each change.
 
-    Close the generator (`contextlib.aclosing`) when it is left. Failures of the API server are waited out.
+    Close the generator (`contextlib.aclosing`) at the end. Failures of the API server are waited out.
     """
     caches = JobCaches(transport, scope)
     async with caches.running():
@@ -79,9 +82,9 @@ async def watch_jobs(transport: Transport, scope: Scope | None) -> AsyncGenerato
 
 
 class Caches:
-    """Caches that are kept current together. `changed` is set when something in one of them is different.
+    """Caches that are kept current together. `changed` is set when an object in a cache has changed.
 
-    Several of them can share one `changed`. Caches of several people can share their objects (`shared`).
+    Several `Caches` can share one `changed`. Those of several people can share their objects (`shared`).
     """
 
     def __init__(
@@ -103,12 +106,12 @@ class Caches:
         return next((cache.problem for cache in self._caches if cache.problem is not None), None)
 
     def objects(self) -> list[Mapping[str, Any]]:
-        """Return the objects of each cache by their uids: live views."""
+        """Return the objects of each cache, by uid. The mappings change with the caches."""
         return [cache.objects for cache in self._caches]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep the caches current; the body begins when all are there."""
+        """Keep the caches current until the end of the context; its body begins when all caches are synced."""
         with self._shared.used_by(self._caches) if self._shared is not None else nullcontext():
             tasks = [asyncio.ensure_future(cache.run()) for cache in self._caches]
             try:
@@ -141,9 +144,9 @@ class Caches:
 
 
 class JobCaches(Caches):
-    """Caches of all that is shown of the jobs of a project, or with None of all.
+    """Caches of the objects that are shown with the jobs of a project (None: of all projects).
 
-    `known` are the last jobs of each namespace and their inputs; it can be set to those of other caches of the same
+    `known` are the last jobs of each namespace and their inputs. It can be set to `known` of other caches of the same
     scope.
     """
 
@@ -172,7 +175,7 @@ class JobCaches(Caches):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Keep the caches current; the body begins when all are there."""
+        """Keep the caches current until the end of the context; its body begins when all caches are synced."""
         async with super().running():
             try:
                 await self._owners.start(asyncio.ensure_future)
@@ -181,12 +184,15 @@ class JobCaches(Caches):
                 self._owners.stop()
 
     def objects(self) -> list[Mapping[str, Any]]:
-        """Return the objects of each cache by their uids, also of owners' kinds: live views."""
+        """Return the objects of each cache, also of the kinds of owners, by uid.
+
+        The mappings change with the caches.
+        """
         ours = super().objects()
         return [*ours, *(cache.objects for cache in self._owners.reflectors() if cache not in self._caches)]
 
     def pods(self) -> list[Pod]:
-        """Return the pods, also those of no job, by namespace and name."""
+        """Return the pods in the order of namespace and name, also pods without a job."""
         return sorted(self._pods.objects.values(), key=_place)
 
     def jobs(self) -> list[WorkloadView]:
@@ -203,7 +209,7 @@ class JobCaches(Caches):
         return sorted((view for _, views in known.values() for view in views), key=newest_first)
 
     def projects(self) -> list[Project]:
-        """Return all projects by name; only the caches of all jobs have them."""
+        """Return all projects by name. Only a `JobCaches` without a scope has them."""
         return sorted(self._projects.objects.values(), key=lambda project: project.metadata.name)
 
     def _namespaces_to_show(self) -> Mapping[str, str]:
@@ -212,7 +218,7 @@ class JobCaches(Caches):
         return projects_by_namespace(self._namespaces.objects.values(), self._projects.objects.values())
 
     def _listings(self, projects: Mapping[str, str]) -> dict[str, Listing]:
-        """The content of each of these namespaces."""
+        """Return the objects of each of these namespaces, which `projects` maps to their projects."""
         jobs, stateful_sets, pods, services, ingresses = (
             _by_namespace([cache], projects)
             for cache in (self._jobs, self._stateful_sets, self._pods, self._services, self._ingresses)
@@ -240,7 +246,7 @@ class JobCaches(Caches):
 
 
 def _by_namespace(caches: Iterable[Reflector[Any]], namespaces: Iterable[str]) -> dict[str, list[Any]]:
-    """The objects of these namespaces, by namespace, in the order of their names."""
+    """Return the objects of these namespaces, by namespace, in the order of the objects' names."""
     listed: dict[str, list[Any]] = {namespace: [] for namespace in namespaces}
     if listed:
         for cache in caches:
@@ -253,7 +259,10 @@ def _by_namespace(caches: Iterable[Reflector[Any]], namespaces: Iterable[str]) -
 
 
 def _place(item: Object) -> tuple[str, str]:
-    """The order in which the API server lists objects; that of a cache is the order in which they came."""
+    """Return the sort key for the order in which the API server lists objects.
+
+    A cache has them in the order of arrival.
+    """
     return item.metadata.namespace, item.metadata.name
 
 
@@ -275,10 +284,10 @@ class ProjectCaches(Caches):
 
 
 class NodeCaches(Caches):
-    """Caches of the shown parts of nodes without their pods: the nodes, and reports of agents and drivers about GPUs.
+    """Caches of nodes without their pods: the nodes, and the reports of agents and drivers about GPUs.
 
-    `kinds` are those that exist and are visible (`visible_node_kinds`). `known` are the last nodes and their inputs;
-    it can be set to those of other caches of the same kinds.
+    `kinds` are the kinds of reports that exist and are visible (`visible_node_kinds`). `known` are the last nodes and
+    their inputs. It can be set to `known` of other caches of the same kinds.
     """
 
     def __init__(
@@ -304,7 +313,7 @@ class NodeCaches(Caches):
     def nodes(self, pods: Iterable[Pod], gpus: Mapping[str, tuple[GpuView, ...]]) -> list[NodeView]:
         """Return the nodes with the pods on them, as `list_nodes` does.
 
-        If neither a node nor a pod on it has changed, only its GPUs are read again.
+        If neither a node nor a pod on it has changed, its view is reused with the present `gpus`.
         """
         published = published_in(self._slices.objects.values()) if self._slices else {}
         pods_by_node: dict[str, list[Pod]] = {}
@@ -326,12 +335,12 @@ class NodeCaches(Caches):
 
 
 def _are_same(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
-    """Whether these are the same objects: a cache replaces a changed object by another."""
+    """Return whether these are the same objects. A cache replaces a changed object by another object."""
     return len(before) == len(after) and not any(map(is_not, before, after))
 
 
 async def visible_node_kinds(transport: Transport) -> list[Resource]:
-    """Return the existing and visible kinds with facts about GPUs of nodes."""
+    """Return the kinds of reports about GPUs that exist and that the user may see."""
     version = await served_version(transport, RESOURCE_SLICES.group, DRA_VERSIONS)
     kinds = [GPU_NODES, *([replace(RESOURCE_SLICES, version=version)] if version else [])]
     return [kind for kind in kinds if await _is_visible(transport, kind)]

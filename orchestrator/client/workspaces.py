@@ -54,7 +54,7 @@ async def workspaces(client: AsyncClient, scope: Scope) -> list[Workspace]:
 
 
 async def delete_workspace(client: AsyncClient, scope: Scope, name: str) -> None:
-    """Delete a workspace; its clone goes with it. Raises NoSuchWorkspace."""
+    """Delete a workspace and its clone. Raises NoSuchWorkspace."""
     known = [workspace.name for workspace in await workspaces(client, scope)]
     if name not in known:
         raise NoSuchWorkspace(
