@@ -60,7 +60,7 @@ def _jobs(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """The jobs that a command is about: by name, all, or those that meet a choice."""
+    """The jobs of a command: named jobs, all jobs, or those that meet a choice."""
 
     names: Sequence[str]
     every: bool
@@ -70,12 +70,12 @@ class _Wanted:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing names a job."""
+        """Whether the command line has neither a job, nor --all, nor a choice."""
         return not self.names and not self.every and self.choice.is_empty
 
     @property
     def job_names(self) -> list[str]:
-        """The jobs that are given by name, each once."""
+        """The named jobs, each once."""
         names = self.names[1:] if self.names and self.names[0] in KIND_WORDS else self.names
         return list(dict.fromkeys(names))
 
@@ -93,8 +93,8 @@ class _Wanted:
 def delete(*, wanted: "_Wanted") -> int:
     """Delete jobs of a project. The cluster deletes their pods and other dependents in the background.
 
-    With --all, or with a choice such as --status Failed, only your own jobs are deleted, and a terminal is asked first.
-    The exit code is 1 if a job could not be deleted. The command deletes the other jobs all the same.
+    With --all, or with a choice such as --status Failed, only your own jobs are deleted, and the command asks first at
+    a terminal. The exit code is 1 if a job could not be deleted. The other jobs are deleted nevertheless.
     """
     return _on_each(wanted, "deleted", lambda client, name, scope: client.delete_job(name, project=scope))
 
@@ -132,7 +132,9 @@ def resume(*, wanted: "_Wanted", inventory: Path | None, state_dir: Path | None)
 
 
 def _resume_site(inventory: Path, state_dir: Path | None) -> int:
-    """Leave it to the installer, which this package does not import."""
+    """Continue the installation by the installer's command, which is an entry point: this package does not import
+    it.
+    """
     from importlib.metadata import entry_points
 
     (resume,) = entry_points(group=SITE_GROUP, name="resume")
@@ -184,9 +186,9 @@ def _on_each(wanted: _Wanted, done: str, action: "Action") -> int:
 async def _chosen(
     client: "AsyncClient", scope: "Scope", wanted: _Wanted, selection: "Selection", done: str
 ) -> list[str]:
-    """Return the jobs that meet the choice and to which it can be done: an ended job is not suspended, for example.
+    """Return the jobs that meet the choice and allow the action; for example, an ended job cannot be suspended.
 
-    Jobs of other users are left out unless they are asked for, and their number is printed.
+    Unless the choice includes other users, their jobs are left out, and the number of these jobs is printed.
     """
     from orchestrator.cli.submit_request import operating_system_user
     from orchestrator.views.status import SUSPENDED
@@ -209,7 +211,7 @@ async def _chosen(
 
 
 def _agreed(names: list[str], wanted: _Wanted, scope: "Scope", done: str) -> list[str]:
-    """Return the names after a person at a terminal has agreed. Raises Abort where they did not."""
+    """Return the names after the person at the terminal has agreed. Raises Abort if the person refuses."""
     import sys
 
     if names and not wanted.yes and sys.stdin.isatty():

@@ -80,7 +80,7 @@ def cluster_status(*, no_headers: bool | None, output: str | None) -> int:
 
 
 def skipped_rows(record: "Record") -> list[Sequence[str]]:
-    """Return the cells of the objects that no decision counts with."""
+    """Return the table cells of the objects that no decision counts."""
     return [(entry.kind, entry.namespace, entry.name, entry.since, entry.why) for entry in record.objects]
 
 
@@ -93,7 +93,7 @@ def choose_cluster(name: str) -> None:
 
 
 def show_clusters(*, output: str | None, no_headers: bool | None) -> None:
-    """Print the contexts. No cluster is asked: some may be out of reach, or want a password."""
+    """Print the contexts, without a request to any cluster: some clusters may be unreachable, or ask for a password."""
     from orchestrator.cluster.contexts import Context, contexts
 
     def project(context: Context) -> str:

@@ -7,7 +7,7 @@ import click
 from orchestrator.cli.options import Command
 
 VARIABLE: Final = "_MUSTER_COMPLETE"
-"""The script sets it when it asks; `main` looks at it before anything else."""
+"""The environment variable that the completion script sets when it runs `muster`. `main` reads it first."""
 
 
 @click.command("completion", cls=Command, no_args_is_help=True)

@@ -1,4 +1,4 @@
-"""`muster config`: the default project and the current cluster, as newer scripts choose them."""
+"""`muster config`: the default project and the current cluster, by the command names of newer scripts."""
 
 import click
 

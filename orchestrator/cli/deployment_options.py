@@ -1,4 +1,4 @@
-"""The options of `muster operator` as click options, from their one table, and those of the pages."""
+"""The click options of `muster operator`, made from their one table, and those for the pages."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -204,7 +204,7 @@ def with_web_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def web_of(*, web: bool, **choices: Any) -> WebDeployment | None:
-    """Return how the pages are deployed, by the values of `WEB_OPTIONS`; None: not at all. Raises UsageError."""
+    """Return the deployment of the pages for the values of `WEB_OPTIONS`; None without `web`. Raises UsageError."""
     pages = WebDeployment(**{name.removeprefix("web_"): value for name, value in choices.items()})
     if not web:
         if replace(pages, certificate=DEFAULT_WEB_CERTIFICATE) != WebDeployment():
@@ -230,7 +230,7 @@ def web_of(*, web: bool, **choices: Any) -> WebDeployment | None:
 
 
 def _check_web_provider(pages: WebDeployment) -> None:
-    """Raise UsageError where people could not sign in at the provider."""
+    """Raise UsageError if the options of the OpenID Connect provider do not allow people to sign in."""
     needed = {"--web-oidc-client-id": pages.oidc_client_id, "--web-public-url": pages.public_url}
     if not pages.oidc_issuer:
         if any((*needed.values(), pages.oidc_client_secret, pages.oidc_authority, pages.oidc_scope)):

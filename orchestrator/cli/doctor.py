@@ -43,9 +43,12 @@ from orchestrator.views.status import ERROR, STATUSES
 T = TypeVar("T")
 
 PAST_US: Final = 3_600_000_000
-"""Events and evictions of the last hour are in the archive."""
+"""The archive has the events and evictions of this time before now: one hour."""
 SILENT_US: Final = 60_000_000
-"""The operator renews its lease every few seconds; the clocks of two machines may differ by less than this."""
+"""If the lease was not renewed for this time, no operator leads.
+
+The operator renews it every few seconds, and the clocks of two machines may differ.
+"""
 
 
 @dataclass(slots=True)
@@ -55,11 +58,11 @@ class Report:
     now_us: int
     problems: list[str] = field(default_factory=list)
     answers: dict[str, str] = field(default_factory=dict)
-    """The API server's answers by problem. They name the user, and are for the terminal alone."""
+    """The API server's answers by problem. They name the user, so they are printed but not in the archive."""
     files: dict[str, str] = field(default_factory=dict)
 
     async def read(self, subject: str, reading: Awaitable[T]) -> T | None:
-        """Return the result; None if the request is refused, which is a problem. Raises Unreachable."""
+        """Return the result; if the request is refused, note this as a problem and return None. Raises Unreachable."""
         try:
             return await reading
         except Unreachable:
@@ -69,7 +72,7 @@ class Report:
             return None
 
     def note_unread(self, subject: str, kind: str, answer: str) -> None:
-        """Note that a part cannot be read, with the kind of the error and the answer of the API server."""
+        """Note that `subject` cannot be read, with the kind of the error and the answer of the API server."""
         problem = f"{subject}: not read ({kind})"
         self.problems.append(problem)
         self.answers[problem] = f"{subject}: not read; {answer}"
@@ -185,7 +188,7 @@ def node_problems(nodes: Iterable[NodeView]) -> list[str]:
 
 
 def project_problems(projects: Iterable[Project]) -> list[str]:
-    """Return a line for each condition of a project that does not hold."""
+    """Return a line for each condition of a project whose status is not True."""
     return [
         f"project {project.metadata.name}: {condition.type} is {condition.status}; {condition.message}"
         for project in projects
@@ -195,7 +198,9 @@ def project_problems(projects: Iterable[Project]) -> list[str]:
 
 
 def job_problems(jobs: Iterable[WorkloadView]) -> list[str]:
-    """Return a line for each status that muster does not give itself: a reason of Kubernetes, or a stuck pod."""
+    """Return a line for the status Error, and for each status that is not one of muster's own, such as
+    ImagePullBackOff.
+    """
     counts = Counter(job.status for job in jobs if job.status == ERROR or job.status not in STATUSES)
     return [
         f"jobs: {count} with {status}; see 'muster list -A --status {status}'"

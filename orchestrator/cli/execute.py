@@ -21,12 +21,15 @@ SHELL: Final = "/bin/bash"
 
 
 class CommandOfAContainer(Command):
-    """Takes options up to the second argument; that and all behind it are the command, with or without `--`."""
+    """A command line with options up to the second argument.
+
+    That argument and all words behind it are the command that runs in the container, with or without `--`.
+    """
 
     takes_tail = True
 
     def rewrite(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
-        """Return the arguments before the command, rewritten, and the command."""
+        """Return the rewritten arguments before the container's command, and that command."""
         words, tail = split_words(self, args)
         consumed = arguments = 0
         for word in words:
@@ -74,7 +77,7 @@ async def running(
     or_ended: bool = False,
     index: int | None = None,
 ) -> tuple[StreamClient, Target]:
-    """Return a container of a job as soon as it runs, or has ended, and the client to talk to it."""
+    """Return the client of the streams, and a container of a job as soon as it runs (with `or_ended`: or has ended)."""
     target = await client.streams.running(
         await client.scope(),
         name,

@@ -104,7 +104,7 @@ def record(result: "Diagnosis") -> dict[str, Any]:
 class Explanation:
     """The explanation of a job: sentences, its project, the jobs with GPUs; `answer` is for programs.
 
-    `remedies` are changes that start the job. `more` holders are not among the rows.
+    `remedies` are changes that start the job. `holders` are rows of jobs with GPUs; `more` such jobs have no row.
     """
 
     answer: dict[str, Any]
@@ -152,7 +152,9 @@ async def read_case(client: "AsyncClient", name: str, project: "str | Scope | No
 
 
 def explanation(case: Case) -> Explanation:
-    """Explain a pending job; without the right to read the whole cluster, print the operator's reason."""
+    """Return the explanation of a pending job; without the right to read the whole cluster, with the operator's
+    reason.
+    """
     from orchestrator.simulation.diagnosis import diagnose
     from orchestrator.views.containers import last_exit, restarts, runs
 
@@ -292,7 +294,7 @@ def _of_containers(view: "WorkloadView") -> list[str]:
 
 
 def _without_node(view: "WorkloadView") -> str:
-    """Return the sentence about a job without a decision, none of whose pods has a node."""
+    """Return the sentence about a job that no decision names and whose pods have no node."""
     from orchestrator.views.containers import last_exit
 
     if written := _written(view):
@@ -303,14 +305,14 @@ def _without_node(view: "WorkloadView") -> str:
 
 
 def _free(result: "Diagnosis", *, is_now: bool) -> str:
-    """Say how many GPUs are free, or that no node that takes pods has one."""
+    """Return the sentence about the number of free GPUs, or that no node that takes pods has GPUs."""
     if not result.total_gpu_milli:
         return "No node that takes pods has GPUs."
     return f"Free{' now' if is_now else ''}: {gpus(result.free_gpu_milli)} of {gpus(result.total_gpu_milli)} GPUs."
 
 
 def _after_decision(result: "Diagnosis") -> str:
-    """Return why the figures of the reason differ from the present ones."""
+    """Return the sentence that says why the figures of the reason differ from the present figures."""
     changes = [
         f"{verb} {_first_of(names)}"
         for verb, names in (("starts", result.starts_others), ("evicts", result.evicts_from))

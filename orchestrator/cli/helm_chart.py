@@ -53,9 +53,9 @@ _ANNOTATION_WIDTH: Final = 118
 
 
 def write_chart(directory: Path, parameters: Sequence[click.Option], values: Mapping[str, Any]) -> None:
-    """Write the chart into a new or empty directory; `values` of the parameters, by their names, are its own.
+    """Write the chart into a new or empty directory. `values` has the chart's value of each parameter, by its name.
 
-    Raises UsageError for a directory with something in it, and ConfigurationError for one that cannot be written.
+    Raises UsageError if the directory is not empty, and ConfigurationError if it cannot be written.
     """
     files = chart_files(parameters, values)
     try:
@@ -124,7 +124,7 @@ def _values_yaml(parameters: Sequence[click.Option], values: Mapping[str, Any]) 
 
 
 def _value(parameter: click.Option, given: Any) -> Any:
-    """Return the value of an option for the chart: durations in whole units, no text as an empty one."""
+    """Return the value of an option for the chart: a duration in seconds, and "" for a missing text."""
     if isinstance(parameter.type, Duration):
         return given if given == "never" else f"{parse_duration_seconds(parameter.opts[0], given)}s"
     if parameter.multiple:
@@ -175,7 +175,7 @@ def _or_null(kind: str) -> dict[str, Any]:
 
 
 def _expressions() -> dict[str, Expression]:
-    """Return the choices of a site, by their names in the templates."""
+    """Return the Helm expressions for the values that a site can choose, by their names in the templates."""
     agent = 'include "muster.agent" .'
     actions = " ".join(
         f"{json.dumps(mode.value)} (list {' '.join(json.dumps(action) for action in actions)})"
@@ -224,7 +224,9 @@ def _web_arguments() -> str:
 
 
 def _arguments_template(name: str, words: Sequence[str], appended: Sequence[str]) -> str:
-    """Return the Helm template of a container's arguments: these words, and those that the values append."""
+    """Return the Helm template of a container's arguments: `words`, then the arguments that the lines `appended`
+    add.
+    """
     lines = [
         f"{{{{- /* The arguments of `muster {words[0]}`: what is not its default. */ -}}}}",
         f'{{{{- define "muster.{name}Arguments" -}}}}',
@@ -235,7 +237,7 @@ def _arguments_template(name: str, words: Sequence[str], appended: Sequence[str]
 
 
 def _argument(parameter: click.Option) -> Iterator[str]:
-    """Yield the lines that append an option to the arguments where its value is not the default."""
+    """Yield the template lines that append an option to the arguments if its value is not the default."""
     option, kind = parameter.opts[0], parameter.type
     chosen = value = f".Values.{value_name(parameter)}"
     if parameter.multiple:

@@ -56,7 +56,7 @@ class Form:
 
     @property
     def has_devices(self) -> bool:
-        """Whether it shows the devices of the GPUs, for which the cluster is asked once more."""
+        """Whether the list shows the devices of GPUs, which need one more request to the cluster."""
         return self.output in ("wide", "json", "yaml") or "GPU DEVICES" in self.header
 
     def row(self, view: "WorkloadView", now_us: int, *, devices: str = "") -> Sequence[str]:
@@ -68,9 +68,9 @@ class Form:
 
 
 def form_of(output: str | None, no_headers: bool | None, columns: str | None) -> Form:
-    """Return the form with these columns (names of WIDE_HEADER with commas between them), or with the usual ones.
+    """Return the form with these columns (names of WIDE_HEADER with commas between them), or with the default columns.
 
-    Raises UsageError for a column that there is not.
+    Raises UsageError for an unknown column.
     """
     if columns is None:
         return Form(output, no_headers, WIDE_HEADER if output == "wide" else HEADER)

@@ -158,4 +158,4 @@ if TYPE_CHECKING:
         """Prints a list."""
 
         def __call__(self, *, output: str | None, no_headers: bool | None) -> None:
-            """Print it in the form that was asked for."""
+            """Print the list in the requested form."""

@@ -99,7 +99,7 @@ GROUPS: Final = {
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is asked for, from the table above or from an installed package."""
+    """A group that imports a command at its first use, from the table above or from an installed package."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names of all commands."""
@@ -191,7 +191,7 @@ def _docstrings(module: str) -> Mapping[str, str] | None:
 @click.pass_context
 def muster(ctx: click.Context) -> None:
     """Share the GPUs of a cluster between teams."""
-    # Commands with such options of their own use the options before the command as defaults.
+    # If a command itself has one of the common options, the value before the command is its default.
     settings = {
         key: value for key, value in asdict(ctx.ensure_object(Settings)).items() if value not in (None, ())
     }
@@ -227,7 +227,7 @@ def _run(program: click.Command, arguments: list[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
-    except (KeyboardInterrupt, Exception) as error:  # nothing may greet people with a traceback
+    except (KeyboardInterrupt, Exception) as error:  # people must not see a traceback
         import logging
 
         logging.getLogger(__name__).debug("the command failed", exc_info=True)

@@ -53,7 +53,7 @@ def _inert(summary: str) -> str:
 
 
 def main() -> None:
-    """Write the list to the file that is named."""
+    """Write the reference to the file that the first argument names."""
     Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
 
 

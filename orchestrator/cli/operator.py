@@ -101,7 +101,7 @@ def operator_manifests(
 ) -> str:
     """Return the manifests for these choices; `options` are further options of `render`.
 
-    Raises UsageError for a name that cannot be the label that it becomes.
+    Raises UsageError if `cluster` is no valid value of a label.
     """
     from orchestrator.manifests.render import render
     from orchestrator.submit.name_rules import is_label_value

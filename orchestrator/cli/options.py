@@ -1,4 +1,4 @@
-"""Options as researchers know them from other Kubernetes command lines, which click does not offer by itself.
+"""Forms of options that researchers know from other Kubernetes command lines and that click does not offer.
 
 - `--flag=false` for booleans, and `-g=1` for short options;
 - the common options before or after the sub-command;
@@ -46,7 +46,7 @@ class Command(click.Command):
         return super().parse_args(ctx, rewritten)
 
     def rewrite(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
-        """Return the arguments before a bare `--`, rewritten, and those behind it (None without one)."""
+        """Return the rewritten arguments before a bare `--`, and the arguments behind it (None without a `--`)."""
         words, tail = split_words(self, args)
         switched_off = {}
         remaining: list[Word] = []
@@ -73,7 +73,7 @@ class Command(click.Command):
 class Word:
     """One option with its value, or one argument. `flag` is set for a boolean option.
 
-    `arguments` is how many arguments it was written in.
+    `arguments` is the number of its arguments on the command line: 2 for `--gpu 1`, 1 for `--gpu=1`.
     """
 
     tokens: tuple[str, ...]
@@ -88,7 +88,8 @@ def split_words(
 ) -> tuple[list[Word], tuple[str, ...] | None]:
     """Split arguments into words after each value of an option.
 
-    Options in `without_value` take none. Returns the words before a bare `--`, and those after it, or None.
+    Options in `without_value` take none. Returns the words before a bare `--`, and the arguments after it, or None
+    without a `--`.
     """
     options = [param for param in command.params if isinstance(param, click.Option)]
     flags = {name: option for option in options if option.is_flag or option.count for name in option.opts}
@@ -164,7 +165,7 @@ def resolved(
     ctx: click.Context,
     args: list[str],
 ) -> tuple[str | None, click.Command | None, list[str]]:
-    """Return the answer of `resolve`. Raises UsageError with a suggestion where there is no such command."""
+    """Return the answer of `resolve`. If there is no such command, raises UsageError with a suggestion."""
     try:
         return resolve(ctx, args)
     except click.UsageError as error:

@@ -44,7 +44,7 @@ def warn(captured: Capture, *, left_out: bool = True) -> None:
 
 
 def show(result: Outcome, *, as_json: bool, more: dict[str, Any] | None = None) -> None:
-    """Print an outcome; `more` are keys that stand in front in JSON."""
+    """Print an outcome. `more` has additional keys, which are the first ones in JSON."""
     if as_json:
         click.echo(document({**(more or {}), **record(result)}, "json"))
     else:
@@ -148,7 +148,7 @@ def record(result: Outcome) -> dict[str, Any]:
 
 
 def place_record(place: Place) -> dict[str, Any]:
-    """Return where one pod runs, for programs."""
+    """Return the placement of one pod, for programs."""
     return {"name": place.pod, "node": place.node, "devices": list(place.devices)}
 
 
@@ -158,7 +158,7 @@ def gpus(gpu_milli: int | None) -> str:
 
 
 def closing(result: Outcome) -> str:
-    """Return how many decisions it took, and whether a further one would change more."""
+    """Return the sentence with the number of decisions, and whether a further decision would change more."""
     decisions = f"{result.decisions} decision{'' if result.decisions == 1 else 's'}"
     if not result.is_stable:
         return f"After {decisions}; a further one may change more."

@@ -51,7 +51,7 @@ def show(
     names: Iterable[str],
     title: str = "",
 ) -> None:
-    """Print a list in the form that was asked for; `title` is a line above the header of the table."""
+    """Print a list in the requested form; `title` is a line above the header of the table."""
     if output in ("json", "yaml"):
         click.echo(document(records(), output))
     elif output == "name":
@@ -79,17 +79,17 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, with_header: 
 
 
 def cells(rows: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Return the rows with an `-` in every empty cell but the last; nothing in them is for a terminal to obey."""
+    """Return the rows without control characters, and with `-` in every empty cell except the last of a row."""
     return [[*(_cell(cell) or UNKNOWN for cell in row[:-1]), _cell(row[-1])] for row in rows]
 
 
 def fact_lines(facts: Mapping[str, str]) -> str:
-    """Return a line `TITLE: fact` for each."""
+    """Return one line `TITLE: fact` for each fact."""
     return "\n".join(f"{title}: {_cell(fact)}" for title, fact in facts.items())
 
 
 def column_widths(lines: Sequence[Sequence[str]]) -> list[int]:
-    """Return how wide each column has to be."""
+    """Return the width of each column in characters."""
     return [max(map(len, column)) for column in zip(*lines, strict=True)]
 
 
@@ -116,7 +116,7 @@ def document(value: Any, form: str) -> str:
     """Return a value as JSON or YAML."""
     if form == "json":
         return _without_controls(json.dumps(value, indent=2, ensure_ascii=False))
-    import yaml  # costs 20 ms that other commands need not pay
+    import yaml  # the import takes 20 ms, which other commands need not spend
 
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip("\n")
 
@@ -152,7 +152,7 @@ def cpus(number_milli: int | None) -> str:
 
 
 def _without_controls(text: str) -> str:
-    """JSON with the control characters escaped that JSON itself allows in strings."""
+    """Return the JSON text with escapes for the control characters that JSON allows in strings."""
     return _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 

@@ -72,7 +72,7 @@ async def forwarded(
     addresses: Sequence[str] = (LOOPBACK,),
     say: str = "Forwarding from {}",
 ) -> None:
-    """Forward until an interrupt or the end of the pod, which is the error NotRunning."""
+    """Forward until an interrupt. Raises NotRunning when the pod ends."""
     async with listening(streams, target, ports, addresses, report=terminal.report) as listeners:
         for listener in listeners:
             click.echo(say.format(listener, local=listener.local))

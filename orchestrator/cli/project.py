@@ -269,7 +269,7 @@ def spec_of(before: ProjectSpec, values: Mapping[str, Any]) -> ProjectSpec:
 
 
 def _models(before: GpuSpec, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bounds for GPU models with the given values. MODEL= removes one."""
+    """Return the bounds for GPU models after the given changes. `MODEL=` removes the bounds of a model."""
     models = dict(before.models)
     for field in ("quota", "limit"):
         flag = f"--gpu-model-{field}"
@@ -296,7 +296,7 @@ def _gpus(flag: str, text: str) -> Decimal | None:
 
 
 def _changed_gpus(flag: str, text: str, before: Decimal | None) -> Decimal | None:
-    """Return the GPUs that the text gives: an amount, or `+4` or `-4` to change the value before."""
+    """Return the GPUs that the text gives: an amount, or `+4` or `-4` to change the previous value."""
     if text[:1] not in ("+", "-"):
         return _gpus(flag, text)
     change = _gpus(flag, text[1:])

@@ -63,7 +63,7 @@ def security(before: SecuritySpec, options: Mapping[str, Any]) -> SecuritySpec:
 
 
 def shown(spec: SecuritySpec) -> dict[str, str]:
-    """Return its text for `get project`."""
+    """Return the settings that `get project` shows, by title."""
     directories = [f"{one.source} ({'rw' if one.writable else 'ro'})" for one in spec.directories]
     return {
         "POD SECURITY": spec.pod_security or "baseline",

@@ -127,7 +127,7 @@ def _anchor(title: str) -> str:
 
 
 def main() -> None:
-    """Write the reference to the file that is named."""
+    """Write the reference to the file that the first argument names."""
     Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
 
 

@@ -16,7 +16,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The values of the options, as they were written."""
+    """The values of the options, as texts of the command line."""
 
     status: tuple[str, ...] = ()
     selector: str | None = None
@@ -30,7 +30,7 @@ class Choice:
         return self == Choice()
 
     def selection(self) -> "Selection":
-        """Return the conditions. Raises UsageError for a value that is none."""
+        """Return the conditions. Raises UsageError for an invalid value."""
         from orchestrator.durations import parse_duration_seconds
         from orchestrator.views.selection import Selection, parse_selector, parse_statuses
 

@@ -1,4 +1,4 @@
-"""One command's conversation with the cluster."""
+"""The connection of one command to the cluster."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,11 +25,14 @@ FLAGS: Final = {
     "size_bytes": "--size",
     "storage_class": "--storage-class",
 }
-"""The flag of each parameter of the client that an error may name; `submit_options` has those of a submission."""
+"""The flag for each parameter of the client that an error can name. `submit_options` has the flags of a submission."""
 
 
 def connect() -> "AsyncClient":
-    """Return a client as the common options say; use it within `async with`. Raises ConfigurationError."""
+    """Return a client for the cluster and user of the common options; use it within `async with`.
+
+    Raises ConfigurationError.
+    """
     import logging
     import sys
 
@@ -40,7 +43,7 @@ def connect() -> "AsyncClient":
     level = logging.getLevelNamesMapping()[{"warn": "WARNING"}.get(word, word.upper())]
     logging.basicConfig(level=level, stream=sys.stderr)
     if level > logging.DEBUG:
-        # an interrupted loop reports its last task, which is of no use
+        # an interrupted loop logs its last task, which does not help people
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     return AsyncClient.of_kubeconfig(
         settings.kubeconfig,
@@ -53,7 +56,7 @@ def connect() -> "AsyncClient":
 
 
 def run(action: Callable[["AsyncClient"], Awaitable[T]]) -> T:
-    """Connect as the common options say, and run a command's action. Raises MusterError."""
+    """Connect to the cluster of the common options, and run a command's action. Raises MusterError."""
     import asyncio
 
     client = connect()
@@ -68,7 +71,7 @@ def run(action: Callable[["AsyncClient"], Awaitable[T]]) -> T:
 
 @contextmanager
 def naming_flags(flags: Mapping[str, str]) -> Iterator[None]:
-    """Let errors about fields name the flags by which a command sets them."""
+    """Replace the names of fields in errors by the command's flags for them."""
     try:
         yield
     except FieldProblem as error:

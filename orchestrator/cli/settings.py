@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(slots=True)
 class Settings:
-    """The common options: which cluster, which project, how much to say."""
+    """The common options: the cluster, the project, the user and the level of messages."""
 
     kubeconfig: Path | None = None
     context: str | None = None

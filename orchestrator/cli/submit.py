@@ -1,4 +1,6 @@
-"""`muster submit`, `muster submit-mpi` and `muster submit-dist`: flags to a Submission, and that to the cluster."""
+"""`muster submit`, `muster submit-mpi` and `muster submit-dist`: make a Submission from the flags, and create its
+objects in the cluster.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,7 @@ def _submit(ctx: click.Context, values: Values, framework: str = "") -> int:
 
 
 def _options(values: Values) -> _Options:
-    """Remove values that are not about the job. Raises UsageError."""
+    """Remove the values that do not describe the job, and return them. Raises UsageError."""
     from orchestrator.durations import parse_duration_seconds
 
     dry_run = {"true": "client", "false": None}.get(values["dry_run"], values["dry_run"])
@@ -153,7 +155,7 @@ def _addresses(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _problem(request: SubmitRequest) -> UsageError | None:
-    """Return why the flags alone are no valid job (a template can add the rest); None if they are."""
+    """Return why the flags alone do not describe a valid job (a template can add values); None if they do."""
     try:
         request.submission(f"{request.name_prefix()}-0")
     except UsageError as error:
@@ -168,7 +170,10 @@ async def _filled(
     scope: Scope,
     problem: UsageError | None,
 ) -> Mapping[str, Any]:
-    """Return the values of the flags with those of templates. Raises the error of a flag without a value."""
+    """Return the values of the flags, with templates' values for the others.
+
+    Raises the error of a flag without a value.
+    """
     templates = await client.templates_to_apply(request.values["template"], project=scope)
     if problem is not None and not templates:
         raise problem
@@ -182,7 +187,7 @@ async def _filled(
 async def _numbered(
     client: AsyncClient, request: SubmitRequest, filled: Mapping[str, Any], scope: Scope
 ) -> Submission:
-    """Return the submission; a job without a name gets the smallest number that is free."""
+    """Return the submission. A job without a name gets the name with the smallest free number."""
     name = request.name or await client.free_job_name(request.name_prefix(filled), project=scope)
     return request.submission(name, project=scope.project, values=filled)
 
@@ -194,7 +199,7 @@ async def _create(
     scope: Scope,
     options: _Options,
 ) -> tuple[Submission, Submitted]:
-    """Create the job; where another took its number in the meantime, try the next one."""
+    """Create the job. If another job took its number in the meantime, try the next number."""
     from orchestrator.client.jobs import DuplicateName
 
     attempts = 1 if request.name else _NUMBERING_ATTEMPTS
@@ -222,7 +227,7 @@ def _render_without_cluster(request: SubmitRequest, project: str, error: Excepti
 def _manifests(
     submission: Submission, scope: Scope, ingress: IngressSettings | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return the objects of a submission; `ingress` is None where the cluster is not known."""
+    """Return the objects of a submission; `ingress` is None if the cluster cannot be reached."""
     from orchestrator.submit import manifest
     from orchestrator.submit.network import DEFAULT_INGRESS
 
@@ -247,7 +252,7 @@ def _warn(line: str) -> None:
 
 
 async def _follow(client: AsyncClient, scope: Scope, submission: Submission, options: _Options) -> int:
-    """Wait for the job where something is to be done with it, and do that."""
+    """If an option needs it, wait for the job, then attach to it, print its token, or forward its ports."""
     forward = submission.service_type == "portforward" and options.forward
     if options.wait:
         await client.wait_for_jobs(

@@ -16,7 +16,7 @@ _NO_IMAGE = "what-if"
 
 
 def read_submission(words: Sequence[str]) -> tuple[Submission, str | None]:
-    """Return the submission and the project that the words name; an image may be left out.
+    """Return the submission and the project that the words name. The words need not name an image.
 
     Raises UsageError, and click's errors for words that are no command line of `submit`.
     """

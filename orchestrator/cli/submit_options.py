@@ -79,7 +79,7 @@ class SubmitCommand(Command):
     takes_tail = True
 
     def rewrite(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
-        """Take `--command` for a switch where there is a bare `--`."""
+        """Treat `--command` as a switch if the arguments have a bare `--`."""
         words, tail = split_words(self, args, without_value=frozenset({"--command"}))
         if tail is None:
             return super().rewrite(ctx, args)

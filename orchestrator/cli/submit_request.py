@@ -33,8 +33,8 @@ NOTEBOOK_COMMAND: Final = "start-notebook.sh"
 class SubmitRequest:
     """One command line of `submit`. `framework` makes the job distributed.
 
-    Every text is parsed once, however often a submission is made of it, and every file is read once: it may be a pipe.
-    Raises UsageError for a flag with an invalid value.
+    If several submissions are made, every text is parsed only once. Every file is read only once, because it may be a
+    pipe. Raises UsageError for a flag with an invalid value.
     """
 
     def __init__(self, ctx: click.Context, values: Values, framework: str = "") -> None:
@@ -50,8 +50,8 @@ class SubmitRequest:
     ) -> Submission:
         """Return the validated submission; `name` is the name of a job without one. Raises UsageError.
 
-        `values` are those that templates have added to. `project` is needed for the path of a notebook behind an
-        ingress.
+        `values` are the values of the flags and of templates; by default those of the flags. `project` is needed for
+        the path of a notebook behind an ingress.
         """
         values = self.values if values is None else values
         if values.get("jupyter"):
@@ -91,7 +91,7 @@ class SubmitRequest:
         return None if name is None else self._once(parsing.parse_name, name)
 
     def _fields(self, values: Values) -> dict[str, Any]:
-        """Return the fields of the submission but for name and image, each flag checked for itself."""
+        """Return the fields of the submission except name and image. Each flag is checked alone."""
         return {
             "user": values["user"] or self._once(operating_system_user),
             "interactive": bool(values.get("interactive")),
@@ -218,7 +218,7 @@ class SubmitRequest:
         return _gang(pods, Rendezvous(self._framework, port or MASTER_PORT))
 
     def _variables(self, values: Values) -> tuple[Variable, ...]:
-        """The command line has precedence over files."""
+        """Return the variables of files, then those of the command line, which have precedence."""
         from_files = [
             variable for file in values["env_file"] for variable in self._once(_read_variables, file)
         ]
@@ -272,13 +272,13 @@ def _with_jupyter(values: Values) -> Values:
 
 
 def _behind_ingress(submission: Submission, project: str) -> Submission:
-    """The notebook has to know under which path it is seen."""
+    """Return the submission with a command that tells the notebook its path behind the ingress."""
     base_url = ingress_path(submission, project, submission.ports[0])
     return replace(submission, command=(NOTEBOOK_COMMAND,), args=(f"--NotebookApp.base_url={base_url}",))
 
 
 def _streams(values: Values) -> tuple[bool, bool]:
-    """--attach implies both, but no terminal if the input is none."""
+    """Return `stdin` and `tty`. --attach sets both by default, but `tty` only if the standard input is a terminal."""
     attach = bool(values.get("attach"))
     stdin, tty = values["stdin"], values["tty"]
     return (

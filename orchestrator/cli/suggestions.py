@@ -1,4 +1,4 @@
-"""The answer to a command that muster does not have: the most alike one, or the one for a word of another program.
+"""Suggestions for an unknown command: the most similar command, or muster's command for a word of another program.
 
 The words are those of Slurm (https://slurm.schedmd.com/man_index.html) and of Run:ai's newer command line
 (https://run-ai-docs.nvidia.com, CLI reference), looked up in November 2026.
@@ -46,7 +46,10 @@ WORDS: Final = {
     "project show": "get project",
     "template get": "get template",
 }
-"""By the word of another program the command of muster for the same task. Below a group the key has the group first."""
+"""Muster's command for the same task, by the word of another program.
+
+A word below a group has the group as a prefix.
+"""
 
 
 def suggestion(word: str, commands: Collection[str], group: str = "") -> str:

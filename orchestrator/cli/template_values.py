@@ -23,8 +23,8 @@ def with_templates(
 ) -> dict[str, Any]:
     """Return the values of a command's parameters with those of templates, converted as click would.
 
-    `values` are by parameter. Words after a bare `--` count as given for the flags in `tail_replaces`. Raises
-    UsageError, and click's own errors for an invalid value of a flag.
+    `values` are by the name of the parameter. If there are words after a bare `--`, the flags in `tail_replaces` count
+    as given. Raises UsageError, and click's own errors for an invalid value of a flag.
     """
     from orchestrator.submit.templates import fill
 

@@ -38,15 +38,15 @@ def wants_terminal(*, stdin: bool, tty: bool) -> bool:
 
 
 def report(line: str) -> None:
-    """Report the progress."""
+    """Print a line about the progress on stderr."""
     click.echo(line, err=True)
 
 
 async def converse(process: RemoteProcess, *, stdin: bool, tty: bool) -> int:
     """Join the standard streams to a process until it ends, and return its exit code.
 
-    With `tty` every key goes to the process, Ctrl-C too, and it learns the size of the terminal. The terminal is
-    set back however this ends.
+    With `tty` every key goes to the process, Ctrl-C too, and the process learns the size of the terminal. The settings
+    of the terminal are restored in every case.
     """
     async with _dying_tidily():
         with _raw(_STDIN) if tty else nullcontext():
@@ -114,7 +114,7 @@ async def _dying_tidily() -> AsyncIterator[None]:
 
 
 async def _send_input(process: RemoteProcess) -> None:
-    """Send the standard input, and its end; stop quietly when the reader has closed."""
+    """Send the standard input, and its end. If the process has closed its input, stop without an error."""
     with suppress(StreamBroken):
         async with _input() as chunks:
             async for chunk in chunks:
@@ -126,8 +126,8 @@ async def _send_input(process: RemoteProcess) -> None:
 async def _input() -> AsyncIterator[AsyncIterator[bytes]]:
     """Read the standard input in a thread.
 
-    asyncio could do so itself only for pipes and terminals, not for files, and would make a terminal non-blocking
-    for every program that shares it.
+    asyncio itself can read only pipes and terminals, not files. It would also make a terminal non-blocking for every
+    program that shares it.
     """
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[bytes] = asyncio.Queue()

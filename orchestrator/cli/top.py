@@ -1,7 +1,8 @@
 """`muster top`: allocated amounts, and measured use.
 
-Allocated amounts come from the pods and are exact. The use comes from the kubelets, and of GPUs from the agents of
-the nodes. If one does not answer, or may not be asked, the table says `-`. Without agents, GPUs have no columns.
+Allocated amounts come from the pods and are exact. The use of CPU and memory comes from the kubelets, and the use of
+GPUs from the agents of the nodes. If a kubelet or agent does not answer, or the user may not ask it, the table has `-`.
+Without agents, the table has no columns for the use of GPUs.
 """
 
 from collections.abc import Sequence
@@ -148,7 +149,7 @@ def top_job(
 class JobFigures:
     """The allocation and use of one job.
 
-    `placed` are the pods that nodes were seen to have, by uid; `gpus` the GPUs of nodes, by their names.
+    `placed` has the pods on visible nodes, by uid. `gpus` has the GPUs of nodes, by the name of the node.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class JobFigures:
         self.memory_bytes = _sum(pod.usage.memory_bytes for pod in node_pods)
 
     def row(self, *, measured: bool) -> Sequence[str]:
-        """The cells."""
+        """Return the cells of the job's row."""
         view = self.view
         return (
             view.name,
@@ -187,7 +188,7 @@ class JobFigures:
         )
 
     def record(self) -> dict[str, Any]:
-        """The same for programs; unmeasured figures are null."""
+        """Return the figures for programs; unmeasured figures are null."""
         from orchestrator.views.gpus import record as gpu_record
 
         view = self.view
@@ -215,7 +216,7 @@ def _sum(figures: "Any") -> int | None:
 
 
 def node_row(view: "NodeView", *, unhealthy: bool, measured: bool) -> Sequence[str]:
-    """Return the cells of one node; the flags say which columns there are."""
+    """Return the cells of one node. The flags select optional columns."""
     from orchestrator.views.gpus import use_of
 
     return (

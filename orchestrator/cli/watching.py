@@ -27,7 +27,7 @@ async def watch_jobs(client: "AsyncClient", all_projects: bool, selection: "Sele
     A job that no longer meets the selection is printed once more: its row says why.
     """
     scope = None if all_projects else await client.scope()
-    await client.list_jobs(project=scope, all_projects=all_projects)  # a right that is missing ends it here
+    await client.list_jobs(project=scope, all_projects=all_projects)  # raises if the user may not list jobs
     printer = _Printer(form)
     if scope is not None and form.output in (None, "wide") and not form.no_headers:
         printer.say(f"Showing jobs for project {scope.project}")
@@ -37,7 +37,7 @@ async def watch_jobs(client: "AsyncClient", all_projects: bool, selection: "Sele
 
 
 class _Printer:
-    """Prints differences to its last output."""
+    """Prints the jobs that differ from those of its last output."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
@@ -82,7 +82,7 @@ class _Printer:
 
     def _facts(self, view: "WorkloadView", now_us: int) -> Sequence[str]:
         values = list(row(view, now_us, wide=True))
-        del values[_AGE]  # it always changes, and is no news
+        del values[_AGE]  # the age always changes
         return values
 
     def _print_rows(self, rows: Sequence[Sequence[str]]) -> None:

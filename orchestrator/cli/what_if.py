@@ -1,4 +1,4 @@
-"""`muster subject-if`: apply changes to a copy of the cluster, and print the scheduler's decisions."""
+"""`muster what-if`: apply changes to a copy of the cluster, and print the scheduler's decisions."""
 
 import shlex
 from pathlib import Path
@@ -77,7 +77,9 @@ def what_if(
 
 
 def unsettled(decisions: int) -> str:
-    """Return the remark that a cluster would change before any change is applied, with the number of decisions."""
+    """Return the note for a cluster that changes without the user's changes, with the number of decisions until it is
+    stable.
+    """
     return f"Note: the cluster is not at rest; compared with the result of {decisions} more decisions"
 
 
@@ -98,7 +100,7 @@ def _snapshot(file: Path | None) -> "tuple[Snapshot, str | None]":
             try:
                 project = (await client.scope()).project
             except NoProject:
-                project = None  # then every job has to name its own
+                project = None  # then every job has to name its project
         return await capture(client.transport), project
 
     captured, project = run(read)

@@ -45,7 +45,10 @@ def why_evicted(*, name: str, as_json: bool | None) -> None:
 async def evictions_of(
     client: "AsyncClient", name: str, project: "str | Scope | None" = None
 ) -> "tuple[str, list[EvictionRecord]]":
-    """Return the project, and the evictions of a job of that name. Raises NoSuchWorkload where there are neither."""
+    """Return the project, and the evictions of a job of that name.
+
+    Raises NoSuchWorkload if there is no eviction and no job of that name.
+    """
     from orchestrator.control.report.audit import evictions_in
 
     scope = await client.scope(project)
@@ -55,7 +58,7 @@ async def evictions_of(
         if eviction.workload == name
     ]
     if not evictions:
-        await client.describe_job(name, project=scope)  # raises when there is no such job either
+        await client.describe_job(name, project=scope)  # raises if there is no such job
     return scope.project, evictions
 
 
