@@ -19,7 +19,7 @@ class TooLarge(yaml.YAMLError):
 
 
 def small_yaml(text: str | bytes, max_nodes: int = MAX_NODES) -> Any:
-    """The data of the one YAML document in the text. Raises ValueError if it is no YAML, or too large."""
+    """Return the data of the one YAML document in the text. Raises ValueError if it is no YAML, or too large."""
     try:
         loader = LOADER(text)
         try:

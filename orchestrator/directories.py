@@ -1,4 +1,4 @@
-"""The directories of a user that muster writes to, as the XDG base directory specification has them."""
+"""The directories of a user that muster writes to, by the XDG base directory specification."""
 
 import os
 from pathlib import Path

@@ -1,6 +1,6 @@
 """muster as it is installed: the name of the distribution, its version, and which of its extras are there.
 
-The distribution is not called muster, because another project on PyPI has that name. The command is.
+The distribution is not called muster, because another project on PyPI has that name. Only the command has it.
 `importlib.metadata` is slow to import, so it is imported at its first use.
 """
 
@@ -18,7 +18,7 @@ _REQUIREMENT: Final = re.compile(
 
 
 def installed_version() -> str:
-    """Return the version of muster. Raises PackageNotFoundError where it runs without being installed."""
+    """Return the version of muster. Raises PackageNotFoundError if muster runs without being installed."""
     from importlib.metadata import version
 
     return version(DISTRIBUTION)
@@ -30,9 +30,9 @@ def install_command(*extras: str) -> str:
 
 
 def require_extra(*extras: str) -> None:
-    """Do nothing if everything that the extras bring is installed.
+    """Check that the packages of the extras are installed.
 
-    Raises ConfigurationError with the command that installs them otherwise.
+    If a package is missing, raises ConfigurationError with the command that installs the extras.
     """
     missing = sorted(set().union(*map(_missing_distributions, extras)))
     if missing:
@@ -46,7 +46,7 @@ def _missing_distributions(extra: str) -> set[str]:
 
     try:
         requirements = requires(DISTRIBUTION) or []
-    except PackageNotFoundError:  # a copy of the sources on the path: a missing package fails at its import
+    except PackageNotFoundError:  # muster runs from its sources: a missing package fails at its import
         return set()
     missing = set()
     for name in _names(extra, requirements):

@@ -60,24 +60,30 @@ class Document:
         )
 
     def line(self, place: Path_) -> int:
-        """The line of the node at `place`, or of the nearest node around it; lines count from 1."""
+        """Return the line of the node at `place`, or of the nearest node around it; lines count from 1."""
         while place not in self.lines:
             place = place[:-1]
         return self.lines[place]
 
     def error(self, place: Path_, message: str) -> MusterError:
-        """An error that names file and line."""
+        """Return an error that names file and line."""
         return self.error_type(f"{self.path}:{self.line(place)}: {message}")
 
     def at(self, place: Path_) -> Any:
-        """The plain data at a path; a number that is not whole is its text, as in quantities of Kubernetes."""
+        """Return the plain data at a path.
+
+        A number with a decimal point becomes its text, as in quantities of Kubernetes.
+        """
         value = self.data
         for part in place:
             value = value[part]
         return _with_texts(value)
 
     def convert(self, kind: type[_Kind], place: Path_ = ()) -> _Kind:
-        """The document as `kind`, or the part of it at a path. Raises `error_type` that names file, line and entry."""
+        """Return the document, or the part of it at a path, as `kind`.
+
+        Raises `error_type` that names file, line and entry.
+        """
         try:
             return msgspec.convert(self.at(place) if place else self.data, kind)
         except msgspec.ValidationError as error:
@@ -118,7 +124,7 @@ def _scalar(node: yaml.Node) -> Any:
         if kind == "float":
             return Decimal(node.value)
     except (ValueError, InvalidOperation):
-        return node.value  # text where a number is wanted is refused by the schema
+        return node.value  # the schema refuses a text in place of a number
     if kind == "bool":
         return node.value.lower() in {"true", "yes", "on"}
     return None if kind == "null" else node.value

@@ -35,8 +35,8 @@ class ConfigurationError(MusterError):
 class FieldProblem(MusterError):
     """Something is wrong with fields of a request, such as a submission.
 
-    `text` has the names of fields in braces, and those of `values`, which are filled in. The message uses the names
-    of the fields. Callers with other words for them, such as the flags of a command line, use `with_names`.
+    `text` has names in braces. The names of `values` are replaced by their values; all others are fields. The message
+    has the names of the fields. Callers with other names, such as the flags of a command line, use `with_names`.
     """
 
     def __init__(self, text: str, /, **values: object) -> None:
@@ -45,7 +45,10 @@ class FieldProblem(MusterError):
         self._values = values
 
     def with_names(self, names: Mapping[str, str]) -> Self:
-        """Return the same error with these names of fields in its message; a field without one keeps its own."""
+        """Return the same error with these names for fields in its message.
+
+        A field that is not in `names` keeps its own name.
+        """
         error = type(self)(self._text, **self._values)
         error.args = (_FieldFormatter(names).vformat(self._text, (), self._values),)
         return error

@@ -1,6 +1,7 @@
 """Metrics as text for Prometheus (its text format, version 0.0.4): their declarations, and pages of their values.
 
-A metric is declared once, with its name, kind, text and labels; docs/reference/metrics.md is made from these.
+A metric is declared once, with its name, kind, text and labels; docs/reference/metrics.md is made from the
+declarations.
 """
 
 import resource
@@ -30,7 +31,7 @@ class Metric:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names of its values: a histogram has three."""
+        """The names of its time series: a histogram has three."""
         if self.kind == "histogram":
             return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
         return (self.name,)
@@ -61,7 +62,7 @@ class Exposition:
         self._lines: list[str] = []
 
     def add(self, metric: Metric, values: Iterable[tuple[Sequence[str], Number]]) -> None:
-        """Add a metric with its values by the values of its labels; nothing if there are none."""
+        """Add a metric with its values, each with the values of its labels. If there are no values, add nothing."""
         lines = [
             f"{metric.name}{_labels(metric.labels, labels)} {_number(value)}"
             for labels, value in values
@@ -72,7 +73,7 @@ class Exposition:
     def add_histogram(
         self, metric: Metric, distributions: Iterable[tuple[Sequence[str], Distribution]]
     ) -> None:
-        """Add a histogram with its distributions by the values of its labels."""
+        """Add a histogram with its distributions, each with the values of its labels."""
         lines = []
         for labels, distribution in distributions:
             bounds = [*(_number(bound) for bound in distribution.bounds), "+Inf"]
@@ -86,7 +87,7 @@ class Exposition:
         self._describe(metric, lines)
 
     def text(self) -> str:
-        """All of it."""
+        """Return the text of the page."""
         return "\n".join(self._lines) + "\n"
 
     def _describe(self, metric: Metric, lines: Sequence[str]) -> None:
@@ -116,7 +117,7 @@ def cpu_seconds() -> float:
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process has; 0 where the system does not say."""
+    """Return the resident memory of this process; 0 if the system does not report it."""
     try:
         return int(_STATM.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
     except OSError:

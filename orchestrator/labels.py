@@ -26,7 +26,7 @@ class LabelRequirement:
 def requirement_of(
     key: str, operator: str, values: Iterable[str], known: Collection[Operator] = _OPERATORS
 ) -> LabelRequirement:
-    """Return the expression. Raises ValueError if its operator is none of the known ones."""
+    """Return the expression. Raises ValueError if its operator is not in `known`."""
     for each in known:
         if each == operator:
             return LabelRequirement(key, each, tuple(values))
@@ -52,7 +52,10 @@ def matches_requirement(labels: Mapping[str, str], requirement: LabelRequirement
 
 
 def _compares(value: str | None, requirement: LabelRequirement) -> bool:
-    """`Gt` or `Lt` as Kubernetes compares them: a label or value that is no 64 bit integer matches nothing."""
+    """Return whether the label is greater (`Gt`) or less (`Lt`) than the value.
+
+    As in Kubernetes, a label or value that is no 64 bit integer matches nothing.
+    """
     if value is None or len(requirement.values) != 1:
         return False
     actual, bound = _int64(value), _int64(requirement.values[0])

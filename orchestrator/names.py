@@ -16,18 +16,20 @@ test compares it with the installer's matrix and the lab's build of that release
 """
 
 LEASE_NAME: Final = "muster-operator"
-"""In the system namespace: on this lease the operators elect which of them leads."""
+"""The Lease in the system namespace by which the replicas of the operator elect their leader."""
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 GPU_DRIVER: Final = "gpu.nvidia.com"
 """NVIDIA's driver for dynamic resource allocation, which publishes GPUs in slices."""
 
 CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
-"""Kubernetes' own: on a claim that holds devices."""
+"""Kubernetes' own finalizer on a ResourceClaim that has devices."""
 
 PROJECT_LABEL: Final = f"{GROUP}/project"
-"""On a namespace: the project whose workloads live there, for selectors. Nothing is decided by it alone, see
-`workloads.namespaces`."""
+"""On a namespace: the project whose workloads live there, for selectors.
+
+Nothing is decided by it alone, see `orchestrator.observe.namespaces`.
+"""
 
 POD_SECURITY_LABEL: Final = f"{GROUP}/pod-security"
 """On a project's namespace: the level of the Pod Security Standards that its pods must meet. The policies read it."""
@@ -37,10 +39,16 @@ READ_ONLY_DIRECTORIES_ANNOTATION: Final = f"{GROUP}/read-only-directories"
 only, with all below them."""
 
 WRITABLE_DIRECTORIES_ANNOTATION: Final = f"{GROUP}/writable-directories"
-"""On a project's namespace: directories of the same form that pods may mount to write, themselves only."""
+"""On a project's namespace: directories of the same form that pods may mount for writing.
+
+Pods may not mount paths below these directories.
+"""
 
 CLOSED_DIRECTORIES_ANNOTATION: Final = f"{GROUP}/closed-directories"
-"""On a project's namespace: directories of the same form in which other projects write; pods mount nothing below."""
+"""On a project's namespace: directories of the same form in which other projects write.
+
+Pods may not mount paths below these directories.
+"""
 
 PRIORITY_CLASSES_ANNOTATION: Final = f"{GROUP}/priority-classes"
 """On a project's namespace: comma separated PriorityClasses that its pods may have besides muster's own."""
@@ -52,11 +60,13 @@ INGRESS_DOMAIN_ANNOTATION: Final = f"{GROUP}/ingress-domain"
 """On a project's namespace: the domain under which the hosts of its Ingresses must be."""
 
 INGRESS_CLASS_ANNOTATION: Final = f"{GROUP}/ingress-class"
-"""On a project's namespace: the IngressClass of its jobs' Ingresses, where it is not the default."""
+"""On a project's namespace: the IngressClass of its jobs' Ingresses, if it is not the default."""
 
 INGRESS_HOST_ANNOTATION: Final = f"{GROUP}/ingress-host"
-"""On a project's namespace: the host of its jobs' Ingresses, where the operator has a domain. Ingresses there must have
-hosts."""
+"""On a project's namespace: the host of its jobs' Ingresses, if the operator has a domain.
+
+All Ingresses of the namespace must then have hosts.
+"""
 
 SCHEDULER_ANNOTATION: Final = f"{GROUP}/scheduler"
 """On a project's namespace: the scheduler that pods with GPUs must name, instead of muster's."""
@@ -71,7 +81,7 @@ EXPOSED_LABEL: Final = f"{GROUP}/exposed"
 """On pods: `true` says that a NodePort or a load balancer leads to them, so that all clients may reach them."""
 
 NETWORK_POLICY_NAMES: Final = ("muster-default", "muster-default-exposed")
-"""The NetworkPolicies in a project's namespace: of all pods, and of exposed ones."""
+"""The NetworkPolicies in a project's namespace: for all pods, and for exposed pods."""
 
 WORKLOAD_LABEL: Final = f"{GROUP}/workload"
 """On a workload, its pods, service and ingress: the name under which it was submitted."""
@@ -86,15 +96,16 @@ GPU_MEMORY_ANNOTATION: Final = f"{GROUP}/gpu-memory"
 """On a pod: the memory of one GPU that it asks for, a quantity such as 4G; instead of a fraction."""
 
 GPU_FRACTION_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-fraction-devices"
-"""On a pod with a fraction or GPU memory: of how many GPUs it wants that part; 1 if absent."""
+"""On a pod with a fraction or GPU memory: the number of GPUs of each of which it requests this amount; 1 if absent."""
 
 GPU_PART_RESOURCE: Final = f"{GROUP}/gpu-part"
-"""An extended resource that no node has: 1 of it in the limits of each container with a GPU fraction. The kubelet
-gives devices of a claim that is made after the pod only to containers that request a resource by name.
+"""An extended resource that no node has. Each container with a GPU fraction has 1 of it in its limits.
+
+If a claim is made after the pod, the kubelet gives its devices only to containers that request an extended resource.
 """
 
 GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
-"""On a node: the memory of each of its GPUs in MiB, as the NVIDIA device plugin says."""
+"""On a node: the memory of each of its GPUs in MiB, written by GPU feature discovery."""
 
 GPU_DEVICES_ANNOTATION: Final = f"{GROUP}/gpu-devices"
 """On a pod, written in the same request that binds it: comma separated indices of its GPUs on the node."""
@@ -114,10 +125,13 @@ GPU_RESERVATIONS_ANNOTATION: Final = f"{GROUP}/gpu-reservations"
 """On the same pod, in the same order: the uids of the reservations that hold these GPUs."""
 
 RESERVATION_LABEL: Final = f"{GROUP}/gpu-reservation"
-"""`true` on pods of the system namespace that hold a GPU of a device plugin for pods with parts of it."""
+"""`true` on pods of the system namespace that hold a GPU of a device plugin for pods with fractions of this GPU."""
 
 RESERVATION_PRIORITY_CLASS: Final = "muster-reservation"
-"""The PriorityClass of these pods: kubelets short of disk, memory or processes end pods with a lower priority first."""
+"""The PriorityClass of reservation pods.
+
+A kubelet short of disk, memory or processes ends pods with a lower priority first.
+"""
 
 RESERVATION_PRIORITY: Final = 1_000_000
 
@@ -135,26 +149,29 @@ the GPUs that are reserved for it. Emptied when the pod is bound.
 """
 
 SUCCESSOR_NOMINATION_ANNOTATION: Final = f"{GROUP}/successor-nomination"
-"""On a pod that muster evicts, if the pod that its controller makes next is nominated.
+"""On a pod that muster evicts: the nomination of its successor, the pod that its controller makes next.
 
-`node:0,1` is the node and the indices of its GPUs there. It counts only after the API server itself reports the
-eviction.
+`node:0,1` is the successor's node and the indices of its GPUs there. The nomination counts only after the API server
+itself reports the eviction.
 """
 
 MIN_MEMBER_ANNOTATION: Final = f"{GROUP}/min-member"
-"""On a pod (from its owner's template): how many pods of the workload must run for any to run."""
+"""On a pod (from its owner's template): the minimum number of pods of the workload; with fewer, no pod may run."""
 
 PREEMPTIBLE_ANNOTATION: Final = f"{GROUP}/preemptible"
 """On a pod: `true` or `false`. Absent: train is preemptible, interactive is not."""
 
 SUBMITTED_AT_ANNOTATION: Final = f"{GROUP}/submitted-at"
-"""On a workload and its pods: RFC 3339 with microseconds. Orders workloads that were made within one second."""
+"""On a workload and its pods: RFC 3339 with microseconds.
+
+It orders workloads that were created within the same second.
+"""
 
 USER_ANNOTATION: Final = f"{GROUP}/user"
 """On a workload: its user, for display."""
 
 COMMAND_LINE_ANNOTATION: Final = f"{GROUP}/command-line"
-"""On a workload: the command line that made it, for display."""
+"""On a workload: the command line that created it, for display."""
 
 SNAPSHOT_ON_SUCCESS_ANNOTATION: Final = f"{GROUP}/snapshot-on-success"
 """On a Job: `true` says that the volumes of its pods are kept as snapshots when it has succeeded."""
@@ -163,7 +180,9 @@ SNAPSHOTS_ANNOTATION: Final = f"{GROUP}/snapshots"
 """On a Job that has succeeded, written by the operator: the snapshots of its volumes, comma separated names."""
 
 TIMED_OUT_ANNOTATION: Final = f"{GROUP}/timed-out-at"
-"""On a StatefulSet or Job that was stopped because it ran longer than its project allows: when, RFC 3339."""
+"""On a StatefulSet or Job that was stopped because it ran longer than its project allows: the time of the stop, RFC
+3339.
+"""
 
 SUSPENDED_REPLICAS_ANNOTATION: Final = f"{GROUP}/suspended-replicas"
 """On a StatefulSet that is suspended: how many replicas it had."""
@@ -178,13 +197,13 @@ TOPOLOGY_REQUIRED_ANNOTATION: Final = f"{GROUP}/topology-required"
 """On a pod: all pods of its workload run in one domain of this level, a node label or the last part of one."""
 
 TOPOLOGY_PREFERRED_ANNOTATION: Final = f"{GROUP}/topology-preferred"
-"""On a pod: the level that is tried first, and given up when nothing fits."""
+"""On a pod: the preferred level. The scheduler tries it first; if the workload does not fit, it ignores the level."""
 
 SUB_GROUPS_ANNOTATION: Final = f"{GROUP}/sub-groups"
-"""On a pod: the tree of gangs of its workload as JSON, see `workloads.sub_groups`."""
+"""On a pod: the tree of gangs of its workload as JSON, see `orchestrator.observe.sub_groups`."""
 
 SUB_GROUP_ANNOTATION: Final = f"{GROUP}/sub-group"
-"""On a pod: the leaf of that tree that it belongs to. Absent: by its index in an indexed Job."""
+"""On a pod: its leaf in the tree of SUB_GROUPS_ANNOTATION. If absent, the index in an indexed Job decides."""
 
 COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"
 """On a pod of an indexed Job: its index, as Kubernetes writes it."""
@@ -206,16 +225,18 @@ SETTINGS_CONFIG_MAP: Final = "muster-settings"
 """The ConfigMap in the operator's namespace with the leader's settings."""
 
 SKIPPED_CONFIG_MAP: Final = "muster-skipped"
-"""The ConfigMap in the operator's namespace in which the leader lists the objects that no decision counts with."""
+"""The ConfigMap in the operator's namespace in which the leader lists the objects that no decision counts."""
 
 FIRST_DECISIONS_CONFIG_MAP: Final = "muster-first-decisions"
-"""The ConfigMap in the operator's namespace that lists workloads of which no decision has returned yet."""
+"""The ConfigMap in the operator's namespace that lists the workloads of a running decision that no earlier decision
+had.
+"""
 
 MEMBERS_BINDING: Final = "muster-members"
 """The RoleBinding in a project's namespace that gives its members the role of researcher."""
 
 OBJECTS_QUOTA: Final = "muster-objects"
-"""The ResourceQuota in a project's namespace that counts its pods and Jobs, and the storage that its claims ask for."""
+"""The ResourceQuota in a project's namespace that counts its pods and Jobs, and the storage that its PVCs request."""
 
 DEFAULT_ACCOUNT: Final = "default"
 """The service account of pods that name none; Kubernetes makes it with every namespace."""
@@ -236,16 +257,22 @@ UNHEALTHY_GPUS_ANNOTATION: Final = f"{GROUP}/unhealthy-gpus"
 """On a node: comma separated indices of its GPUs that must not be used."""
 
 FAILED_GPUS_ANNOTATION: Final = f"{GROUP}/failed-gpus"
-"""On a node, written by its agent alone: the same of GPUs that the driver says have failed. Both count."""
+"""On a node, written only by its agent: comma separated indices of the GPUs that have failed.
+
+Both annotations count.
+"""
 
 LOST_GPUS_ANNOTATION: Final = f"{GROUP}/lost-gpus"
-"""On a node, written by its agent alone: those of the failed GPUs that do not answer the driver any more."""
+"""On a node, written only by its agent: the indices of those failed GPUs that do not answer the driver any more."""
 
 IMAGE_VARIABLE: Final = "MUSTER_IMAGE"
-"""Environment variable of the operator with its own image, which the pods that hold GPUs run as well."""
+"""Environment variable of the operator with its own image, which reservation pods run too."""
 
 LAST_OBJECT_VARIABLE: Final = "MUSTER_LAST_OBJECT"
-"""Environment variable of the operator with a file that outlives its container: it has the object that is read."""
+"""Environment variable of the operator: path of the file with the object that it handles.
+
+The file outlives the container.
+"""
 
 AGENT_ACCOUNT: Final = "muster-agent"
 """The agent's ServiceAccount and DaemonSet in the agents' namespace."""
@@ -263,14 +290,19 @@ CHECKPOINT_GRACE_ANNOTATION: Final = f"{GROUP}/checkpoint-grace-seconds"
 """On a pod: how many seconds it needs, once evicted, to save its work; instead of its termination grace period."""
 
 SELECTED_NODE_ANNOTATION: Final = "volume.kubernetes.io/selected-node"
-"""On a claim whose storage class waits for the first consumer: where its provisioner is to make the volume."""
+"""On a PVC whose storage class waits for the first consumer: the node for which its provisioner must create the
+volume.
+"""
 
 STUCK_CONDITION: Final = f"{GROUP}/Stuck"
 """Condition of a bound pod, written by the operator: its node is not ready, or it has not ended after its grace period.
 The reason and the message say which."""
 
 OUT_OF_SERVICE_TAINT: Final = "node.kubernetes.io/out-of-service"
-"""Kubernetes' own: says of a node that is not ready that it is off. Kubernetes then ends its pods without a kubelet."""
+"""Kubernetes' own taint on a node that is not ready because it is switched off.
+
+Kubernetes then deletes its pods without the kubelet.
+"""
 
 DISRUPTED_CONDITION: Final = "DisruptionTarget"
 """Condition of a pod that is ended for no fault of its own: evicted, drained, its node lost. The Job controller reads

@@ -28,7 +28,10 @@ class Page(NamedTuple):
 
 @asynccontextmanager
 async def serving_pages(pages: Mapping[str, Callable[[], Page]], host: str, port: int) -> AsyncIterator[int]:
-    """Serve each page at its path while the block runs; yields the port, which is a free one for 0."""
+    """Serve each page at its path until the end of the context; yield the port.
+
+    If `port` is 0, the system chooses a free port.
+    """
 
     def handler(page: Callable[[], Page]) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(_request: web.Request) -> web.Response:

@@ -28,7 +28,7 @@ class Reporter:
         self._updated = self._started
 
     def __call__(self, text: str) -> None:
-        """Report a stage that is reached."""
+        """Report that a stage is reached."""
         self._emit(self._stamped(text))
 
     def update(self, text: str) -> None:
@@ -39,7 +39,7 @@ class Reporter:
             self._emit(self._stamped(text))
 
     def close(self) -> None:
-        """Leave the output ready for other text."""
+        """End the output so that other text can follow."""
 
     def _stamped(self, text: str) -> str:
         return f"{time.monotonic() - self._started:6.1f} s  {printable(text)}"
@@ -56,7 +56,7 @@ class LiveReporter(Reporter):
         self._drawn = 0.0
 
     def __call__(self, text: str) -> None:
-        """Report a stage that is reached."""
+        """Report that a stage is reached."""
         self.close()
         super().__call__(text)
 

@@ -1,8 +1,10 @@
-"""The roles that muster ships: which verbs on which resources each allows. The manifests and the messages use it.
+"""The roles that muster ships: which verbs on which resources each allows.
 
-A role contains all roles before it. `RESEARCHER` is bound in a project's namespace to its members; administrators
-bind the others. `CLUSTER_ADMIN`, bound in the whole cluster, reads every secret and makes any user a member of any
-project. Only the nodes' own rights and the roles themselves are excluded.
+The manifests and the messages use these rules.
+
+A role contains all roles before it. `RESEARCHER` is bound in a project's namespace to its members; administrators bind
+the others. `CLUSTER_ADMIN`, bound in the whole cluster, can read every secret and make any user a member of any
+project. It excludes only the nodes' own rights and changes of the roles.
 """
 
 from dataclasses import dataclass
@@ -41,7 +43,7 @@ CONTROLLERS: Final = (
     ),
     Rule("trainer.kubeflow.org", ("trainjobs",), _SEE),
 )
-"""Other projects' kinds of controllers, which say how many pods belong together."""
+"""Kinds of other projects' controllers, which determine how many pods belong together."""
 
 _ALL_USERS: Final = (
     Rule("muster.dev", ("projects",), _SEE),
@@ -88,7 +90,7 @@ _ADMINISTERING: Final = (
     Rule("muster.dev", ("projects",), _CHANGE),
     Rule("", ("namespaces",), _CHANGE),
     Rule("", ("nodes",), ("patch", "update")),
-    # a GPU whose Xid was looked into: its agent starts without it
+    # after an Xid was examined: without the GpuNode, a restarted agent does not know the Xid
     Rule("muster.dev", ("gpunodes",), ("delete",)),
     # whether the policies are in force: `muster cluster status`
     Rule(
@@ -110,7 +112,7 @@ ROLES: Final[dict[str, tuple[Rule, ...]]] = {
     PROJECT_ADMIN: (*_ALL_USERS, *_VIEWING, *_RESEARCHING, *_LEADING),
     CLUSTER_ADMIN: (*_ALL_USERS, *_VIEWING, *_RESEARCHING, *_LEADING, *_ADMINISTERING),
 }
-"""From the least to the most."""
+"""The rules of each role, from the least rights to the most."""
 
 
 def role_for(verb: str, resource: str) -> str | None:

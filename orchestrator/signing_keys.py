@@ -1,4 +1,7 @@
-"""Ed25519 keys in PEM files: people answer with them for bundles and reports. Needs `cryptography`, of an extra."""
+"""Ed25519 keys in PEM files, with which people sign bundles and reports.
+
+It needs the package `cryptography`, of an extra.
+"""
 
 from pathlib import Path
 from typing import Final
@@ -15,7 +18,7 @@ MAKE_KEY: Final = (
 
 
 class KeyFileError(MusterError):
-    """A file has no key of the kind that is needed."""
+    """A file does not have a key of the needed kind."""
 
 
 def read_private_key(path: Path) -> Ed25519PrivateKey:

@@ -1,1 +1,1 @@
-"""Runs on every node with GPUs: watches them by NVML, and reports their pods by the kubelet."""
+"""The agent of a node with GPUs: it watches the GPUs through NVML, and reads from the kubelet which pods have them."""

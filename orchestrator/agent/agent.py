@@ -1,7 +1,7 @@
 """The agent's process: reads the GPUs each second, serves metrics, keeps the GpuNode and its node's annotations.
 
-It continues if a part is missing. Without NVML the GpuNode says why; without the kubelet the last holders stay;
-without the API server the latest state is written later. A block in NVML blocks one thread.
+It continues if a part is missing. Without NVML the GpuNode has the reason; without the kubelet the last holders remain;
+without the API server the latest state is written later. If a call of NVML blocks, it blocks only the thread of NVML.
 """
 
 import asyncio
@@ -39,13 +39,16 @@ logger = logging.getLogger(__name__)
 FIELD_MANAGER: Final = "muster-agent"
 SAMPLE_SECONDS: Final = 1.0
 KUBELET_SECONDS: Final = 2.0
-"""A pod with a GPU fraction is bound only after the agent has named the GPU of its reservation."""
+"""Interval of the questions to the kubelet.
+
+A pod with a GPU fraction is bound only after the agent has named the GPU of its reservation.
+"""
 NODE_SECONDS: Final = 60.0
-"""Maximum time until a Node that was deleted and registered again has its GPUs."""
+"""Interval at which the Node is read. If a Node was deleted and registered again, its GPUs are then written again."""
 BLOCKED_SECONDS: Final = 10.0
 BLOCKED: Final = f"NVML: no answer for {BLOCKED_SECONDS:g} s"
 STUCK_SECONDS: Final = 60.0
-"""Maximum time of a block in NVML until the agent asks for a restart."""
+"""If NVML blocks for longer, the health page fails, so that the kubelet restarts the agent."""
 LIMITS: Final = Limits(request_seconds=15, attempts=1, connections=4)
 _ANNOTATIONS: Final = (FAILED_GPUS_ANNOTATION, LOST_GPUS_ANNOTATION)
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -53,7 +56,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Where the agent runs; `pages_port` 0 takes a free port."""
+    """The options of the agent; `pages_port` 0 takes a free port."""
 
     node: str
     pages_host: str = "127.0.0.1"
@@ -105,8 +108,9 @@ class Agent:
             group.create_task(self._read_gpus(known))
 
     def health_page(self) -> Page:
-        """Return 503 if NVML has blocked for a minute, so that the kubelet restarts the agent. A new process may get
-        answers.
+        """Return 503 if NVML has blocked for a minute, so that the kubelet restarts the agent.
+
+        NVML may answer a new process.
         """
         still = self._clock() - self._read_at
         if still > STUCK_SECONDS:
@@ -114,12 +118,12 @@ class Agent:
         return Page("reading\n")
 
     def ready_page(self) -> Page:
-        """The missing parts, if any: the agent is ready anyway, because a restart would not help."""
+        """Return the number of GPUs and the missing parts, always with 200: a restart would not help."""
         problems = filter(None, (self.reading.nvml_problem, self.reading.kubelet_problem))
         return Page("\n".join([f"{len(self.reading.gpus)} GPUs", *problems]) + "\n")
 
     def metrics_page(self) -> Page:
-        """The figures for Prometheus."""
+        """Return the metrics for Prometheus."""
         self._figures.cpu_seconds = cpu_seconds()
         self._figures.resident_bytes = resident_bytes()
         return Page(render(self.reading, self._figures), content_type=CONTENT_TYPE)

@@ -28,7 +28,7 @@ _UID: Final = (
 _POD: Final = re.compile(rf"/(?P<slice>kubepods(?:-[a-z]+)?-)?pod(?P<uid>{_UID})(?:\.slice)?(?=[/:]|$)")
 _CONTAINER: Final = re.compile(rf"(?:/(?:[a-z][a-z-]*-)?|:[a-z-]+:)(?P<id>{_HEX}{{64}})(?:\.scope)?(?=/|$)")
 _ALONE: Final = re.compile(rf"/(?:[a-z][a-z-]*-)?(?P<id>{_HEX}{{64}})(?:\.scope)?(?=/|$)")
-"""A container outside the folder of a pod: of a kubelet without `cgroupsPerQOS`, or of no pod."""
+"""A container outside the folder of a pod: its kubelet runs without `cgroupsPerQOS`, or it belongs to no pod."""
 _OURS: Final = re.compile(r"/kubepods(?:\.slice)?/|^/\.\./")
 
 

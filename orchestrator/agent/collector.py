@@ -1,7 +1,7 @@
 """Joins the reports of NVML, the cgroups of processes and the kubelet about the node's GPUs, once a second.
 
-It is called in a thread of its own, because NVML can block while a GPU has a fault. Most calls are cheap. The
-processes on a GPU are read every 5 seconds, and rare changes every 10, one GPU after the other.
+It is called in a thread of its own, because NVML can block while a GPU has a fault. Most calls are cheap. The processes
+on a GPU are read every 5 seconds, and values with rare changes every 10 seconds, one GPU after the other.
 """
 
 import logging
@@ -24,7 +24,7 @@ UPKEEP_TICKS: Final = 10
 REOPEN_TICKS: Final = 30
 MEAN_SAMPLES: Final = 30
 IDLE_SECONDS: Final = 60
-"""Time without any process after which a GPU in use is called idle."""
+"""Time with a utilization of 0 after which a GPU that has a holder counts as idle."""
 DRA_DRIVER: Final = "gpu.nvidia.com"
 _MAX_OWNERS: Final = 4096
 
@@ -45,7 +45,7 @@ class Driver(Protocol):
 
 
 class _Watched:
-    """The state of one GPU between two seconds."""
+    """The state of one GPU that is kept from reading to reading."""
 
     def __init__(self, xid_failure: str = "") -> None:
         self.health = GpuHealth(xid_failure)
@@ -56,13 +56,13 @@ class _Watched:
 
     @property
     def mean_percent(self) -> int | None:
-        """Its recent utilization; a GPU that was used at all has at least 1."""
+        """Its mean utilization in the last samples, rounded up: at least 1 if the GPU was used at all."""
         if not self.utilization:
             return None
         return -(-sum(self.utilization) // len(self.utilization))
 
     def idle_since(self, sample: Sample | None, *, is_held: bool, now: float) -> int | None:
-        """Start of the idle time of a GPU in use; None if it is not idle, or not for long."""
+        """Return the start of the idle time of a held GPU; None if it is not idle, or for less than IDLE_SECONDS."""
         if not is_held or sample is None or sample.utilization_percent is None or sample.utilization_percent:
             self.still_since = None
             return None
@@ -196,14 +196,16 @@ class Collector:
         return owner
 
     def _forget_processes(self, readings: Iterable[GpuReading]) -> None:
-        """The pid of an ended process can be another process at the next reading."""
+        """Forget the owners of ended processes: another process can have the same pid at the next reading."""
         present = {process.pid for reading in readings for process in reading.processes}
         for pid in self._owners.keys() - present:
             del self._owners[pid]
 
 
 def _by_device(gpus: Iterable[Gpu]) -> dict[tuple[str, str], int]:
-    """The index of a GPU by its name: the UUID for device plugins, `gpu-` and the minor for NVIDIA's DRA driver."""
+    """Return the index of each GPU by driver and device name: "" and the UUID for device plugins, `gpu-` and the minor
+    for NVIDIA's DRA driver.
+    """
     names: dict[tuple[str, str], int] = {}
     for gpu in gpus:
         if gpu.uuid:

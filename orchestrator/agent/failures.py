@@ -1,4 +1,4 @@
-"""When a GPU must not be used any more, and when it may again. Pure: the caller tells the time.
+"""When a GPU must not be used any more, and when it may be used again. Pure: the time is an argument.
 
 | reason | seen | over |
 |---|---|---|
@@ -13,7 +13,9 @@ from typing import Final
 from orchestrator.agent.model import XidErrors
 
 PROGRAMS_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
-"""Faults of programs: the same that NVIDIA's device plugin passes over (internal/rm/health.go, v0.20)."""
+"""Xids that are faults of programs: the same ones that NVIDIA's device plugin ignores (internal/rm/health.go,
+v0.20).
+"""
 ROW_REMAP_FAILED: Final = "row-remap-failed"
 _TRIES: Final = {"no-answer": 3}
 _GOOD_SECONDS: Final = 60.0
@@ -22,7 +24,7 @@ _MAX_XIDS: Final = 32
 
 
 class GpuHealth:
-    """A failure of one GPU."""
+    """The health of one GPU, from its samples and the errors of the driver."""
 
     def __init__(self, xid_failure: str = "") -> None:
         self._xid_failure = xid_failure
@@ -34,12 +36,12 @@ class GpuHealth:
 
     @property
     def failure(self) -> str:
-        """Why it must not be used, "" if it may."""
+        """Why the GPU must not be used, "" if it may be used."""
         return self._xid_failure or self._problem or (ROW_REMAP_FAILED if self._rows_failed else "")
 
     @property
     def is_lost(self) -> bool:
-        """Whether it does not answer; it can have other failures too."""
+        """Whether the GPU does not answer; it can have other failures too."""
         return bool(self._problem)
 
     @property
@@ -48,7 +50,7 @@ class GpuHealth:
         return tuple(self._xids[xid] for xid in sorted(self._xids))
 
     def has_answered(self, now: float) -> None:
-        """A sample was read."""
+        """Note that a sample was read at the time `now`."""
         self._bad_samples = 0
         if self._good_since is None:
             self._good_since = now
@@ -56,14 +58,14 @@ class GpuHealth:
             self._problem = ""
 
     def has_failed(self, kind: str) -> None:
-        """A sample could not be read."""
+        """Note that a sample could not be read; `kind` is the kind of the GpuProblem."""
         self._good_since = None
         self._bad_samples += 1
         if self._bad_samples >= _TRIES.get(kind, 1):
             self._problem = kind
 
     def has_xid(self, xid: int, at: float) -> None:
-        """The driver told of an error, at this time in seconds since the epoch."""
+        """Note an Xid of the driver; `at` is its time in seconds since the epoch."""
         known = self._xids.get(xid)
         if known is not None or len(self._xids) < _MAX_XIDS:
             self._xids[xid] = XidErrors(xid, known.count + 1 if known is not None else 1, int(at))
@@ -71,10 +73,10 @@ class GpuHealth:
             self._xid_failure = f"{_XID}{xid}"
 
     def has_rows(self, *, failed: bool | None) -> None:
-        """Whether a row of its memory could not be replaced."""
+        """Note whether a row of the GPU's memory could not be replaced."""
         self._rows_failed = bool(failed)
 
 
 def lasting(failure: str) -> str:
-    """The part of a failure that a restart of the agent does not end: an Xid, as long as the node has not started."""
+    """Return the failure if it outlives a restart of the agent, else "". An Xid does, until the node restarts."""
     return failure if failure.startswith(_XID) else ""

@@ -1,6 +1,6 @@
-"""Puts the library that limits device memory on the node: a directory that the containers of jobs mount, read only.
+"""Puts the library that limits GPU memory into a directory of the node, which the containers of jobs mount read-only.
 
-It has the library, and beside it the `ld.so.preload` of the containers; docs/explanation/fractions.md says how.
+The directory has the library and the `ld.so.preload` of the containers; see docs/explanation/fractions.md.
 """
 
 import os
@@ -11,15 +11,15 @@ from typing import Final
 from orchestrator.errors import ConfigurationError
 
 LIBRARY: Final = Path("/usr/lib/muster/libmuster-gpu-memory.so")
-"""Where the image has it, and where containers see the directory."""
+"""Path of the library in the agent's image. Containers of jobs see the library at the same path."""
 PRELOAD: Final = "ld.so.preload"
 _UNFINISHED: Final = ".unfinished-"
 
 
 def put(directory: Path, library: Path = LIBRARY) -> None:
-    """Put the library there, and then the file that names it; each is replaced as a whole.
+    """Put the library into `directory`, and then the `ld.so.preload` that names it; each file is replaced as a whole.
 
-    Files that are the same stay: containers that run have them. Raises ConfigurationError.
+    An unchanged file is not replaced, because running containers use it. Raises ConfigurationError.
     """
     try:
         content = library.read_bytes()

@@ -18,7 +18,7 @@ GPU_NODE: Final = "GpuNode"
 NODE: Final = "Node"
 WRITTEN: Final = (GPU_NODE, NODE)
 RESULTS: Final = ("ok", "error")
-"""How a write ends, as `publisher` says."""
+"""How a write ends, in the words of `Publisher`."""
 _OTHERS: Final = Owner("other", "other")
 _GPU: Final = ("gpu", "uuid")
 
@@ -111,7 +111,7 @@ class AgentFigures:
 
 
 def render(reading: NodeReading, agent: AgentFigures) -> str:
-    """Return the page."""
+    """Return the page of all metrics."""
     page = Exposition()
     problems = (("nvml", reading.nvml_problem), ("kubelet", reading.kubelet_problem))
     page.add(SOURCE_UP, [((source,), int(not problem)) for source, problem in problems])
@@ -124,7 +124,7 @@ def render(reading: NodeReading, agent: AgentFigures) -> str:
     page.add(LAST_XID, [(labels, errors.last_at) for labels, errors in xids])
     _of_pods(page, gpus)
     page.add(SAMPLES, [((), agent.samples)])
-    # from the beginning, at 0: the first value of a counter is no increase
+    # all counters begin at 0: Prometheus does not count the first value of a series as an increase
     writes = {(about, result): 0 for about in WRITTEN for result in RESULTS} | agent.writes
     page.add(WRITES, sorted(writes.items()))
     add_process(page, agent.cpu_seconds, agent.resident_bytes)
@@ -132,7 +132,10 @@ def render(reading: NodeReading, agent: AgentFigures) -> str:
 
 
 def memory_by_owner(processes: Iterable[Process]) -> dict[Owner, int]:
-    """Return how many bytes of a GPU the processes of each container have; the least are `other` beyond the bound."""
+    """Return the bytes of a GPU that the processes of each container have.
+
+    Beyond MAX_OWNERS, the owners with the least bytes are added up as `other`.
+    """
     used: dict[Owner, int] = {}
     for process in processes:
         used[process.owner] = used.get(process.owner, 0) + (process.memory_bytes or 0)

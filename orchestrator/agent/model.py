@@ -57,7 +57,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process on a GPU. `memory_bytes` is None where the driver does not say."""
+    """A process on a GPU. `memory_bytes` is None if the driver does not report it."""
 
     pid: int
     memory_bytes: int | None
@@ -75,7 +75,9 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class XidErrors:
-    """How often the driver told of an Xid since the agent started, and when last, in seconds since the epoch."""
+    """The number of reports of an Xid since the agent started, and the time of the last one in seconds since the
+    epoch.
+    """
 
     xid: int
     count: int
@@ -86,7 +88,7 @@ class XidErrors:
 class GpuReading:
     """All that is known of one GPU now. `failure` says why it must not be used; `sample` is None if it does not answer.
 
-    `is_lost`: it stopped to answer, or has not done so again for long enough.
+    `is_lost`: the GPU does not answer, or answers again for less than a minute.
 
     `idle_since` is the start of the idle time of a GPU in use, in seconds since the epoch.
     """

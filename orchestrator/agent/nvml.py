@@ -108,7 +108,7 @@ class Nvml:
             raise NvmlUnavailable(f"NVML: {error}") from error
 
     def close(self) -> None:
-        """Give everything back."""
+        """Shut NVML down, and forget the GPUs."""
         try:
             if self._events is not None:
                 pynvml.nvmlEventSetFree(self._events)
@@ -122,7 +122,7 @@ class Nvml:
         self.gpus = ()
 
     def reprobe(self) -> None:
-        """Ask for the GPUs again that did not answer when the driver was opened."""
+        """Ask again for each GPU that did not answer when the driver was opened."""
         if any(not gpu.uuid for gpu in self.gpus):
             self.gpus = tuple(gpu if gpu.uuid else self._gpu(gpu.index) for gpu in self.gpus)
 
@@ -172,7 +172,10 @@ class Nvml:
         )
 
     def processes(self, gpu: Gpu) -> tuple[Process, ...]:
-        """Return the processes that compute or draw on it, by pid. Raises GpuProblem and NvmlUnavailable."""
+        """Return the processes that compute or draw on the GPU, in the order of their pids.
+
+        Raises GpuProblem and NvmlUnavailable.
+        """
         handle = self._handle(gpu)
         by_pid: dict[int, int | None] = {}
         for call in (
@@ -185,7 +188,7 @@ class Nvml:
         return tuple(Process(pid, used) for pid, used in sorted(by_pid.items()))
 
     def xids(self) -> Iterator[tuple[int | None, int]]:
-        """Yield the errors since the last call: the index of the GPU, None if it does not say, and the Xid."""
+        """Yield the errors since the last call: the index of the GPU (None if it is unknown) and the Xid."""
         for _ in range(_MAX_EVENTS):
             try:
                 event = pynvml.nvmlEventSetWait_v2(self._events, 0)
@@ -199,7 +202,10 @@ class Nvml:
                 yield self._index_of(event.device), int(event.eventData)
 
     def _load_library(self) -> None:
-        """Load the library of the driver's root: later loads of this name then get it, not the linker's."""
+        """Load the library below the driver's root.
+
+        Later loads of the same name then get this library, not the linker's.
+        """
         if self._driver_root is None:
             return
         path = next(
@@ -213,7 +219,7 @@ class Nvml:
             raise NvmlUnavailable(f"NVML: {path}: {error}") from error
 
     def _gpu(self, index: int) -> Gpu:
-        """The properties of a GPU; one that is lost from the start has only an index."""
+        """Return the properties of a GPU. A GPU that does not answer has only an index."""
         try:
             handle = self._handles[index] = pynvml.nvmlDeviceGetHandleByIndex(index)
         except pynvml.NVMLError as error:
@@ -287,7 +293,7 @@ class Nvml:
         return handle
 
     def _query(self, gpu: Gpu, call: Callable[..., Any], handle: Any, *arguments: Any) -> Any:
-        """The answer to one call, None if the GPU or the driver does not support it."""
+        """Return the answer to one call, None if the GPU or the driver does not support it."""
         key = (gpu.index, call, tuple(number for number in arguments if isinstance(number, int)))
         if key in self._unsupported:
             return None

@@ -41,7 +41,7 @@ _FIELDS: Final[dict[str, tuple[tuple[int, str, str, bool], ...]]] = {
     "DynamicResource": ((4, "claim_resources", "ClaimResource", _MANY),),
     "ClaimResource": ((2, "driver_name", "string", False), (4, "device_name", "string", False)),
 }
-"""By message: number, name, type, and whether there are many."""
+"""The fields of each message: number, name, type, and whether the field is repeated."""
 
 
 _FAILURES: Final = (
@@ -51,7 +51,7 @@ _FAILURES: Final = (
     StreamTerminatedError,
     H2Error,
     DecodeError,
-    AttributeError,  # of grpclib 0.4.9, whose connection was closed before the request
+    AttributeError,  # grpclib 0.4.9 raises it if the connection was closed before the request
 )
 
 
@@ -65,7 +65,7 @@ class HeldDevice:
 
 
 def _message_class(name: str) -> Any:
-    """The class of a message; protobuf makes it of the description."""
+    """Return the class of a message, which protobuf makes from `_FIELDS`."""
     file = descriptor_pb2.FileDescriptorProto(name="pod_resources.proto", package="v1", syntax="proto3")
     kinds = descriptor_pb2.FieldDescriptorProto
     for message, fields in _FIELDS.items():
@@ -101,7 +101,7 @@ def held_devices(response: Any) -> Iterator[HeldDevice]:
 async def list_devices(socket: Path = SOCKET, seconds: float = _SECONDS) -> list[HeldDevice]:
     """Return which devices the containers of this node have. Raises KubeletUnreachable.
 
-    Each call has a connection of its own: a kubelet that restarts makes the socket anew.
+    Each call has its own connection, because a kubelet that restarts creates a new socket.
     """
     channel = Channel(path=str(socket))
     try:

@@ -17,9 +17,10 @@ T = TypeVar("T")
 
 
 class Publisher(Generic[T]):
-    """Keeps the latest value until it is written; when `write` raises ClusterError, it is tried again, ever less often.
+    """Keeps the latest value until it is written.
 
-    `count` is told how each attempt ended: `ok` or `error`.
+    If `write` raises ClusterError, it is tried again after a wait that doubles up to a maximum. `count` gets the result
+    of each attempt: `ok` or `error`.
     """
 
     def __init__(

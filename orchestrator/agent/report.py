@@ -25,7 +25,7 @@ _MIB: Final = 1 << 20
 
 
 def spec_of(reading: NodeReading, boot_id: str) -> GpuNodeSpec:
-    """Return the reading as it is written, without its time."""
+    """Return the reading in the form of a GpuNode, without its time."""
     return GpuNodeSpec(
         boot_id=boot_id,
         driver_version=reading.driver_version,
@@ -35,7 +35,7 @@ def spec_of(reading: NodeReading, boot_id: str) -> GpuNodeSpec:
 
 
 def failed_gpus(reading: NodeReading) -> str:
-    """Return the indices of the GPUs that must not be used, as the annotation of the node has them."""
+    """Return the indices of the GPUs that must not be used, in the form of the node's annotation: `0,3`."""
     return ",".join(str(gpu.gpu.index) for gpu in reading.gpus if gpu.failure)
 
 
@@ -47,7 +47,7 @@ def lost_gpus(reading: NodeReading) -> str:
 def known_gpus(spec: GpuNodeSpec, boot_id: str) -> dict[int, tuple[Gpu, str]]:
     """Return the GPUs in the report of the agent before this one, with their lasting failures.
 
-    Nothing if the node was started since: then everything may be another.
+    Empty if the node has restarted since then, because its GPUs may be different ones.
     """
     if not boot_id or spec.boot_id != boot_id:
         return {}
@@ -77,7 +77,7 @@ class Changes:
 
 
 def stamped(spec: GpuNodeSpec, epoch_seconds: float) -> GpuNodeSpec:
-    """Return it with the time at which it was seen."""
+    """Return the report with the time at which it was read."""
     return replace(spec, observed_at=_timestamp(epoch_seconds))
 
 
@@ -107,14 +107,14 @@ def _state(reading: GpuReading) -> GpuState:
 
 
 def _is_due(before: GpuNodeSpec, after: GpuNodeSpec, seconds: float) -> bool:
-    """Whether `after` is to be written this time after `before` was."""
+    """Return whether `after` must be written, if `before` was written `seconds` ago."""
     if seconds >= RENEW_SECONDS or _facts(before) != _facts(after):
         return True
     return seconds >= FIGURES_SECONDS and _moved(before, after)
 
 
 def _facts(spec: GpuNodeSpec) -> GpuNodeSpec:
-    """All but the figures."""
+    """Return the report without its figures, such as used memory and utilization."""
     return replace(
         spec,
         gpus=[
@@ -130,7 +130,7 @@ def _facts(spec: GpuNodeSpec) -> GpuNodeSpec:
 
 
 def _moved(before: GpuNodeSpec, after: GpuNodeSpec) -> bool:
-    """Whether any figure differs enough from the written one; the facts of both are the same."""
+    """Return whether any figure differs enough from the written one. The facts of both reports must be equal."""
     return any(
         _far(old.utilization_percent, new.utilization_percent, _STEP_PERCENT)
         or _far(old.memory_used_mib, new.memory_used_mib, max(1, new.memory_mib // _STEPS_OF_MEMORY))
@@ -148,7 +148,7 @@ def _users_moved(before: GpuState, after: GpuState) -> bool:
 
 
 def _far(before: int | None, after: int | None, step: int) -> bool:
-    """Whether it moved by a step, or to nothing or from there."""
+    """Return whether the figures differ by at least `step`, or only one of them is 0 or None."""
     if before is None or after is None:
         return before is not after
     return abs(before - after) >= step or (before == 0) != (after == 0)

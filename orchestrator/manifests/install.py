@@ -34,7 +34,7 @@ async def install(transport: Transport, cluster: str, *, replicas: int) -> int:
 
 
 async def apply(transport: Transport, body: dict[str, Any]) -> dict[str, Any]:
-    """Server-side apply one object; returns it as the cluster holds it now."""
+    """Apply one object by server-side apply; return the resulting object."""
     metadata = body["metadata"]
     resource = resource_of(body["apiVersion"], body["kind"])
     path = resource.path(metadata.get("namespace"), metadata["name"])

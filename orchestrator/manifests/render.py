@@ -42,7 +42,7 @@ ACTIONS: Final = {
     PolicyMode.AUDIT: ["Audit"],
     PolicyMode.OFF: [],
 }
-"""The validationActions of the policies' bindings; without any there are no policies."""
+"""The validationActions of the policies' bindings. If a mode has none, the operator YAML has no policies."""
 
 OPERATOR_ANNOTATIONS: Final = (
     names.GPU_DEVICES_ANNOTATION,
@@ -62,7 +62,7 @@ REQUEST_ANNOTATIONS: Final = (
     names.GPU_MEMORY_ANNOTATION,
     names.PREEMPTIBLE_ANNOTATION,
 )
-"""Annotations of pods by which they were admitted: they do not change on a pod with a node."""
+"""Annotations that muster read before it bound the pod: they must not change on a pod with a node."""
 
 TRIDENT_GROUP: Final = "trident.netapp.io"
 
@@ -109,7 +109,9 @@ VOLUME_KINDS: Final = (
 """Allowed volumes of a pod; hostPath and nfs are checked by their directories, csi by its driver."""
 
 INLINE_DRIVERS: Final = ("secrets-store.csi.k8s.io", "csi.cert-manager.io", "csi.spiffe.io")
-"""CSI drivers that a pod may name itself: they give it secrets and certificates of its own, no storage."""
+"""CSI drivers that a pod may use in an inline volume: they provide secrets and certificates for this pod, and no
+storage.
+"""
 
 GPU_NODE_TERMS: Final = (
     ("nvidia.com/gpu.present", "In", ("true",)),
@@ -118,14 +120,14 @@ GPU_NODE_TERMS: Final = (
     ("feature.node.kubernetes.io/pci-0300_10de.present", "In", ("true",)),
     ("feature.node.kubernetes.io/pci-0302_10de.present", "In", ("true",)),
 )
-"""Labels of a node with GPUs of NVIDIA, one of which is enough.
+"""Conditions on the labels of a node with GPUs of NVIDIA; one of them is enough.
 
-They are those of the GPU operator and GPU feature discovery. Node feature discovery has one with the vendor's PCI id
-and the class of the device.
+The first two labels are those of the GPU operator and of GPU feature discovery. The others are those of node feature
+discovery, with the vendor's PCI id and the device's class.
 """
 
 NODE_NAME_CLAIM: Final = "authentication.kubernetes.io/node-name"
-"""The node of a pod in the API server's information about its token. Kubernetes 1.30 or newer."""
+"""Key of the pod's node in the user information of a service account token. Kubernetes 1.30 or newer."""
 
 INGRESS_WORDS: Final = ("/server-alias", "/host-aliases", "-snippet")
 """Parts of the names of Ingress annotations that no project may have."""
@@ -172,11 +174,11 @@ CONSTANTS: Final[Mapping[str, Any]] = {
     "image_variable": IMAGE_VARIABLE,
     "last_object_variable": LAST_OBJECT_VARIABLE,
 }
-"""Values without a choice."""
+"""The values of the templates that a site cannot choose."""
 
 
 def default_image() -> str:
-    """The image of this version; sites with a mirror name their own."""
+    """Return the image of this version; a site with a mirror names another."""
     return f"muster:{installed_version()}"
 
 
@@ -231,5 +233,5 @@ def render(
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    """The objects of a rendered text, in order."""
+    """Return the objects of a rendered text, in order."""
     return [document for document in yaml.load_all(text, LOADER) if document]

@@ -20,9 +20,10 @@ _AT_LINE_START: Final = re.compile(r"^\{\{ (if .*?|else|end) \}\}", re.MULTILINE
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """The choices of a site, as Helm's expressions.
+    """A value that a site chooses, as an expression of Helm.
 
-    `value` is an expression of Go's templates; `condition` one that is true where Python takes the value for true.
+    `value` is an expression of Go's templates. `condition` is an expression that is true if Python would treat the
+    value as true.
     """
 
     value: str
@@ -36,7 +37,7 @@ class Expression:
 
 
 def template_names() -> Iterator[str]:
-    """The templates' files in the order of the operator YAML."""
+    """Yield the names of the templates' files, in the order of the operator YAML."""
     templates = resources.files("orchestrator.manifests") / "templates"
     yield from sorted(file.name for file in templates.iterdir() if file.name.endswith(f".yaml{_SUFFIX}"))
 
@@ -44,7 +45,7 @@ def template_names() -> Iterator[str]:
 def fill_in(values: Mapping[str, Any]) -> dict[str, str]:
     """Return every template filled in, by its name without `.j2`.
 
-    Of those values that are an `Expression`, the text has expressions and conditions for Helm.
+    If a value is an `Expression`, the text has its expression, and each `if` on it becomes a condition for Helm.
     """
     environment = Environment(
         loader=PackageLoader("orchestrator.manifests", "templates"),
@@ -72,13 +73,13 @@ def fill_in(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _Conditions(NodeTransformer):
-    """Makes every `if` about an `Expression` one of Go's templates."""
+    """Turns every `if` about an `Expression` into an `if` of Go's templates."""
 
     def __init__(self, expressions: Mapping[str, Expression]) -> None:
         self._expressions = expressions
 
     def visit_If(self, node: nodes.If) -> nodes.Node | list[nodes.Node]:  # noqa: N802 - jinja2's name
-        """Return the `if`, or its parts with Go's words between them."""
+        """Return the `if`; if it is about an `Expression`, return its parts with Go's keywords between them."""
         self.generic_visit(node)
         if not self._is_about_expressions(node.test):
             return node

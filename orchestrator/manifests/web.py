@@ -1,4 +1,4 @@
-"""How `muster web` runs beside the operator."""
+"""The options of `muster web` that a site chooses for the pages beside the operator."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ PROMETHEUS_URL: Final = r"https?://[A-Za-z0-9.\[\]:-]+(/[A-Za-z0-9_./~-]*)?"
 _PORT: Final = r"([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _SERVER: Final = rf"https://[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?(:{_PORT})?"
 PUBLIC_URL: Final = f"{_SERVER}/?"
-"""By which address browsers may come to the pages, which have a certificate in the cluster."""
+"""Allowed addresses of the pages for browsers: HTTPS, because the pages have a certificate."""
 OIDC_ISSUER: Final = rf"{_SERVER}(/[A-Za-z0-9_.~%/-]*)?"
 """Allowed addresses of an identity provider; `muster web` and the API server accept no other."""
 OIDC_WORD: Final = r"[A-Za-z0-9_.~:/@+=*-]+"
@@ -29,12 +29,12 @@ CHOSEN_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "oidc_authority": ("--oidc-authority=/provider-authority/ca.crt",),
     "oidc_scope": ("--oidc-scope=%s",),
 }
-"""The argument of `muster web` for a choice of the site, by its field of `WebDeployment`; %s is its value."""
+"""The arguments of `muster web` for a choice of the site, by the field of `WebDeployment`; %s is the field's value."""
 
 
 @dataclass(frozen=True, slots=True)
 class WebDeployment:
-    """The choices of a site for the pages; all objects that are named are in the system namespace."""
+    """The choices of a site for the pages. All named objects are in the system namespace."""
 
     certificate: str = DEFAULT_WEB_CERTIFICATE
     """Name of the Secret with the certificate."""
@@ -43,17 +43,17 @@ class WebDeployment:
     history: bool = False
     """Whether the pages record their own history."""
     history_claim: str = ""
-    """Name of the claim that keeps the record; "": it ends with the pod."""
+    """Name of the PVC that keeps the history; "": the history is lost with the pod."""
     public_url: str = ""
-    """The address by which browsers come; an identity provider sends them back to it."""
+    """The address of the pages for browsers; an identity provider sends browsers back to it."""
     oidc_issuer: str = ""
     """URL of the identity provider; "": people sign in with a token alone."""
     oidc_client_id: str = ""
     """The client id of the pages at the provider."""
     oidc_client_secret: str = ""
-    """Name of the Secret whose key `client-secret` proves it; "": a public client."""
+    """Name of the Secret whose key `client-secret` authenticates the client; "": a public client."""
     oidc_authority: str = ""
-    """Name of the ConfigMap whose key `ca.crt` is the authority of the provider's certificate; "": the system's."""
+    """Name of the ConfigMap whose key `ca.crt` is the provider's certificate authority; "": those of the system."""
     oidc_scope: tuple[str, ...] = ()
     """The requested scopes; (): the defaults of `muster web`."""
 

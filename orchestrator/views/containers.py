@@ -1,7 +1,8 @@
 """The state of a job's containers, and the reason of a job that does not run, in one line.
 
 `list -o wide`, `get`, `explain`, the pages and the client show `waits_because`. Its first word is the reason: that of
-the operator (`ClusterFull`), of the kubelet (`ErrImagePull`), of the newest warning (`FailedMount`), or one of ours:
+the operator (`ClusterFull`), of the kubelet (`ErrImagePull`), of the newest warning (`FailedMount`), or one of muster's
+own:
 
     SchedulingGated   pods that are not to be scheduled yet
     VolumeUnbound     the pod has a node, and a PersistentVolumeClaim of it has no volume
@@ -23,7 +24,7 @@ from orchestrator.names import STUCK_CONDITION
 from orchestrator.observe.stuck_pods import NODE_NOT_READY
 
 MAX_MESSAGE: Final = 300
-"""Characters of a message of a kubelet or runtime that are shown."""
+"""Maximum length of a shown message of a kubelet or runtime, in characters."""
 
 NORMAL_WAITS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons for which a container waits although nothing is wrong."""
@@ -41,7 +42,7 @@ _MAX_NAMES: Final = 4
 class Surroundings:
     """The claims, events and nodes around the pods of a namespace; empty if they were not read.
 
-    `claims` and `nodes` are by name; a node that was deleted is None. `events` begin with the oldest.
+    `claims` and `nodes` are by name; the value of a deleted node is None. `events` begin with the oldest.
     """
 
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
@@ -53,7 +54,7 @@ NOTHING_READ: Final = Surroundings()
 
 
 class Obstacle(NamedTuple):
-    """Why a pod does not run. `rank` orders the obstacles of several pods, the most telling first."""
+    """Why a pod does not run. Of the obstacles of several pods, that with the lowest `rank` is shown."""
 
     rank: int
     code: str
@@ -61,12 +62,12 @@ class Obstacle(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The reason and the message."""
+        """The reason and the message, separated by a colon."""
         return ": ".join(filter(None, (self.code, self.message)))
 
 
 def waits_because(pods: Sequence[Pod], around: Surroundings = NOTHING_READ) -> str:
-    """Return why pods of a job do not run, by the most telling pod; empty if all run or have ended."""
+    """Return why pods of a job do not run, from the obstacle of lowest rank; empty if all pods run or have ended."""
     active = [pod for pod in pods if pod.status.phase not in FINISHED]
     staying = [pod for pod in active if pod.metadata.deletion_timestamp is None]
     if active and not staying:
@@ -82,11 +83,13 @@ def waits_because(pods: Sequence[Pod], around: Surroundings = NOTHING_READ) -> s
 
 
 _CONTAINER, _NODE, _SCHEDULING, _START = range(4)
-"""Ranks: a container that fails, a node that does, a pod without a node, a pod that has not started yet."""
+"""Ranks of obstacles: of a failing container, of the node, of a pod without a node, and of a pod that has not started
+yet.
+"""
 
 
 def obstacle(pod: Pod, around: Surroundings = NOTHING_READ) -> Obstacle | None:
-    """Return why one pod that has not ended does not run; None if it runs, or nothing is known against it."""
+    """Return why one pod that has not ended does not run; None if it runs, or no reason is known."""
     if not pod.spec.node_name:
         message = not_scheduled(pod)
         return Obstacle(_SCHEDULING, "", message) if message else None
@@ -96,7 +99,10 @@ def obstacle(pod: Pod, around: Surroundings = NOTHING_READ) -> Obstacle | None:
 
 
 def not_scheduled(pod: Pod) -> str:
-    """Return why a pod has no node, as the operator wrote it; nothing if it has one or nothing is written."""
+    """Return why a pod has no node: its scheduling gates, or the reason that the operator wrote into its conditions.
+
+    Empty if the pod has a node or no reason.
+    """
     if pod.spec.node_name:
         return ""
     if names := [gate.name for gate in pod.spec.scheduling_gates]:
@@ -110,7 +116,7 @@ def not_scheduled(pod: Pod) -> str:
 
 
 def runs(pod: Pod, around: Surroundings = NOTHING_READ) -> bool:
-    """Whether the pod runs, and nothing is known against it."""
+    """Whether the pod runs and has no obstacle."""
     return (
         pod.status.phase == "Running"
         and pod.metadata.deletion_timestamp is None
@@ -144,7 +150,9 @@ def _nodes(pods: Sequence[Pod]) -> str:
 
 
 def restarts(pods: Sequence[Pod]) -> str:
-    """Return how often containers of the pods that have not ended restarted, and how the last one ended."""
+    """Return how often the containers of pods that have not ended restarted, and how the last restarted container
+    ended.
+    """
     statuses = [
         status
         for pod in pods
@@ -160,7 +168,7 @@ def restarts(pods: Sequence[Pod]) -> str:
 
 
 def last_exit(pods: Sequence[Pod]) -> str:
-    """Return how the youngest pod that failed ended; nothing if none did."""
+    """Return how the youngest failed pod ended; empty if no pod failed."""
     failed = [pod for pod in pods if pod.status.phase == "Failed"]
     if not failed:
         return ""
@@ -195,7 +203,7 @@ def _failing(status: ContainerStatus) -> Obstacle | None:
 
 
 def _ending(state: ContainerStateTerminated) -> str:
-    """Return how a container ended: its exit code, the reason if it adds something, and its last words."""
+    """Return how a container ended: its exit code, the reason if it adds something, and its termination message."""
     reason = f" ({state.reason})" if state.reason not in ("", "Error", "Completed") else ""
     message = f": {_short(state.message)}" if state.message.strip() else ""
     return f"exit code {state.exit_code}{reason}{message}"
@@ -225,7 +233,10 @@ def _unhealthy(node: Node) -> str:
 
 
 def _slow_start(pod: Pod, statuses: Sequence[ContainerStatus], around: Surroundings) -> Obstacle | None:
-    """Return why no container of the pod has started yet, as far as claims and warnings tell."""
+    """Return why no container of the pod has started yet, from its claims and warnings.
+
+    None if a container has started, or claims and warnings give no reason.
+    """
     if pod.status.phase == "Running" or any(
         status.state.running or status.state.terminated for status in statuses
     ):
@@ -254,7 +265,7 @@ def _warning(uid: str, around: Surroundings) -> Iterator[str]:
 
 
 def claim_names(pod: Pod) -> list[str]:
-    """Return the names of the PersistentVolumeClaims of the pod's volumes, also of those that are made for it."""
+    """Return the names of the PersistentVolumeClaims of the pod's volumes, including those of ephemeral volumes."""
     return [
         volume.persistent_volume_claim.claim_name
         if volume.persistent_volume_claim
@@ -265,7 +276,10 @@ def claim_names(pod: Pod) -> list[str]:
 
 
 def has_not_started(pod: Pod) -> bool:
-    """Whether the pod has a node, and its claims and warnings could tell why no container has started."""
+    """Whether the pod has a node, is Pending, and has no obstacle in its own status.
+
+    Then claims and warnings can tell why.
+    """
     return bool(pod.spec.node_name) and pod.status.phase == "Pending" and obstacle(pod) is None
 
 

@@ -20,8 +20,8 @@ class GpuView:
     """One GPU as people see it; unmeasured and old figures are None.
 
     `failure` says why it must not be used, "" if it may. `holders` are the pods that have it, as `namespace/name`.
-    `idle_seconds` is how long nothing has run on it although it has holders. `users` are the containers whose
-    processes have memory of it. `observed_us` is when all of this was observed, 0 where nothing was lately.
+    `idle_seconds` is the time since which its utilization is 0 although it has holders. `users` are the containers
+    whose processes have memory of it. `observed_us` is the time of the agent's report, 0 if the report is old.
     """
 
     node: str
@@ -50,7 +50,7 @@ class GpuUse:
 
 
 def gpu_views(node: GpuNode, now_us: int) -> tuple[GpuView, ...]:
-    """Return the GPUs of one node by index."""
+    """Return the GPUs of one node, in the order of their indices."""
     observed_us = time_us(node.spec.observed_at)
     if now_us - observed_us >= STALE_SECONDS * 1_000_000 or node.spec.problem:
         observed_us = 0
@@ -81,7 +81,7 @@ def gpus_of_job(pods: Iterable[Pod], gpus: Mapping[str, Iterable[GpuView]]) -> l
 def use_of(gpus: Iterable[GpuView], pods: Iterable[Pod] | None = None) -> GpuUse:
     """Return the use of GPUs together. With `pods`, the used memory is only that of these pods.
 
-    If the driver names no process of a pod, the used memory of a GPU counts for its only holder.
+    If the driver names no process of a pod on a GPU with one holder, all used memory of the GPU counts for that holder.
     """
     distinct = list(gpus)
     known = [gpu.utilization_percent for gpu in distinct if gpu.utilization_percent is not None]

@@ -10,7 +10,10 @@ from orchestrator.views.nodes import NodeView
 
 
 class GpusOfJobs:
-    """Counts by these nodes. On other nodes, or without nodes, requested GPU memory counts as zero."""
+    """The amounts of GPUs of jobs, computed with these nodes.
+
+    On other nodes, or without nodes, requested GPU memory counts as zero.
+    """
 
     def __init__(self, nodes: Iterable[NodeView]) -> None:
         known = list(nodes)
@@ -19,11 +22,11 @@ class GpusOfJobs:
         self._sizes = GpuSizes({node.name: node.gpu_memory_bytes >> 20 for node in known})
 
     def held_milli(self, view: WorkloadView) -> int:
-        """The GPUs of its pods with a node."""
+        """Return the GPUs of the workload's pods that have a node."""
         return view.held_by_nodes_milli(self._placed_milli)
 
     def requested_milli(self, view: WorkloadView) -> int:
-        """The requests of its pods together, memory of GPUs as in quotas."""
+        """Return the sum of the requests of the workload's pods. GPU memory counts as in quotas."""
         if not view.gpu_memory or not self._has_nodes:
             return view.gpu_milli
         try:

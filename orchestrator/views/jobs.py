@@ -44,8 +44,8 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 class Listing:
     """The objects of one or more namespaces as they were read. `projects` maps a namespace to its project.
 
-    `owners` are those of pods, Jobs and StatefulSets, of any kinds. `around` says, by namespace, why pods do not
-    start.
+    `owners` are the owners of pods, Jobs and StatefulSets, of any kind. `around` has, by namespace, the claims, events
+    and nodes that tell why pods do not start.
     """
 
     projects: Mapping[str, str]
@@ -76,8 +76,9 @@ class Indexes:
 class WorkloadView:
     """One workload as people see it. `gpu_milli` is the request of all of its pods together.
 
-    A workload that requests memory of GPUs has no `gpu_milli`, because the fraction of a device depends on the node.
-    It has the amount in `gpu_memory`, as it was written, on `gpu_count` devices. `around` says why pods do not run.
+    A workload that requests memory of GPUs has no `gpu_milli`, because the fraction of a device depends on the node. It
+    has the amount in `gpu_memory`, as it was written, on `gpu_count` devices. `around` has the claims, events and nodes
+    that tell why pods do not run.
     """
 
     name: str
@@ -113,28 +114,34 @@ class WorkloadView:
 
     @property
     def waits_because(self) -> str:
-        """Why pods of it have no node, or have one and do not run; empty if all run or have ended."""
+        """Why pods of the workload have no node or do not run; empty if all pods run or have ended."""
         return waits_because(self.pods, self.around)
 
     @property
     def node(self) -> str:
-        """The node it runs on, `<multiple>`, or nothing."""
+        """The node of its pods, `<multiple>` for several nodes, or nothing."""
         return self.nodes[0] if len(self.nodes) == 1 else SEVERAL_NODES if self.nodes else ""
 
     @property
     def gpus(self) -> str:
-        """The requests of its pods together: `2`, `0.5`, or memory of a GPU: `4G`, of several `2x4G`."""
+        """The sum of the requests of its pods: `2`, `0.5`; or requested GPU memory: `4G` of one GPU, `2x4G` of two."""
         if not self.gpu_memory:
             return format_gpu(self.gpu_milli)
         return f"{self.gpu_count}x{self.gpu_memory}" if self.gpu_count > 1 else self.gpu_memory
 
     @property
     def held_gpu_milli(self) -> int:
-        """The GPUs of its pods with a node; memory of GPUs is not counted, see `GpusOfJobs` and `held_gpus`."""
+        """The GPUs of its pods that have a node.
+
+        Requested GPU memory is not counted, see `GpusOfJobs` and `held_gpus`.
+        """
         return self.held_by_nodes_milli({})
 
     def held_by_nodes_milli(self, placed_milli: Mapping[str, int]) -> int:
-        """The GPUs of its pods with a node, by `placed_milli` (of pods, by uid) if that has them."""
+        """Return the GPUs of its pods that have a node.
+
+        If `placed_milli` has the uid of a pod, its amount counts, else the request.
+        """
         return sum(
             placed_milli[pod.metadata.uid]
             if pod.metadata.uid in placed_milli
@@ -144,7 +151,7 @@ class WorkloadView:
 
     @property
     def held_gpus(self) -> str:
-        """The GPUs of its pods with a node, in the form of `gpus`."""
+        """The GPUs of its pods that have a node, in the form of `gpus`."""
         if not self.gpu_memory:
             return format_gpu(self.held_gpu_milli)
         count = sum(_fraction_devices(pod.metadata) for pod in self._holding())
@@ -156,7 +163,7 @@ class WorkloadView:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """A workload before it is shown: its owner object if that is one that muster reads, and its pods."""
+    """The objects of a workload from which its view is made: its Job or StatefulSet, if it has one, and its pods."""
 
     kind: str
     metadata: Metadata
@@ -178,7 +185,8 @@ def workload_views(listing: Listing) -> list[WorkloadView]:
 def events_of(view: WorkloadView, events: Iterable[Event]) -> list[Event]:
     """Return the events about the workload or one of its pods, deleted ones included, oldest first.
 
-    A pod that was evicted is known by its name only, and by the time: an earlier workload may have had the name.
+    An evicted pod is recognized by its name, and by the time of the event, because an earlier workload may have had the
+    same name.
     """
     uids = {view.uid} | {pod.metadata.uid for pod in view.pods}
     index = "[0-9]+-" if view.indexes else ""
@@ -230,7 +238,7 @@ def _fraction_devices(metadata: Metadata) -> int:
 
 
 def suspended_replicas(workload: StatefulSet) -> int | None:
-    """Return how many replicas a suspended StatefulSet had, or None where nothing tells."""
+    """Return how many replicas a suspended StatefulSet had; None if no annotation has the number."""
     text = workload.metadata.annotations.get(names.SUSPENDED_REPLICAS_ANNOTATION, "")
     return whole_number(text) if len(text) < 7 else None
 
@@ -270,7 +278,10 @@ def _source(workload: Job | StatefulSet, pods: tuple[Pod, ...]) -> _Source:
 
 
 def _pods_alone(pods: Sequence[Pod], chain: Chain) -> _Source:
-    """Pods whose owner is none of muster's kinds; the first stands for them all, except for the requests."""
+    """Return the workload of pods whose topmost owner is neither a Job nor a StatefulSet.
+
+    All facts except the requests are those of the first pod.
+    """
     first = pods[0]
     created = first.metadata if chain.owner is None else chain.owner.metadata
     metadata = Metadata(
@@ -281,7 +292,7 @@ def _pods_alone(pods: Sequence[Pod], chain: Chain) -> _Source:
         labels=first.metadata.labels,
         annotations=first.metadata.annotations,
     )
-    # Failed pods of a controller are there beside their successors, and hold nothing.
+    # A controller keeps failed pods beside their successors. They hold no GPUs.
     counted = _active(pods)
     requested_milli = sum(requested_gpu_milli(pod.metadata, pod.spec) for pod in counted)
     return _Source(
@@ -367,7 +378,7 @@ def _nodes(pods: Sequence[Pod]) -> tuple[str, ...]:
 
 
 def _active(pods: Sequence[Pod]) -> Sequence[Pod]:
-    """The pods that have not ended, or the last one if all have."""
+    """Return the pods that have not ended; if all have ended, the last one."""
     return [pod for pod in pods if pod.status.phase not in _ENDED] or pods[-1:]
 
 
@@ -395,7 +406,7 @@ class _Addresses:
                 self._node_ports[_key(service)] = [port.node_port for port in ports]
 
     def urls(self, metadata: Metadata, pods: Sequence[Pod]) -> tuple[str, ...]:
-        """Return the workload's URLs, `<pending>` for one whose address is not known yet."""
+        """Return the workload's URLs. A URL whose address is not known yet is `<pending>`."""
         key = metadata.namespace, metadata.name
         host = next((pod.status.host_ip for pod in pods if pod.status.host_ip), "")
         ports = self._node_ports.get(key, [])
@@ -407,7 +418,7 @@ class _Addresses:
 
 
 def _ingress_urls(ingress: Ingress) -> list[str]:
-    """Return the URLs of an ingress that a controller serves, which is when its status has an address."""
+    """Return the URLs of an ingress; none while its status has no address, because then no controller serves it."""
     addresses = _hosts(ingress)
     return [
         f"{way}://{host}{path}"
@@ -419,7 +430,7 @@ def _ingress_urls(ingress: Ingress) -> list[str]:
 
 
 def _paths(ingress: Ingress, rule: IngressRule) -> list[str]:
-    """Return the paths of a rule, without the short aliases of those that have a longer name too."""
+    """Return the paths of a rule, without the short aliases `/<workload>` if the rule has other paths."""
     paths = [path.path for path in rule.http.paths] if rule.http else []
     alias = re.compile(rf"/{re.escape(_key(ingress)[1])}(-[0-9]+)?")
     return [path for path in paths if not alias.fullmatch(path)] or paths

@@ -61,8 +61,7 @@ class NodePod:
 class NodeView:
     """One node as people see it.
 
-    `unhealthy` is the problem of the node, if there is one; `gpu_memory_bytes` is that of each of its GPUs, 0 if
-    unknown.
+    `unhealthy` is the problem of the node, or "". `gpu_memory_bytes` is the memory of each of its GPUs, 0 if unknown.
     """
 
     name: str
@@ -109,7 +108,7 @@ class NodeView:
 class GpuTotals:
     """The GPUs of several nodes together, in thousandths of a device.
 
-    `idle_milli` is allocated and idle; None without an agent's report.
+    `idle_milli` are the GPUs that are allocated and idle; None without an agent's report.
     """
 
     gpu_milli: int
@@ -119,7 +118,7 @@ class GpuTotals:
 
     @property
     def free_milli(self) -> int:
-        """The available GPUs: neither in use nor unhealthy."""
+        """The available GPUs: neither allocated nor unhealthy."""
         return max(0, self.gpu_milli - self.unhealthy_milli - self.allocated_milli)
 
     @property
@@ -165,7 +164,7 @@ class _PodFigures(Wire, frozen=True):
 
 
 class Summary(Wire, frozen=True):
-    """A kubelet's answer at `/stats/summary`, as far as it is read here."""
+    """A kubelet's answer at `/stats/summary`: the fields that muster reads."""
 
     node: _NodeFigures = _NodeFigures()
     pods: list[_PodFigures] = []
@@ -292,7 +291,7 @@ def _view(
 
 
 def _health(node: Node, published: PublishedGpus | None) -> NodeHealth:
-    """Its health. A node whose GPUs cannot be counted is shown without GPUs, with the reason."""
+    """Return the health of a node. If its GPUs cannot be counted, it has no GPUs, and the reason is in `unhealthy`."""
     try:
         return node_health(node, published)
     except ValueError as error:
@@ -300,14 +299,16 @@ def _health(node: Node, published: PublishedGpus | None) -> NodeHealth:
 
 
 def _pod(pod: Pod, held: tuple[int, ...] | None, memory_mib: int, used: Usage) -> NodePod:
-    """Return the view of a pod. `held` are its devices, which replace those of its annotation; None: the annotation
-    counts.
+    """Return the view of a pod.
+
+    `held` are the devices that count; if it is None, those of the pod's annotation count.
     """
     try:
         request = pod_request(pod)
     except UnreadableRequest:
         request = gpu_request(pod)
-    # A pod with GPU fractions by claims has these fractions: its annotation names the GPUs, which others share.
+    # A pod that gets GPU fractions by claims counts with its fractions. Its annotation names whole GPUs, which other
+    # pods share.
     if held is None and gets_gpus_by_claims(pod) and is_admitted(pod) and not request.is_shared:
         held_by_claims = devices_of(pod)
         request = replace(request, gpu_count=len(held_by_claims))

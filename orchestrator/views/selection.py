@@ -19,14 +19,17 @@ _COMMA: Final = re.compile(r",(?![^(]*\))")
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on a label: its value is in `values`, or with None it exists. `is_negated`: it is or does not."""
+    """One condition on a label: its value is in `values`; if `values` is None, the label exists.
+
+    `is_negated` inverts it.
+    """
 
     label: str
     values: frozenset[str] | None
     is_negated: bool
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the labels meet the condition; a label that is missing has no value, as in Kubernetes."""
+        """Return whether the labels meet the condition. As in Kubernetes, a missing label meets `!=` and `notin`."""
         if self.values is None:
             return (self.label in labels) != self.is_negated
         return (labels.get(self.label) in self.values) != self.is_negated
@@ -65,7 +68,7 @@ class Selection:
     since_us: int = 0
 
     def of(self, views: Iterable[WorkloadView]) -> list[WorkloadView]:
-        """Return the jobs that meet it, in their order."""
+        """Return the jobs that meet all conditions, in the given order."""
         return [view for view in views if self._takes(view)]
 
     def _takes(self, view: WorkloadView) -> bool:
@@ -81,7 +84,7 @@ class Selection:
 def parse_statuses(texts: Iterable[str]) -> frozenset[str]:
     """Return the statuses in small letters; each text has one, or several with commas between them.
 
-    Raises UsageError for a word that is nearly one of STATUSES. Any other may be a reason of Kubernetes.
+    Raises UsageError for a word that is nearly one of STATUSES. Any other word may be a reason of Kubernetes.
     """
     own = {word.lower(): word for word in STATUSES}
     words = [word for text in texts for word in text.split(",")]

@@ -1,4 +1,4 @@
-"""The one word that says how a workload is, derived from the workload and its pods wherever it is shown.
+"""The status of a workload in one word, derived from the workload and its pods.
 
 It is never stored: a stored word costs a write for every change, and can be stale. Every word is a single token,
 because scripts split the tables at white space.
@@ -36,7 +36,7 @@ UNKNOWN: Final = "Unknown"
 STATUSES: Final = (
     PENDING, CREATING, RUNNING, TERMINATING, SUCCEEDED, FAILED, TIMED_OUT, SUSPENDED, ERROR, UNKNOWN,
 )  # fmt: skip
-"""The words of muster's own. Beside them stand the reasons that Kubernetes gives."""
+"""Muster's own words. A status can also be a reason that Kubernetes gives."""
 
 FINAL: Final = frozenset({SUCCEEDED, FAILED, TIMED_OUT})
 
@@ -46,7 +46,7 @@ _PRECEDENCE: Final = (RUNNING, CREATING, TERMINATING, PENDING, UNKNOWN)
 
 
 def workload_status(workload: Job | StatefulSet | None, pods: Sequence[Pod]) -> str:
-    """Return the word for a workload; None is a workload that is nothing but its pods."""
+    """Return the status of a workload; None is a workload without a Job or StatefulSet."""
     if workload is not None and workload.metadata.deletion_timestamp is not None:
         return next(filter(None, map(_stuck, pods)), TERMINATING)
     if isinstance(workload, Job):
@@ -57,7 +57,7 @@ def workload_status(workload: Job | StatefulSet | None, pods: Sequence[Pod]) -> 
 
 
 def pod_status(pod: Pod) -> str:
-    """Return the word for one pod."""
+    """Return the status of one pod."""
     status = pod.status
     if status.phase in _PHASES_THAT_ENDED:
         return SUCCEEDED if status.phase == "Succeeded" else _failure(pod)
@@ -89,7 +89,7 @@ def _job_status(job: Job, pods: Sequence[Pod]) -> str:
 
 
 def _between_attempts(pods: Sequence[Pod]) -> str:
-    """Return the word while every pod has ended and the Job has yet to say so, or to make the next pod."""
+    """Return the status of a Job whose pods have all ended, before it has a condition that says so, or its next pod."""
     if not pods:
         return PENDING
     last = max(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
@@ -121,7 +121,7 @@ def _failure(pod: Pod) -> str:
 
 
 def _stuck(pod: Pod) -> str:
-    """Return the word of the operator for a pod that its kubelet does not end; empty for any other pod."""
+    """Return the reason of the operator's condition on a pod that its kubelet does not end; empty for any other pod."""
     if pod.status.phase in _PHASES_THAT_ENDED:
         return ""
     stuck = has_condition(pod.status.conditions, STUCK_CONDITION)
